@@ -1,0 +1,1 @@
+"""CI builds as DataFrames."""

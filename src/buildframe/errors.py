@@ -1,0 +1,153 @@
+"""Everything that buildframe raises on purpose.
+
+    BuildframeError
+    ├── BadInput            what you passed cannot be sent; nothing was sent (also a ValueError)
+    ├── MissingExtra        an optional package is not installed (also an ImportError)
+    ├── Unreachable         no answer: address, network, TLS, time-out
+    ├── Malformed           an answer that is not what the service's document says
+    ├── Incomplete          a walk could not be finished; says how far it came
+    └── ServiceError        the service answered with an error
+        ├── Unauthorized    401: no token, or a wrong one
+        ├── Forbidden       403: the token lacks a scope or a permission
+        ├── NotFound        404: no such thing, or not for this token
+        ├── Invalid         400, 409 and 422: understood and refused, with the reason
+        ├── RateLimited     429: over the limit
+        └── Unavailable     5xx: the service itself failed
+
+Each says what happened, what the server said and what to do next. None ever holds the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class BuildframeError(Exception):
+    """Base of all errors of this package. `retryable` tells whether trying again may help."""
+
+    retryable: bool = False
+
+
+class BadInput(BuildframeError, ValueError):
+    """What you passed cannot be sent or used; nothing was sent."""
+
+
+class MissingExtra(BuildframeError, ImportError):
+    """A package of an optional extra is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f'{what} needs more packages: pip install "buildframe[{extra}]"')
+
+
+class Unreachable(BuildframeError):
+    """The service gave no answer."""
+
+    retryable = True
+
+
+class Malformed(BuildframeError):
+    """An answer that is not what the service's document says."""
+
+    retryable = True
+
+
+class Incomplete(BuildframeError):
+    """A walk could not be finished; the text says how far it came and why it stopped."""
+
+
+class ServiceError(BuildframeError):
+    """The service answered with an error.
+
+    Attributes: `status` (HTTP), `message` and `errors` (what the server said), `scope` (the one that
+    the operation needs, where the token lacks it), `retry_after` (seconds, where the server named a
+    wait), `retryable`, `request_id` (for the service's support).
+    """
+
+    hint: str = ""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        where: str = "",
+        errors: Sequence[Mapping[str, Any]] = (),
+        scope: str | None = None,
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.where = where
+        self.errors = tuple(errors)
+        self.scope = scope
+        self.retry_after = retry_after
+        self.request_id = request_id
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        said = f"{self.status}: {self.message}"
+        details = "; ".join(_detail(error) for error in self.errors)
+        parts = [f"{said} ({details})" if details else said]
+        if self.where:
+            parts.append(f"Asked: {self.where}")
+        if self.advice():
+            parts.append(self.advice())
+        return "\n".join(parts)
+
+    def advice(self) -> str:
+        """What to do next."""
+        return self.hint
+
+
+def _detail(error: Mapping[str, Any]) -> str:
+    field, code = error.get("field"), error.get("code")
+    if field is None and code is None:
+        return str(dict(error))
+    return " ".join(str(part) for part in (field, code) if part is not None)
+
+
+class Unauthorized(ServiceError):
+    """401: no token, or one that the service does not know."""
+
+    hint = "Check the token: pass token=... or set BUILDFRAME_TOKEN, and see that it is not revoked."
+
+
+class Forbidden(ServiceError):
+    """403: the token lacks a scope (then `scope` names it) or a permission."""
+
+    def advice(self) -> str:
+        if self.scope:
+            return f"Use a token that has the scope {self.scope}."
+        return "The token's user has no permission for this; ask an administrator of the organization."
+
+
+class NotFound(ServiceError):
+    """404: it does not exist, or this token may not see it."""
+
+    hint = (
+        "Check the spelling of organization and pipeline (their slugs, as in the service's web addresses), "
+        "and that the token is authorized for that organization."
+    )
+
+
+class Invalid(ServiceError):
+    """400, 409 or 422: the service understood and refused; `message` holds its reason."""
+
+
+class RateLimited(ServiceError):
+    """429: over the limit, and still so after the waits that the service asked for."""
+
+    retryable = True
+
+    def advice(self) -> str:
+        wait = f"Wait {self.retry_after:g} s" if self.retry_after is not None else "Wait"
+        return f"{wait} and ask again, or for less at once (a shorter window, fewer parallel users)."
+
+
+class Unavailable(ServiceError):
+    """5xx: the service itself failed, also after retries."""
+
+    retryable = True
+    hint = "The service has a problem of its own; try again later."

@@ -1,0 +1,272 @@
+"""How resources and operations are declared, and how a declaration is read.
+
+A resource is a class whose annotations say each field's type and meaning:
+
+    class Build(Resource):
+        number: Annotated[int | None, "unique within its pipeline"] = None
+        creator: Annotated[User | None, "who started it", flat("name", "id")] = None
+
+An operation is a function without a body whose signature says its arguments:
+
+    @endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
+    def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
+        "Builds of an organization, newest first."
+
+Everything else (requests, decoders, columns, routes, reference pages) is derived from these.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from buildframe.spec.times import Moment, When
+
+Kind = Literal["text", "integer", "flag", "moment", "json"]
+"""What a column holds: `json` is a map or a list, kept as JSON text."""
+
+Texts = str | Sequence[str]
+"""One text or several; several mean any of them."""
+
+
+@dataclass(frozen=True)
+class flat:  # noqa: N801  reads as a word of the declaration language
+    """Which keys of a nested object become columns: the first under the field's own name, the others as `field_key`."""
+
+    keys: tuple[str, ...]
+
+    def __init__(self, *keys: str) -> None:
+        object.__setattr__(self, "keys", keys)
+
+
+@dataclass(frozen=True)
+class derived:  # noqa: N801
+    """A column that the service does not send: `of(*needs)`, from other columns, wherever it would be null."""
+
+    of: Callable[..., Any]
+    needs: tuple[str, ...]
+
+    def __init__(self, of: Callable[..., Any], *needs: str) -> None:
+        object.__setattr__(self, "of", of)
+        object.__setattr__(self, "needs", needs)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named form that a value must have: `sha` or `uuid`."""
+
+    form: Literal["sha", "uuid"]
+
+
+class Column(NamedTuple):
+    """One column of a table: where it lies in an answer, what it holds, what it means."""
+
+    name: str
+    path: tuple[str, ...]  # empty: the service does not send it
+    kind: Kind
+    doc: str
+    derived: derived | None = None
+
+
+class Field(NamedTuple):
+    """One declared field of a resource."""
+
+    name: str
+    type: Any  # without None
+    doc: str
+    flat: flat | None
+    derived: derived | None
+
+    @property
+    def sent(self) -> bool:
+        """Whether the service sends it."""
+        return self.derived is None or self.flat is not None
+
+
+class Resource(msgspec.Struct, kw_only=True):
+    """Base of the typed records: what the service sent, by attribute; keys it left out are None."""
+
+    def __post_init__(self) -> None:
+        for field in fields_of(type(self)):
+            if not field.sent and field.derived is not None and getattr(self, field.name) is None:
+                values = [_column_value(self, need) for need in field.derived.needs]
+                setattr(self, field.name, field.derived.of(*values))
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name in self.__struct_fields__ if (value := getattr(self, name)) is not None]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in self.__rich_repr__())})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Moment):
+        return value.text()
+    if isinstance(value, list | dict) and len(value) > 3:
+        return f"<{len(value)} items>"
+    return repr(value)
+
+
+def _column_value(record: Resource, name: str) -> Any:
+    """What the column `name` would hold for this one record."""
+    column = next(column for column in columns_of(type(record)) if column.name == name)
+    value: Any = record
+    for key in column.path:
+        value = getattr(value, key, None)
+    return value if value is None or column.kind != "json" else msgspec.json.encode(value).decode()
+
+
+@functools.cache
+def fields_of(resource: type[Resource]) -> tuple[Field, ...]:
+    """The declared fields of a resource, in order, under the keys that the service uses."""
+    hints = get_type_hints(resource, include_extras=True)
+    names = zip(resource.__struct_fields__, resource.__struct_encode_fields__, strict=True)
+    return tuple(_field(key, hints[name]) for name, key in names)
+
+
+def _field(name: str, hint: Any) -> Field:
+    bare, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    doc = next((note for note in notes if isinstance(note, str)), "")
+    return Field(
+        name,
+        _without_none(bare),
+        doc,
+        next((note for note in notes if isinstance(note, flat)), None),
+        next((note for note in notes if isinstance(note, derived)), None),
+    )
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    rest = tuple(part for part in get_args(hint) if part is not types.NoneType)
+    return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007  built at run time
+
+
+def resource_in(hint: Any) -> type[Resource] | None:
+    """The resource that a field's type is or may be (`User`, `Author | str`), else None."""
+    for part in (hint, *get_args(hint)):
+        if isinstance(part, type) and issubclass(part, Resource):
+            return part
+    return None
+
+
+def is_list_of_resources(field: Field) -> bool:
+    """Whether a field holds records that have a table of their own (the jobs of a build)."""
+    return get_origin(field.type) is list and resource_in(field.type) is not None
+
+
+_KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "moment"}
+
+
+@functools.cache
+def columns_of(resource: type[Resource]) -> tuple[Column, ...]:
+    """The columns of a resource's table that its own fields give, in order of declaration."""
+    return tuple(column for field in fields_of(resource) for column in _columns(field))
+
+
+def _columns(field: Field) -> Iterator[Column]:
+    if field.flat is not None:
+        yield from _flattened(field, field.flat)
+    elif not field.sent:
+        yield Column(field.name, (), _KINDS[field.type], field.doc, field.derived)
+    elif not is_list_of_resources(field):
+        yield Column(field.name, (field.name,), _KINDS.get(field.type, "json"), field.doc)
+
+
+def _flattened(field: Field, chosen: flat) -> Iterator[Column]:
+    nested = resource_in(field.type)
+    assert nested is not None, f"{field.name}: flat() is for nested resources"
+    inner = {part.name: part for part in fields_of(nested)}
+    for key in chosen.keys:
+        first = key == chosen.keys[0]
+        name = field.name if first else f"{field.name}_{key}"
+        doc = f"{field.doc}: {inner[key].doc}" if inner[key].doc else f"{field.doc}: its {key}"
+        kind = _KINDS.get(inner[key].type, "json")
+        yield Column(name, (field.name, key), kind, doc, field.derived if first else None)
+
+
+class Filter(NamedTuple):
+    """One query parameter of a list."""
+
+    name: str
+    kind: Literal["text", "flag", "moment", "map"]
+    many: bool
+    choices: tuple[str, ...]
+    check: Check | None
+    doc: str
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One operation of the service, as declared."""
+
+    name: str
+    method: str
+    path: str  # below /v2, with {names}
+    returns: type[Resource]
+    scope: str | None
+    paginated: bool
+    success: int
+    doc: str
+    parameters: tuple[tuple[str, type], ...]  # of the path, in order
+    filters: tuple[Filter, ...]
+
+    @property
+    def filter_names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.filters)
+
+
+def endpoint(
+    route: str,
+    *,
+    returns: type[Resource],
+    scope: str | None,
+    paginated: bool = False,
+    success: int = 200,
+) -> Callable[[Callable[..., None]], Endpoint]:
+    """Declare the operation `route` ("METHOD /path/{parameter}"); its arguments and doc are the function's."""
+    method, path = route.split(" ", 1)
+
+    def declare(function: Callable[..., None]) -> Endpoint:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+        positional = tuple((p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
+        named = [hints[p.name] for p in parameters if p.kind is p.VAR_KEYWORD]
+        filters = filters_of(get_args(named[0])[0]) if named else ()
+        doc = inspect.getdoc(function) or ""
+        return Endpoint(function.__name__, method, path, returns, scope, paginated, success, doc, positional, filters)
+
+    return declare
+
+
+@functools.cache
+def filters_of(declared: type) -> tuple[Filter, ...]:
+    """The query parameters that a TypedDict declares."""
+    return tuple(_filter(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
+
+
+def _filter(name: str, hint: Any) -> Filter:
+    bare, *notes = get_args(hint)
+    doc = next(note for note in notes if isinstance(note, str))
+    check = next((note for note in notes if isinstance(note, Check)), None)
+    literal = next((part for part in (bare, *get_args(bare)) if get_origin(part) is Literal), None)
+    if literal is not None:
+        return Filter(name, "text", bare is not literal, get_args(literal), check, doc)
+    kind, many = _FILTER_KINDS[bare]
+    return Filter(name, kind, many, (), check, doc)
+
+
+_FILTER_KINDS: dict[Any, tuple[Literal["text", "flag", "moment", "map"], bool]] = {
+    str: ("text", False),
+    Texts: ("text", True),
+    bool: ("flag", False),
+    When: ("moment", False),
+    Mapping[str, str]: ("map", False),
+}

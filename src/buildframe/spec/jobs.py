@@ -1,0 +1,132 @@
+"""Jobs: the parts of a build that agents run or that make others wait."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any
+
+import msgspec
+
+from buildframe.spec.declare import Resource, derived, flat
+from buildframe.spec.people import User
+from buildframe.spec.times import Moment
+
+DEFAULT_QUEUE = "default"
+
+
+@functools.lru_cache(maxsize=4096)
+def queue_of(type: str | None, rules: str | None, agent_tags: str | None) -> str | None:
+    """The queue of a script job: the one that it asks for, else its agent's, else `default`.
+
+    `rules` and `agent_tags` are JSON texts of lists such as `["queue=macos", "os=mac"]`.
+    """
+    if type != "script":
+        return None
+    tags = [tag for text in (rules, agent_tags) for tag in _tags(text) if tag.startswith("queue=")]
+    return tags[0].removeprefix("queue=") if tags else DEFAULT_QUEUE
+
+
+def _tags(text: str | None) -> list[str]:
+    listed = msgspec.json.decode(text) if text else None
+    return [str(tag) for tag in listed] if isinstance(listed, list) else []
+
+
+class Signature(Resource):
+    """The signature of a step."""
+
+    value: Annotated[str | None, "the signature itself"] = None
+    algorithm: Annotated[str | None, "how it was made"] = None
+    signed_fields: Annotated[list[str] | None, "what it covers"] = None
+
+
+class Step(Resource):
+    """The step that a job came from."""
+
+    id: Annotated[str | None, "UUID of the step, the same for all attempts within a build"] = None
+    signature: Annotated[Signature | None, "signature of the step, where steps are signed"] = None
+
+
+class Agent(Resource):
+    """The agent that ran a job. Lists send `id`, `url` and `name`; a single build sends the rest, too."""
+
+    id: Annotated[str | None, "UUID of the agent"] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
+    url: Annotated[str | None, "API address"] = None
+    web_url: Annotated[str | None, "page for people"] = None
+    name: Annotated[str | None, "name of the agent"] = None
+    connection_state: Annotated[str | None, "such as `connected` or `lost`"] = None
+    hostname: Annotated[str | None, "machine that it runs on"] = None
+    ip_address: Annotated[str | None, "address that it was seen at"] = None
+    user_agent: Annotated[str | None, "its version and platform"] = None
+    creator: Annotated[User | None, "who registered it"] = None
+    created_at: Annotated[Moment | None, "when it first connected"] = None
+    meta_data: Annotated[list[str] | None, 'its tags, such as `["queue=default"]`'] = None
+
+
+class Priority(Resource):
+    """How soon a job is to be taken."""
+
+    number: Annotated[int | None, "higher goes first"] = None
+
+
+class Job(Resource):
+    """One attempt at one step of a build, or a wait or block step.
+
+    `type` tells them apart: `script` runs a command, `waiter` (only `id` and `type`) waits for all
+    before it, `manual` is a block step, `trigger` starts a build of another pipeline.
+    """
+
+    id: Annotated[str, "UUID, unique across the whole service"]
+    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
+    type: Annotated[str | None, "`script`, `waiter`, `manual` or `trigger`"] = None
+    name: Annotated[str | None, "label of the step; may hold `:emoji:`"] = None
+    label: Annotated[str | None, "of a block step: its label"] = None
+    step_key: Annotated[str | None, "the step's key in the pipeline's configuration"] = None
+    group_key: Annotated[str | None, "the key of the step's group"] = None
+    step: Annotated[Step | None, "step", flat("id")] = None
+    state: Annotated[str | None, "state of the job when it was fetched"] = None
+    queue: Annotated[
+        str | None,
+        "of a script job: the queue asked for in `agent_query_rules`, else the agent's, else `default`",
+        derived(queue_of, "type", "agent_query_rules", "agent_meta_data"),
+    ] = None
+    command: Annotated[str | None, "what the agent runs"] = None
+    exit_status: Annotated[int | None, "of the command; -1: the agent was lost or killed"] = None
+    signal: Annotated[str | None, "signal that ended the command"] = None
+    signal_reason: Annotated[str | None, "why it was sent"] = None
+    soft_failed: Annotated[bool | None, "failed, but the build may pass"] = None
+    priority: Annotated[Priority | None, "priority", flat("number")] = None
+    agent_query_rules: Annotated[list[str] | None, 'tags that the agent must have, such as `["queue=default"]`'] = None
+    agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
+    created_at: Annotated[Moment | None, "when it was added to the build"] = None
+    scheduled_at: Annotated[
+        Moment | None, "when the scheduler took it up; inherits the build's creation: not for queue time"
+    ] = None
+    runnable_at: Annotated[Moment | None, "when an agent could have taken it"] = None
+    started_at: Annotated[Moment | None, "when an agent started it"] = None
+    finished_at: Annotated[Moment | None, "when it ended"] = None
+    expired_at: Annotated[Moment | None, "when it was given up because no agent took it"] = None
+    retried: Annotated[bool | None, "another attempt followed"] = None
+    retried_in_job_id: Annotated[str | None, "the attempt that followed"] = None
+    retries_count: Annotated[int | None, "attempts before this one"] = None
+    retry_type: Annotated[str | None, "how this attempt came about: `automatic` or `manual`"] = None
+    retry_source: Annotated[dict[str, Any] | None, "the attempt that this one repeats"] = None
+    parallel_group_index: Annotated[int | None, "which of the parallel jobs of its step, from 0"] = None
+    parallel_group_total: Annotated[int | None, "how many parallel jobs its step has"] = None
+    matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension"] = None
+    artifact_paths: Annotated[str | None, "patterns of the files to keep"] = None
+    cluster_id: Annotated[str | None, "UUID of the cluster"] = None
+    cluster_url: Annotated[str | None, "API address of the cluster"] = None
+    cluster_queue_id: Annotated[str | None, "UUID of the cluster's queue"] = None
+    cluster_queue_url: Annotated[str | None, "API address of the cluster's queue"] = None
+    unblockable: Annotated[bool | None, "of a block step: whether it can be unblocked now"] = None
+    unblock_url: Annotated[str | None, "of a block step: where to unblock it"] = None
+    unblocked_by: Annotated[User | None, "of a block step: who unblocked it", flat("name", "id")] = None
+    unblocked_at: Annotated[Moment | None, "of a block step: when it was unblocked (its only time)"] = None
+    async_: Annotated[bool | None, "of a trigger step: whether the build goes on without waiting"] = msgspec.field(
+        default=None, name="async"
+    )
+    triggered_build: Annotated[dict[str, Any] | None, "of a trigger step: the build that it started"] = None
+    web_url: Annotated[str | None, "page for people"] = None
+    log_url: Annotated[str | None, "API address of the log"] = None
+    raw_log_url: Annotated[str | None, "API address of the log as plain text"] = None
