@@ -1,1 +1,99 @@
-"""CI builds as DataFrames."""
+"""CI builds as DataFrames: fetch builds and jobs completely, measure them rightly, see where the time goes.
+
+`connect()` gives a Workspace on a real organization, `sandbox()` one on a service of your own machine.
+`metrics`, `plots` and `widgets` are modules to import; `save` and `load` keep frames as Parquet.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from buildframe.errors import (
+    BadInput,
+    BuildframeError,
+    Forbidden,
+    Incomplete,
+    Invalid,
+    Malformed,
+    MissingExtra,
+    NotFound,
+    RateLimited,
+    ServiceError,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from buildframe.workspace import Workspace
+
+__all__ = [
+    "BadInput",
+    "BuildframeError",
+    "Forbidden",
+    "Incomplete",
+    "Invalid",
+    "Malformed",
+    "MissingExtra",
+    "NotFound",
+    "RateLimited",
+    "ServiceError",
+    "Unauthorized",
+    "Unavailable",
+    "Unreachable",
+    "connect",
+    "load",
+    "sandbox",
+    "save",
+]
+
+HOSTED_URL = "https://api.buildkite.com"
+
+
+def connect(organization: str | None = None, *, base_url: str | None = None, token: str | None = None) -> Workspace:
+    """A workspace on the service: one organization, or without any all that the token may see.
+
+    What is not given comes from BUILDFRAME_ORG, BUILDFRAME_URL (without /v2; else the hosted service) and
+    BUILDFRAME_TOKEN. Nothing is asked yet. A missing token, or an address that would send it unencrypted,
+    raises BadInput.
+    """
+    from buildframe.client import Client, Token
+    from buildframe.workspace import Workspace
+
+    secret = Token(token or os.environ.get("BUILDFRAME_TOKEN", ""))
+    del token  # a traceback that prints variables must not find it
+    client = Client(base_url or os.environ.get("BUILDFRAME_URL") or HOSTED_URL, secret)
+    return Workspace(client, organization or os.environ.get("BUILDFRAME_ORG") or None)
+
+
+def sandbox(organization: str = "acme", **settings: Any) -> Workspace:
+    """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it.
+
+    `settings` are those of `buildframe.sandbox.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
+    `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
+    """
+    from buildframe.client import Client, Token
+    from buildframe.sandbox import Sandbox
+    from buildframe.workspace import Workspace
+
+    service = Sandbox(**settings)
+    return Workspace(Client(service.url, Token(service.token())), organization, service)
+
+
+def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
+    """Write a frame to one Parquet file, whole or not at all: dtypes, index and `attrs` come back by `load`."""
+    from buildframe import store
+
+    return store.save(path, frame)
+
+
+def load(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a frame that `save` wrote."""
+    from buildframe import store
+
+    return store.load(path)

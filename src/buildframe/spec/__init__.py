@@ -18,6 +18,7 @@ from buildframe.spec.pipelines import Pipeline, get_pipeline, list_pipelines
 from buildframe.spec.times import Moment, When, is_relative, when
 
 __all__ = [
+    "BESIDE_A_JOB",
     "ENDPOINTS",
     "FETCHED_AT",
     "TABLES",

@@ -37,12 +37,22 @@ Texts = str | Sequence[str]
 
 @dataclass(frozen=True)
 class flat:  # noqa: N801  reads as a word of the declaration language
-    """Which keys of a nested object become columns: the first under the field's own name, the others as `field_key`."""
+    """Which keys of a nested object become columns: the first under the field's own name, the others as `field_key`.
 
-    keys: tuple[str, ...]
+    `named=None` where no key names the object, so that none stands under the field's own name.
+    """
 
-    def __init__(self, *keys: str) -> None:
-        object.__setattr__(self, "keys", keys)
+    named: str | None
+    others: tuple[str, ...]
+
+    def __init__(self, named: str | None, *others: str) -> None:
+        object.__setattr__(self, "named", named)
+        object.__setattr__(self, "others", others)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All the keys, in order."""
+        return self.others if self.named is None else (self.named, *self.others)
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,16 @@ class Field(NamedTuple):
     def sent(self) -> bool:
         """Whether the service sends it."""
         return self.derived is None or self.flat is not None
+
+    @property
+    def kind(self) -> Kind:
+        """What its column holds, where it is one column."""
+        return _KINDS.get(self.type, "json")
+
+    @property
+    def may_be_text(self) -> bool:
+        """Whether a bare text may stand where an object is declared."""
+        return str in get_args(self.type)
 
 
 class Resource(msgspec.Struct, kw_only=True):
@@ -175,9 +195,9 @@ def _columns(field: Field) -> Iterator[Column]:
     if field.flat is not None:
         yield from _flattened(field, field.flat)
     elif not field.sent:
-        yield Column(field.name, (), _KINDS[field.type], field.doc, field.derived)
+        yield Column(field.name, (), field.kind, field.doc, field.derived)
     elif not is_list_of_resources(field):
-        yield Column(field.name, (field.name,), _KINDS.get(field.type, "json"), field.doc)
+        yield Column(field.name, (field.name,), field.kind, field.doc)
 
 
 def _flattened(field: Field, chosen: flat) -> Iterator[Column]:
@@ -185,11 +205,10 @@ def _flattened(field: Field, chosen: flat) -> Iterator[Column]:
     assert nested is not None, f"{field.name}: flat() is for nested resources"
     inner = {part.name: part for part in fields_of(nested)}
     for key in chosen.keys:
-        first = key == chosen.keys[0]
+        first = key == chosen.named
         name = field.name if first else f"{field.name}_{key}"
         doc = f"{field.doc}: {inner[key].doc}" if inner[key].doc else f"{field.doc}: its {key}"
-        kind = _KINDS.get(inner[key].type, "json")
-        yield Column(name, (field.name, key), kind, doc, field.derived if first else None)
+        yield Column(name, (field.name, key), inner[key].kind, doc, field.derived if first else None)
 
 
 class Filter(NamedTuple):

@@ -83,7 +83,7 @@ class Job(Resource):
     label: Annotated[str | None, "of a block step: its label"] = None
     step_key: Annotated[str | None, "the step's key in the pipeline's configuration"] = None
     group_key: Annotated[str | None, "the key of the step's group"] = None
-    step: Annotated[Step | None, "step", flat("id")] = None
+    step: Annotated[Step | None, "step", flat(None, "id")] = None
     state: Annotated[str | None, "state of the job when it was fetched"] = None
     queue: Annotated[
         str | None,

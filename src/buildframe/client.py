@@ -1,0 +1,193 @@
+"""The only place that talks HTTP: sends requests, retries what is safe, waits for the limits."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Never, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+import tenacity
+
+from buildframe.errors import BadInput, BuildframeError, Malformed, RateLimited, ServiceError, Unreachable
+from buildframe.wire import Answer, Request, quotas
+
+ATTEMPTS = 5
+LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
+_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_BACKOFF = tenacity.wait_exponential_jitter(initial=0.5, max=20.0, jitter=1.0)
+
+T = TypeVar("T")
+OnWait = Callable[[float, str], None]
+"""Told before each wait: how many seconds, and why."""
+
+
+class Token:
+    """The access token: shows itself nowhere, and cannot be pickled or copied into a file by accident."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def check(self) -> None:
+        """Refuse what cannot be a token. Apart from `__init__`, so that no traceback has the text at hand."""
+        if not self._value.isascii() or not self._value.isprintable() or " " in self._value or not self._value:
+            raise BadInput("The token is empty or holds blanks or signs that no token has; was it pasted whole?")
+
+    def __repr__(self) -> str:
+        return "<token>"
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a token is not pickled: connect again where it is needed")
+
+    def header(self) -> str:
+        """The value of the Authorization header."""
+        return f"Bearer {self._value}"
+
+    def removed_from(self, body: bytes) -> bytes:
+        """`body` without the token, should a server or proxy echo it."""
+        return body.replace(self._value.encode(), b"<token>")
+
+
+def base_url_of(text: str) -> str:
+    """The service's address without /v2; anything that would send the token in clear or elsewhere is refused."""
+    parts = _split(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise BadInput(f"The address {text!r} is no web address; write it like https://api.example.com.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise BadInput("The address must hold no user, password, query or fragment; the token goes in token=.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise BadInput(f"The address of {parts.hostname} is http: the token would travel unencrypted. Use https.")
+    path = parts.path.rstrip("/").removesuffix("/v2")
+    return str(httpx.URL(f"{parts.scheme}://{parts.netloc}{path}")).rstrip("/")
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text.strip())
+        _ = parts.port
+    except ValueError as why:
+        raise BadInput(f"The service's address cannot be read: {why}.") from None
+    return parts
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Client:
+    """One session with one service: `fetch` sends a request and reads its answer. Threads may share it."""
+
+    def __init__(self, base_url: str, token: Token) -> None:
+        token.check()
+        self.base_url = base_url_of(base_url)
+        self._token = token
+        self._http = httpx.Client(
+            headers={"Accept": "application/json", "User-Agent": f"buildframe/{version('buildframe')}"},
+            timeout=_TIMEOUT,
+            trust_env=not is_loopback(urlsplit(self.base_url).hostname or ""),
+        )
+        self._resume_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.base_url}>"
+
+    def close(self) -> None:
+        """End the session; its connections are closed."""
+        self._http.close()
+
+    def fetch(self, request: Request, read: Callable[[Answer], T], on_wait: OnWait = lambda seconds, why: None) -> T:
+        """Send a GET and read its answer.
+
+        Sent again, at most `ATTEMPTS` times in all, after 429, 5xx, no answer, or one that `read` finds
+        Malformed; the waits are the server's where it names one, else they grow, with jitter.
+        """
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_worth_retrying),
+            wait=_wait,
+            stop=tenacity.stop_after_attempt(ATTEMPTS),
+            before_sleep=lambda state: on_wait(state.upcoming_sleep, _reason(state)),
+            reraise=True,
+        )
+        result: T = retrying(self._once, request, read, on_wait)
+        return result
+
+    def follow(self, request: Request, link: str) -> Request:
+        """The request for a link in an answer to `request`; one to elsewhere is refused: the token stays here."""
+        url = str(httpx.URL(self.base_url + request.target).join(link))
+        if not url.startswith(f"{self.base_url}/"):
+            raise Malformed(f"The service links its next page at {url!r}, which is not below {self.base_url!r}.")
+        return request._replace(target=url.removeprefix(self.base_url))
+
+    def _once(self, request: Request, read: Callable[[Answer], T], on_wait: OnWait) -> T:
+        self._await_quota(on_wait)
+        answer = self._send(request)
+        exhausted = [quota.reset for quota in quotas(answer) if quota.remaining <= 0 and quota.reset <= LONGEST_WAIT]
+        if exhausted:
+            self._resume_at = time.monotonic() + max(exhausted)
+        return read(answer)
+
+    def _await_quota(self, on_wait: OnWait) -> None:
+        seconds = self._resume_at - time.monotonic()
+        if seconds > 0:
+            on_wait(seconds, "the limit of requests is used up")
+            time.sleep(seconds)
+
+    def _send(self, request: Request) -> Answer:
+        """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
+        failure: BaseException
+        try:
+            return self._exchange(request)
+        except httpx.HTTPError as why:
+            failure = self._unreachable(request, why)
+        except KeyboardInterrupt:
+            failure = KeyboardInterrupt()
+        raise failure
+
+    def _exchange(self, request: Request) -> Answer:
+        response = self._http.request(
+            request.endpoint.method,
+            self.base_url + request.target,
+            headers={"Authorization": self._token.header()},
+        )
+        body = response.content if response.is_success else self._token.removed_from(response.content)
+        return Answer(response.status_code, response.headers, body, response.links.get("next", {}).get("url"))
+
+    def _unreachable(self, request: Request, why: httpx.HTTPError) -> Unreachable:
+        said = str(why) or type(why).__name__
+        return Unreachable(
+            f"No answer from {self.base_url}: {said}.\nAsked: {request.endpoint.method} {request.target}\n"
+            "Check the address (base_url= or BUILDFRAME_URL), the network, and whether a proxy stands between."
+        )
+
+
+def _worth_retrying(error: BaseException) -> bool:
+    if not isinstance(error, BuildframeError) or not error.retryable:
+        return False
+    return not isinstance(error, ServiceError) or (error.retry_after or 0.0) <= LONGEST_WAIT
+
+
+def _failure(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    error = _failure(state)
+    told = error.retry_after if isinstance(error, ServiceError) else None
+    return _BACKOFF(state) if told is None else told + random.uniform(0.0, 0.25)  # noqa: S311  no secret
+
+
+def _reason(state: tenacity.RetryCallState) -> str:
+    error = _failure(state)
+    if isinstance(error, RateLimited):
+        return "the limit of requests is used up"
+    return f"the service answered {error.status}" if isinstance(error, ServiceError) else "no readable answer"

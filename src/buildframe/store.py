@@ -1,0 +1,102 @@
+"""One table in one Parquet file, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pandas as pd
+import pyarrow as pa
+
+from buildframe.errors import BadInput
+
+
+def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
+    """Write a frame to a Parquet file, replacing an older one, and return its path.
+
+    Dtypes, time zones, the index and `frame.attrs` come back from `load` as they were (a column of
+    dtype `object` comes back as what pandas infers from its values); other programs
+    read plain Parquet, in which a timedelta is a whole number of its unit. The file is written beside
+    its place, flushed to disk and moved there, so that a reader, a crash or a full disk finds the old
+    file or the new one, never part of one. A killed process may leave `.buildframe-*.tmp` behind.
+
+    BadInput: no DataFrame, no such folder, a path that is no file, columns that Parquet cannot hold,
+    attrs that are not plain JSON. OSError: the disk is full or must not be written to.
+    """
+    target = _target(path)
+    _check(frame)
+    with _replacing(target) as file:
+        try:
+            frame.to_parquet(file, engine="pyarrow")
+        except (pa.ArrowException, TypeError, ValueError) as why:
+            raise BadInput(f"This frame does not fit into Parquet: {why}") from why
+    return Path(path)
+
+
+def load(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read the frame that `save` wrote, or any other Parquet file.
+
+    BadInput: no such file, or one that is not Parquet or is damaged.
+    """
+    if not Path(path).is_file():
+        raise BadInput(f"{os.fspath(path)!r} is no file; write one with bf.save(path, frame).")
+    try:
+        with open(path, "rb") as file:  # not by its path, from whose folders columns would be guessed
+            return pd.read_parquet(file, engine="pyarrow")
+    except (pa.ArrowException, OSError) as why:
+        raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}") from why
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Where the bytes go: behind a link the file that it names."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise BadInput(f"{os.fspath(path)!r} is a folder or a device; name a file, such as 'builds.parquet'.")
+    if not target.parent.is_dir():
+        raise BadInput(f"There is no folder {os.fspath(target.parent)!r}; make it first.")
+    return target
+
+
+def _check(frame: pd.DataFrame) -> None:
+    if not isinstance(frame, pd.DataFrame):
+        raise BadInput(f"{type(frame).__name__} is no DataFrame; the order is save(path, frame).")
+    try:
+        same = json.loads(json.dumps(frame.attrs, allow_nan=False)) == frame.attrs
+    except (TypeError, ValueError, RecursionError) as why:
+        raise BadInput(f"frame.attrs cannot be written as JSON: {why}") from None
+    if not same:
+        raise BadInput(
+            "frame.attrs would not come back as they are; keep to dicts of text keys, lists and plain values."
+        )
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file beside `target` that takes its place when the block ends, and vanishes when it fails."""
+    temporary = target.parent / f".buildframe-{secrets.token_hex(8)}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last over a crash of the machine."""
+    if os.name != "posix":  # other systems cannot open a folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,318 @@
+"""The protocol as pure functions: arguments -> Request; (status, headers, body) -> Page, record or error."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import msgspec
+
+from buildframe import errors
+from buildframe.errors import BadInput, Malformed
+from buildframe.spec import Endpoint, Filter, Moment, Resource, when
+
+API = "/v2"
+
+
+class Request(NamedTuple):
+    """One request, placed: `target` is the path with its query, all percent-encoded."""
+
+    endpoint: Endpoint
+    target: str
+
+
+class Answer(NamedTuple):
+    """One answer as it came: header names in lower case, `next` the link to the next page as the server wrote it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    next: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a list: rows as read, the link to the next page, the service's time of the answer."""
+
+    rows: Sequence[Any]
+    next: str | None
+    at: Moment
+
+
+class Quota(NamedTuple):
+    """One limit as the headers tell it: requests left, and seconds until the window ends."""
+
+    remaining: int
+    reset: float
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def place(endpoint: Endpoint, *arguments: str | int, **filters: Any) -> Request:
+    """The request for `endpoint`; unknown names and values that the service would misread raise BadInput."""
+    pairs = [pair for entry in _chosen(endpoint, filters) for pair in _pairs(entry, filters[entry.name])]
+    return Request(endpoint, _with_query(_path(endpoint, arguments), pairs))
+
+
+def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, **filters: Any) -> Request:
+    """The request for a page of a list, so many rows long."""
+    request = place(endpoint, *arguments, **filters)
+    joint = "&" if "?" in request.target else "?"
+    return request._replace(target=f"{request.target}{joint}per_page={per_page}")
+
+
+def _with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
+    query = urlencode(list(pairs), quote_via=quote, safe="")
+    return f"{path}?{query}" if query else path
+
+
+def _path(endpoint: Endpoint, arguments: Sequence[str | int]) -> str:
+    named = zip(endpoint.parameters, arguments, strict=True)
+    return API + endpoint.path.format(**{name: _segment(name, kind, value) for (name, kind), value in named})
+
+
+def _segment(name: str, kind: type, value: str | int) -> str:
+    if kind is int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BadInput(f"{name}={value!r}: pass the build's number, a whole number from 1.")
+        return str(value)
+    if not isinstance(value, str) or not value.strip() or value in {".", ".."}:
+        raise BadInput(f"{name}={value!r}: pass the slug, as it stands in the service's web addresses.")
+    return quote(value, safe="")
+
+
+def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
+    for name in filters:
+        if name not in endpoint.filter_names:
+            raise BadInput(f"There is no filter {name!r}.{nearest(name, endpoint.filter_names)}")
+    return [entry for entry in endpoint.filters if filters.get(entry.name) is not None]
+
+
+def nearest(given: str, known: Sequence[str]) -> str:
+    """A sentence that names the right word for a misspelt one, or all words where none is near."""
+    near = difflib.get_close_matches(given.lower(), known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else f" It takes: {', '.join(known)}."
+
+
+def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
+    if entry.kind == "map":
+        return _map_pairs(entry, value)
+    if entry.kind == "moment":
+        return [(entry.name, when(value, entry.name).text())]
+    if entry.kind == "flag":
+        return [(entry.name, _flag(entry, value))]
+    if isinstance(value, str) or not entry.many:
+        return [(entry.name, _text(entry, value))]
+    return [(f"{entry.name}[]", text) for text in _texts(entry, value)]
+
+
+def _flag(entry: Filter, value: Any) -> str:
+    if not isinstance(value, bool):
+        raise BadInput(f"{entry.name}={value!r}: pass True or False.")
+    return "true" if value else "false"
+
+
+def _map_pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
+    if not isinstance(value, Mapping) or not value:
+        raise BadInput(f"{entry.name}={value!r}: pass a mapping of texts, such as {{'key': 'value'}}.")
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str) or not key or set(key) & set("[]"):
+            raise BadInput(f"{entry.name}: {key!r}: {text!r} - keys (without brackets) and values are texts.")
+    return [(f"{entry.name}[{key}]", text) for key, text in value.items()]
+
+
+def _texts(entry: Filter, values: Any) -> list[str]:
+    if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping):
+        raise BadInput(f"{entry.name}={values!r}: pass a text or a list of texts.")
+    texts = [_text(entry, value) for value in values]
+    if not texts:
+        raise BadInput(f"{entry.name}=[]: an empty list would not narrow at all; leave the filter out, or name some.")
+    return texts
+
+
+def _text(entry: Filter, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise BadInput(f"{entry.name}={value!r}: pass a text that is not empty.")
+    if entry.choices and value not in entry.choices:
+        raise BadInput(f"{entry.name}={value!r} is no state of a build.{nearest(value, entry.choices)}")
+    return _CHECKS[entry.check.form](entry.name, value) if entry.check else value
+
+
+def _sha(name: str, value: str) -> str:
+    if re.fullmatch(r"[0-9a-fA-F]+", value) and len(value) not in {40, 64}:
+        raise BadInput(
+            f"{name}={value!r} is a shortened SHA, for which the service silently finds nothing; "
+            f"pass all 40 digits (git rev-parse {value})."
+        )
+    return value
+
+
+def _uuid(name: str, value: str) -> str:
+    try:
+        return str(UUID(value))
+    except ValueError:
+        raise BadInput(f"{name}={value!r} is no UUID; the column `{name}_id` of a frame holds them.") from None
+
+
+_CHECKS = {"sha": _sha, "uuid": _uuid}
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def read_page(request: Request, answer: Answer, rows: msgspec.json.Decoder[list[Any]]) -> Page:
+    """A page of a list; an error status raises its ServiceError, anything unreadable raises Malformed."""
+    check(request, answer)
+    return Page(_decoded(request, answer, rows), answer.next or None, date_of(answer))
+
+
+def read_date(request: Request, answer: Answer) -> Moment:
+    """Only the service's time of an answer."""
+    check(request, answer)
+    return date_of(answer)
+
+
+def read_record(request: Request, answer: Answer) -> Resource:
+    """A single thing as the typed record that the endpoint returns."""
+    check(request, answer)
+    decoder = msgspec.json.Decoder(request.endpoint.returns, strict=False, dec_hook=_moment)
+    record: Resource = _decoded(request, answer, decoder)
+    return record
+
+
+def _moment(wanted: type, value: Any) -> Moment:
+    if wanted is Moment and isinstance(value, str):
+        return Moment.parse(value)
+    raise ValueError(f"expected a timestamp, got {value!r}")
+
+
+def _decoded(request: Request, answer: Answer, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as why:
+        raise Malformed(
+            f"The answer cannot be read: {why}.\nAsked: {_where(request)}\n"
+            f"It has {len(answer.body)} bytes and begins with {answer.body[:60]!r}. "
+            "If it says so again, the address may not be the service's API."
+        ) from None
+
+
+def date_of(answer: Answer) -> Moment:
+    """The service's time of an answer."""
+    try:
+        return Moment.of(parsedate_to_datetime(answer.headers.get("date", "")))
+    except (ValueError, TypeError):
+        raise Malformed(
+            f"The answer has no readable Date header ({answer.headers.get('date')!r}), so its time is unknown; "
+            "a proxy may have dropped it."
+        ) from None
+
+
+def check(request: Request, answer: Answer) -> None:
+    """Raise the ServiceError for any status but the one that the operation answers on success."""
+    if answer.status == request.endpoint.success:
+        return
+    message, details = _said(answer)
+    scope = request.endpoint.scope if _lacks_scope(request, answer, message) else None
+    raise _error_type(answer.status)(
+        answer.status,
+        message,
+        where=_where(request),
+        errors=details,
+        scope=scope,
+        retry_after=retry_after(answer),
+        request_id=answer.headers.get("x-request-id"),
+    )
+
+
+def _where(request: Request) -> str:
+    return f"{request.endpoint.method} {request.target}"
+
+
+_ERRORS: dict[int, type[errors.ServiceError]] = {
+    400: errors.Invalid,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Invalid,
+    422: errors.Invalid,
+    429: errors.RateLimited,
+}
+
+
+def _error_type(status: int) -> type[errors.ServiceError]:
+    return _ERRORS.get(status, errors.Unavailable if status >= 500 else errors.ServiceError)
+
+
+def _said(answer: Answer) -> tuple[str, list[Mapping[str, Any]]]:
+    """What the server said: its message and the elements of `errors`."""
+    try:
+        body = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        body = None
+    if not isinstance(body, dict):
+        return _plain_text(answer), []
+    details = body.get("errors")
+    listed: list[Mapping[str, Any]] = []
+    if isinstance(details, list):
+        listed = [element if isinstance(element, dict) else {"code": element} for element in details]
+    return str(body.get("message") or _plain_text(answer)), listed
+
+
+def _plain_text(answer: Answer) -> str:
+    if 300 <= answer.status < 400:
+        return f"redirected to {answer.headers.get('location')!r}, which is not followed: the token stays here"
+    text = " ".join(answer.body[:200].decode("utf-8", "replace").split())
+    return text or "no message"
+
+
+def _lacks_scope(request: Request, answer: Answer, message: str) -> bool:
+    """Whether a 403 is about the scope: its text says so, or the token's scopes are told and do not hold it."""
+    if answer.status != 403 or request.endpoint.scope is None:
+        return False
+    held = answer.headers.get("x-oauth-scopes")
+    lacking = held is not None and request.endpoint.scope not in re.split(r"[,\s]+", held)
+    return lacking or request.endpoint.scope in message
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+_QUOTAS = ("ratelimit", "ratelimit-user", "rate-limit")
+
+
+def quotas(answer: Answer) -> list[Quota]:
+    """The limits that an answer's headers tell."""
+    told = [(_number(answer, f"{p}-remaining"), _number(answer, f"{p}-reset")) for p in _QUOTAS]
+    return [Quota(int(left), reset) for left, reset in told if left is not None and reset is not None]
+
+
+def retry_after(answer: Answer) -> float | None:
+    """Seconds to wait before asking again, as the server says: its Retry-After, else the largest exhausted reset."""
+    if answer.status not in {429, 503}:
+        return None
+    told = [_number(answer, "retry-after"), *(quota.reset for quota in quotas(answer) if quota.remaining <= 0)]
+    if answer.status == 429:
+        told.append(_reset_in_body(answer))
+    return max((seconds for seconds in told if seconds is not None), default=None)
+
+
+def _reset_in_body(answer: Answer) -> float | None:
+    try:
+        reset = msgspec.json.decode(answer.body)["reset"]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return None
+    return float(reset) if isinstance(reset, int | float) else None
+
+
+def _number(answer: Answer, header: str) -> float | None:
+    try:
+        return max(0.0, float(answer.headers.get(header, "")))
+    except ValueError:
+        return None
