@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from buildframe.errors import BadInput
 
@@ -19,14 +20,16 @@ from buildframe.errors import BadInput
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     """Write a frame to a Parquet file, replacing an older one, and return its path.
 
-    Dtypes, time zones, the index and `frame.attrs` come back from `load` as they were (a column of
-    dtype `object` comes back as what pandas infers from its values); other programs
-    read plain Parquet, in which a timedelta is a whole number of its unit. The file is written beside
-    its place, flushed to disk and moved there, so that a reader, a crash or a full disk finds the old
-    file or the new one, never part of one. A killed process may leave `.buildframe-*.tmp` behind.
+    Dtypes, time zones, the index and `frame.attrs` come back from `load` as they were; but Parquet has
+    no times in whole seconds (they become milliseconds), and an `object` column of texts comes back as
+    `str`. Other programs read plain Parquet, in which a timedelta is a whole number of its unit.
 
-    BadInput: no DataFrame, no such folder, a path that is no file, columns that Parquet cannot hold,
-    attrs that are not plain JSON. OSError: the disk is full or must not be written to.
+    The file is written beside its place, flushed to disk and moved there, so that a reader, a crash or
+    a full disk finds the old file or the new one, never part of one. A killed process may leave
+    `.buildframe-*.tmp` behind.
+
+    BadInput: no DataFrame, no such folder, a path that is no file, columns without names or of values
+    that Parquet cannot hold, attrs that are not plain JSON. OSError: the disk is full or write-protected.
     """
     target = _target(path)
     _check(frame)
@@ -47,9 +50,22 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise BadInput(f"{os.fspath(path)!r} is no file; write one with bf.save(path, frame).")
     try:
         with open(path, "rb") as file:  # not by its path, from whose folders columns would be guessed
-            return pd.read_parquet(file, engine="pyarrow")
+            frame = pd.read_parquet(file, engine="pyarrow")
+            return _with_exact_index(frame, file)
     except (pa.ArrowException, OSError) as why:
         raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}") from why
+
+
+def _with_exact_index(frame: pd.DataFrame, file: BinaryIO) -> pd.DataFrame:
+    """The frame with its index as it was saved: pandas alone reads one of `Int64` as integers or floats."""
+    described = pq.read_schema(file).pandas_metadata or {"index_columns": []}
+    stored = [name for name in described["index_columns"] if isinstance(name, str)]
+    if not stored:
+        return frame
+    as_columns = json.dumps({**described, "index_columns": [], "column_indexes": []})
+    levels = pq.read_table(file, columns=stored).replace_schema_metadata({"pandas": as_columns}).to_pandas()
+    index = pd.MultiIndex.from_frame(levels) if len(stored) > 1 else pd.Index(levels.iloc[:, 0])
+    return frame.set_axis(index.set_names(frame.index.names))
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -65,6 +81,8 @@ def _target(path: str | os.PathLike[str]) -> Path:
 def _check(frame: pd.DataFrame) -> None:
     if not isinstance(frame, pd.DataFrame):
         raise BadInput(f"{type(frame).__name__} is no DataFrame; the order is save(path, frame).")
+    if frame.columns.empty or not all(isinstance(name, str) for name in frame.columns):
+        raise BadInput("A Parquet file needs columns, and texts to name them; see frame.columns.")
     try:
         same = json.loads(json.dumps(frame.attrs, allow_nan=False)) == frame.attrs
     except (TypeError, ValueError, RecursionError) as why:

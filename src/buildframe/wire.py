@@ -58,7 +58,10 @@ class Quota(NamedTuple):
 def place(endpoint: Endpoint, *arguments: str | int, **filters: Any) -> Request:
     """The request for `endpoint`; unknown names and values that the service would misread raise BadInput."""
     pairs = [pair for entry in _chosen(endpoint, filters) for pair in _pairs(entry, filters[entry.name])]
-    return Request(endpoint, _with_query(_path(endpoint, arguments), pairs))
+    try:
+        return Request(endpoint, _with_query(_path(endpoint, arguments), pairs))
+    except UnicodeEncodeError as why:
+        raise BadInput(f"{why.object!r} holds half of a surrogate pair, which no address can carry.") from None
 
 
 def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, **filters: Any) -> Request:

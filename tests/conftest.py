@@ -1,0 +1,87 @@
+"""What tests share: a sandbox with a small world, and a server that answers by script."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+os.environ["MPLBACKEND"] = "Agg"
+for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN"):
+    os.environ.pop(name, None)
+
+
+class Scripted:
+    """A server on loopback that gives the scripted answers one after the other, the last one again and again."""
+
+    def __init__(self, *answers: Callable[[BaseHTTPRequestHandler], None]) -> None:
+        self.asked: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self._answers = list(answers)
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                script.asked.append(self.path)
+                script.headers.append(dict(self.headers.items()))
+                script._next()(self)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def _next(self) -> Callable[[BaseHTTPRequestHandler], None]:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def says(
+    body: bytes, status: int = 200, *, date: str | None = "Sun, 01 Nov 2026 12:00:00 GMT", cut: int = 0, **headers: str
+) -> Callable[[BaseHTTPRequestHandler], None]:
+    """An answer; `cut` leaves out so many bytes of its end; `_` in header names stands for `-`."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response_only(status)
+        if date is not None:
+            handler.send_header("Date", date)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body[: len(body) - cut])
+        if cut:
+            hang_up(handler)
+
+    return answer
+
+
+def hang_up(handler: BaseHTTPRequestHandler) -> None:
+    """End the connection without (the rest of) an answer."""
+    handler.close_connection = True
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[..., Scripted]]:
+    """Starts servers that answer by script, and ends them after the test."""
+    started: list[Scripted] = []
+
+    def start(*answers: Callable[[BaseHTTPRequestHandler], None]) -> Scripted:
+        started.append(Scripted(*answers))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()

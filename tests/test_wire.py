@@ -1,0 +1,195 @@
+import datetime as dt
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe import errors, spec, wire
+from buildframe.errors import BadInput, Malformed
+from buildframe.wire import Answer
+
+SHA = "c69bbbfeeace709adc35562eddd3620d83245336"
+
+
+def pairs(**filters: object) -> list[tuple[str, str]]:
+    return parse_qsl(urlsplit(wire.place(spec.list_builds, "acme", **filters).target).query, keep_blank_values=True)
+
+
+def test_arrays_maps_flags_and_times_are_placed_as_the_service_reads_them() -> None:
+    placed = pairs(
+        branch=["main", "a&state[]=b"],
+        commit=SHA,
+        state=("passed", "failed"),
+        created_from="2026-10-01",
+        created_to=dt.datetime(2026, 10, 2, 2, 0, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+        include_retried_jobs=True,
+        exclude_jobs=False,
+        meta_data={"release": "1 & 2", "buildkite:git:branch": "x"},
+        creator="C6050650-0935-46D2-91CD-6C347ABEF327",
+        finished_from=None,
+    )
+    assert placed == [
+        ("branch[]", "main"),
+        ("branch[]", "a&state[]=b"),
+        ("commit", SHA),
+        ("created_from", "2026-10-01T00:00:00Z"),
+        ("created_to", "2026-10-02T00:00:00.000005Z"),
+        ("creator", "c6050650-0935-46d2-91cd-6c347abef327"),
+        ("include_retried_jobs", "true"),
+        ("meta_data[release]", "1 & 2"),
+        ("meta_data[buildkite:git:branch]", "x"),
+        ("state[]", "passed"),
+        ("state[]", "failed"),
+        ("exclude_jobs", "false"),
+    ]
+
+
+anything = st.characters(exclude_categories=())  # halves of surrogate pairs, too
+
+
+@given(
+    st.text(anything, min_size=1),
+    st.text(anything, min_size=1).filter(lambda key: not set(key) & set("[]")),
+    st.text(anything),
+)
+def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value: str) -> None:
+    try:
+        target = wire.place(spec.list_builds, "acme", branch=[branch], meta_data={key: value}).target
+    except BadInput:
+        assert any("\ud800" <= sign <= "\udfff" for sign in branch + key + value)
+        return
+    parts = urlsplit(target)
+    assert parts.path == "/v2/organizations/acme/builds"
+    assert not parts.fragment
+    assert parse_qsl(parts.query, keep_blank_values=True) == [("branch[]", branch), (f"meta_data[{key}]", value)]
+
+
+def test_a_slug_cannot_leave_its_place_in_the_path() -> None:
+    target = wire.place(spec.get_build, "acme", "a/../b?x=1#y", 7).target
+    assert target == "/v2/organizations/acme/pipelines/a%2F..%2Fb%3Fx%3D1%23y/builds/7"
+
+
+@pytest.mark.parametrize(
+    ("filters", "says"),
+    [
+        ({"brnach": "main"}, "Did you mean 'branch'"),
+        ({"zzz": 1}, "It takes: branch, commit"),
+        ({"state": "pased"}, "'pased' is no state of a build. Did you mean 'passed'"),
+        ({"state": ["passed", "FAILED"]}, "Did you mean 'failed'"),
+        ({"commit": "c69bbbf"}, "shortened SHA.*git rev-parse c69bbbf"),
+        ({"commit": [SHA, "C69BBBF"]}, "shortened SHA"),
+        ({"branch": []}, "empty list"),
+        ({"branch": ""}, "not empty"),
+        ({"branch": 7}, "pass a text or a list"),
+        ({"branch": [7]}, "pass a text"),
+        ({"creator": "ada"}, "no UUID"),
+        ({"meta_data": "release=1"}, "mapping"),
+        ({"meta_data": {}}, "mapping"),
+        ({"meta_data": {"a]&state": "x"}}, "without brackets"),
+        ({"meta_data": {"a": 1}}, "texts"),
+        ({"include_retried_jobs": "yes"}, "True or False"),
+        ({"created_from": "2026-10-01T00:00"}, "no time zone"),
+        ({"created_from": "30d"}, "service's time"),
+    ],
+)
+def test_bad_filters_are_refused_with_the_right_word(filters: dict[str, object], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        wire.place(spec.list_builds, "acme", **filters)
+
+
+def test_a_ref_such_as_head_is_a_commit_that_builds_may_have() -> None:
+    assert pairs(commit="HEAD") == [("commit", "HEAD")]
+
+
+@pytest.mark.parametrize("slug", ["", " ", ".", "..", None, 7])
+def test_what_is_no_slug_is_refused(slug: object) -> None:
+    with pytest.raises(BadInput, match="slug"):
+        wire.place(spec.list_builds, slug)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [0, -1, True, "7", 1.0])
+def test_what_is_no_number_is_refused(number: object) -> None:
+    with pytest.raises(BadInput, match="number"):
+        wire.place(spec.get_build, "acme", "web", number)  # type: ignore[arg-type]
+
+
+REQUEST = wire.place(spec.list_builds, "acme")
+DATE = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
+
+
+def refused(status: int, body: bytes, **headers: str) -> errors.ServiceError:
+    with pytest.raises(errors.ServiceError) as caught:
+        wire.check(REQUEST, Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (400, errors.Invalid, False),
+        (401, errors.Unauthorized, False),
+        (403, errors.Forbidden, False),
+        (404, errors.NotFound, False),
+        (422, errors.Invalid, False),
+        (429, errors.RateLimited, True),
+        (500, errors.Unavailable, True),
+        (503, errors.Unavailable, True),
+        (302, errors.ServiceError, False),
+    ],
+)
+def test_each_status_has_its_error(status: int, kind: type, retryable: bool) -> None:
+    error = refused(status, b'{"message": "because"}', x_request_id="r-1")
+    assert type(error) is kind
+    assert (error.status, error.message, error.retryable, error.request_id) == (status, "because", retryable, "r-1")
+    assert f"{status}: because" in str(error)
+    assert "GET /v2/organizations/acme/builds" in str(error)
+
+
+def test_the_elements_of_errors_are_told() -> None:
+    body = b'{"message":"Validation Failed","errors":[{"field":"name","code":"already_exists"},"odd",{"x":1}]}'
+    error = refused(422, body)
+    assert "422: Validation Failed (name already_exists; odd; {'x': 1})" in str(error)
+    assert error.errors[0] == {"field": "name", "code": "already_exists"}
+
+
+def test_a_missing_scope_is_named_from_the_text_or_the_headers() -> None:
+    said = refused(403, b'{"message":"Your access token doesn\'t have the read_builds scope"}')
+    assert said.scope == "read_builds"
+    assert "has the scope read_builds" in str(said)
+    assert refused(403, b'{"message":"Forbidden"}', x_oauth_scopes="read_user, read_pipelines").scope == "read_builds"
+    permission = refused(403, b'{"message":"Forbidden"}', x_oauth_scopes="read_builds,read_user")
+    assert permission.scope is None
+    assert "permission" in str(permission)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>gateway</html>", b"[1]", b'{"error": 1}', b"\xff\xfe"])
+def test_an_error_without_the_services_body_is_still_told(body: bytes) -> None:
+    assert refused(502, body).status == 502
+
+
+def test_the_wait_is_the_largest_that_the_server_names() -> None:
+    body = b'{"message":"x","scope":"rest","limit":200,"current":201,"reset":7}'
+    told = refused(429, body, ratelimit_remaining="0", ratelimit_reset="9", ratelimit_user_remaining="3")
+    assert told.retry_after == 9
+    assert refused(429, body).retry_after == 7
+    assert refused(429, body, retry_after="30").retry_after == 30
+    assert refused(429, b"nonsense", retry_after="soon").retry_after is None
+    assert refused(503, b"", retry_after="2").retry_after == 2
+
+
+def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
+    decoder = msgspec.json.Decoder(list[int])
+    for body in (b"[1, 2", b"<html>", b'["x"]', b""):
+        with pytest.raises(Malformed, match="cannot be read") as caught:
+            wire.read_page(REQUEST, Answer(200, DATE, body), decoder)
+        assert caught.value.retryable
+    with pytest.raises(Malformed, match="Date"):
+        wire.read_page(REQUEST, Answer(200, {}, b"[]"), decoder)
+
+
+def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:
+    page = wire.read_page(REQUEST, Answer(200, DATE, b"[1]", "https://x/next"), msgspec.json.Decoder(list[int]))
+    assert (page.rows, page.next) == ([1], "https://x/next")
+    assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
