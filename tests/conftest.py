@@ -8,9 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import matplotlib
 import pytest
 
-os.environ["MPLBACKEND"] = "Agg"
+import buildframe as bf
+from buildframe.workspace import Workspace
+
+matplotlib.use("Agg")  # not by the environment, which kernels would inherit
 for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN"):
     os.environ.pop(name, None)
 
@@ -85,3 +89,10 @@ def scripted() -> Iterator[Callable[..., Scripted]]:
     yield start
     for server in started:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def ci() -> Iterator[Workspace]:
+    """A workspace on a sandbox with a small world, for tests that only read."""
+    with bf.sandbox(builds=400, days=10) as workspace:
+        yield workspace

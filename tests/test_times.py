@@ -33,7 +33,7 @@ def test_what_is_no_moment_is_malformed(text: str) -> None:
         Moment.parse(text)
 
 
-@given(st.datetimes(timezones=st.just(UTC), min_value=dt.datetime(1900, 1, 1), max_value=dt.datetime(2200, 1, 1)))  # noqa: DTZ001
+@given(st.datetimes(timezones=st.just(UTC), min_value=dt.datetime(1900, 1, 1), max_value=dt.datetime(2200, 1, 1)))
 def test_text_and_microseconds_come_back(instant: dt.datetime) -> None:
     moment = Moment.of(instant)
     assert Moment.parse(moment.text()) == moment
@@ -57,7 +57,7 @@ def test_what_a_user_may_mean(value: object, expected: Moment) -> None:
     assert when(value, "created_from", NOW) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", [dt.datetime(2026, 10, 1), "2026-10-01T00:00", "20261001"])  # noqa: DTZ001
+@pytest.mark.parametrize("value", [dt.datetime(2026, 10, 1), "2026-10-01T00:00", "20261001"])
 def test_a_naive_time_is_refused_with_a_way_out(value: object) -> None:
     with pytest.raises(BadInput, match=r"created_from=.* has no time zone.*\bZ\b"):
         when(value, "created_from", NOW)  # type: ignore[arg-type]

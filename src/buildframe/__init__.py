@@ -74,11 +74,11 @@ def connect(organization: str | None = None, *, base_url: str | None = None, tok
 def sandbox(organization: str = "acme", **settings: Any) -> Workspace:
     """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it.
 
-    `settings` are those of `buildframe.sandbox.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
+    `settings` are those of `buildframe.service.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
     `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
     """
     from buildframe.client import Client, Token
-    from buildframe.sandbox import Sandbox
+    from buildframe.service import Sandbox
     from buildframe.workspace import Workspace
 
     service = Sandbox(**settings)

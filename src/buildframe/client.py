@@ -19,7 +19,7 @@ from buildframe.wire import Answer, Request, quotas
 ATTEMPTS = 5
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-_BACKOFF = tenacity.wait_exponential_jitter(initial=0.5, max=20.0, jitter=1.0)
+_BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=20.0) + tenacity.wait_random(0.0, 1.0)
 
 T = TypeVar("T")
 OnWait = Callable[[float, str], None]
@@ -88,8 +88,8 @@ class Client:
     """One session with one service: `fetch` sends a request and reads its answer. Threads may share it."""
 
     def __init__(self, base_url: str, token: Token) -> None:
-        token.check()
         self.base_url = base_url_of(base_url)
+        token.check()
         self._token = token
         self._http = httpx.Client(
             headers={"Accept": "application/json", "User-Agent": f"buildframe/{version('buildframe')}"},

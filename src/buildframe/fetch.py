@@ -27,7 +27,7 @@ Extra = Mapping[str, str | Sequence[str]]
 PAGE_SIZE = 100
 _CHANGING = {"state", "finished_from"}
 _CHANGED = "filtered by {}, which changes: builds that changed during the walk may or may not be here"
-_BAR = "{desc} {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
+_BAR = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ raise BadInput. Names come from outside, so they are drawn as they are, never re
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib import pyplot as plt
-from matplotlib import style
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -20,6 +23,7 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import column, moments
 from buildframe.metrics.durations import is_script
+from buildframe.metrics.steps import without_emoji
 
 BLUE, SKY, ORANGE, RED, GREY = "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#999999"
 """Colours that colour-blind readers tell apart (Okabe and Ito, Color Universal Design, 2008)."""
@@ -28,7 +32,7 @@ INCHES_A_LABEL = 0.16
 
 INK, FAINT = "#333333", "#E4E4E4"
 
-LOOK: dict[str, Any] = {
+LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "text.usetex": False,
@@ -45,6 +49,17 @@ LOOK: dict[str, Any] = {
 }
 
 
+@contextlib.contextmanager
+def _look() -> Iterator[None]:
+    """Our look, for the block only; a style context would also undo the settings by which a notebook shows."""
+    before: dict[Any, Any] = {name: rcParams[name] for name in LOOK}
+    rcParams.update(LOOK)
+    try:
+        yield
+    finally:
+        rcParams.update(before)
+
+
 def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D") -> Axes:
     """Wall time of builds over time: the median as a line, a band from it up to the 95th percentile.
 
@@ -54,10 +69,10 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
     Needs `created_at`, `finished_at`, `fetched_at`.
     """
     buckets = metrics.trend(builds, freq=freq)
-    with style.context(LOOK):
+    with _look():
         ax = _axes(ax, 9, 4.2)
         if buckets["p50_s"].isna().all():
-            return _say(ax, _why_no_median(int(buckets["n"].sum()), "builds"))
+            return _say(ax, _why_no_median(int(buckets["n"].sum()), "builds in a bucket"))
         _draw_trend(ax, buckets)
         left_out = _counted(buckets, n_censored="not finished", n_negative="negative")
         _dress(ax, f"Wall time of {buckets['n'].sum():,} builds{left_out}", grid="y")
@@ -76,13 +91,14 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     """
     times = _times_of_steps(jobs)
     shown = times.head(top).iloc[::-1]
-    with style.context(LOOK):
+    with _look():
         ax = _axes(ax, 9, 1.8 + 0.42 * max(len(shown), 3))
         if shown.empty:
             return _say(ax, _why_no_median(len(times), "jobs of a step"))
         _draw_spans(ax, shown, "queue", ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", BLUE, "o", -0.17)
         _dress(ax, f"Queue time and run time of {_of(len(shown), len(times), 'steps')}", grid="x")
+        ax.set_xlim(left=0 if ax.dataLim.xmin >= 0 else None)
         labels = [f"{shortened(str(name), 32)}  ({n:,})" for name, n in zip(shown.index, shown["n"], strict=True)]
         ax.set_yticks(range(len(shown)), labels, parse_math=False)
         ax.set_xlabel("minutes, median (dot) to 95th percentile (end of bar)")
@@ -104,7 +120,7 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     scripts = _scripts_of_one_build(jobs)
     bars = _bars(scripts)
-    with style.context(LOOK):
+    with _look():
         ax = _axes(ax, 10, float(np.clip(1.6 + 0.26 * len(bars), 3, 12)))
         if bars.empty:
             return _say(ax, "No job of this build has been runnable." if len(scripts) else "There are no jobs.")
@@ -118,7 +134,9 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def shortened(name: str, width: int) -> str:
     """A name on one line of at most `width` signs: what is too long loses its middle."""
-    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(name.split()))
+    line = "".join(
+        sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(name.split()) or "(no name)"
+    )
     if len(line) <= width:
         return line
     tail = (width - 1) // 2
@@ -147,7 +165,20 @@ def _dress(ax: Axes, title: str, grid: str) -> None:
 
 def _legend_above(ax: Axes) -> None:
     """Between title and picture, where it hides nothing."""
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0.4, handlelength=1.6, columnspacing=1.4)
+    handles, labels = ax.get_legend_handles_labels()
+    order = sorted(
+        range(len(labels)), key=lambda i: getattr(handles[i], "get_linestyle", str)() == "None"
+    )  # marks last
+    ax.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=6,
+        borderaxespad=0.4,
+        handlelength=1.6,
+        columnspacing=1.4,
+    )
 
 
 def _say(ax: Axes, sentence: str) -> Axes:
@@ -157,7 +188,7 @@ def _say(ax: Axes, sentence: str) -> Axes:
 
 
 def _why_no_median(n: int, what: str) -> str:
-    return f"A median needs two finished {what}; here are fewer." if n else f"There are no finished {what}."
+    return f"A median needs two finished {what}; none has as many." if n else "Nothing here has finished."
 
 
 def _counted(buckets: pd.DataFrame, **columns: str) -> str:
@@ -178,15 +209,31 @@ def _draw_trend(ax: Axes, buckets: pd.DataFrame) -> None:
     p50, p95 = buckets["p50_s"].to_numpy() / 60, buckets["p95_s"].to_numpy() / 60
     partial = buckets["partial"].fillna(False).to_numpy(bool)
     if not np.isnan(p95).all():
-        ax.fill_between(at, p50, p95, color=SKY, alpha=0.35, linewidth=0, label="median to p95")
-        ax.vlines(at, p50, p95, color=SKY, alpha=0.6, linewidth=1)
+        ax.fill_between(at, p50, p95, color=SKY, alpha=0.35, linewidth=0, label="median to p95 (buckets of 20 or more)")
+        alone = _alone(~np.isnan(p95))
+        ax.vlines(at[alone], p50[alone], p95[alone], color=SKY, alpha=0.6, linewidth=4)
     ax.plot(at, p50, color=BLUE, linewidth=1.8, label="median")
     dots = 5 if len(at) <= 60 else 2.5
     ax.plot(at[~partial], p50[~partial], "o", color=BLUE, markersize=dots)
     if partial.any():
-        ax.plot(at[partial], p50[partial], "o", color=BLUE, markerfacecolor="white", markersize=7, label="not over yet")
+        ax.plot(
+            at[partial],
+            p50[partial],
+            "o",
+            color=BLUE,
+            markerfacecolor="white",
+            markersize=7,
+            label="bucket not over yet",
+        )
     if np.nanmin(p50) >= 0:
         ax.set_ylim(bottom=0)
+
+
+def _alone(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which have no known neighbour, so that no area can be drawn to one."""
+    padded = np.pad(known, 1)
+    alone: npt.NDArray[np.bool_] = known & ~padded[:-2] & ~padded[2:]
+    return alone
 
 
 # Steps
@@ -210,10 +257,10 @@ def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, colour: str, marker: s
     p50, p95 = times[f"{name}_p50"].to_numpy(), times[f"{name}_p95"].to_numpy()
     whole = ~np.isnan(p95)
     ax.barh(y, p95 - p50, left=p50, height=0.22, color=colour, alpha=0.5, linewidth=0)
-    ax.plot(p50[whole], y[whole], marker, color=colour, markersize=7, label=f"{name} time")
-    label = f"{name} time, too few for p95"
-    if not whole.all():
-        ax.plot(p50[~whole], y[~whole], marker, color=colour, markerfacecolor="white", markersize=7, label=label)
+    for kind, face, rows in (("", colour, whole), (", too few for p95", "white", ~whole)):
+        if rows.any():
+            label = f"{name} time{kind}"
+            ax.plot(p50[rows], y[rows], marker, color=colour, markerfacecolor=face, markersize=7, label=label)
 
 
 # The timeline
@@ -245,7 +292,8 @@ def _bars(jobs: pd.DataFrame) -> pd.DataFrame:
     }
     minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
     bars = pd.DataFrame({**minutes, "outcome": _outcomes(jobs), "step": metrics.step(jobs), "open": finished.isna()})
-    bars = bars.assign(name=column(jobs, "name").fillna(bars["step"]).fillna("(no name)"))
+    names = column(jobs, "name").map(without_emoji, na_action="ignore")
+    bars["name"] = names.fillna(bars["step"]).fillna("(no name)")
     bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
     return _in_order(bars[bars["first"].notna()])
 
@@ -285,8 +333,8 @@ def _draw_bars(ax: Axes, bars: pd.DataFrame) -> None:
         if len(ran):
             ax.barh(ran.index, ran["end"] - ran["run_from"], height, left=ran["run_from"], label=outcome, **look)
     _mark_ends(ax, bars)
-    ax.set_ylim(len(bars) - 0.4, -0.6)
-    ax.set_xlim(left=min(0, bars["first"].min()))
+    ax.set_ylim(max(len(bars), 3) - 0.4, -0.6)
+    ax.set_xlim(left=min(0, np.nanmin(bars[["first", "run_from"]])))
 
 
 def _mark_ends(ax: Axes, bars: pd.DataFrame) -> None:
@@ -296,7 +344,7 @@ def _mark_ends(ax: Axes, bars: pd.DataFrame) -> None:
     for label, rows, mark in (("retried", bars["retried"], ring), ("not over yet", bars["open"], arrow)):
         if rows.any():
             ends = bars.loc[rows, "end"]
-            ax.plot(ends, ends.index, color=INK, linestyle="none", markersize=size, label=label, **mark)
+            ax.plot(ends, ends.index, color=INK, linestyle="none", markersize=size, label=label, clip_on=False, **mark)
 
 
 def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
@@ -310,7 +358,9 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
     labelled = steps.loc[_spaced(steps["mean"], apart)]
     labels = [f"{shortened(str(name), 28)}  ({n:,})" for name, n in labelled["size"].items()]
     ax.set_yticks(labelled["mean"], labels, parse_math=False)
-    hidden = len(steps) - len(labelled)
+    borders = np.flatnonzero(bars["step"].ne(bars["step"].shift()))[1:] - 0.5
+    if not (hidden := len(steps) - len(labelled)):
+        ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=FAINT, linewidth=0.8, zorder=0)
     ax.set_ylabel(f"step (jobs); {hidden:,} more steps have no room for a label" if hidden else "step (jobs)")
 
 
@@ -327,4 +377,6 @@ def _spaced(positions: pd.Series[float], apart: float) -> list[bool]:
 def _title_of_build(jobs: pd.DataFrame, bars: pd.DataFrame) -> str:
     pipeline, number = column(jobs, "pipeline").iloc[0], column(jobs, "build_number").iloc[0]
     waiting = len(jobs) - len(bars)
-    return f"{pipeline} #{number}: {len(bars):,} jobs" + (f", {waiting:,} more never runnable" if waiting else "")
+    return f"{pipeline} #{number}: {len(bars):,} job{'s'[: len(bars) != 1]}" + (
+        f", {waiting:,} more never runnable" if waiting else ""
+    )

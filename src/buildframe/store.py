@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import secrets
@@ -49,9 +50,9 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not Path(path).is_file():
         raise BadInput(f"{os.fspath(path)!r} is no file; write one with bf.save(path, frame).")
     try:
-        with open(path, "rb") as file:  # not by its path, from whose folders columns would be guessed
+        with open(path, "rb") as file:  # opened once: a replacement meanwhile does not mix two
             frame = pd.read_parquet(file, engine="pyarrow")
-            return _with_exact_index(frame, file)
+            return _with_plain_utc(_with_exact_index(frame, file))
     except (pa.ArrowException, OSError) as why:
         raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}") from why
 
@@ -66,6 +67,16 @@ def _with_exact_index(frame: pd.DataFrame, file: BinaryIO) -> pd.DataFrame:
     levels = pq.read_table(file, columns=stored).replace_schema_metadata({"pandas": as_columns}).to_pandas()
     index = pd.MultiIndex.from_frame(levels) if len(stored) > 1 else pd.Index(levels.iloc[:, 0])
     return frame.set_axis(index.set_names(frame.index.names))
+
+
+def _with_plain_utc(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with the UTC of `datetime`, not `zoneinfo`'s, with which datetimes fail to compare."""
+    utc = {
+        name: pd.DatetimeTZDtype(dtype.unit, dt.UTC)
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.DatetimeTZDtype) and str(dtype.tz) == "UTC"
+    }
+    return frame.astype(utc)
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

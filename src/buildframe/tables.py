@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ _PANDAS_TYPES: dict[pa.DataType, Any] = {
     pa.string(): pd.StringDtype(na_value=np.nan),
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
+    ARROW_TYPES["moment"]: pd.DatetimeTZDtype("us", dt.UTC),  # not zoneinfo's UTC, which datetimes fail to compare with
 }
 
 
@@ -71,18 +73,21 @@ def _constant(moment: Moment, n: int) -> pa.Array[Any]:
 
 def _sent(column: Column, rows: Sequence[Any]) -> pa.Array[Any]:
     try:
-        return _READERS.get(column.kind, _plain)(column, _values(column.path, rows))
+        return _READERS.get(column.kind, _plain)(column, _values(column, rows))
     except (pa.ArrowInvalid, OverflowError) as why:
         raise Malformed(f"The service sent a value for `{'.'.join(column.path)}` that does not fit: {why}") from None
 
 
-def _values(path: tuple[str, ...], rows: Sequence[Any]) -> list[Any]:
-    first, *rest = path
+def _values(column: Column, rows: Sequence[Any]) -> list[Any]:
+    first, *rest = column.path
     values = [getattr(row, first) for row in rows]
     if not rest:
         return values
-    head = rest[0]
-    return [value if type(value) is str or value is None else getattr(value, head) for value in values]
+    key, named = rest[0], column.name == first  # a bare text in place of an object is its name
+    return [
+        value if value is None else (value if named else None) if type(value) is str else getattr(value, key)
+        for value in values
+    ]
 
 
 def _plain(column: Column, values: list[Any]) -> pa.Array[Any]:

@@ -15,7 +15,7 @@ from buildframe.fetch import Extra, More, Source
 from buildframe.spec import BuildFilters, Endpoint, JobsOfBuild
 
 if TYPE_CHECKING:
-    from buildframe.sandbox import Sandbox
+    from buildframe.service import Sandbox
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,0 +1,104 @@
+"""The demo: a month of CI from a sandbox, fetched, measured, drawn and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from buildframe import metrics, plots, store
+from buildframe.metrics.groups import Key
+from buildframe.workspace import Workspace
+
+TOP = 5
+NOTEBOOK = "notebooks/01_a_month_of_ci.ipynb"
+
+
+def run(ci: Workspace, folder: Path) -> Iterator[str]:
+    """Do it all, in paragraphs to print; the files go to `folder`, which is made."""
+    yield f"A sandbox of the service runs at {ci.sandbox.url} (on this machine only). Fetching a month of its builds."
+    builds, jobs = ci.history()
+    yield fetched(builds, jobs)
+    yield from summaries(builds, jobs)
+    folder.mkdir(parents=True, exist_ok=True)
+    yield written(folder, builds, jobs)
+    yield next_steps()
+
+
+def fetched(builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
+    """What was fetched, over which time, and whether it is all."""
+    first, last = builds["created_at"].min(), builds["created_at"].max()
+    complete = (
+        "complete: every build that was there at the first answer, once" if builds.attrs["complete"] else "partial"
+    )
+    return (
+        f"Fetched {len(builds):,} builds and {len(jobs):,} jobs (all attempts of retried ones) "
+        f"in {builds.attrs['requests']} answers;\n"
+        f"created {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, as of {builds.attrs['as_of']}.\n"
+        f"The walk is {complete}."
+    )
+
+
+def summaries(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
+    """The tables: where jobs wait, where they run, and how often builds pass."""
+    by: Sequence[Key] = ["pipeline", metrics.step]
+    waits = metrics.percentiles(jobs, of=metrics.queue_time, by=by)
+    yield f"Longest queue time (started − runnable), by p95, in minutes:\n{longest(waits)}"
+    passed = jobs[jobs["state"] == "passed"]
+    runs = metrics.percentiles(passed, of=metrics.run_time, by=by)
+    yield f"Longest run time (finished − started) of passed jobs, by p95, in minutes:\n{longest(runs)}"
+    rates = metrics.success_rate(builds, by="pipeline")
+    yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{percents(rates)}"
+
+
+def longest(summary: pd.DataFrame) -> str:
+    """The groups with the largest p95 as text, seconds turned into minutes."""
+    top = summary.nlargest(TOP, "p95_s")
+    minutes = {name.removesuffix("_s"): (top[name] / 60).map("{:.1f}".format) for name in ("p50_s", "p95_s")}
+    table = top.drop(columns=["n_negative", "p50_s", "p95_s"]).assign(**minutes)
+    return table.rename(columns={"n_censored": "still waiting or running"}).to_string(index=False)
+
+
+def percents(rates: pd.DataFrame) -> str:
+    """Success rates as text."""
+    shares = {name: (100 * rates[name]).map("{:.1f} %".format) for name in ("rate", "low", "high")}
+    return rates.assign(**shares).to_string(index=False)
+
+
+def written(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
+    """Write tables and pictures, and say where."""
+    paths = [store.save(folder / "builds.parquet", builds), store.save(folder / "jobs.parquet", jobs)]
+    for name, axes in pictures(builds, jobs):
+        paths.append(folder / f"{name}.png")
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        figure.savefig(paths[-1], dpi=150, bbox_inches="tight")
+    return "\n".join([f"Wrote to {folder.resolve()}:", *(f"  {path.name}" for path in paths)])
+
+
+def pictures(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, Axes]]:
+    """The plots, by name: of the busiest pipeline over time, of all its steps, and of its latest long build."""
+    pipeline = builds["pipeline"].value_counts().index[0]
+    builds, jobs = builds[builds["pipeline"] == pipeline], jobs[jobs["pipeline"] == pipeline]
+    yield "duration_trend", _titled(plots.duration_trend(builds), pipeline)
+    yield "step_times", _titled(plots.step_times(jobs), pipeline)
+    done = builds[builds["state"] == "passed"]
+    number = done["number"].iloc[0]
+    yield "timeline", _titled(plots.timeline(jobs[jobs["build_number"] == number]), f"{pipeline} #{number}")
+
+
+def _titled(axes: Axes, of: str) -> Axes:
+    axes.set_title(f"{of}: {axes.get_title(loc='left')}", loc="left", parse_math=False)
+    return axes
+
+
+def next_steps() -> str:
+    """What to do after the demo."""
+    return (
+        "Next:\n"
+        f"  open the notebook:      .venv/bin/jupyter lab {NOTEBOOK}\n"
+        "  your own organization:  export BUILDFRAME_ORG=acme BUILDFRAME_TOKEN=...  (scope read_builds)\n"
+        "                          then in Python: import buildframe as bf; bf.connect().history(created_from='30d')"
+    )

@@ -1,0 +1,52 @@
+"""Columns of a frame as metrics need them, or an error that says which one is missing and where it comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.spec import TABLES
+
+MOMENT = "datetime64[us, UTC]"
+
+_SOURCES = {"builds": "ws.builds()", "jobs": "ws.jobs()"}
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """The column `name` of the frame; BadInput where there is none, or two of that name."""
+    found = list(frame.columns).count(name)
+    if found == 1:
+        return frame[name]
+    if found:
+        raise BadInput(f"The frame has {found} columns named {name!r}; keep one of them.")
+    raise BadInput(f"The frame has no column {name!r}{_comes_with(name)}.")
+
+
+def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
+    """The timestamps of the column `name` in UTC to the microsecond; any zone will do, none is refused."""
+    found = column(frame, name)
+    if isinstance(found.dtype, pd.DatetimeTZDtype):
+        instants: pd.Series[pd.Timestamp] = found.dt.tz_convert("UTC").astype(MOMENT)
+        return instants
+    if found.isna().all():  # a hand-made column of None has no dtype of its own
+        return pd.Series(pd.NaT, index=found.index, dtype=MOMENT)
+    if pd.api.types.is_datetime64_dtype(found.dtype):
+        raise BadInput(f'The times in {name!r} have no time zone; say which: frame[{name!r}].dt.tz_localize("UTC").')
+    raise BadInput(
+        f"The column {name!r} holds {found.dtype}, not times; convert it: pd.to_datetime(frame[{name!r}], utc=True)."
+    )
+
+
+def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
+    """Durations as float64 seconds, NaN where there is none; BadInput where `name` holds something else."""
+    if pd.api.types.is_timedelta64_dtype(durations.dtype):
+        floats: pd.Series[float] = durations.dt.total_seconds()
+        return floats
+    raise BadInput(f"{name} is {durations.dtype}, not timedelta; pass a metric such as metrics.run_time.")
+
+
+def _comes_with(name: str) -> str:
+    tables = [table for table in _SOURCES if any(entry.name == name for entry in TABLES[table])]
+    return f"; it comes with {', '.join(_SOURCES[table] for table in tables)} or ws.history()" if tables else ""

@@ -1,0 +1,89 @@
+"""Durations of single rows, from their timestamps.
+
+Each takes a frame and gives a Series of `timedelta64[us]` on the frame's index, NaT where one of the
+two stamps is missing. A negative duration means that two clocks disagree: it is kept, and summaries
+count it. A missing column, or times without a zone, raise BadInput; an empty frame gives an empty Series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from buildframe.metrics.columns import column, moments
+
+RowMetric = Callable[[pd.DataFrame], "pd.Series[Any]"]
+"""`frame -> Series` of timedeltas, one a row."""
+
+
+def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    """How long a script job waited for an agent: started_at - runnable_at.
+
+    Other types of job wait for no agent and are NaT. Waiting for earlier steps is `dependency_wait`.
+    Needs `type`, `runnable_at`, `started_at`.
+    """
+    return _between(jobs, "runnable_at", "started_at").where(is_script(jobs)).rename("queue_time")
+
+
+def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    """How long a job waited for others: runnable_at - created_at.
+
+    That is wait and block steps, dependencies and concurrency limits. Needs `created_at`, `runnable_at`.
+    """
+    return _between(jobs, "created_at", "runnable_at").rename("dependency_wait")
+
+
+def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    """How long a job ran: finished_at - started_at, whatever its outcome.
+
+    Keep the passed ones for a trend, all of them for cost. Needs `started_at`, `finished_at`.
+    """
+    return _between(jobs, "started_at", "finished_at").rename("run_time")
+
+
+def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    """From when a job could start until it ended: finished_at - runnable_at, both needed."""
+    return _between(jobs, "runnable_at", "finished_at").rename("turnaround")
+
+
+def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    """From a build's creation until it ended: finished_at - created_at, both needed.
+
+    A retry or an unblocked step reopens a build, so the wall time of a finished one may still grow.
+    """
+    return _between(builds, "created_at", "finished_at").rename("wall_time")
+
+
+def censored(frame: pd.DataFrame, of: RowMetric) -> pd.Series[bool] | None:
+    """Which rows have begun what `of` measures and not ended it; None where `of` is not a metric of this module."""
+    span = _SPANS.get(of)
+    if span is None:
+        return None
+    open_ended = frame[span.start].notna() & frame[span.end].isna()
+    return open_ended & is_script(frame) if span.scripts_only else open_ended
+
+
+def _between(frame: pd.DataFrame, start: str, end: str) -> pd.Series[pd.Timedelta]:
+    return moments(frame, end) - moments(frame, start)
+
+
+def is_script(jobs: pd.DataFrame) -> pd.Series[bool]:
+    """Which jobs run on an agent."""
+    return column(jobs, "type").eq("script").fillna(False).astype(bool)
+
+
+class _Span(NamedTuple):
+    start: str
+    end: str
+    scripts_only: bool = False
+
+
+_SPANS: dict[RowMetric, _Span] = {
+    queue_time: _Span("runnable_at", "started_at", scripts_only=True),
+    dependency_wait: _Span("created_at", "runnable_at"),
+    run_time: _Span("started_at", "finished_at"),
+    turnaround: _Span("runnable_at", "finished_at"),
+    wall_time: _Span("created_at", "finished_at"),
+}

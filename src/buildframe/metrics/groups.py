@@ -1,0 +1,60 @@
+"""Rows in groups: by columns, by metrics of rows, or all in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import column
+
+Key = str | Callable[[pd.DataFrame], "pd.Series[Any]"]
+By = Key | Sequence[Key] | None
+"""A column's name, a function `frame -> Series` such as `metrics.step`, several of these, or None for one group."""
+
+
+class Groups(NamedTuple):
+    """`codes`: of each row, the number of its group; `keys`: a frame with one row a group, in order."""
+
+    codes: npt.NDArray[np.intp]
+    keys: pd.DataFrame
+
+
+def groups_of(frame: pd.DataFrame, by: By) -> Groups:
+    """The groups in order of their keys, null keys last; an empty frame has none."""
+    keys = _keys(frame, by)
+    if keys.columns.empty:
+        return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
+    grouped = keys.groupby(list(keys.columns), dropna=False, observed=True)
+    codes = np.asarray(grouped.ngroup(), np.intp)
+    first = np.unique(codes, return_index=True)[1]
+    return Groups(codes, keys.iloc[first].reset_index(drop=True))
+
+
+def beside(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """Group columns and summary in one flat frame; BadInput where they share a name."""
+    if both := set(keys.columns) & set(summary.columns):
+        raise BadInput(f"The summary has a column {min(both)!r} of its own; rename that of the frame.")
+    return pd.concat([keys, summary], axis=1)
+
+
+def _keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
+    listed = [] if by is None else [by] if isinstance(by, str) or callable(by) else list(by)
+    series = [_key(frame, key) for key in listed]
+    named = {str(one.name): one.array for one in series}
+    if len(named) < len(series):
+        raise BadInput(f"The groups are named alike: {[str(one.name) for one in series]}; rename one.")
+    return pd.DataFrame(named)
+
+
+def _key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
+    if isinstance(key, str):
+        return column(frame, key)
+    made = key(frame)
+    if not isinstance(made, pd.Series) or len(made) != len(frame):
+        raise BadInput(f"{key!r} must give a Series with one value a row of the frame.")
+    return made if made.name is not None else made.rename(getattr(key, "__name__", "group"))

@@ -1,0 +1,61 @@
+"""Who may ask what: tokens, kept as hashes only."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from buildframe.errors import BadInput
+from buildframe.service import problems
+
+if TYPE_CHECKING:
+    from buildframe.service.data import Data
+
+SCOPES = (
+    "read_builds", "write_builds", "read_pipelines", "write_pipelines", "view_teams", "write_teams",
+    "read_organizations", "read_suites", "GraphQL",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a token allows."""
+
+    user: str
+    scopes: tuple[str, ...]
+    organizations: tuple[str, ...]
+
+
+def new_token(data: Data, scopes: Sequence[str], organizations: Sequence[str]) -> str:
+    """A new token, of a user of its own."""
+    known = [organization.slug for organization in data.bodies.world.organizations]
+    _refuse_unknown("scope", scopes, SCOPES)
+    _refuse_unknown("organization", organizations, known)
+    token = f"bfs_{secrets.token_hex(20)}"
+    data.add_token(_hash(token), secrets.token_hex(8), scopes, organizations)
+    return token
+
+
+def _refuse_unknown(what: str, asked: Sequence[str], known: Sequence[str]) -> None:
+    if isinstance(asked, str):
+        raise BadInput(f"Pass a list of {what}s, such as [{asked!r}].")
+    for name in asked:
+        if name not in known:
+            raise BadInput(f"There is no {what} {name!r} here; there are {', '.join(known)}.")
+
+
+def access_by(data: Data, authorization: str | None) -> Access:
+    """What the token in an `Authorization` header allows."""
+    kind, _, token = (authorization or "").partition(" ")
+    found = data.find_token(_hash(token.strip())) if kind.lower() == "bearer" else None
+    if found is None:
+        raise problems.unauthenticated()
+    user, scopes, organizations = found
+    return Access(user, tuple(scopes), tuple(organizations))
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,43 @@
+"""What the service answers when it refuses; every such answer carries a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Refused(Exception):
+    """A request that gets an error for an answer."""
+
+    def __init__(self, status: int, message: str, **more: Any) -> None:
+        self.status = status
+        self.body = {"message": message, **more}
+        super().__init__(message)
+
+
+def unauthenticated() -> Refused:
+    """No token, or none that is known."""
+    return Refused(401, "Authentication required. Please supply a valid API Access Token")
+
+
+def lacks_scope(scope: str) -> Refused:
+    """The token does not allow this."""
+    return Refused(403, f"Your access token doesn't have the {scope} scope")
+
+
+def not_found(what: str) -> Refused:
+    """There is no such thing, or the token may not see it."""
+    return Refused(404, f"No {what} found")
+
+
+def no_route(path: str) -> Refused:
+    """No operation has this path."""
+    return Refused(404, f"No route matches {path.lstrip('/')}")
+
+
+def too_deep() -> Refused:
+    """The page lies further back than pages are served."""
+    return Refused(
+        400,
+        "Listing builds this deep is not supported. "
+        "Please narrow your query using filters such as branch or created_from.",
+    )

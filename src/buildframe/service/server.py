@@ -1,0 +1,70 @@
+"""A web server in a thread of its own, on a socket that is bound before it starts."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_STARTS_WITHIN = 15.0
+_STOPS_WITHIN = 10.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening address; port 0 takes any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, port))
+    except OSError:
+        door.close()
+        raise
+    return door
+
+
+def address(door: socket.socket) -> str:
+    """The http address of a bound socket."""
+    host, port = door.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server:
+    """Serves an application until it is stopped."""
+
+    def __init__(self, app: ASGIApp, door: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [door]}, name="buildframe sandbox", daemon=True
+        )
+        self._door = door
+
+    def start(self) -> None:
+        """Return when requests are answered."""
+        self._thread.start()
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("The sandbox's server did not start.")
+            time.sleep(0.002)
+
+    def stop(self) -> None:
+        """End the thread and close the socket."""
+        self._server.should_exit = True
+        self._thread.join(_STOPS_WITHIN)
+        self._door.close()

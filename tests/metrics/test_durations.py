@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from metric_frames import START, at, jobs
+from pandas.testing import assert_series_equal
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+
+ROW_METRICS = {
+    metrics.queue_time: ("runnable_at", "started_at"),
+    metrics.dependency_wait: ("created_at", "runnable_at"),
+    metrics.run_time: ("started_at", "finished_at"),
+    metrics.turnaround: ("runnable_at", "finished_at"),
+    metrics.wall_time: ("created_at", "finished_at"),
+}
+
+
+def minutes(series: pd.Series) -> list[float | None]:
+    return [None if pd.isna(value) else value / pd.Timedelta(1, "min") for value in series]
+
+
+def test_everything_public_is_there_and_documented():
+    assert all(getattr(metrics, name).__doc__ for name in metrics.__all__)
+    assert metrics.__all__ == sorted(metrics.__all__)
+
+
+def test_each_duration_by_hand():
+    frame = jobs(created_at=at(0), runnable_at=at(1), started_at=at(4), finished_at=at(14.5))
+    measured = {metric.__name__: minutes(metric(frame)) for metric in ROW_METRICS}
+    assert measured == {
+        "queue_time": [3],
+        "dependency_wait": [1],
+        "run_time": [10.5],
+        "turnaround": [13.5],
+        "wall_time": [14.5],
+    }
+
+
+def test_queue_time_is_of_script_jobs_only():
+    frame = jobs(runnable_at=at(0, 0, 0), started_at=at(1, 1, 1)).assign(type=["script", "trigger", None])
+    assert minutes(metrics.queue_time(frame)) == [1, None, None]
+
+
+@pytest.mark.parametrize(("metric", "ends"), ROW_METRICS.items())
+def test_missing_stamps_are_nat_and_negative_ones_are_kept(metric, ends):
+    start, end = ends
+    frame = jobs(**{start: at(0, None, 5, None), end: at(None, 0, 3, None)}).set_axis([7, 7, 3, 1])
+    result = metric(frame)
+    assert minutes(result) == [None, None, -2, None]
+    assert result.dtype == "timedelta64[us]"
+    assert list(result.index) == [7, 7, 3, 1]
+
+
+@pytest.mark.parametrize(("metric", "ends"), ROW_METRICS.items())
+def test_empty_and_untyped_null_columns(metric, ends):
+    for rows in (0, 3):
+        result = metric(jobs(**{name: [None] * rows for name in ends}))
+        assert result.dtype == "timedelta64[us]"
+        assert result.isna().all()
+        assert len(result) == rows
+
+
+@pytest.mark.parametrize(("metric", "ends"), ROW_METRICS.items())
+def test_a_missing_column_is_named_with_its_source(metric, ends):
+    for name in ends:
+        frame = jobs(**dict.fromkeys(ends, at(1))).drop(columns=name)
+        with pytest.raises(BadInput, match=rf"no column '{name}'; it comes with .*ws\.jobs\(\).* or ws\.history\(\)"):
+            metric(frame)
+
+
+def test_queue_time_without_type_says_so():
+    with pytest.raises(BadInput, match="no column 'type'"):
+        metrics.queue_time(pd.DataFrame({"runnable_at": at(0), "started_at": at(1)}))
+
+
+def test_zones_and_units_may_differ():
+    there = at(0).dt.tz_convert("Asia/Kathmandu").dt.as_unit("ns")
+    result = metrics.run_time(jobs(started_at=there, finished_at=at(2).dt.as_unit("s")))
+    assert result.dtype == "timedelta64[us]"
+    assert minutes(result) == [2]
+
+
+def test_naive_times_texts_and_doubled_columns_are_refused():
+    with pytest.raises(BadInput, match="'started_at' have no time zone"):
+        metrics.run_time(jobs(started_at=at(0).dt.tz_localize(None), finished_at=at(1)))
+    with pytest.raises(BadInput, match="'started_at' holds str, not times"):
+        metrics.run_time(jobs(started_at=[START.isoformat()], finished_at=at(1)))
+    frame = jobs(started_at=at(0), finished_at=at(1))
+    with pytest.raises(BadInput, match="2 columns named 'finished_at'"):
+        metrics.run_time(pd.concat([frame, frame[["finished_at"]]], axis=1))
+
+
+def test_metrics_work_in_assign_and_leave_the_frame_alone():
+    frame = jobs(runnable_at=at(0, 1), started_at=at(2, None))
+    before = frame.copy(deep=True)
+    assert minutes(frame.assign(queued=metrics.queue_time)["queued"]) == [2, None]
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def test_a_parquet_reader_that_keeps_nullable_texts_is_fine():
+    frame = jobs(runnable_at=at(0, 0), started_at=at(1, 1))
+    frame["type"] = pd.array(["script", None], dtype="string")
+    assert_series_equal(metrics.queue_time(frame), metrics.queue_time(frame.assign(type=["script", None])))

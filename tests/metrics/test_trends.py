@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_frames import UTC, at
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+
+
+def builds(created: list[str], fetched: str | None = "2026-12-31", minutes: float = 1) -> pd.DataFrame:
+    stamps = pd.Series(pd.to_datetime(created, utc=True, format="ISO8601")).astype(UTC)
+    ended = stamps + pd.Timedelta(minutes, "min")
+    return pd.DataFrame(
+        {"created_at": stamps, "finished_at": ended, "fetched_at": pd.Series([fetched] * len(stamps), dtype=UTC)}
+    )
+
+
+def test_days_by_hand():
+    frame = builds(["2026-03-01T00:00", "2026-03-01T23:59:59.999999", "2026-03-03T12:00"], fetched="2026-03-03T13:00")
+    frame.loc[2, "finished_at"] = pd.NaT
+    result = metrics.trend(frame)
+    assert result["bucket"].dt.day.tolist() == [1, 2, 3]
+    assert result["n"].tolist() == [2, 0, 0]
+    assert result["n_censored"].tolist() == [0, 0, 1]
+    assert result["p50_s"].fillna(-1).tolist() == [60, -1, -1]
+    assert result["partial"].tolist() == [False, False, True]
+    assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
+        "bucket": "datetime64[us, UTC]", "n": "Int64", "n_censored": "Int64", "n_negative": "Int64",
+        "p50_s": "float64", "p95_s": "float64", "partial": "boolean",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("fetched", "partial"), [("2026-03-01T23:59:59", True), ("2026-03-02", False)])
+def test_a_bucket_is_partial_until_it_is_over(fetched, partial):
+    assert metrics.trend(builds(["2026-03-01T10:00"], fetched))["partial"].tolist() == [partial]
+
+
+def test_partial_is_unknown_without_a_time_of_fetching():
+    assert metrics.trend(builds(["2026-03-01"], None))["partial"].isna().all()
+
+
+def test_days_of_clock_change_have_23_and_25_hours():
+    for created, hours in (("2026-03-29T12:00", 23), ("2026-10-25T12:00", 25)):
+        days = metrics.trend(builds([created, created[:8] + "30T12:00"]), tz="Europe/Berlin")["bucket"]
+        assert days.diff().iloc[1] == pd.Timedelta(hours, "h")
+        assert days.dt.hour.eq(0).all()
+
+
+def test_the_zone_decides_the_day():
+    frame = builds(["2026-03-10T22:30", "2026-03-10T23:30"])
+    assert metrics.trend(frame)["n"].tolist() == [2]
+    berlin = metrics.trend(frame, tz="Europe/Berlin")
+    assert berlin["n"].tolist() == [1, 1]
+    assert str(berlin["bucket"].dtype) == "datetime64[us, Europe/Berlin]"
+
+
+@pytest.mark.parametrize("tz", ["America/Havana", "Asia/Beirut", "America/Sao_Paulo"])
+def test_zones_whose_clocks_change_at_midnight(tz):
+    """Bucket sizes of 2018 there: one day of 23 hours, one of 25, and no row lost."""
+    frame = builds([str(stamp) for stamp in pd.date_range("2018-01-01", "2018-12-31", freq="5h", tz="UTC")])
+    result = metrics.trend(frame, tz=tz)
+    sizes = result["bucket"].diff().dropna() / pd.Timedelta(1, "h")
+    assert sorted(sizes.unique()) == [23, 24, 25]
+    assert result["n"].sum() == len(frame)
+
+
+def test_a_day_begins_at_the_first_of_two_midnights():
+    days = metrics.trend(builds(["2018-11-03T12:00", "2018-11-05T12:00"]), tz="America/Havana")["bucket"]
+    assert days.dt.tz_convert("UTC").dt.hour.tolist() == [4, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("freq", "first"),
+    [
+        ("1h", "2026-03-11T10:00"),
+        ("6h", "2026-03-11T06:00"),
+        ("W-MON", "2026-03-09"),
+        ("MS", "2026-03-01"),
+        ("QS", "2026-01-01"),
+    ],
+)
+def test_other_buckets_hold_their_rows(freq, first):
+    frame = builds(["2026-03-11T10:30"])
+    result = metrics.trend(frame, freq=freq)
+    holding = result[result["n"] == 1]
+    assert holding["bucket"].tolist() == [pd.Timestamp(first, tz="UTC")]
+
+
+def test_by_another_time_and_metric():
+    frame = builds(["2026-03-01"]).assign(started_at=at(60 * 24), runnable_at=at(60 * 24 - 1), type="script")
+    result = metrics.trend(frame, of=metrics.queue_time, q=(0.5,), at="started_at")
+    assert result["bucket"].dt.day.tolist() == [2]
+    assert result["n"].tolist() == [1]
+    assert metrics.trend(frame.assign(started_at=at(None)), of=metrics.queue_time, at="started_at").empty
+
+
+def test_empty():
+    frame = builds(["2026-03-01"])
+    for tz in ("UTC", "Europe/Berlin"):
+        assert metrics.trend(frame.iloc[:0], tz=tz).dtypes.equals(metrics.trend(frame, tz=tz).dtypes)
+        assert metrics.trend(frame.iloc[:0], tz=tz).empty
+
+
+@pytest.mark.parametrize("arguments", [{"tz": "Mars/Olympus"}, {"freq": "ME"}, {"freq": "fortnight"}, {"freq": "-1D"}])
+def test_what_is_refused(arguments):
+    with pytest.raises(BadInput, match=next(iter(arguments))):
+        metrics.trend(builds(["2026-03-01"]), **arguments)
+
+
+@pytest.mark.parametrize("name", ["created_at", "finished_at", "fetched_at"])
+def test_missing_columns_are_named(name):
+    with pytest.raises(BadInput, match=name):
+        metrics.trend(builds(["2026-03-01"]).drop(columns=name))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 4 * 10**14), min_size=1, max_size=20),
+    st.sampled_from(["1D", "W-MON", "MS", "7D"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "America/Havana", "Australia/Lord_Howe"]),
+)
+def test_no_row_is_lost_and_buckets_are_in_order(microseconds, freq, tz):
+    frame = builds([str(pd.Timestamp(us, unit="us", tz="UTC")) for us in microseconds])
+    result = metrics.trend(frame, freq=freq, tz=tz)
+    assert result["n"].sum() == len(frame)
+    assert result["bucket"].is_monotonic_increasing
+    assert result["bucket"].is_unique
+    assert result["bucket"].iloc[0] <= frame["created_at"].min()
+    assert result["n"].iloc[[0, -1]].gt(0).all() or freq == "7D"
+    pd.testing.assert_frame_equal(result, metrics.trend(frame.iloc[::-1], freq=freq, tz=tz))

@@ -1,0 +1,63 @@
+"""A small world served over HTTP, and what its builds look like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from buildframe.service import Sandbox
+
+Body = dict[str, Any]
+
+
+class Asker:
+    """Asks a sandbox over HTTP with one token."""
+
+    def __init__(self, sandbox: Sandbox, token: str | None = None) -> None:
+        self.sandbox = sandbox
+        self.http = httpx.Client(
+            base_url=f"{sandbox.url}/v2", headers={"Authorization": f"Bearer {token or sandbox.token()}"}, timeout=30
+        )
+
+    def __call__(self, path: str, **query: Any) -> httpx.Response:
+        return self.http.get(path, params=query or None)
+
+    def walk(self, path: str, **query: Any) -> list[Body]:
+        answer = self(path, per_page=100, **query)
+        items: list[Body] = answer.json()
+        while "next" in answer.links:
+            answer = self.http.get(answer.links["next"]["url"])
+            items += answer.json()
+        return items
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[Sandbox]:
+    """A week of some 400 builds. Its clock stands still: tests that move time make a sandbox of their own."""
+    with Sandbox(builds=400, days=7, seed=3) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def ask(small: Sandbox) -> Asker:
+    return Asker(small)
+
+
+@pytest.fixture(scope="session")
+def builds(ask: Asker) -> list[Body]:
+    """All builds with every attempt at their jobs, newest first."""
+    return ask.walk("/builds", include_retried_jobs="true")
+
+
+@pytest.fixture(scope="session")
+def jobs(builds: list[Body]) -> list[Body]:
+    """All attempts at script jobs."""
+    return [job for build in builds for job in build["jobs"] if job["type"] == "script"]
+
+
+@pytest.fixture(scope="session")
+def asker() -> type[Asker]:
+    return Asker

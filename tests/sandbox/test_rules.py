@@ -1,0 +1,105 @@
+"""The rules by themselves, on builds made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from buildframe.service import rules
+from buildframe.service.chance import Chance
+from buildframe.service.rhythm import busyness, full_hours
+from buildframe.service.runs import BuildRun, Commit, JobRun
+from buildframe.spec import Moment
+
+
+def build(*states, started=1, cancel_reason=None, branch="main", seq=1, state="running"):
+    jobs = [JobRun(id=str(place), step=str(place), attempt=0, state=one, created=0) for place, one in enumerate(states)]
+    commit = Commit(sha="a" * 40, branch=branch, message="", source="webhook", person=0)
+    return BuildRun(
+        seq, str(seq), "acme/web", seq, state, commit, 0, started=started, cancel_reason=cancel_reason, jobs=jobs
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "more", "expected"),
+    [
+        (["scheduled"], {"started": None}, "scheduled"),
+        (["running", "waiting"], {}, "running"),
+        (["passed", "scheduled"], {}, "running"),
+        (["failed", "running"], {}, "failing"),
+        (["failed", "waiting_failed"], {}, "failed"),
+        (["passed", "broken", "passed"], {}, "passed"),
+        (["passed", "canceling"], {"cancel_reason": "by hand"}, "canceling"),
+        (["failed", "canceled"], {"cancel_reason": "by hand"}, "canceled"),
+    ],
+)
+def test_a_build_follows_from_its_jobs(states, more, expected):
+    assert rules.build_state(build(*states, **more)) == expected
+
+
+def test_a_retried_failure_no_longer_counts():
+    one = build("failed", "passed")
+    assert rules.build_state(one) == "failed"
+    one.jobs[0].retried_in = "1"
+    assert rules.build_state(one) == "passed"
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([], "ready"),
+        (["passed", "broken"], "ready"),
+        (["passed", "running"], "waiting"),
+        (["failed", "running"], "barred"),
+    ],
+)
+def test_a_job_waits_for_what_it_needs(states, expected):
+    latest = build(*states).latest()
+    assert rules.readiness(tuple(latest), latest) == expected
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "lost", "failed", "allowed", "expected"),
+    [(1, 0, 0, 0, False), (1, 0, 0, 1, True), (1, 0, 1, 1, False), (-1, 0, 5, 0, True), (-1, 2, 0, 9, False)],
+)
+def test_what_repeats_itself(exit_status, lost, failed, allowed, expected):
+    assert rules.retries_itself(exit_status, lost, failed, allowed) is expected
+
+
+def test_the_line_goes_by_priority_then_by_time():
+    one = build("scheduled", "scheduled", "scheduled")
+    for job, runnable in zip(one.jobs, (30, 20, 10), strict=True):
+        job.runnable = runnable
+    places = [rules.place_in_line(priority, one, job) for priority, job in zip((5, 0, 0), one.jobs, strict=True)]
+    assert sorted(places) == [places[0], places[2], places[1]]
+
+
+def test_only_earlier_running_builds_of_the_branch_are_superseded():
+    new = build(seq=5, branch="fix/a")
+    others = [
+        build(seq=1, branch="fix/a"),
+        build(seq=2, branch="fix/b"),
+        build(seq=3, branch="fix/a", state="passed"),
+        build(seq=6, branch="fix/a"),
+        new,
+    ]
+    assert rules.superseded(new, others) == [others[0]]
+
+
+def test_chance_depends_on_seed_and_key_alone():
+    assert Chance(1).number("a", 1) == Chance(1).number("a", 1)
+    assert len({Chance(1).number("a"), Chance(2).number("a"), Chance(1).number("b"), Chance(1).number("a", "")}) == 4
+
+
+def test_chance_is_as_likely_as_told():
+    draws = [Chance(1).around(100, 0.3, n) for n in range(4001)]
+    assert sorted(draws)[2000] == pytest.approx(100, rel=0.03)
+    assert sum(Chance(1).happens(0.12, n) for n in range(10_000)) == pytest.approx(1200, abs=120)
+    assert sum(Chance(1).gap(5, n) for n in range(10_000)) / 10_000 == pytest.approx(5, rel=0.05)
+
+
+def test_people_work_by_day_and_on_weekdays():
+    friday, saturday, night = (Moment.parse(f"2026-10-{text}:00Z").us for text in ("30T10:00", "31T10:00", "30T02:00"))
+    assert busyness(friday) == 1.0
+    assert busyness(saturday) < 0.1
+    assert busyness(night) < 0.1
+    assert full_hours(friday, friday + 90 * 60_000_000) == pytest.approx(1.5)

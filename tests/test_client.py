@@ -1,0 +1,253 @@
+"""The client against servers that misbehave, over real HTTP on loopback."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import socket
+import time
+import traceback
+from collections.abc import Callable
+
+import pytest
+import tenacity
+
+import buildframe as bf
+from buildframe import client
+from buildframe.client import ATTEMPTS, Token, base_url_of
+from buildframe.workspace import Workspace
+from tests.conftest import Scripted, hang_up, says
+
+Start = Callable[..., Scripted]
+TOKEN = "bkua_0123456789secret"
+BUILD = b'[{"id":"b1","number":1,"state":"passed","created_at":"2026-10-30T10:00:00Z"}]'
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+
+
+def connected(server: Scripted) -> Workspace:
+    return bf.connect("acme", base_url=server.url, token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        says(b'{"message":"slow down","scope":"rest","reset":0}', 429),
+        says(b"oops", 500),
+        says(b"", 502),
+        says(b"", 503, Retry_After="0"),
+        hang_up,
+        says(BUILD, cut=9),
+        says(b'[{"id":'),
+        says(BUILD, date=None),
+    ],
+    ids=["429", "500", "502", "503", "reset", "cut body", "broken JSON", "no Date"],
+)
+def test_a_passing_fault_leaves_no_trace(scripted: Start, fault: Callable[..., None]) -> None:
+    server = scripted(fault, fault, says(BUILD))
+    assert list(connected(server).builds()["id"]) == ["b1"]
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says_so"),
+    [
+        (says(b'{"message":"no","reset":0}', 429), bf.RateLimited, "429: no.*ask again"),
+        (says(b"<html>bad gateway</html>", 502), bf.Unavailable, "502: <html>bad gateway.*later"),
+        (hang_up, bf.Unreachable, "No answer from http://127.0.0.1.*BUILDFRAME_URL"),
+        (says(BUILD, cut=9), bf.Unreachable, "No answer"),
+        (says(b"<html>hello</html>"), bf.Malformed, "cannot be read.*begins with b'<html>hello"),
+        (says(b'[{"id":"b1"}]'), bf.Malformed, "without `created_at`"),
+        (says(b'[{"id":1,"number":"x"}]'), bf.Malformed, r"cannot be read.*\$\[0\]"),
+    ],
+)
+def test_a_lasting_fault_is_told_after_bounded_tries(
+    scripted: Start, fault: Callable[..., None], kind: type[bf.BuildframeError], says_so: str
+) -> None:
+    server = scripted(fault)
+    with pytest.raises(kind, match=f"(?s){says_so}"):
+        connected(server).builds()
+    assert len(server.asked) == (1 if "created_at" in says_so else ATTEMPTS)
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
+def test_what_would_not_help_is_not_tried_again(scripted: Start, status: int) -> None:
+    server = scripted(says(b'{"message":"no"}', status, Location="http://127.0.0.1:1/elsewhere"))
+    with pytest.raises(bf.ServiceError):
+        connected(server).builds()
+    assert len(server.asked) == 1
+
+
+def test_the_wait_that_the_server_names_is_kept(scripted: Start) -> None:
+    limited = says(b'{"message":"x","reset":1}', 429, RateLimit_Remaining="0", RateLimit_Reset="1")
+    server = scripted(limited, says(BUILD))
+    start = time.monotonic()
+    assert len(connected(server).builds()) == 1
+    assert time.monotonic() - start >= 1.0
+
+
+def test_a_wait_that_is_too_long_is_told_instead(scripted: Start) -> None:
+    server = scripted(says(b'{"message":"x"}', 429, Retry_After="3600"))
+    with pytest.raises(bf.RateLimited, match="Wait 3600 s") as caught:
+        connected(server).builds()
+    assert caught.value.retry_after == 3600
+    assert len(server.asked) == 1
+
+
+def test_an_exhausted_limit_is_waited_out_before_the_next_request(scripted: Start) -> None:
+    server = scripted(says(BUILD, RateLimit_User_Remaining="0", RateLimit_User_Reset="1"), says(BUILD))
+    ws = connected(server)
+    ws.builds()
+    start = time.monotonic()
+    ws.builds()
+    assert time.monotonic() - start >= 0.9
+
+
+@pytest.mark.parametrize("link", ["http://127.0.0.1:1/v2/x", "https://evil.example.com/", "//evil.example.com/v2"])
+def test_the_token_follows_no_link_to_elsewhere(scripted: Start, link: str) -> None:
+    server = scripted(says(b'[{"id":"p"}]', Link=f'<{link}>; rel="next"'))
+    with pytest.raises(bf.Malformed, match="not below"):
+        connected(server).pipelines()
+    assert len(server.asked) == 1
+
+
+def test_links_of_the_same_origin_are_followed_as_given(scripted: Start) -> None:
+    pages = [b'[{"id":"a"}]', b'[{"id":"b"}]', b'[{"id":"b"},{"id":"c"}]']
+    server = scripted(
+        says(pages[0], Link='</v2/organizations/acme/pipelines?page=2&x=%26>; rel="next"'),
+        says(pages[1], Link='<?page=3>; rel="next", <?page=1>; rel="prev"'),
+        says(pages[2], Link=""),
+    )
+    assert list(connected(server).pipelines()["id"]) == ["a", "b", "c"]
+    assert server.asked[1:] == [
+        "/v2/organizations/acme/pipelines?page=2&x=%26",
+        "/v2/organizations/acme/pipelines?page=3",
+    ]
+
+
+def test_a_host_that_is_not_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(bf.Unreachable, match=f"No answer from http://127.0.0.1:{port}"):
+        bf.connect("acme", base_url=f"http://127.0.0.1:{port}", token=TOKEN).builds()
+
+
+@pytest.mark.parametrize(
+    ("url", "says_so"),
+    [
+        ("http://api.example.com", "unencrypted"),
+        ("ftp://api.example.com", "no web address"),
+        ("api.example.com", "no web address"),
+        ("https://ada:pw@api.example.com", "no user, password"),
+        ("https://api.example.com?x=1", "query"),
+        ("https://api.example.com:port", "cannot be read"),
+    ],
+)
+def test_addresses_that_would_betray_the_token_are_refused(url: str, says_so: str) -> None:
+    with pytest.raises(bf.BadInput, match=says_so) as caught:
+        bf.connect("acme", base_url=url, token=TOKEN)
+    assert "pw" not in str(caught.value)
+
+
+def test_addresses_are_read_with_and_without_version() -> None:
+    assert base_url_of("https://api.example.com/v2/") == "https://api.example.com"
+    assert base_url_of("https://api.example.com:443/") == "https://api.example.com"
+    assert base_url_of("http://localhost:80/ci") == "http://localhost/ci"
+    assert base_url_of("http://[::1]:8080") == "http://[::1]:8080"
+
+
+@pytest.mark.parametrize("token", [None, "", "two words", "line\nbreak", "tökén"])
+def test_what_is_no_token_is_refused_before_anything_is_sent(token: str | None) -> None:
+    with pytest.raises(bf.BadInput, match="token"):
+        bf.connect("acme", base_url="https://api.example.com", token=token)
+
+
+def variables_in(error: BaseException) -> str:
+    """Everything that a traceback with variables would print of an error, its causes and contexts."""
+    seen, told = error, []
+    while seen is not None:
+        frames = [frame for frame, _ in traceback.walk_tb(seen.__traceback__)]
+        told += [repr(frame.f_locals) for frame in frames if frame.f_code.co_filename != __file__]
+        told.append("".join(traceback.format_exception(seen)))
+        seen = seen.__cause__ or seen.__context__
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        hang_up,
+        says(BUILD, cut=9),
+        says(b"<html>"),
+        says(b'{"message":"no such token: ' + TOKEN.encode() + b'"}', 401),
+        says(b"Authorization: Bearer " + TOKEN.encode(), 500),
+    ],
+)
+def test_the_token_shows_nowhere(
+    scripted: Start, fault: Callable[..., None], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    ws = connected(scripted(fault))
+    with pytest.raises(bf.BuildframeError) as caught:
+        ws.builds(progress=True)
+    frame_of_success = connected(scripted(says(BUILD))).builds(raw=True)
+    shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), variables_in(caught.value), repr(vars(caught.value))]
+    shown += [caplog.text, *capfd.readouterr(), str(frame_of_success.attrs), frame_of_success.to_csv()]
+    assert TOKEN not in "\n".join(shown)
+    assert "Bearer" not in caplog.text
+
+
+def test_the_token_goes_in_the_header_only(scripted: Start) -> None:
+    server = scripted(says(BUILD))
+    connected(server).builds()
+    assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+    assert TOKEN not in server.asked[0]
+
+
+def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
+    with pytest.raises(bf.BadInput) as refused:
+        bf.connect("acme", base_url="https://api.example.com", token=TOKEN + " pasted twice " + TOKEN)
+    assert TOKEN not in variables_in(refused.value)
+
+
+def test_an_interrupt_leads_into_no_frame_that_holds_the_token(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = connected(scripted(says(BUILD)))
+    monkeypatch.setattr(ws._client._http, "request", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        ws.builds()
+    assert TOKEN not in variables_in(caught.value)
+
+
+def test_a_token_is_not_pickled() -> None:
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(Token(TOKEN))
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert len(connected(scripted(says(BUILD))).builds()) == 1
+
+
+def test_what_is_not_given_comes_from_the_environment(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = scripted(says(BUILD))
+    monkeypatch.setenv("BUILDFRAME_URL", server.url + "/v2")
+    monkeypatch.setenv("BUILDFRAME_TOKEN", TOKEN)
+    bf.connect().builds()
+    monkeypatch.setenv("BUILDFRAME_ORG", "globex")
+    bf.connect().builds()
+    bf.connect("acme").builds()
+    paths = [path.split("?")[0] for path in server.asked]
+    assert paths == ["/v2/builds", "/v2/organizations/globex/builds", "/v2/organizations/acme/builds"]
+
+
+def test_the_hosted_service_is_the_default() -> None:
+    assert repr(bf.connect("acme", token=TOKEN)) == "<Workspace acme at https://api.buildkite.com>"

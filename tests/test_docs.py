@@ -1,0 +1,53 @@
+"""The pages: their code runs, their links lead somewhere, the reference is fresh."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from matplotlib import pyplot as plt
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SYBIL = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROOT))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
+)
+def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = list(SYBIL.parse(page).examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
+    plt.close("all")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_reference_is_fresh() -> None:
+    maker = ROOT / "docs" / "make_reference.py"
+    described = importlib.util.spec_from_file_location("make_reference", maker)
+    assert described is not None
+    assert described.loader is not None
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/make_reference.py"
+
+
+def test_the_two_commands_of_the_readme_are_complete() -> None:
+    commands = re.findall(r"^\$ (python3 -m venv .*)$", (ROOT / "README.md").read_text(), re.M)
+    assert len(commands) == 2
+    demo, tests = commands
+    assert demo.endswith(".venv/bin/buildframe demo")
+    assert tests.endswith(".venv/bin/python -m pytest")
+    assert all(".venv/bin/pip install" in command for command in commands)
