@@ -69,29 +69,27 @@ def percents(rates: pd.DataFrame) -> str:
 
 def written(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
     """Write tables and pictures, and say where."""
-    paths = [store.save(folder / "builds.parquet", builds), store.save(folder / "jobs.parquet", jobs)]
-    for name, axes in pictures(builds, jobs):
-        paths.append(folder / f"{name}.png")
+    lines = [f"Wrote to {folder.resolve()}:"]
+    for name, frame in (("builds", builds), ("jobs", jobs)):
+        path = store.save(folder / f"{name}.parquet", frame)
+        lines.append(f"  {path.name:<20} {len(frame):,} {name}")
+    for name, meaning, axes in pictures(builds, jobs):
         figure = axes.get_figure(root=True)
         assert figure is not None
-        figure.savefig(paths[-1], dpi=150, bbox_inches="tight")
-    return "\n".join([f"Wrote to {folder.resolve()}:", *(f"  {path.name}" for path in paths)])
+        figure.savefig(folder / name, dpi=150, bbox_inches="tight")
+        lines.append(f"  {name:<20} {meaning}")
+    return "\n".join(lines)
 
 
-def pictures(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, Axes]]:
-    """The plots, by name: of the busiest pipeline over time, of all its steps, and of its latest long build."""
-    pipeline = builds["pipeline"].value_counts().index[0]
-    builds, jobs = builds[builds["pipeline"] == pipeline], jobs[jobs["pipeline"] == pipeline]
-    yield "duration_trend", _titled(plots.duration_trend(builds), pipeline)
-    yield "step_times", _titled(plots.step_times(jobs), pipeline)
-    done = builds[builds["state"] == "passed"]
-    number = done["number"].iloc[0]
-    yield "timeline", _titled(plots.timeline(jobs[jobs["build_number"] == number]), f"{pipeline} #{number}")
-
-
-def _titled(axes: Axes, of: str) -> Axes:
-    axes.set_title(f"{of}: {axes.get_title(loc='left')}", loc="left", parse_math=False)
-    return axes
+def pictures(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, str, Axes]]:
+    """The plots, with file name and meaning: of the busiest pipeline over time, its steps, its latest passed build."""
+    busiest = builds["pipeline"].value_counts().index[0]
+    builds, jobs = builds[builds["pipeline"] == busiest], jobs[jobs["pipeline"] == busiest]
+    passed = builds[builds["state"] == "passed"]
+    yield "duration_trend.png", f"passed builds of {busiest} over time", plots.duration_trend(passed)
+    yield "step_times.png", f"where the steps of {busiest} wait and run", plots.step_times(jobs)
+    number = passed["number"].iloc[0]
+    yield "timeline.png", f"{busiest} #{number}, job by job", plots.timeline(jobs[jobs["build_number"] == number])
 
 
 def next_steps() -> str:
