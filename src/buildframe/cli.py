@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -57,8 +59,10 @@ def _sandbox(chosen: argparse.Namespace) -> None:
         print("export BUILDFRAME_ORG=acme")
         print(f"export BUILDFRAME_TOKEN={service.token()}")
         print("The sandbox serves until Ctrl-C.", file=sys.stderr, flush=True)
-        while True:
-            time.sleep(3600)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
 
 
 if __name__ == "__main__":
