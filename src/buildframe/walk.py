@@ -60,7 +60,8 @@ class LinkWalk:
         try:
             yield from self._pages()
         except BuildframeError as error:
-            error.add_note(self.how_far())
+            if self.requests:
+                error.add_note(self.how_far())
             raise
 
     def how_far(self) -> str:

@@ -237,6 +237,9 @@ class Endpoint:
     parameters: tuple[tuple[str, type], ...]  # of the path, in order
     filters: tuple[Filter, ...]
 
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.method} {self.path}>"
+
     @property
     def filter_names(self) -> tuple[str, ...]:
         return tuple(entry.name for entry in self.filters)
