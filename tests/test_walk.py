@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -191,3 +191,13 @@ def test_the_share_of_the_window_grows_to_one() -> None:
     assert 0 < shares[0] < 0.5
     assert walk.share == 1.0
     assert dt.timedelta(seconds=1) <= OVERLAP
+
+
+def test_without_a_beginning_the_share_goes_by_the_number_of_pages() -> None:
+    class Telling(Service):
+        def ask(self, window: Window, offset: int = 0) -> Page:
+            return replace(super().ask(window, offset), of=5)
+
+    service = Telling({f"b{index}": index * 10**8 for index in range(50)}, 10)
+    walk = BuildWalk(service.ask, service.follow, Window())
+    assert [walk.share for _ in walk] == pytest.approx([10 / 50, 19 / 50, 28 / 50, 37 / 50, 46 / 50, 50 / 50])

@@ -191,5 +191,7 @@ def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
 
 def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:
     page = wire.read_page(REQUEST, Answer(200, DATE, b"[1]", "https://x/next"), msgspec.json.Decoder(list[int]))
-    assert (page.rows, page.next) == ([1], "https://x/next")
+    assert (page.rows, page.next, page.of) == ([1], "https://x/next", None)
+    told = Answer(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
+    assert wire.read_page(REQUEST, told, msgspec.json.Decoder(list[int])).of == 268
     assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)

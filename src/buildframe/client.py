@@ -160,7 +160,8 @@ class Client:
             headers={"Authorization": self._token.header()},
         )
         body = response.content if response.is_success else self._token.removed_from(response.content)
-        return Answer(response.status_code, response.headers, body, response.links.get("next", {}).get("url"))
+        following, last = (response.links.get(name, {}).get("url") for name in ("next", "last"))
+        return Answer(response.status_code, response.headers, body, following, last)
 
     def _unreachable(self, request: Request, why: httpx.HTTPError) -> Unreachable:
         said = str(why) or type(why).__name__

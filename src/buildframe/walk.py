@@ -55,6 +55,7 @@ class LinkWalk:
         self.requests = 0
         self.as_of: Moment | None = None
         self.share: float | None = None
+        self._expected: int | None = None
 
     def __iter__(self) -> Iterator[Page]:
         try:
@@ -85,6 +86,8 @@ class LinkWalk:
     def _note(self, page: Page) -> Page:
         self.requests += 1
         self.as_of = self.as_of or page.at
+        if self.requests == 1 and page.of is not None:
+            self._expected = page.of * len(page.rows)
         if any(row.id is None for row in page.rows):
             raise Malformed("The service sent a row without `id`, by which rows are told apart.")
         return page
@@ -96,6 +99,8 @@ class LinkWalk:
                 self._seen.add(row.id)
                 fresh.append(row)
         self.rows += len(fresh)
+        if self._expected:
+            self.share = min(1.0, self.rows / self._expected)
         return replace(page, rows=fresh)
 
 
@@ -120,8 +125,9 @@ class BuildWalk(LinkWalk):
         while True:
             stamps = self._stamps(page)
             pin = self._pinned(stamps)
+            kept = self._keep(page, [row for row, stamp in zip(page.rows, stamps, strict=True) if stamp <= pin])
             self._advance(stamps)
-            yield self._keep(page, [row for row, stamp in zip(page.rows, stamps, strict=True) if stamp <= pin])
+            yield kept
             if page.next is None:
                 self.share = 1.0
                 return

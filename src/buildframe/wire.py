@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import UUID
 
 import msgspec
@@ -28,21 +28,26 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One answer as it came: header names in lower case, `next` the link to the next page as the server wrote it."""
+    """One answer as it came: header names in lower case, `next` and `last` the links that the server wrote."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     next: str | None = None
+    last: str | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a list: rows as read, the link to the next page, the service's time of the answer."""
+    """One page of a list: rows as read, the link to the next page, the service's time of the answer.
+
+    `of` is the number of pages where the service tells it; good for showing progress only.
+    """
 
     rows: Sequence[Any]
     next: str | None
     at: Moment
+    of: int | None = None
 
 
 class Quota(NamedTuple):
@@ -173,7 +178,12 @@ _CHECKS = {"sha": _sha, "uuid": _uuid}
 def read_page(request: Request, answer: Answer, rows: msgspec.json.Decoder[list[Any]]) -> Page:
     """A page of a list; an error status raises its ServiceError, anything unreadable raises Malformed."""
     check(request, answer)
-    return Page(_decoded(request, answer, rows), answer.next or None, date_of(answer))
+    return Page(_decoded(request, answer, rows), answer.next or None, date_of(answer), _pages(answer.last))
+
+
+def _pages(last: str | None) -> int | None:
+    numbers = parse_qs(urlsplit(last or "").query).get("page", [])
+    return int(numbers[0]) if numbers and numbers[0].isdecimal() else None
 
 
 def read_date(request: Request, answer: Answer) -> Moment:
