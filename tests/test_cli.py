@@ -46,7 +46,7 @@ def test_the_demo_prints_numbers_that_a_hand_made_computation_gives(demo: tuple[
     waits = (jobs["started_at"] - jobs["runnable_at"])[jobs["type"] == "script"].dt.total_seconds() / 60
     by_step = waits.groupby([jobs["pipeline"], jobs["step_key"]])
     p95 = by_step.quantile(0.95)[by_step.count() >= 20].nlargest(5)
-    table = told.split("Longest queue time")[1].split("\n\n")[0].splitlines()[2:]
+    table = told.split("Longest queue time")[1].split("\n\n")[0].splitlines()[3:]
     assert [(row.split()[0], row.split()[1]) for row in table] == list(p95.index)
     assert [float(row.split()[-1]) for row in table] == list(p95.round(1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
 import socket
 import time
 import traceback
@@ -128,6 +129,32 @@ def test_links_of_the_same_origin_are_followed_as_given(scripted: Start) -> None
     ]
 
 
+@pytest.mark.parametrize("link", ["http://127.0.0.1:notaport/", "http://[::1/"])
+def test_a_link_that_is_no_address_is_malformed(scripted: Start, link: str) -> None:
+    server = scripted(says(b'[{"id":"p"}]', Link=f'<{link}>; rel="next"'))
+    with pytest.raises(bf.Malformed, match="is no address"):
+        connected(server).pipelines()
+
+
+def test_limits_that_are_no_numbers_are_passed_over(scripted: Start) -> None:
+    server = scripted(says(BUILD, RateLimit_Remaining="inf", RateLimit_Reset="nan"))
+    assert len(connected(server).builds()) == 1
+
+
+def test_a_closed_workspace_says_so(scripted: Start) -> None:
+    with connected(scripted(says(BUILD))) as ws:
+        ws.builds()
+    with pytest.raises(bf.BadInput, match="connect again") as caught:
+        ws.builds()
+    assert TOKEN not in variables_in(caught.value)
+
+
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "foo://proxy.example.com")
+    with pytest.raises(bf.BadInput, match="HTTPS_PROXY"):
+        bf.connect("acme", base_url="https://api.example.com", token=TOKEN)
+
+
 def test_a_host_that_is_not_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -145,6 +172,10 @@ def test_a_host_that_is_not_there() -> None:
         ("https://ada:pw@api.example.com", "no user, password"),
         ("https://api.example.com?x=1", "query"),
         ("https://api.example.com:port", "cannot be read"),
+        ("https://api..example.com", "cannot be used"),
+        (f"https://{'a' * 64}.example.com", "cannot be used"),
+        ("https://api\0.example.com", "cannot be used"),
+        (5, "is a text"),
     ],
 )
 def test_addresses_that_would_betray_the_token_are_refused(url: str, says_so: str) -> None:
@@ -160,7 +191,7 @@ def test_addresses_are_read_with_and_without_version() -> None:
     assert base_url_of("http://[::1]:8080") == "http://[::1]:8080"
 
 
-@pytest.mark.parametrize("token", [None, "", "two words", "line\nbreak", "tökén"])
+@pytest.mark.parametrize("token", [None, "", "two words", "line\nbreak", "tökén", 5])
 def test_what_is_no_token_is_refused_before_anything_is_sent(token: str | None) -> None:
     with pytest.raises(bf.BadInput, match="token"):
         bf.connect("acme", base_url="https://api.example.com", token=token)
@@ -185,6 +216,7 @@ def variables_in(error: BaseException) -> str:
         says(b"<html>"),
         says(b'{"message":"no such token: ' + TOKEN.encode() + b'"}', 401),
         says(b"Authorization: Bearer " + TOKEN.encode(), 500),
+        says(b"Bearer " + TOKEN.encode() + b" is not ok"),
     ],
 )
 def test_the_token_shows_nowhere(
@@ -201,6 +233,19 @@ def test_the_token_shows_nowhere(
     assert "Bearer" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "echo",
+    [
+        says(b"", 302, Location=f"https://elsewhere.example.com/?token={TOKEN}"),
+        says(b"[]", Link=f'<https://elsewhere.example.com/?token={TOKEN}>; rel="next"'),
+    ],
+)
+def test_a_token_that_comes_back_in_a_header_is_not_shown(scripted: Start, echo: Callable[..., None]) -> None:
+    with pytest.raises(bf.BuildframeError, match=r"<token>|%3Ctoken%3E") as caught:
+        connected(scripted(echo)).pipelines()
+    assert TOKEN not in variables_in(caught.value)
+
+
 def test_the_token_goes_in_the_header_only(scripted: Start) -> None:
     server = scripted(says(BUILD))
     connected(server).builds()
@@ -214,13 +259,21 @@ def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
     assert TOKEN not in variables_in(refused.value)
 
 
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interrupt_leads_into_no_frame_that_holds_the_token(
-    scripted: Start, monkeypatch: pytest.MonkeyPatch
+    scripted: Start, interruption: type[BaseException]
 ) -> None:
-    ws = connected(scripted(says(BUILD)))
-    monkeypatch.setattr(ws._client._http, "request", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt) as caught:
-        ws.builds()
+    def interrupt(*_: object) -> None:
+        raise interruption
+
+    ws = connected(scripted(lambda _: time.sleep(1.5)))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(interruption) as caught:
+            ws.builds()
+    finally:
+        signal.signal(signal.SIGALRM, before)
     assert TOKEN not in variables_in(caught.value)
 
 

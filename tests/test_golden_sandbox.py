@@ -617,7 +617,7 @@ def test_switches_leave_a_field_out(service: Service, place: Place, operation: s
 @pytest.fixture(scope="module")
 def narrow_service() -> Iterator[Service]:
     """A service that serves few pages and few requests."""
-    with Sandbox(builds=20, days=5, deepest=10, quota=Quota(organization=8, user=4, window=3600)) as sandbox:
+    with Sandbox(builds=120, days=5, deepest=10, quota=Quota(organization=8, user=4, window=3600)) as sandbox:
         yield Service(sandbox)
 
 

@@ -254,6 +254,13 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path):
     assert all(left.name.startswith(".buildframe-") for left in torn)
 
 
+def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
+    path = store.save(tmp_path / "f.parquet", pd.DataFrame({"a": [1]}))
+    path.chmod(0o600)
+    store.save(path, pd.DataFrame({"a": [2]}))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_loaded_times_compare_with_datetimes(tmp_path: Path) -> None:
     """A column in the UTC of zoneinfo does not, in pandas 3.1."""
     moment = dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC)

@@ -169,6 +169,13 @@ def test_a_value_that_does_not_fit_is_told_and_never_bent(build: dict[str, Any])
         frames([build])
 
 
+def test_a_number_where_a_text_is_declared_becomes_one() -> None:
+    builds, jobs = frames([{"id": "b", "pull_request": {"id": 123}, "jobs": [{"id": "j", "signal": 9}, {"id": "k"}]}])
+    assert builds["pull_request"][0] == "123"
+    assert jobs["signal"][0] == "9"
+    assert pd.isna(jobs["signal"][1])
+
+
 def test_values_by_path() -> None:
     document = {"meta_data": {"team": "a", "a.b": 1}, "list": [{"x": None}, {"x": [1, "ü"]}]}
     assert tables.at_path(document, ("meta_data", "team")) == "a"

@@ -123,6 +123,17 @@ def test_two_hundred_arrivals_between_pages() -> None:
     assert service.asked == 11  # no page is asked for twice
 
 
+def test_arrivals_with_the_very_stamp_of_the_pin_are_not_part_of_the_walk() -> None:
+    start = {f"b{index}": index * 10**5 for index in range(8)}
+    newest = max(start.values())
+
+    class Busy(Service):
+        def between(self) -> None:
+            self.builds[f"a{self.asked}"] = newest
+
+    assert sorted(Busy(dict(start), 4).walk()) == sorted(start)
+
+
 def test_an_instant_with_more_builds_than_a_page_is_read_by_links() -> None:
     builds = {f"b{index:03}": 0 for index in range(45)} | {"old": -(10**9), "new": 10**9}
     assert sorted(Service(builds, 10).walk()) == sorted(builds)

@@ -177,6 +177,9 @@ def test_the_wait_is_the_largest_that_the_server_names() -> None:
     assert refused(429, body, retry_after="30").retry_after == 30
     assert refused(429, b"nonsense", retry_after="soon").retry_after is None
     assert refused(503, b"", retry_after="2").retry_after == 2
+    assert refused(502, b"", retry_after="3").retry_after == 3
+    dated = {"date": "Wed, 21 Oct 2026 07:28:00 GMT", "retry_after": "Wed, 21 Oct 2026 07:28:40 GMT"}
+    assert refused(429, b"", **dated).retry_after == 40
 
 
 def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
@@ -187,6 +190,16 @@ def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
         assert caught.value.retryable
     with pytest.raises(Malformed, match="Date"):
         wire.read_page(REQUEST, Answer(200, {}, b"[]"), decoder)
+
+
+def test_half_of_an_emoji_costs_no_page() -> None:
+    body = b'["cut \\ud83d", "whole \\ud83d\\ude00", "\\u00fc"]'
+    page = wire.read_page(REQUEST, Answer(200, DATE, body), msgspec.json.Decoder(list[str]))
+    assert page.rows == ["cut \ufffd", "whole \U0001f600", "ü"]
+
+
+def test_a_sha_in_capitals_is_the_same_sha() -> None:
+    assert pairs(commit=SHA.upper()) == [("commit", SHA)]
 
 
 def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:

@@ -130,6 +130,9 @@ def test_more_columns_by_path_and_raw(ci: Workspace) -> None:
     assert list(jobs["of"]) == list(message.loc[jobs["build_id"]])
     assert builds["raw"].str.startswith("{").all()
     assert jobs.dtypes["raw"] == builds.dtypes["repo"] == "str"
+    for bad in ({"x": 5}, ["a"], {"x": [1]}):
+        with pytest.raises(bf.BadInput, match="name columns and their paths"):
+            ci.builds(extra=bad)  # type: ignore[arg-type]
     with pytest.raises(bf.BadInput, match="have such columns"):
         ci.builds(extra={"state": "meta_data.state"})
     with pytest.warns(UserWarning, match=r"anything at 'meta_dta.team'"):

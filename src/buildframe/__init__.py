@@ -1,13 +1,13 @@
 """CI builds as DataFrames: fetch builds and jobs completely, measure them rightly, see where the time goes.
 
 `connect()` gives a Workspace on a real organization, `sandbox()` one on a service of your own machine.
-`metrics`, `plots` and `widgets` are modules to import; `save` and `load` keep frames as Parquet.
+`metrics` and `plots` are modules to import; `save` and `load` keep frames as Parquet.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from buildframe.errors import (
     BadInput,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from buildframe.service import Settings
     from buildframe.workspace import Workspace
 
 __all__ = [
@@ -71,7 +72,7 @@ def connect(organization: str | None = None, *, base_url: str | None = None, tok
     return Workspace(client, organization or os.environ.get("BUILDFRAME_ORG") or None)
 
 
-def sandbox(organization: str = "acme", **settings: Any) -> Workspace:
+def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspace:
     """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it.
 
     `settings` are those of `buildframe.service.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
@@ -82,7 +83,11 @@ def sandbox(organization: str = "acme", **settings: Any) -> Workspace:
     from buildframe.workspace import Workspace
 
     service = Sandbox(**settings)
-    return Workspace(Client(service.url, Token(service.token())), organization, service)
+    try:
+        return Workspace(Client(service.url, Token(service.token())), organization, service)
+    except BaseException:
+        service.stop()
+        raise
 
 
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:

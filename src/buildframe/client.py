@@ -36,6 +36,8 @@ class Token:
 
     def check(self) -> None:
         """Refuse what cannot be a token. Apart from `__init__`, so that no traceback has the text at hand."""
+        if not isinstance(self._value, str):
+            raise BadInput("The token is no text.")
         if not self._value.isascii() or not self._value.isprintable() or " " in self._value or not self._value:
             raise BadInput("The token is empty or holds blanks or signs that no token has; was it pasted whole?")
 
@@ -49,9 +51,11 @@ class Token:
         """The value of the Authorization header."""
         return f"Bearer {self._value}"
 
-    def removed_from(self, body: bytes) -> bytes:
-        """`body` without the token, should a server or proxy echo it."""
-        return body.replace(self._value.encode(), b"<token>")
+    def removed_from(self, answer: Answer) -> Answer:
+        """`answer` without the token, should a server or proxy echo it."""
+        headers = {name: value.replace(self._value, "<token>") for name, value in answer.headers.items()}
+        links = (link and link.replace(self._value, "<token>") for link in (answer.next, answer.last))
+        return Answer(answer.status, headers, answer.body.replace(self._value.encode(), b"<token>"), *links)
 
 
 def base_url_of(text: str) -> str:
@@ -64,10 +68,21 @@ def base_url_of(text: str) -> str:
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise BadInput(f"The address of {parts.hostname} is http: the token would travel unencrypted. Use https.")
     path = parts.path.rstrip("/").removesuffix("/v2")
-    return str(httpx.URL(f"{parts.scheme}://{parts.netloc}{path}")).rstrip("/")
+    return _normal(f"{parts.scheme}://{parts.netloc}{path}")
+
+
+def _normal(url: str) -> str:
+    """The address in the one form that links are compared in."""
+    try:
+        (urlsplit(url).hostname or "").encode("idna")
+        return str(httpx.URL(url)).rstrip("/")
+    except (httpx.InvalidURL, UnicodeError) as why:
+        raise BadInput(f"The service's address {url!r} cannot be used: {why}.") from None
 
 
 def _split(text: str) -> SplitResult:
+    if not isinstance(text, str):
+        raise BadInput(f"The service's address is a text such as https://api.example.com, not {text!r}.")
     try:
         parts = urlsplit(text.strip())
         _ = parts.port
@@ -91,11 +106,7 @@ class Client:
         self.base_url = base_url_of(base_url)
         token.check()
         self._token = token
-        self._http = httpx.Client(
-            headers={"Accept": "application/json", "User-Agent": f"buildframe/{version('buildframe')}"},
-            timeout=_TIMEOUT,
-            trust_env=not is_loopback(urlsplit(self.base_url).hostname or ""),
-        )
+        self._http = _session(trust_env=not is_loopback(urlsplit(self.base_url).hostname or ""))
         self._resume_at = 0.0
 
     def __repr__(self) -> str:
@@ -123,7 +134,10 @@ class Client:
 
     def follow(self, request: Request, link: str) -> Request:
         """The request for a link in an answer to `request`; one to elsewhere is refused: the token stays here."""
-        url = str(httpx.URL(self.base_url + request.target).join(link))
+        try:
+            url = str(httpx.URL(self.base_url + request.target).join(link))
+        except (httpx.InvalidURL, ValueError) as why:
+            raise Malformed(f"The service's link to its next page, {link!r}, is no address: {why}.") from None
         if not url.startswith(f"{self.base_url}/"):
             raise Malformed(f"The service links its next page at {url!r}, which is not below {self.base_url!r}.")
         return request._replace(target=url.removeprefix(self.base_url))
@@ -145,12 +159,15 @@ class Client:
     def _send(self, request: Request) -> Answer:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
         failure: BaseException
+        if self._http.is_closed:
+            raise BadInput("This workspace was closed; connect again.")
         try:
             return self._exchange(request)
         except httpx.HTTPError as why:
             failure = self._unreachable(request, why)
-        except KeyboardInterrupt:
-            failure = KeyboardInterrupt()
+        except BaseException as why:  # Ctrl-C, or what a signal handler raises
+            failure = why.with_traceback(None)
+            failure.__cause__ = failure.__context__ = None
         raise failure
 
     def _exchange(self, request: Request) -> Answer:
@@ -159,9 +176,9 @@ class Client:
             self.base_url + request.target,
             headers={"Authorization": self._token.header()},
         )
-        body = response.content if response.is_success else self._token.removed_from(response.content)
         following, last = (response.links.get(name, {}).get("url") for name in ("next", "last"))
-        return Answer(response.status_code, response.headers, body, following, last)
+        answer = Answer(response.status_code, response.headers, response.content, following, last)
+        return self._token.removed_from(answer)
 
     def _unreachable(self, request: Request, why: httpx.HTTPError) -> Unreachable:
         said = str(why) or type(why).__name__
@@ -169,6 +186,14 @@ class Client:
             f"No answer from {self.base_url}: {said}.\nAsked: {request.endpoint.method} {request.target}\n"
             "Check the address (base_url= or BUILDFRAME_URL), the network, and whether a proxy stands between."
         )
+
+
+def _session(trust_env: bool) -> httpx.Client:
+    headers = {"Accept": "application/json", "User-Agent": f"buildframe/{version('buildframe')}"}
+    try:
+        return httpx.Client(headers=headers, timeout=_TIMEOUT, trust_env=trust_env)
+    except (ValueError, ImportError, httpx.InvalidURL) as why:
+        raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
 
 
 def _worth_retrying(error: BaseException) -> bool:

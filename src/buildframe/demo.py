@@ -45,9 +45,12 @@ def summaries(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
     """The tables: where jobs wait, where they run, and how often builds pass."""
     by: Sequence[Key] = ["pipeline", metrics.step]
     waits = metrics.percentiles(jobs, of=metrics.queue_time, by=by)
-    yield f"Longest queue time (started − runnable), by p95, in minutes:\n{longest(waits)}"
+    yield (
+        "Longest queue time (started − runnable), by p95, in minutes;\n"
+        f"censored: still waiting or canceled while waiting, in no percentile:\n{longest(waits)}"
+    )
     passed = jobs[jobs["state"] == "passed"]
-    runs = metrics.percentiles(passed, of=metrics.run_time, by=by)
+    runs = metrics.percentiles(passed, of=metrics.run_time, by=by).drop(columns="n_censored")
     yield f"Longest run time (finished − started) of passed jobs, by p95, in minutes:\n{longest(runs)}"
     rates = metrics.success_rate(builds, by="pipeline")
     yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{percents(rates)}"
@@ -58,7 +61,7 @@ def longest(summary: pd.DataFrame) -> str:
     top = summary.nlargest(TOP, "p95_s")
     minutes = {name.removesuffix("_s"): (top[name] / 60).map("{:.1f}".format) for name in ("p50_s", "p95_s")}
     table = top.drop(columns=["n_negative", "p50_s", "p95_s"]).assign(**minutes)
-    return table.rename(columns={"n_censored": "still waiting or running"}).to_string(index=False)
+    return table.rename(columns={"n_censored": "censored"}).to_string(index=False)
 
 
 def percents(rates: pd.DataFrame) -> str:

@@ -61,6 +61,8 @@ class More:
     raw: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.extra, Mapping) or not all(map(_is_path, self.extra.values())):
+            raise BadInput(f'extra={self.extra!r}: name columns and their paths, as in {{"team": "meta_data.team"}}.')
         known = {column.name for column in TABLES[self.table]} | ({"raw"} if self.raw else set())
         if taken := sorted(known & set(self.extra)):
             raise BadInput(f"extra={taken}: {self.table} have such columns already; choose other names.")
@@ -85,13 +87,17 @@ class More:
                 warnings.warn(f"extra: none of the {len(frame)} {self.table} has anything at {path!r}.", stacklevel=5)
 
 
+def _is_path(path: Any) -> bool:
+    return isinstance(path, str) or (isinstance(path, Sequence) and all(isinstance(key, str) for key in path))
+
+
 def records(source: Source, table: str, more: More, progress: bool | None) -> pd.DataFrame:
     """A list without an order in time (pipelines) as a frame."""
     with _Bar(table, progress) as bar:
         ask = _Asking(source, _reader(source.endpoint.returns, more), bar)
         walk = LinkWalk(lambda: ask.page({}), ask.follow)
         parts = [tables.from_rows(table, page.rows, page.at, more.names) for page in bar.over(walk)]
-    return _framed(table, parts, more, _summary(source, {}, walk))
+    return _framed(table, parts, more, _summary(source, {}, walk, ask))
 
 
 def builds(
@@ -105,7 +111,7 @@ def builds(
         others = {name: value for name, value in settled.items() if name not in {"created_from", "created_to"}}
         walk = BuildWalk(lambda part: ask.page(others | _bounds(part)), ask.follow, _window(settled))
         heads, jobs = _tables(bar.over(walk), more, job_more)
-    summary = _summary(source, settled, walk)
+    summary = _summary(source, settled, walk, ask)
     return _framed("builds", heads, more, summary), _framed("jobs", jobs, job_more or More("jobs"), summary)
 
 
@@ -152,6 +158,7 @@ class _Asking:
         self._read = read
         self._bar = bar
         self._latest = source.page({})
+        self.requests = 0
 
     def page(self, filters: Mapping[str, Any]) -> Page:
         return self._fetch(self._source.page(filters))
@@ -160,10 +167,12 @@ class _Asking:
         return self._fetch(self._source.client.follow(self._latest, link))
 
     def now(self) -> Moment:
+        self.requests += 1
         request = self._source.page({"exclude_jobs": True}, per_page=1)
         return self._source.client.fetch(request, lambda answer: wire.read_date(request, answer), self._bar.wait)
 
     def _fetch(self, request: Request) -> Page:
+        self.requests += 1
         self._latest = request
         return self._source.client.fetch(request, lambda answer: self._read(request, answer), self._bar.wait)
 
@@ -197,7 +206,7 @@ def _framed(table: str, parts: list[pa.Table], more: More, summary: dict[str, An
     return frame
 
 
-def _summary(source: Source, filters: Mapping[str, Any], walk: LinkWalk) -> dict[str, Any]:
+def _summary(source: Source, filters: Mapping[str, Any], walk: LinkWalk, ask: _Asking) -> dict[str, Any]:
     """What `frame.attrs` tells of a walk; plain values, so that they survive Parquet."""
     changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
     return {
@@ -205,7 +214,7 @@ def _summary(source: Source, filters: Mapping[str, Any], walk: LinkWalk) -> dict
         "as_of": walk.as_of.text() if walk.as_of else None,
         "complete": True,
         "note": _CHANGED.format(" and ".join(changing)) if changing else None,
-        "requests": walk.requests,
+        "requests": ask.requests,
     }
 
 

@@ -242,14 +242,22 @@ def _alone(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
     """Minutes of each step, largest first: `queue_p50`, `queue_p95`, `run_p50`, `run_p95`, and `n` runs."""
     scripts = jobs[is_script(jobs)]
-    queue = metrics.percentiles(scripts, of=metrics.queue_time, by=metrics.step)
-    run = metrics.percentiles(scripts, of=metrics.run_time, by=metrics.step)
+    queue = metrics.percentiles(scripts, of=metrics.queue_time, by=_step_of_pipeline)
+    run = metrics.percentiles(scripts, of=metrics.run_time, by=_step_of_pipeline)
     minutes = {
         f"{name}_{p}": frame[f"{p}_s"] / 60 for name, frame in (("queue", queue), ("run", run)) for p in ("p50", "p95")
     }
-    times = pd.DataFrame({"step": queue["step"].fillna("(no name)"), **minutes, "n": run["n"]}).set_index("step")
+    times = pd.DataFrame({"step": queue["step"], **minutes, "n": run["n"]}).set_index("step")
     largest = times[list(minutes)].max(axis=1).dropna()
     return times.loc[times.index.isin(largest.index)].iloc[np.argsort(-largest.to_numpy(), kind="stable")]
+
+
+def _step_of_pipeline(jobs: pd.DataFrame) -> pd.Series[Any]:
+    """The step, and before it the pipeline where the frame holds several, in which names repeat."""
+    steps = metrics.step(jobs).fillna("(no name)").rename("step")
+    if "pipeline" not in jobs or jobs["pipeline"].nunique() < 2:
+        return steps
+    return (jobs["pipeline"].fillna("?") + " / " + steps).rename("step")
 
 
 def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, colour: str, marker: str, shift: float) -> None:

@@ -94,6 +94,17 @@ def _plain(column: Column, values: list[Any]) -> pa.Array[Any]:
     return pa.array(values, ARROW_TYPES[column.kind])
 
 
+def _texts(column: Column, values: list[Any]) -> pa.Array[Any]:
+    try:
+        return _plain(column, values)
+    except pa.ArrowTypeError:  # a number or a flag where a text is declared
+        return _plain(column, [_as_text(value) for value in values])
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 def _json(column: Column, values: list[Any]) -> pa.Array[Any]:
     texts = [None if value is None or (text := bytes(value)) == b"null" else text for value in values]
     return pa.array(texts, pa.binary()).cast(pa.string())
@@ -108,7 +119,7 @@ def _moments(column: Column, values: list[str | None]) -> pa.Array[Any]:
         return pa.array(read, pa.int64()).cast(ARROW_TYPES["moment"])
 
 
-_READERS: dict[str, Callable[[Column, list[Any]], pa.Array[Any]]] = {"json": _json, "moment": _moments}
+_READERS: dict[str, Callable[[Column, list[Any]], pa.Array[Any]]] = {"json": _json, "moment": _moments, "text": _texts}
 
 
 def _derive(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
@@ -141,4 +152,4 @@ def at_path(document: Any, path: Sequence[str]) -> str | None:
             document = document[int(key)]
         else:
             return None
-    return document if document is None or isinstance(document, str) else msgspec.json.encode(document).decode()
+    return _as_text(document)

@@ -113,6 +113,7 @@ class BuildWalk(LinkWalk):
         self._whole = window
         self._asked = window
         self._pin: Moment | None = None
+        self._pin_is_whole = False
         self._oldest: Moment | None = None
 
     def how_far(self) -> str:
@@ -124,8 +125,10 @@ class BuildWalk(LinkWalk):
         page = self._note(self._first())
         while True:
             stamps = self._stamps(page)
-            pin = self._pinned(stamps)
-            kept = self._keep(page, [row for row, stamp in zip(page.rows, stamps, strict=True) if stamp <= pin])
+            self._set_pin(stamps)
+            kept = self._keep(
+                page, [row for row, stamp in zip(page.rows, stamps, strict=True) if self._was_there(stamp)]
+            )
             self._advance(stamps)
             yield kept
             if page.next is None:
@@ -146,10 +149,19 @@ class BuildWalk(LinkWalk):
                 raise Incomplete("The service's list is not newest first, so a walk by time could miss builds.")
         return stamps
 
-    def _pinned(self, stamps: list[Moment]) -> Moment:
+    def _set_pin(self, stamps: list[Moment]) -> None:
+        self._pin_is_whole = self._pin is not None and (self._pin_is_whole or self._oldest != self._pin)
         if self._pin is None and stamps:
             self._pin = max(stamps)
-        return self._pin or Moment.from_us(0)
+
+    def _was_there(self, stamp: Moment) -> bool:
+        """Whether a build of this stamp was there at the first answer.
+
+        Once an answer has gone below the pin, all builds of the pin's own stamp have been seen; what
+        comes with that stamp later arrived later.
+        """
+        assert self._pin is not None
+        return stamp < self._pin or (stamp == self._pin and not self._pin_is_whole)
 
     def _advance(self, stamps: list[Moment]) -> None:
         if not stamps or self._pin is None:

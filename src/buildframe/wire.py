@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,7 +161,7 @@ def _sha(name: str, value: str) -> str:
             f"{name}={value!r} is a shortened SHA, for which the service silently finds nothing; "
             f"pass all 40 digits (git rev-parse {value})."
         )
-    return value
+    return value.lower() if len(value) in {40, 64} else value
 
 
 def _uuid(name: str, value: str) -> str:
@@ -210,11 +212,26 @@ def _decoded(request: Request, answer: Answer, decoder: msgspec.json.Decoder[Any
     try:
         return decoder.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as why:
+        mended = _mended(answer.body)
+        if mended is not None:
+            return _decoded(request, answer._replace(body=mended), decoder)
         raise Malformed(
             f"The answer cannot be read: {why}.\nAsked: {_where(request)}\n"
             f"It has {len(answer.body)} bytes and begins with {answer.body[:60]!r}. "
             "If it says so again, the address may not be the service's API."
         ) from None
+
+
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
+
+
+def _mended(body: bytes) -> bytes | None:
+    """`body` with a replacement sign for each half of a surrogate pair (a cut emoji); None where that is no cure."""
+    try:
+        text = json.dumps(json.loads(body), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+    return _HALF_PAIR.sub("\ufffd", text).encode() if _HALF_PAIR.search(text) else None
 
 
 def date_of(answer: Answer) -> Moment:
@@ -308,12 +325,26 @@ def quotas(answer: Answer) -> list[Quota]:
 
 def retry_after(answer: Answer) -> float | None:
     """Seconds to wait before asking again, as the server says: its Retry-After, else the largest exhausted reset."""
-    if answer.status not in {429, 503}:
+    if answer.status != 429 and answer.status < 500:
         return None
-    told = [_number(answer, "retry-after"), *(quota.reset for quota in quotas(answer) if quota.remaining <= 0)]
+    told = [
+        _number(answer, "retry-after"),
+        _until(answer),
+        *(quota.reset for quota in quotas(answer) if quota.remaining <= 0),
+    ]
     if answer.status == 429:
         told.append(_reset_in_body(answer))
     return max((seconds for seconds in told if seconds is not None), default=None)
+
+
+def _until(answer: Answer) -> float | None:
+    """Seconds until a Retry-After that is a date."""
+    try:
+        return max(
+            0.0, (Moment.of(parsedate_to_datetime(answer.headers["retry-after"])) - date_of(answer)).total_seconds()
+        )
+    except (KeyError, ValueError, TypeError, Malformed):
+        return None
 
 
 def _reset_in_body(answer: Answer) -> float | None:
@@ -326,6 +357,7 @@ def _reset_in_body(answer: Answer) -> float | None:
 
 def _number(answer: Answer, header: str) -> float | None:
     try:
-        return max(0.0, float(answer.headers.get(header, "")))
+        number = float(answer.headers.get(header, ""))
     except ValueError:
         return None
+    return max(0.0, number) if math.isfinite(number) else None

@@ -57,11 +57,17 @@ def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
 
 
 def censored(frame: pd.DataFrame, of: RowMetric) -> pd.Series[bool] | None:
-    """Which rows have begun what `of` measures and not ended it; None where `of` is not a metric of this module."""
+    """Which rows began what `of` measures and were not seen to end it; None for a metric of another module.
+
+    That is rows that were still at it when they were fetched, and those canceled before the end came.
+    Of `dependency_wait`, rows that were never to become runnable (broken, skipped) are not among them.
+    """
     span = _SPANS.get(of)
     if span is None:
         return None
     open_ended = frame[span.start].notna() & frame[span.end].isna()
+    if of is dependency_wait and "state" in frame:
+        open_ended &= ~frame["state"].isin(_NEVER_RUNNABLE)
     return open_ended & is_script(frame) if span.scripts_only else open_ended
 
 
@@ -72,6 +78,9 @@ def _between(frame: pd.DataFrame, start: str, end: str) -> pd.Series[pd.Timedelt
 def is_script(jobs: pd.DataFrame) -> pd.Series[bool]:
     """Which jobs run on an agent."""
     return column(jobs, "type").eq("script").fillna(False).astype(bool)
+
+
+_NEVER_RUNNABLE = ("broken", "skipped")
 
 
 class _Span(NamedTuple):

@@ -37,8 +37,9 @@ def percentiles(
 
     One row a group, ordered by key, null keys kept; columns: the keys, then
     `n` (Int64): rows with a duration;
-    `n_censored` (Int64): rows that have begun and not ended, in no percentile, so that real ones are
-    longer than these; null where `of` is not a metric of this package;
+    `n_censored` (Int64): rows that began and were not seen to end (still waiting or running when they
+    were fetched, or canceled before); they are in no percentile, so real ones are longer than these;
+    null where `of` is not a metric of this package;
     `n_negative` (Int64): durations below zero, from clocks that disagree; they are in `n` and kept;
     `p50_s`, `p95_s`, ... (float64): seconds, NaN where fewer than 1 / (1 - p) rows (below the median:
     1 / p) lie beyond it on average: p95 wants 20 rows, p99 100.

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.service.access import new_token
@@ -26,17 +26,31 @@ from buildframe.service.engine import Engine
 from buildframe.service.quota import Meter, Quota
 from buildframe.service.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.service.world import make_world
-from buildframe.spec import Moment
+from buildframe.spec import Moment, When, when
 
 if TYPE_CHECKING:
     from buildframe.service.server import Server
 
-__all__ = ["BrokenBranch", "Clock", "FlakyStep", "Quota", "Sandbox", "ShortQueue", "SlowerStep", "Truth"]
+__all__ = ["BrokenBranch", "Clock", "FlakyStep", "Quota", "Sandbox", "Settings", "ShortQueue", "SlowerStep", "Truth"]
 
 UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
 """Where a new sandbox's clock stands: a Friday afternoon."""
 
 DEEPEST = 10_000
+
+
+class Settings(TypedDict, total=False):
+    """The arguments of `Sandbox`, all optional."""
+
+    path: str | Path | None
+    seed: int
+    builds: int
+    days: int
+    until: When
+    quota: Quota | None
+    deepest: int
+    host: str
+    port: int
 
 
 class Sandbox:
@@ -54,7 +68,7 @@ class Sandbox:
         seed: int = 1,
         builds: int = 2600,
         days: int = 30,
-        until: dt.datetime = UNTIL,
+        until: When = UNTIL,
         quota: Quota | None = None,
         deepest: int = DEEPEST,
         host: str = "127.0.0.1",
@@ -64,7 +78,7 @@ class Sandbox:
             raise BadInput("A history has at least 1 build and 1 day.")
         self._data = Data(Path(path) if path is not None else None)
         try:
-            self._engine = _engine(self._data, seed, builds, days, _moment(until))
+            self._engine = _engine(self._data, seed, builds, days, when(until, "until"))
             server, self._url = _serve(self._data, quota or Quota(), deepest, host, port)
         except BaseException:
             self._data.close()
@@ -124,13 +138,6 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox {self._url}{'' if self._close.alive else ', stopped'}>"
-
-
-def _moment(until: dt.datetime) -> Moment:
-    try:
-        return Moment.of(until)
-    except ValueError:
-        raise BadInput(f"until={until!r} has no time zone.") from None
 
 
 def _engine(data: Data, seed: int, builds: int, days: int, until: Moment) -> Engine:

@@ -78,12 +78,12 @@ class Answers:
         return self._builds(request, Condition("line = ?", (self._line(request).key,)))
 
     def _builds(self, request: Request, place: Condition) -> Answer:
-        if request.page.offset >= self._deepest:
-            raise problems.too_deep()
         conditions = [place, *where(request.filters)]
         sql = " AND ".join(condition.sql for condition in conditions)
         values = [value for condition in conditions for value in condition.values]
         ((total,),) = self._data.rows(f"SELECT count(*) FROM builds WHERE {sql}", values)  # noqa: S608  values are bound
+        if self._deepest <= request.page.offset < total:
+            raise problems.too_deep()
         heads = self._data.rows(
             f"SELECT seq, line, body FROM builds WHERE {sql} ORDER BY created DESC, seq DESC LIMIT ? OFFSET ?",  # noqa: S608
             [*values, request.page.size, request.page.offset],

@@ -32,8 +32,10 @@ def page_of(query: Query) -> Page:
 
 
 def _number(text: str | None) -> int | None:
-    """A positive number, else None."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 and int(text) else None
+    """A positive number, else None; what is too long to be one of ours counts as the largest."""
+    if not text or not text.isascii() or not text.isdigit():
+        return None
+    return (int(text) or None) if len(text) <= 18 else _LAST_PAGE
 
 
 def link_header(address: str, query: Query, page: Page, total: int) -> str:

@@ -9,12 +9,16 @@ import time
 import uvicorn
 from starlette.types import ASGIApp
 
+from buildframe.errors import BadInput
+
 _STARTS_WITHIN = 15.0
 _STOPS_WITHIN = 10.0
 
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening address; port 0 takes any that is free."""
+    if not 0 <= port <= 65535:
+        raise BadInput(f"port={port}: ports go from 1 to 65535; 0 takes a free one.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -27,8 +31,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address(door: socket.socket) -> str:
-    """The http address of a bound socket."""
-    host, port = door.getsockname()[:2]
+    """The http address of a bound socket, from this machine."""
+    bound, port = door.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound) or str(bound)  # noqa: S104  everywhere includes here
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from buildframe.errors import BadInput
 from buildframe.service import rhythm
 from buildframe.service.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.spec import Moment
@@ -98,7 +99,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_world(seed: int, builds: int, days: int, until: Moment, organizations: tuple[Organization, ...]) -> World:
     """A world whose history up to `until` holds about `builds` builds."""
-    midnight = dt.datetime(until.year, until.month, until.day, tzinfo=dt.UTC)
+    last = until - dt.timedelta(microseconds=1)
+    midnight = dt.datetime(last.year, last.month, last.day, tzinfo=dt.UTC)
     start = Moment.of(midnight - dt.timedelta(days=days - 1)).us
     placed = tuple(_placed(each, builds, start, until.us) for each in organizations)
     return World(seed=seed, start=start, until=until.us, organizations=placed, truth=_plant(placed[0], start, until.us))
@@ -146,6 +148,8 @@ def _plant(organization: Organization, start: int, until: int) -> Truth:
     slug = organization.slug
     broken = rhythm.working_day(start + (until - start) * 2 // 5)
     slower = rhythm.working_day(start + (until - start) * 3 // 5)
+    if max(broken + 15 * 3600 * SECOND, slower) > until:
+        raise BadInput("The history has no working day in its midst to plant something on: take more days.")
     return Truth(
         slower_step=SlowerStep(slug, "api", "integration", Moment.from_us(slower), 1.6),
         flaky_step=FlakyStep(slug, "web", "e2e", 0.12),

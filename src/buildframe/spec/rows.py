@@ -18,7 +18,7 @@ MORE = "more_"
 
 _NULL = msgspec.Raw(b"null")
 _LEAVES: dict[Kind, tuple[Any, Any]] = {
-    "text": (str | None, None),
+    "text": (str | int | float | bool | None, None),  # what is no text becomes one
     "integer": (int | None, None),
     "flag": (bool | None, None),
     "moment": (str | None, None),
