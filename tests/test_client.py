@@ -60,7 +60,7 @@ def test_a_passing_fault_leaves_no_trace(scripted: Start, fault: Callable[..., N
         (says(b"<html>bad gateway</html>", 502), bf.Unavailable, "502: <html>bad gateway.*later"),
         (hang_up, bf.Unreachable, "No answer from http://127.0.0.1.*BUILDFRAME_URL"),
         (says(BUILD, cut=9), bf.Unreachable, "No answer"),
-        (says(b"<html>hello</html>"), bf.Malformed, "cannot be read.*begins with b'<html>hello"),
+        (says(b"<html>hello</html>"), bf.Malformed, "cannot be read.*18 bytes of no type"),
         (says(b'[{"id":"b1"}]'), bf.Malformed, "without `created_at`"),
         (says(b'[{"id":1,"number":"x"}]'), bf.Malformed, r"cannot be read.*\$\[0\]"),
     ],
@@ -244,6 +244,22 @@ def test_a_token_that_comes_back_in_a_header_is_not_shown(scripted: Start, echo:
     with pytest.raises(bf.BuildframeError, match=r"<token>|%3Ctoken%3E") as caught:
         connected(scripted(echo)).pipelines()
     assert TOKEN not in variables_in(caught.value)
+
+
+def test_data_that_looks_like_the_token_is_left_alone(scripted: Start) -> None:
+    server = scripted(hang_up)
+    for token in ("passed", "Sun", "2"):
+        server.asked.clear()
+        server._answers = [says(b'[{"id":"a","name":"passed"}]', Link='<?passed=2>; rel="next"'),
+                           says(b'[{"id":"b","name":"Sun 2"}]')]  # fmt: skip
+        pipelines = bf.connect("acme", base_url=server.url, token=token).pipelines()
+        assert list(pipelines["name"]) == ["passed", "Sun 2"]
+        assert server.asked[1].endswith("?passed=2")
+
+
+def test_half_of_an_emoji_is_no_fault_for_extra_columns(scripted: Start) -> None:
+    server = scripted(says(b'[{"id":"b","created_at":"2026-10-30T10:00:00Z","meta_data":{"team":"x\\ud83d"}}]'))
+    assert connected(server).builds(extra={"team": "meta_data.team"})["team"][0] == "x\ufffd"
 
 
 def test_the_token_goes_in_the_header_only(scripted: Start) -> None:

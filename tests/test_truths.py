@@ -32,7 +32,8 @@ def test_the_default_world_is_a_month_of_ci(month: Workspace, history: History) 
     assert {"passed", "failed", "canceled", "running"} <= set(builds["state"])
     assert {"automatic", "manual"} <= set(jobs["retry_type"].dropna())
     assert builds["rebuilt_from"].notna().any()
-    assert (builds.groupby("pipeline")["number"].agg(lambda numbers: numbers.max() - numbers.min()) >= 0).all()
+    numbers = builds.groupby("pipeline")["number"]
+    assert (numbers.max() - numbers.min() + 1 > numbers.count()).any()
     assert month.sandbox.clock.now() == builds["fetched_at"].iloc[0]
 
 

@@ -8,9 +8,10 @@ import warnings
 
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
 import buildframe as bf
-from buildframe import fetch, spec
+from buildframe import fetch, plots, spec
 from buildframe.spec import TABLES
 from buildframe.walk import BuildWalk
 from buildframe.workspace import Workspace
@@ -219,3 +220,10 @@ def test_nothing_warns(ci: Workspace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ci.history(created_from="2d")
+
+
+def test_steps_of_one_name_in_two_pipelines_are_drawn_apart(ci: Workspace) -> None:
+    axes = plots.step_times(ci.jobs(), top=200)
+    drawn = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
+    assert {"web / lint", "api / lint"} <= drawn
+    plt.close("all")

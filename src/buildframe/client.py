@@ -51,11 +51,14 @@ class Token:
         """The value of the Authorization header."""
         return f"Bearer {self._value}"
 
-    def removed_from(self, answer: Answer) -> Answer:
-        """`answer` without the token, should a server or proxy echo it."""
-        headers = {name: value.replace(self._value, "<token>") for name, value in answer.headers.items()}
-        links = (link and link.replace(self._value, "<token>") for link in (answer.next, answer.last))
-        return Answer(answer.status, headers, answer.body.replace(self._value.encode(), b"<token>"), *links)
+    def hidden_in(self, text: str) -> str:
+        """`text`, which is to be shown, without the token, should a server or proxy echo it."""
+        return text.replace(self._value, "<token>")
+
+    def removed_from(self, refusal: Answer) -> Answer:
+        """An answer that becomes an error's text, without the token; data, which may hold the same letters, stays."""
+        headers = {name: self.hidden_in(value) for name, value in refusal.headers.items()}
+        return refusal._replace(headers=headers, body=refusal.body.replace(self._value.encode(), b"<token>"))
 
 
 def base_url_of(text: str) -> str:
@@ -139,7 +142,7 @@ class Client:
         except (httpx.InvalidURL, ValueError) as why:
             raise Malformed(f"The service's link to its next page, {link!r}, is no address: {why}.") from None
         if not url.startswith(f"{self.base_url}/"):
-            raise Malformed(f"The service links its next page at {url!r}, which is not below {self.base_url!r}.")
+            raise Malformed(f"The service links its next page at {link!r}, which is not below {self.base_url!r}.")
         return request._replace(target=url.removeprefix(self.base_url))
 
     def _once(self, request: Request, read: Callable[[Answer], T], on_wait: OnWait) -> T:
@@ -176,9 +179,15 @@ class Client:
             self.base_url + request.target,
             headers={"Authorization": self._token.header()},
         )
-        following, last = (response.links.get(name, {}).get("url") for name in ("next", "last"))
+        following, last = (self._link(response, name) for name in ("next", "last"))
         answer = Answer(response.status_code, response.headers, response.content, following, last)
-        return self._token.removed_from(answer)
+        return answer if response.is_success else self._token.removed_from(answer)
+
+    def _link(self, response: httpx.Response, name: str) -> str | None:
+        """A link of an answer; one to elsewhere will be shown and not followed, so it goes without the token."""
+        link = response.links.get(name, {}).get("url")
+        elsewhere = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
+        return self._token.hidden_in(link) if link and elsewhere else link
 
     def _unreachable(self, request: Request, why: httpx.HTTPError) -> Unreachable:
         said = str(why) or type(why).__name__

@@ -135,6 +135,8 @@ class NotFound(ServiceError):
 class Invalid(ServiceError):
     """400, 409 or 422: the service understood and refused; `message` holds its reason."""
 
+    hint = "The service understood and refused: change what it names, then ask again."
+
 
 class RateLimited(ServiceError):
     """429: over the limit, and still so after the waits that the service asked for."""

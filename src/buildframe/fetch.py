@@ -184,7 +184,7 @@ def _reader(resource: type[Resource], more: More, job_more: More | None = None) 
     def read(request: Request, answer: Answer) -> Page:
         page = wire.read_page(request, answer, decoder)
         if more.names or (job_more is not None and job_more.names):
-            for row, document in zip(page.rows, msgspec.json.decode(answer.body), strict=True):
+            for row, document in zip(page.rows, wire.read_documents(request, answer), strict=True):
                 _add_more(row, document, more, job_more)
         return page
 

@@ -85,9 +85,10 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
 def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axes:
     """Queue time and run time of the `top` slowest steps: a dot at the median, a bar up to the 95th percentile.
 
-    Steps as in `metrics.step`, script jobs of every outcome and attempt; ordered by the largest value
-    shown. A step with fewer than 20 durations has no p95: its dot is hollow; one with fewer than 2 is
-    not shown. Needs `type`, `step_key`, `name`, `runnable_at`, `started_at`, `finished_at`.
+    Steps as in `metrics.step`, apart by `pipeline` where the frame holds several; script jobs of every
+    outcome and attempt; ordered by the largest value shown. A step with fewer than 20 durations has no
+    p95: its dot is hollow; one with fewer than 2 is not shown. Needs `type`, `step_key`, `name`,
+    `runnable_at`, `started_at`, `finished_at`.
     """
     times = _times_of_steps(jobs)
     shown = times.head(top).iloc[::-1]

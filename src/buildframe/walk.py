@@ -79,7 +79,9 @@ class LinkWalk:
 
     def _next_by_link(self, link: str) -> Page:
         if link in self._links:
-            raise Incomplete(f"The service links its pages in a circle, at {link!r}.")
+            raise Incomplete(
+                "The service links its pages in a circle, so the list has no end. Report it to the service."
+            )
         self._links.add(link)
         return self._note(self._follow(link))
 

@@ -38,6 +38,9 @@ class Answer(NamedTuple):
     next: str | None = None
     last: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<Answer {self.status}, {len(self.body)} bytes>"  # a traceback must not print what a server echoes
+
 
 @dataclass(frozen=True)
 class Page:
@@ -188,6 +191,12 @@ def _pages(last: str | None) -> int | None:
     return int(numbers[0]) if numbers and numbers[0].isdecimal() else None
 
 
+def read_documents(request: Request, answer: Answer) -> list[dict[str, Any]]:
+    """The same page as plain dicts, with every key that was sent."""
+    documents: list[dict[str, Any]] = _decoded(request, answer, msgspec.json.Decoder(list[dict[str, Any]]))
+    return documents
+
+
 def read_date(request: Request, answer: Answer) -> Moment:
     """Only the service's time of an answer."""
     check(request, answer)
@@ -217,7 +226,7 @@ def _decoded(request: Request, answer: Answer, decoder: msgspec.json.Decoder[Any
             return _decoded(request, answer._replace(body=mended), decoder)
         raise Malformed(
             f"The answer cannot be read: {why}.\nAsked: {_where(request)}\n"
-            f"It has {len(answer.body)} bytes and begins with {answer.body[:60]!r}. "
+            f"It is {len(answer.body)} bytes of {answer.headers.get('content-type', 'no type')}. "
             "If it says so again, the address may not be the service's API."
         ) from None
 

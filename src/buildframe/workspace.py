@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from buildframe.service import Sandbox
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R", bound=spec.Resource)
 
 
 class History(NamedTuple):
@@ -193,6 +194,3 @@ class Pipeline(_BuildLists):
         record = self._client.fetch(request, lambda answer: wire.read_record(request, answer))
         assert isinstance(record, kind)
         return record
-
-
-R = TypeVar("R", bound=spec.Resource)
