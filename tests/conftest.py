@@ -15,15 +15,20 @@ import buildframe as bf
 from buildframe.workspace import Workspace
 
 matplotlib.use("Agg")  # not by the environment, which kernels would inherit
-for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN"):
+for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME_GRAPHQL_URL"):
     os.environ.pop(name, None)
 
 
 class Scripted:
-    """A server on loopback that gives the scripted answers one after the other, the last one again and again."""
+    """A server on loopback that gives the scripted answers one after the other, the last one again and again.
+
+    `asked`, `methods`, `headers` and `bodies` hold what was sent to it, request by request.
+    """
 
     def __init__(self, *answers: Callable[[BaseHTTPRequestHandler], None]) -> None:
         self.asked: list[str] = []
+        self.methods: list[str] = []
+        self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self._answers = list(answers)
         script = self
@@ -33,8 +38,12 @@ class Scripted:
 
             def do_GET(self) -> None:
                 script.asked.append(self.path)
+                script.methods.append(self.command)
                 script.headers.append(dict(self.headers.items()))
+                script.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 script._next()(self)
+
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pandas as pd
 import pytest
 
@@ -77,13 +78,15 @@ def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
         [*COMMAND, "sandbox", "--path", str(tmp_path / "world.sqlite")], stdout=subprocess.PIPE, text=True
     )
     assert serving.stdout is not None
-    told = dict(serving.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(3))
+    told = dict(serving.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(4))
     try:
         assert told["BUILDFRAME_URL"].startswith("http://127.0.0.1:")
         ws = bf.connect(told["BUILDFRAME_ORG"], base_url=told["BUILDFRAME_URL"], token=told["BUILDFRAME_TOKEN"])
         assert len(ws.pipelines()) >= 6
         with pytest.raises(bf.Unauthorized):
             bf.connect("acme", base_url=told["BUILDFRAME_URL"], token="other").pipelines()
+        headers = {"Authorization": f"Bearer {told['BUILDFRAME_SANDBOX_TOKEN']}"}
+        assert httpx.get(f"{told['BUILDFRAME_URL']}/sandbox/faults", headers=headers).json() == []
     finally:
         serving.terminate()  # Ctrl-C does the same, but is ignored by what runs in the background of a shell
     assert serving.wait(20) == 0

@@ -9,6 +9,8 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tenacity
@@ -21,6 +23,7 @@ from tests.conftest import Scripted, hang_up, says
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"
+HERE = str(Path(__file__).parent)
 BUILD = b'[{"id":"b1","number":1,"state":"passed","created_at":"2026-10-30T10:00:00Z"}]'
 
 
@@ -202,7 +205,7 @@ def variables_in(error: BaseException) -> str:
     seen, told = error, []
     while seen is not None:
         frames = [frame for frame, _ in traceback.walk_tb(seen.__traceback__)]
-        told += [repr(frame.f_locals) for frame in frames if frame.f_code.co_filename != __file__]
+        told += [repr(frame.f_locals) for frame in frames if not frame.f_code.co_filename.startswith(HERE)]
         told.append("".join(traceback.format_exception(seen)))
         seen = seen.__cause__ or seen.__context__
     return "\n".join(told)
@@ -231,6 +234,40 @@ def test_the_token_shows_nowhere(
     shown += [caplog.text, *capfd.readouterr(), str(frame_of_success.attrs), frame_of_success.to_csv()]
     assert TOKEN not in "\n".join(shown)
     assert "Bearer" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda ws: ws.pipeline("web").create_build(commit="HEAD", branch="main", message="m"),
+        lambda ws: ws.pipeline("web").cancel(7),
+        lambda ws: ws.create_pipeline(name="W", cluster_id=None, repository="r", configuration=""),
+        lambda ws: ws.graphql("{ a }"),
+        lambda ws: ws.graphql("mutation { a }"),
+        lambda ws: ws.log(ws._client.base_url + "/v2/log"),
+    ],
+    ids=["create_build", "cancel", "create_pipeline", "query", "mutation", "log"],
+)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        hang_up,
+        says(b'{"id":1}', cut=3),
+        says(b"Bearer " + TOKEN.encode(), 500),
+        says(b'{"message":"no such token: ' + TOKEN.encode() + b'"}', 401),
+        says(b'{"content":["%s"],"slug":["%s"]}' % (TOKEN.encode(), TOKEN.encode()), Content_Type="application/json"),
+        says(b"", 302, Location=f"ftp://elsewhere.example.com/?token={TOKEN}"),
+    ],
+    ids=["reset", "cut body", "500", "401", "echo", "redirect"],
+)
+def test_the_token_shows_nowhere_after_actions_either(
+    scripted: Start, fault: Callable[..., None], send: Callable[[Workspace], Any]
+) -> None:
+    ws = connected(scripted(fault))
+    with pytest.raises(bf.BuildframeError) as caught:
+        send(ws)
+    shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), variables_in(caught.value), repr(vars(caught.value))]
+    assert TOKEN not in "\n".join(shown)
 
 
 @pytest.mark.parametrize(
@@ -275,9 +312,17 @@ def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
     assert TOKEN not in variables_in(refused.value)
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.parametrize(
+    ("interruption", "send"),
+    [
+        (KeyboardInterrupt, lambda ws: ws.builds()),
+        (ZeroDivisionError, lambda ws: ws.builds()),
+        (KeyboardInterrupt, lambda ws: ws.pipeline("web").create_build(commit="HEAD", branch="main")),
+        (KeyboardInterrupt, lambda ws: ws.graphql("{ a }")),
+    ],
+)
 def test_an_interrupt_leads_into_no_frame_that_holds_the_token(
-    scripted: Start, interruption: type[BaseException]
+    scripted: Start, interruption: type[BaseException], send: Callable[[Workspace], Any]
 ) -> None:
     def interrupt(*_: object) -> None:
         raise interruption
@@ -287,7 +332,7 @@ def test_an_interrupt_leads_into_no_frame_that_holds_the_token(
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(interruption) as caught:
-            ws.builds()
+            send(ws)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert TOKEN not in variables_in(caught.value)

@@ -15,7 +15,19 @@ from hypothesis import strategies as st
 
 from buildframe import tables
 from buildframe.errors import Malformed
-from buildframe.spec import TABLES, Build, Column, Job, Moment, Pipeline, columns_of
+from buildframe.spec import (
+    TABLES,
+    Build,
+    Column,
+    Emoji,
+    FlakyTest,
+    Job,
+    Member,
+    Moment,
+    Pipeline,
+    TeamPipeline,
+    columns_of,
+)
 from buildframe.spec.jobs import queue_of
 from buildframe.spec.rows import row_type
 
@@ -108,11 +120,22 @@ def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[di
     assert (job_frame["fetched_at"] == AT).all()
 
 
-@given(st.lists(documents_of(Pipeline, ("id",)), max_size=3))
-def test_pipelines_too(pipelines: list[dict[str, Any]]) -> None:
-    frame = tables.to_frame("pipelines", [tables.from_rows("pipelines", rows(pipelines, Pipeline), AT)])
-    assert_declared(frame, "pipelines")
-    assert_equal(frame, "pipelines", pipelines)
+OTHERS = {
+    "pipelines": Pipeline, "team_pipelines": TeamPipeline, "members": Member, "flaky_tests": FlakyTest, "emojis": Emoji,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", OTHERS)
+@given(data=st.data())
+def test_other_tables_too(table: str, data: Any) -> None:
+    documents = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3))
+    frame = tables.to_frame(table, [tables.from_rows(table, rows(documents, OTHERS[table]), AT)])
+    assert_declared(frame, table)
+    assert_equal(frame, table, documents)
+
+
+def test_no_table_is_left_out() -> None:
+    assert {"builds", "jobs", *OTHERS} == set(TABLES)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_one_build_as_a_record(ci: Workspace) -> None:
     assert (build.id, build.state, build.created_at) == (row["id"], "passed", row["created_at"])
     assert build.organization == "acme"
     assert build.jobs
-    assert {job.type for job in build.jobs} <= {"script", "waiter"}
+    assert {job.type for job in build.jobs} <= {"script", "waiter", "manual", "trigger"}
     assert "Build(id=" in repr(build)
 
 

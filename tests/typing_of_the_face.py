@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import pandas as pd
 
@@ -23,8 +23,28 @@ assert_type(build.created_at, spec.Moment | None)
 assert_type(build.number, int | None)
 assert_type(ws.pipeline("web").get(), spec.Pipeline)
 assert_type(metrics.percentiles(jobs, of=metrics.queue_time, by="step_key"), pd.DataFrame)
+web = ws.pipeline("web")
+assert_type(web.create_build(commit="HEAD", branch="main", author={"name": "Ada"}), spec.Build)
+assert_type(web.cancel(41), spec.Build)
+assert_type(web.rebuild(41), spec.Build)
+assert_type(web.update(cluster_id=None, provider_settings={"build_tags": True}), spec.Pipeline)
+assert_type(web.archive(), spec.Pipeline)
+assert_type(ws.create_pipeline(name="Web", cluster_id=None, repository="r", steps=[{"type": "waiter"}]), spec.Pipeline)
+assert_type(ws.team_pipeline("t", "p"), spec.TeamPipeline)
+assert_type(ws.create_team_pipeline("t", pipeline_id="p", access_level="read_only"), spec.TeamPipeline)
+assert_type(ws.member("u"), spec.Member)
+assert_type(ws.flaky_tests("rspec", branch="main"), pd.DataFrame)
+assert_type(ws.graphql("{ viewer { id } }"), dict[str, Any])
+assert_type(ws.log(jobs.iloc[0]), str)
+ws.set_team(web, "t", "build_and_read")
 
 ws.builds(brnach="main")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 ws.builds(state="pased")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ws.builds(include_retried_jobs="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 ws.pipeline("web").build("41")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+web.create_build(commit="HEAD")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+web.create_build(commit="HEAD", branch=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+web.update(description=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+web.update(teams=[])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+ws.set_team(web, "t", "admin")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+ws.flaky_tests("rspec", brnach="main")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

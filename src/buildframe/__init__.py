@@ -13,16 +13,19 @@ from buildframe.errors import (
     BadInput,
     BuildframeError,
     Forbidden,
+    GraphQLError,
     Incomplete,
     Invalid,
     Malformed,
     MissingExtra,
     NotFound,
+    OutcomeUnknown,
     RateLimited,
     ServiceError,
     Unauthorized,
     Unavailable,
     Unreachable,
+    Unverified,
 )
 
 if TYPE_CHECKING:
@@ -37,16 +40,19 @@ __all__ = [
     "BadInput",
     "BuildframeError",
     "Forbidden",
+    "GraphQLError",
     "Incomplete",
     "Invalid",
     "Malformed",
     "MissingExtra",
     "NotFound",
+    "OutcomeUnknown",
     "RateLimited",
     "ServiceError",
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "Unverified",
     "connect",
     "load",
     "sandbox",
@@ -56,35 +62,45 @@ __all__ = [
 HOSTED_URL = "https://api.buildkite.com"
 
 
-def connect(organization: str | None = None, *, base_url: str | None = None, token: str | None = None) -> Workspace:
+def connect(
+    organization: str | None = None,
+    *,
+    base_url: str | None = None,
+    token: str | None = None,
+    graphql_url: str | None = None,
+) -> Workspace:
     """A workspace on the service: one organization, or without any all that the token may see.
 
-    What is not given comes from BUILDFRAME_ORG, BUILDFRAME_URL (without /v2; else the hosted service) and
-    BUILDFRAME_TOKEN. Nothing is asked yet. A missing token, or an address that would send it unencrypted,
-    raises BadInput.
+    What is not given comes from BUILDFRAME_ORG, BUILDFRAME_URL (without /v2; else the hosted service),
+    BUILDFRAME_TOKEN and BUILDFRAME_GRAPHQL_URL (else /graphql of the service, or the hosted service's own).
+    Nothing is asked yet. A missing token, or an address that would send it unencrypted, raises BadInput.
     """
+    from buildframe import graphql
     from buildframe.client import Client, Token
     from buildframe.workspace import Workspace
 
     secret = Token(token or os.environ.get("BUILDFRAME_TOKEN", ""))
     del token  # a traceback that prints variables must not find it
     client = Client(base_url or os.environ.get("BUILDFRAME_URL") or HOSTED_URL, secret)
-    return Workspace(client, organization or os.environ.get("BUILDFRAME_ORG") or None)
+    hosted = graphql.HOSTED_URL if client.base_url == HOSTED_URL else None
+    door = graphql_url or os.environ.get("BUILDFRAME_GRAPHQL_URL") or hosted
+    return Workspace(client, organization or os.environ.get("BUILDFRAME_ORG") or None, graphql_url=door)
 
 
 def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspace:
-    """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it.
+    """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it
+    by a token with every scope.
 
     `settings` are those of `buildframe.service.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
     `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
     """
     from buildframe.client import Client, Token
-    from buildframe.service import Sandbox
+    from buildframe.service import SCOPES, Sandbox
     from buildframe.workspace import Workspace
 
     service = Sandbox(**settings)
     try:
-        return Workspace(Client(service.url, Token(service.token())), organization, service)
+        return Workspace(Client(service.url, Token(service.token(SCOPES))), organization, service)
     except BaseException:
         service.stop()
         raise

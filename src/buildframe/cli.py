@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     sandbox.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     sandbox.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
     sandbox.add_argument("--seed", type=int, default=1, help="of the world, where it is new (%(default)s)")
+    sandbox.add_argument("--speed", type=float, help="simulated seconds per second (default: its clock stands still)")
     sandbox.set_defaults(run=_sandbox)
     return parser
 
@@ -52,12 +53,13 @@ def _demo(chosen: argparse.Namespace) -> None:
 
 
 def _sandbox(chosen: argparse.Namespace) -> None:
-    from buildframe.service import Sandbox
+    from buildframe.service import SCOPES, Sandbox
 
-    with Sandbox(chosen.path, host=chosen.host, port=chosen.port, seed=chosen.seed) as service:
+    with Sandbox(chosen.path, host=chosen.host, port=chosen.port, seed=chosen.seed, speed=chosen.speed) as service:
         print(f"export BUILDFRAME_URL={service.url}")
         print("export BUILDFRAME_ORG=acme")
-        print(f"export BUILDFRAME_TOKEN={service.token()}")
+        print(f"export BUILDFRAME_TOKEN={service.token(SCOPES)}")
+        print(f"export BUILDFRAME_SANDBOX_TOKEN={service.token(['sandbox'])}")  # for its own routes below /sandbox
         print("The sandbox serves until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):

@@ -7,18 +7,28 @@ import random
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Never, TypeVar
+from typing import NamedTuple, Never, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
 import tenacity
 
-from buildframe.errors import BadInput, BuildframeError, Malformed, RateLimited, ServiceError, Unreachable
+from buildframe.errors import (
+    BadInput,
+    BuildframeError,
+    Malformed,
+    OutcomeUnknown,
+    RateLimited,
+    ServiceError,
+    Unavailable,
+    Unreachable,
+)
 from buildframe.wire import Answer, Request, quotas
 
 ATTEMPTS = 5
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=20.0) + tenacity.wait_random(0.0, 1.0)
 
 T = TypeVar("T")
@@ -63,6 +73,11 @@ class Token:
 
 def base_url_of(text: str) -> str:
     """The service's address without /v2; anything that would send the token in clear or elsewhere is refused."""
+    return address_of(text).removesuffix("/v2").rstrip("/")
+
+
+def address_of(text: str) -> str:
+    """An address that the token is to be sent to; anything that would send it in clear or elsewhere is refused."""
     parts = _split(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise BadInput(f"The address {text!r} is no web address; write it like https://api.example.com.")
@@ -70,8 +85,7 @@ def base_url_of(text: str) -> str:
         raise BadInput("The address must hold no user, password, query or fragment; the token goes in token=.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise BadInput(f"The address of {parts.hostname} is http: the token would travel unencrypted. Use https.")
-    path = parts.path.rstrip("/").removesuffix("/v2")
-    return _normal(f"{parts.scheme}://{parts.netloc}{path}")
+    return _normal(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
 
 
 def _normal(url: str) -> str:
@@ -102,28 +116,87 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Client:
-    """One session with one service: `fetch` sends a request and reads its answer. Threads may share it."""
+class Place(NamedTuple):
+    """An address in two: where it is (scheme, host, port), and the path with its query there."""
 
-    def __init__(self, base_url: str, token: Token) -> None:
+    origin: str
+    target: str
+
+    @classmethod
+    def of(cls, address: str) -> Place:
+        """An absolute address of http or https in two; anything else raises ValueError."""
+        try:
+            url = httpx.URL(address)
+        except (httpx.InvalidURL, UnicodeError, TypeError) as why:
+            raise ValueError(str(why)) from None
+        if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
+            raise ValueError("it has no scheme or host, or names a user")
+        return cls(str(url.copy_with(raw_path=b"/", fragment=None)).rstrip("/"), url.raw_path.decode())
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read along."""
+        return self.origin.startswith("https:") or is_loopback(httpx.URL(self.origin).host)
+
+    def joined(self, link: str) -> str:
+        """The absolute address that a link means that was found here; one that is no address raises ValueError."""
+        try:
+            return str(httpx.URL(self.origin + self.target).join(link))
+        except (httpx.InvalidURL, UnicodeError) as why:
+            raise ValueError(str(why)) from None
+
+
+class Client:
+    """One session with one service: `fetch` sends a request and reads its answer. Threads may share it.
+
+    `as_stranger` never sends the token.
+    """
+
+    def __init__(self, base_url: str, token: Token, *, as_stranger: bool = False) -> None:
         self.base_url = base_url_of(base_url)
         token.check()
         self._token = token
+        self._as_stranger = as_stranger
         self._http = _session(trust_env=not is_loopback(urlsplit(self.base_url).hostname or ""))
         self._resume_at = 0.0
+        self._others: dict[tuple[str, bool], Client] = {}
 
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
 
     def close(self) -> None:
         """End the session; its connections are closed."""
+        for other in self._others.values():
+            other.close()
         self._http.close()
 
-    def fetch(self, request: Request, read: Callable[[Answer], T], on_wait: OnWait = lambda seconds, why: None) -> T:
-        """Send a GET and read its answer.
+    def at(self, origin: str, *, as_stranger: bool = False) -> Client:
+        """A client at another origin, with limits of its own: with the same token, or without."""
+        if self._http.is_closed:
+            raise BadInput(_CLOSED)
+        which = origin, as_stranger
+        if which not in self._others:
+            self._others[which] = Client(origin, self._token, as_stranger=as_stranger)
+        return self._others[which]
 
-        Sent again, at most `ATTEMPTS` times in all, after 429, 5xx, no answer, or one that `read` finds
-        Malformed; the waits are the server's where it names one, else they grow, with jitter.
+    def without_token(self, text: str) -> str:
+        """`text`, which a server wrote and a user will see, without the token."""
+        return self._token.hidden_in(text)
+
+    def fetch(
+        self,
+        request: Request,
+        read: Callable[[Answer], T],
+        on_wait: OnWait = lambda seconds, why: None,
+        *,
+        look: str = "",
+    ) -> T:
+        """Send a request and read its answer.
+
+        Sent again, at most `ATTEMPTS` times in all, after 429, where no connection was made, and, where the
+        request is repeatable, after 5xx, no answer, or one that `read` finds Malformed; the waits are the
+        server's where it names one, else they grow, with jitter. What is not repeatable raises
+        OutcomeUnknown in the latter cases; `look` tells the user how to see what became of it.
         """
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_worth_retrying),
@@ -132,7 +205,10 @@ class Client:
             before_sleep=lambda state: on_wait(state.upcoming_sleep, _reason(state)),
             reraise=True,
         )
-        result: T = retrying(self._once, request, read, on_wait)
+        try:
+            result: T = retrying(self._once, request, read, on_wait)
+        except OutcomeUnknown as lost:
+            raise OutcomeUnknown(f"{lost}\n{look or _LOOK}") from None
         return result
 
     def follow(self, request: Request, link: str) -> Request:
@@ -151,7 +227,12 @@ class Client:
         exhausted = [quota.reset for quota in quotas(answer) if quota.remaining <= 0 and quota.reset <= LONGEST_WAIT]
         if exhausted:
             self._resume_at = time.monotonic() + max(exhausted)
-        return read(answer)
+        try:
+            return read(answer)
+        except (Unavailable, Malformed) as why:
+            if request.repeatable:
+                raise
+            raise _lost(request, _came_back(answer, why)) from None
 
     def _await_quota(self, on_wait: OnWait) -> None:
         seconds = self._resume_at - time.monotonic()
@@ -163,22 +244,25 @@ class Client:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
         failure: BaseException
         if self._http.is_closed:
-            raise BadInput("This workspace was closed; connect again.")
+            raise BadInput(_CLOSED)
         try:
             return self._exchange(request)
         except httpx.HTTPError as why:
-            failure = self._unreachable(request, why)
+            sent = not isinstance(why, _NEVER_SENT)
+            failure = self._no_answer(request, why) if sent else self._unreachable(request, why)
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
             failure = why.with_traceback(None)
             failure.__cause__ = failure.__context__ = None
         raise failure
 
     def _exchange(self, request: Request) -> Answer:
-        response = self._http.request(
-            request.endpoint.method,
-            self.base_url + request.target,
-            headers={"Authorization": self._token.header()},
-        )
+        headers = {"Accept": request.accept}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        if not self._as_stranger:
+            headers["Authorization"] = self._token.header()
+        url = self.base_url + request.target
+        response = self._http.request(request.endpoint.method, url, content=request.body, headers=headers)
         following, last = (self._link(response, name) for name in ("next", "last"))
         answer = Answer(response.status_code, response.headers, response.content, following, last)
         return answer if response.is_success else self._token.removed_from(answer)
@@ -189,16 +273,38 @@ class Client:
         elsewhere = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
         return self._token.hidden_in(link) if link and elsewhere else link
 
+    def _no_answer(self, request: Request, why: httpx.HTTPError) -> BuildframeError:
+        lost = f"no answer ({str(why) or type(why).__name__})"
+        return self._unreachable(request, why) if request.repeatable else _lost(request, lost)
+
     def _unreachable(self, request: Request, why: httpx.HTTPError) -> Unreachable:
         said = str(why) or type(why).__name__
         return Unreachable(
-            f"No answer from {self.base_url}: {said}.\nAsked: {request.endpoint.method} {request.target}\n"
-            "Check the address (base_url= or BUILDFRAME_URL), the network, and whether a proxy stands between."
+            f"No answer from {self.base_url}: {said}.\nAsked: {request.where}\n"
+            "Check the address (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
+            "the network, and whether a proxy stands between."
         )
 
 
+_CLOSED = "This workspace was closed; connect again."
+_LOOK = "Look whether it happened before you ask again."
+
+
+def _lost(request: Request, came_back: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"It was sent, and whether it happened is not known.\nAsked: {request.where}\nCame back: {came_back}\n"
+        "It is not sent again by itself."
+    )
+
+
+def _came_back(answer: Answer, why: BuildframeError) -> str:
+    if isinstance(why, ServiceError):
+        return f"{why.status}: {why.message}"
+    return f"{answer.status} with an answer that cannot be read ({str(why).splitlines()[0]})"
+
+
 def _session(trust_env: bool) -> httpx.Client:
-    headers = {"Accept": "application/json", "User-Agent": f"buildframe/{version('buildframe')}"}
+    headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
     try:
         return httpx.Client(headers=headers, timeout=_TIMEOUT, trust_env=trust_env)
     except (ValueError, ImportError, httpx.InvalidURL) as why:

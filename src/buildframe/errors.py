@@ -6,6 +6,9 @@
     ├── Unreachable         no answer: address, network, TLS, time-out
     ├── Malformed           an answer that is not what the service's document says
     ├── Incomplete          a walk could not be finished; says how far it came
+    ├── OutcomeUnknown      an action was sent and its answer is lost; says how to look what became of it
+    ├── GraphQLError        GraphQL answered with errors
+    ├── Unverified          a webhook delivery that cannot be trusted
     └── ServiceError        the service answered with an error
         ├── Unauthorized    401: no token, or a wrong one
         ├── Forbidden       403: the token lacks a scope or a permission
@@ -54,6 +57,26 @@ class Malformed(BuildframeError):
 
 class Incomplete(BuildframeError):
     """A walk could not be finished; the text says how far it came and why it stopped."""
+
+
+class OutcomeUnknown(BuildframeError):
+    """An action was sent, and what came back does not tell whether it happened. It is not sent again.
+
+    The text says how to look; asking again without looking may do it twice.
+    """
+
+
+class GraphQLError(BuildframeError):
+    """GraphQL answered with errors; `errors` holds them as they came, each with its `message`."""
+
+    def __init__(self, errors: Sequence[Mapping[str, Any]]) -> None:
+        self.errors = tuple(errors)
+        said = "; ".join(str(error.get("message") or dict(error)) for error in errors)
+        super().__init__(f"GraphQL answered: {said}")
+
+
+class Unverified(BuildframeError):
+    """A webhook delivery whose token or signature is missing, wrong or too old: do not act on it."""
 
 
 class ServiceError(BuildframeError):

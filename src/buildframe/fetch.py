@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import GenericAlias
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 import pandas as pd
@@ -24,7 +25,11 @@ from buildframe.wire import Answer, Page, Request
 Extra = Mapping[str, str | Sequence[str]]
 """More text columns, by path: {"team": "meta_data.team"}; a sequence of keys where a key holds a dot."""
 
+R = TypeVar("R", bound=Resource)
+
 PAGE_SIZE = 100
+_KEYS = {"team_pipelines": attrgetter("pipeline_id"), "emojis": attrgetter("name", "url")}
+"""What tells the rows of a list apart, where they have no `id`."""
 _CHANGING = {"state", "finished_from"}
 _CHANGED = "filtered by {}, which changes: builds that changed during the walk may or may not be here"
 _BAR = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
@@ -43,7 +48,9 @@ class Source:
         return self.client.base_url + wire.place(self.endpoint, *self.arguments, **filters).target
 
     def page(self, filters: Mapping[str, Any], per_page: int = PAGE_SIZE) -> Request:
-        """The request for a page of it."""
+        """The request for a page of it, or for all of it where it has no pages."""
+        if not self.endpoint.paginated:
+            return wire.place(self.endpoint, *self.arguments, **filters)
         return wire.place_page(self.endpoint, *self.arguments, per_page=per_page, **filters)
 
     def timed(self, filters: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,13 +98,29 @@ def _is_path(path: Any) -> bool:
     return isinstance(path, str) or (isinstance(path, Sequence) and all(isinstance(key, str) for key in path))
 
 
-def records(source: Source, table: str, more: More, progress: bool | None) -> pd.DataFrame:
-    """A list without an order in time (pipelines) as a frame."""
-    with _Bar(table, progress) as bar:
+def records(
+    source: Source, more: More, progress: bool | None, filters: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
+    """A list without an order in time (pipelines, members and so on) as a frame."""
+    table, chosen = more.table, filters or {}
+    assert source.endpoint.returns is not None
+    with _Bar(table.replace("_", " "), progress) as bar:
         ask = _Asking(source, _reader(source.endpoint.returns, more), bar)
-        walk = LinkWalk(lambda: ask.page({}), ask.follow)
+        walk = LinkWalk(lambda: ask.page(chosen), ask.follow, _KEYS.get(table, attrgetter("id")))
         parts = [tables.from_rows(table, page.rows, page.at, more.names) for page in bar.over(walk)]
-    return _framed(table, parts, more, _summary(source, {}, walk, ask))
+    return _framed(table, parts, more, _summary(source, chosen, walk, ask))
+
+
+def record(client: Client, request: Request, kind: type[R], look: str = "") -> R:
+    """The record that a request answers with; `look` tells how to see what became of an action without an answer."""
+    found = client.fetch(request, lambda answer: wire.read_record(request, answer), look=look)
+    assert isinstance(found, kind)
+    return found
+
+
+def nothing(client: Client, request: Request, look: str) -> None:
+    """Send an action that answers with nothing of use."""
+    client.fetch(request, lambda answer: wire.read_nothing(request, answer), look=look)
 
 
 def builds(

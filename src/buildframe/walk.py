@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from buildframe.errors import BuildframeError, Incomplete, Malformed
@@ -43,13 +44,19 @@ class LinkWalk:
     """A walk over a list by its links: iterate for pages of rows that were not seen before.
 
     Attributes: `rows` and `requests` so far, `as_of` (the service's time of the first answer), `share`
-    (of the whole that is done, 0 to 1, or None where that is not known).
+    (of the whole that is done, 0 to 1, or None where that is not known). `key` tells rows apart.
     """
 
-    def __init__(self, first: Callable[[], Page], follow: Callable[[str], Page]) -> None:
+    def __init__(
+        self,
+        first: Callable[[], Page],
+        follow: Callable[[str], Page],
+        key: Callable[[Any], Hashable] = attrgetter("id"),
+    ) -> None:
         self._first = first
         self._follow = follow
-        self._seen: set[str] = set()
+        self._key = key
+        self._seen: set[Hashable] = set()
         self._links: set[str] = set()
         self.rows = 0
         self.requests = 0
@@ -90,15 +97,16 @@ class LinkWalk:
         self.as_of = self.as_of or page.at
         if self.requests == 1 and page.of is not None:
             self._expected = page.of * len(page.rows)
-        if any(row.id is None for row in page.rows):
-            raise Malformed("The service sent a row without `id`, by which rows are told apart.")
+        if any(self._key(row) is None for row in page.rows):
+            raise Malformed("The service sent a row without its `id`, by which rows are told apart.")
         return page
 
     def _keep(self, page: Page, rows: Iterator[Any] | Any) -> Page:
         fresh = []
         for row in rows:
-            if row.id not in self._seen:
-                self._seen.add(row.id)
+            identity = self._key(row)
+            if identity not in self._seen:
+                self._seen.add(identity)
                 fresh.append(row)
         self.rows += len(fresh)
         if self._expected:

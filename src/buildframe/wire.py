@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
+import numbers
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import UUID
 
 import msgspec
 
 from buildframe import errors
+from buildframe.bodies import body_of, nearest
 from buildframe.errors import BadInput, Malformed
-from buildframe.spec import Endpoint, Filter, Moment, Resource, when
+from buildframe.spec import Endpoint, Filter, Moment, Parameter, Resource, when
 
 API = "/v2"
+T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """One request, placed: `target` is the path with its query, all percent-encoded."""
+    """One request, placed: `target` is the path with its query, all percent-encoded.
+
+    `body` is JSON. `repeatable` tells whether it may be sent again when its answer is lost.
+    """
 
     endpoint: Endpoint
     target: str
+    body: bytes | None = None
+    repeatable: bool = True
+    accept: str = "application/json"
+
+    @property
+    def where(self) -> str:
+        """Method and address, to be shown; the query of an address that the service made may hold a signature."""
+        shown = self.target if self.target.startswith(f"{API}/") else self.target.split("?")[0]
+        return f"{self.endpoint.method} {shown}"
+
+    def __repr__(self) -> str:
+        return f"<Request {self.where}>"  # a traceback must not print what a body holds
 
 
 class Answer(NamedTuple):
@@ -65,13 +82,23 @@ class Quota(NamedTuple):
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def place(endpoint: Endpoint, *arguments: str | int, **filters: Any) -> Request:
-    """The request for `endpoint`; unknown names and values that the service would misread raise BadInput."""
-    pairs = [pair for entry in _chosen(endpoint, filters) for pair in _pairs(entry, filters[entry.name])]
+def place(endpoint: Endpoint, /, *arguments: str | int, **keywords: Any) -> Request:
+    """The request for `endpoint`: keywords are filters of a GET, properties of the body of any other method.
+
+    Unknown names and values that the service would refuse or misread raise BadInput.
+    """
+    path = _path(endpoint, arguments)
+    if endpoint.method != "GET":
+        return Request(endpoint, path, body_of(endpoint, keywords), repeatable=False)
+    pairs = [pair for entry in _chosen(endpoint, keywords) for pair in _pairs(entry, keywords[entry.name])]
     try:
-        return Request(endpoint, _with_query(_path(endpoint, arguments), pairs))
+        return Request(endpoint, _with_query(path, pairs))
     except UnicodeEncodeError as why:
-        raise BadInput(f"{why.object!r} holds half of a surrogate pair, which no address can carry.") from None
+        raise _half_a_pair(why) from None
+
+
+def _half_a_pair(why: UnicodeEncodeError) -> BadInput:
+    return BadInput(f"{why.object!r} holds half of a surrogate pair, which no address can carry.")
 
 
 def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, **filters: Any) -> Request:
@@ -88,17 +115,29 @@ def _with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 def _path(endpoint: Endpoint, arguments: Sequence[str | int]) -> str:
     named = zip(endpoint.parameters, arguments, strict=True)
-    return API + endpoint.path.format(**{name: _segment(name, kind, value) for (name, kind), value in named})
+    return API + endpoint.path.format(**{entry.name: _segment(entry, value) for entry, value in named})
 
 
-def _segment(name: str, kind: type, value: str | int) -> str:
-    if kind is int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadInput(f"{name}={value!r}: pass the build's number, a whole number from 1.")
+def _segment(entry: Parameter, value: Any) -> str:
+    if entry.type is int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:  # numpy's, too
+            raise BadInput(f"{entry.name}={value!r}: pass the build's number, a whole number from 1.")
         return str(value)
+    if entry.check is not None:
+        return _uuid_segment(entry.name, value)
     if not isinstance(value, str) or not value.strip() or value in {".", ".."}:
-        raise BadInput(f"{name}={value!r}: pass the slug, as it stands in the service's web addresses.")
-    return quote(value, safe="")
+        raise BadInput(f"{entry.name}={value!r}: pass the slug, as it stands in the service's web addresses.")
+    try:
+        return quote(value, safe="")
+    except UnicodeEncodeError as why:
+        raise _half_a_pair(why) from None
+
+
+def _uuid_segment(name: str, value: Any) -> str:
+    try:
+        return str(UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        raise BadInput(f"{name}={value!r}: pass the {name.removesuffix('_id')}'s UUID.") from None
 
 
 def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
@@ -106,12 +145,6 @@ def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
         if name not in endpoint.filter_names:
             raise BadInput(f"There is no filter {name!r}.{nearest(name, endpoint.filter_names)}")
     return [entry for entry in endpoint.filters if filters.get(entry.name) is not None]
-
-
-def nearest(given: str, known: Sequence[str]) -> str:
-    """A sentence that names the right word for a misspelt one, or all words where none is near."""
-    near = difflib.get_close_matches(given.lower(), known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" It takes: {', '.join(known)}."
 
 
 def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
@@ -206,12 +239,26 @@ def read_date(request: Request, answer: Answer) -> Moment:
 def read_record(request: Request, answer: Answer) -> Resource:
     """A single thing as the typed record that the endpoint returns."""
     check(request, answer)
-    decoder = msgspec.json.Decoder(request.endpoint.returns, strict=False, dec_hook=_moment)
+    assert request.endpoint.returns is not None
+    decoder = msgspec.json.Decoder(request.endpoint.returns, strict=False, dec_hook=moment)
     record: Resource = _decoded(request, answer, decoder)
     return record
 
 
-def _moment(wanted: type, value: Any) -> Moment:
+def read_as(request: Request, answer: Answer, kind: type[T]) -> T:
+    """A single thing as another type than the endpoint's, any that msgspec reads."""
+    check(request, answer)
+    read: T = _decoded(request, answer, msgspec.json.Decoder(kind))
+    return read
+
+
+def read_nothing(request: Request, answer: Answer) -> None:
+    """Only whether it succeeded, of an action whose answer has no body, or none that is documented."""
+    check(request, answer)
+
+
+def moment(wanted: type, value: Any) -> Moment:
+    """How msgspec is to read a timestamp: its `dec_hook`."""
     if wanted is Moment and isinstance(value, str):
         return Moment.parse(value)
     raise ValueError(f"expected a timestamp, got {value!r}")
@@ -221,11 +268,11 @@ def _decoded(request: Request, answer: Answer, decoder: msgspec.json.Decoder[Any
     try:
         return decoder.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as why:
-        mended = _mended(answer.body)
-        if mended is not None:
-            return _decoded(request, answer._replace(body=mended), decoder)
+        body = mended(answer.body)
+        if body is not None:
+            return _decoded(request, answer._replace(body=body), decoder)
         raise Malformed(
-            f"The answer cannot be read: {why}.\nAsked: {_where(request)}\n"
+            f"The answer cannot be read: {why}.\nAsked: {request.where}\n"
             f"It is {len(answer.body)} bytes of {answer.headers.get('content-type', 'no type')}. "
             "If it says so again, the address may not be the service's API."
         ) from None
@@ -234,7 +281,7 @@ def _decoded(request: Request, answer: Answer, decoder: msgspec.json.Decoder[Any
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
-def _mended(body: bytes) -> bytes | None:
+def mended(body: bytes) -> bytes | None:
     """`body` with a replacement sign for each half of a surrogate pair (a cut emoji); None where that is no cure."""
     try:
         text = json.dumps(json.loads(body), ensure_ascii=False)
@@ -255,24 +302,21 @@ def date_of(answer: Answer) -> Moment:
 
 
 def check(request: Request, answer: Answer) -> None:
-    """Raise the ServiceError for any status but the one that the operation answers on success."""
-    if answer.status == request.endpoint.success:
+    """Raise the ServiceError for any status but the operation's success; of an action any 2xx is success."""
+    done = request.endpoint.method != "GET" and 200 <= answer.status < 300
+    if done or answer.status == request.endpoint.success:
         return
     message, details = _said(answer)
     scope = request.endpoint.scope if _lacks_scope(request, answer, message) else None
     raise _error_type(answer.status)(
         answer.status,
         message,
-        where=_where(request),
+        where=request.where,
         errors=details,
         scope=scope,
         retry_after=retry_after(answer),
         request_id=answer.headers.get("x-request-id"),
     )
-
-
-def _where(request: Request) -> str:
-    return f"{request.endpoint.method} {request.target}"
 
 
 _ERRORS: dict[int, type[errors.ServiceError]] = {

@@ -1,131 +1,45 @@
-"""Workspace (an organization) and Pipeline: what a user types."""
+"""Workspace: what a user does with an organization."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pandas as pd
 
-from buildframe import fetch, spec, wire
-from buildframe.client import Client
+from buildframe import fetch, graphql, logs, spec, wire
+from buildframe.client import Client, address_of
 from buildframe.errors import BadInput
 from buildframe.fetch import Extra, More, Source
-from buildframe.spec import BuildFilters, Endpoint, JobsOfBuild
+from buildframe.graphql import GraphQL
+from buildframe.lists import BuildLists, History, takes
+from buildframe.logs import AnyJob
+from buildframe.pipeline import Pipeline
+from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges
 
 if TYPE_CHECKING:
     from buildframe.service import Sandbox
 
-F = TypeVar("F", bound=Callable[..., Any])
-R = TypeVar("R", bound=spec.Resource)
+__all__ = ["History", "Pipeline", "Workspace"]
 
 
-class History(NamedTuple):
-    """Two frames of one walk."""
+class Workspace(BuildLists):
+    """An organization, or, without one, everything that the token may see.
 
-    builds: pd.DataFrame
-    jobs: pd.DataFrame
-
-
-def _takes(endpoint: Endpoint) -> Callable[[F], F]:
-    """Show an endpoint's filters in a method's signature, for completion, and in its docstring."""
-
-    def show(method: F) -> F:
-        signature = inspect.signature(method)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        named = [inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None) for f in endpoint.filters]
-        meanings = "\n".join(f"    {entry.name}: {entry.doc}" for entry in endpoint.filters)
-        method.__doc__ = f"{inspect.getdoc(method)}\n\nFilters:\n{meanings}\n"
-        method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-        return method
-
-    return show
-
-
-class _BuildLists:
-    """What an organization and a pipeline have in common: lists of builds.
-
-    Times in filters are datetimes with a zone, dates (midnight UTC), ISO texts, or ages such as "30d",
-    counted back from the service's time. `extra` adds text columns by path, such as
-    {"team": "meta_data.team"}; `raw=True` adds each record as JSON text. `progress` is a bar where
-    somebody can see it; True and False say so regardless.
+    An action whose answer is lost raises OutcomeUnknown; it is never sent a second time by itself.
     """
 
-    _client: Client
-    _list: Endpoint
-    _place: tuple[str, ...]
-
-    @_takes(spec.list_builds)
-    def builds(
+    def __init__(
         self,
-        *,
-        extra: Extra | None = None,
-        raw: bool = False,
-        progress: bool | None = None,
-        **filters: Unpack[BuildFilters],
-    ) -> pd.DataFrame:
-        """All builds that match, newest first, one row each; complete or an error.
-
-        Columns and dtypes are those of the table `builds`, also where there is no row. Jobs are left out
-        of the answers, which makes this much cheaper than `history`.
-        """
-        more = More("builds", extra or {}, raw)
-        wanted = {"exclude_jobs": True, **filters}
-        return fetch.builds(self._source(), wanted, more, None, progress)[0]
-
-    @_takes(spec.list_builds)
-    def jobs(
-        self,
-        *,
-        extra: Extra | None = None,
-        raw: bool = False,
-        progress: bool | None = None,
-        **filters: Unpack[BuildFilters],
-    ) -> pd.DataFrame:
-        """All jobs of all builds that match, one row each, beside its build's id, number, branch and so on.
-
-        Filters choose builds. All attempts of retried jobs are there unless `include_retried_jobs=False`.
-        A path in `extra` that begins with "build." leads into the job's build.
-        """
-        more = More("jobs", extra or {}, raw)
-        return fetch.builds(self._source(), _with_jobs(filters), More("builds"), more, progress)[1]
-
-    @_takes(spec.list_builds)
-    def history(
-        self,
-        *,
-        extra: Extra | None = None,
-        job_extra: Extra | None = None,
-        raw: bool = False,
-        progress: bool | None = None,
-        **filters: Unpack[BuildFilters],
-    ) -> History:
-        """Builds and their jobs from one walk: `builds, jobs = ws.history(created_from="30d")`.
-
-        `extra` is for the builds, `job_extra` for the jobs. All attempts of retried jobs are there unless
-        `include_retried_jobs=False`.
-        """
-        more, job_more = More("builds", extra or {}, raw), More("jobs", job_extra or {}, raw)
-        return History(*fetch.builds(self._source(), _with_jobs(filters), more, job_more, progress))
-
-    def _source(self) -> Source:
-        return Source(self._client, self._list, self._place)
-
-
-def _with_jobs(filters: BuildFilters) -> dict[str, Any]:
-    if filters.get("exclude_jobs"):
-        raise BadInput("exclude_jobs=True leaves no jobs to return; use builds().")
-    return {"include_retried_jobs": True, **filters}
-
-
-class Workspace(_BuildLists):
-    """An organization, or, without one, everything that the token may see."""
-
-    def __init__(self, client: Client, organization: str | None = None, sandbox: Sandbox | None = None) -> None:
+        client: Client,
+        organization: str | None = None,
+        sandbox: Sandbox | None = None,
+        graphql_url: str | None = None,
+    ) -> None:
         self.organization = organization
         self._client = client
         self._sandbox = sandbox
+        self._graphql_url = address_of(graphql_url or f"{client.base_url}/graphql")
         self._list = spec.list_builds if organization else spec.list_all_builds
         self._place = (organization,) if organization else ()
 
@@ -151,46 +65,134 @@ class Workspace(_BuildLists):
             raise BadInput("This workspace is connected to a real service; buildframe.sandbox() starts a sandbox.")
         return self._sandbox
 
+    # --- pipelines
+
     def pipelines(self, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None) -> pd.DataFrame:
         """All pipelines of the organization, one row each, with the columns of the table `pipelines`."""
-        source = Source(self._client, spec.list_pipelines, (self._named(),))
-        return fetch.records(source, "pipelines", More("pipelines", extra or {}, raw), progress)
+        return fetch.records(self._of(spec.list_pipelines), More("pipelines", extra or {}, raw), progress)
 
     def pipeline(self, slug: str) -> Pipeline:
-        """One pipeline, to list its builds or look at it; nothing is asked yet."""
+        """One pipeline, to list its builds, look at it or change it; nothing is asked yet."""
         return Pipeline(self._client, self._named(), slug)
+
+    @takes(spec.create_pipeline)
+    def create_pipeline(self, **properties: Unpack[NewPipeline]) -> spec.Pipeline:
+        """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
+        request = wire.place(spec.create_pipeline, self._named(), **properties)
+        return fetch.record(self._client, request, spec.Pipeline, "Look whether .pipelines() has it.")
+
+    # --- teams
+
+    def team_pipelines(
+        self, team: str, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None
+    ) -> pd.DataFrame:
+        """All pipelines of a team (its UUID), one row each, with the columns of the table `team_pipelines`."""
+        source = self._of(spec.list_team_pipelines, team)
+        return fetch.records(source, More("team_pipelines", extra or {}, raw), progress)
+
+    def team_pipeline(self, team: str, pipeline_id: str) -> spec.TeamPipeline:
+        """What a team may do at one of its pipelines, by their UUIDs."""
+        request = wire.place(spec.get_team_pipeline, self._named(), team, pipeline_id)
+        return fetch.record(self._client, request, spec.TeamPipeline)
+
+    @takes(spec.create_team_pipeline)
+    def create_team_pipeline(self, team: str, **properties: Unpack[NewTeamPipeline]) -> spec.TeamPipeline:
+        """Give a team a pipeline."""
+        request = wire.place(spec.create_team_pipeline, self._named(), team, **properties)
+        return fetch.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM)
+
+    @takes(spec.update_team_pipeline)
+    def update_team_pipeline(
+        self, team: str, pipeline_id: str, **properties: Unpack[TeamPipelineChanges]
+    ) -> spec.TeamPipeline:
+        """Change what a team may do at a pipeline that it has."""
+        request = wire.place(spec.update_team_pipeline, self._named(), team, pipeline_id, **properties)
+        return fetch.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM)
+
+    def delete_team_pipeline(self, team: str, pipeline_id: str) -> None:
+        """Take a pipeline from a team."""
+        request = wire.place(spec.delete_team_pipeline, self._named(), team, pipeline_id)
+        fetch.nothing(self._client, request, _LOOK_AT_TEAM)
+
+    def set_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str, access_level: AccessLevel) -> None:
+        """Give a team a pipeline, or change what it may do there; by GraphQL, so the token needs that scope.
+
+        `pipeline` is a slug, a record or a `Pipeline`; `team` a UUID.
+        """
+        graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
+
+    def remove_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str) -> None:
+        """Take a pipeline from a team, by GraphQL; BadInput where the team does not have it."""
+        graphql.remove_team(self._graphql(), self._path_of(pipeline), team)
+
+    # --- people, tests, emojis
+
+    def members(self, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None) -> pd.DataFrame:
+        """All members of the organization, one row each, with the columns of the table `members`."""
+        return fetch.records(self._of(spec.list_members), More("members", extra or {}, raw), progress)
+
+    def member(self, id: str) -> spec.Member:
+        """One member, by the user's UUID."""
+        return fetch.record(self._client, wire.place(spec.get_member, self._named(), id), spec.Member)
+
+    @takes(spec.list_flaky_tests)
+    def flaky_tests(
+        self,
+        suite: str,
+        *,
+        extra: Extra | None = None,
+        raw: bool = False,
+        progress: bool | None = None,
+        **filters: Unpack[FlakyTestFilters],
+    ) -> pd.DataFrame:
+        """Flaky tests of a test suite (its slug), one row each, with the columns of the table `flaky_tests`."""
+        source = self._of(spec.list_flaky_tests, suite)
+        return fetch.records(source, More("flaky_tests", extra or {}, raw), progress, filters)
+
+    def emojis(self, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None) -> pd.DataFrame:
+        """All emojis of the organization, custom ones too, with the columns of the table `emojis`."""
+        return fetch.records(self._of(spec.list_emojis), More("emojis", extra or {}, raw), progress)
+
+    # --- logs and GraphQL
+
+    def log(self, job: AnyJob) -> str:
+        """The log of a job: a record, a row of a frame of jobs, or the log's address; one without a log BadInput.
+
+        The token goes to the service itself only; a log that lies elsewhere is fetched without it.
+        """
+        return logs.log_of(self._client, job)
+
+    def graphql(
+        self, query: str, variables: Mapping[str, Any] | None = None, *, url: str | None = None
+    ) -> dict[str, Any]:
+        """The `data` that GraphQL answers with; errors in the answer raise GraphQLError.
+
+        `url` is another address than that of `connect(graphql_url=...)`; the token is sent there. A text that holds
+        the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
+        """
+        return self._graphql(url).ask(query, variables)
+
+    def _graphql(self, url: str | None = None) -> GraphQL:
+        return GraphQL(self._client, url or self._graphql_url)
+
+    def _of(self, list: spec.Endpoint, *arguments: str) -> Source:
+        return Source(self._client, list, (self._named(), *arguments))
 
     def _named(self) -> str:
         if self.organization is None:
-            raise BadInput('Pipelines belong to an organization: connect("acme"), or set BUILDFRAME_ORG.')
+            raise BadInput('This belongs to an organization: connect("acme"), or set BUILDFRAME_ORG.')
         return self.organization
 
+    def _path_of(self, pipeline: str | spec.Pipeline | Pipeline) -> str:
+        """How GraphQL names a pipeline: `organization/pipeline`."""
+        named = self._named()
+        slug = pipeline if isinstance(pipeline, str) else pipeline.slug
+        if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
+            raise BadInput(f"{pipeline!r} is of another organization than {named}.")
+        wire.place(spec.get_pipeline, named, slug or "")  # refuses what is no slug
+        if slug is None or "/" in slug:
+            raise BadInput(f"pipeline={slug!r}: pass the slug alone, without the organization.")
+        return f"{named}/{slug}"
 
-class Pipeline(_BuildLists):
-    """One pipeline of an organization."""
 
-    def __init__(self, client: Client, organization: str, slug: str) -> None:
-        self.organization = organization
-        self.slug = slug
-        self._client = client
-        self._list = spec.list_pipeline_builds
-        self._place = (organization, slug)
-        wire.place(spec.get_pipeline, *self._place)  # refuses what is no slug
-
-    def __repr__(self) -> str:
-        return f"<Pipeline {self.organization}/{self.slug} at {self._client.base_url}>"
-
-    def get(self) -> spec.Pipeline:
-        """What the service says of the pipeline, as a typed record."""
-        return self._record(wire.place(spec.get_pipeline, *self._place), spec.Pipeline)
-
-    @_takes(spec.get_build)
-    def build(self, number: int, **filters: Unpack[JobsOfBuild]) -> spec.Build:
-        """One build with its jobs, as a typed record; all attempts unless `include_retried_jobs=False`."""
-        wanted = {"include_retried_jobs": True, **filters}
-        return self._record(wire.place(spec.get_build, *self._place, number, **wanted), spec.Build)
-
-    def _record(self, request: wire.Request, kind: type[R]) -> R:
-        record = self._client.fetch(request, lambda answer: wire.read_record(request, answer))
-        assert isinstance(record, kind)
-        return record
+_LOOK_AT_TEAM = "Look at .team_pipelines(team)."

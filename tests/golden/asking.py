@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any, NamedTuple
 
@@ -11,7 +12,32 @@ from buildframe.service import Sandbox
 from tests import golden
 
 Body = dict[str, Any]
-ALL_SCOPES = tuple(golden.STATES["scopes"])
+ALL_SCOPES = (*golden.STATES["scopes"], golden.STATES["graphql_scope"])
+
+
+class Place(NamedTuple):
+    """What the parameters of paths stand for."""
+
+    org: str
+    pipeline: str = ""
+    number: int = 0
+    pipeline_id: str = ""
+    team: str = ""
+    user: str = ""
+    suite: str = ""
+
+    def path(self, operation: str, *, hosted: bool = False) -> str:
+        values = {
+            "org.slug": self.org,
+            "pipeline.slug": self.pipeline,
+            "slug": self.pipeline,
+            "number": self.number,
+            "pipeline.uuid": self.pipeline_id,
+            "team.uuid": self.team,
+            "user.uuid": self.user,
+            "suite.slug": self.suite,
+        }
+        return re.sub(r"\{([^}]*)\}", lambda name: str(values[name[1]]), path_of(operation, hosted=hosted))
 
 
 class Service:
@@ -19,6 +45,7 @@ class Service:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
+        self.origin = sandbox.url
         self.url = sandbox.url + golden.SHAPES["transport"]["prefix"]
         self.token = sandbox.token(scopes=ALL_SCOPES)
 
@@ -29,6 +56,12 @@ class Service:
         headers = {"Authorization": f"Bearer {token or self.token}"}
         return httpx.get(url, params=query or None, headers=headers, timeout=30)
 
+    def do(self, operation: str, place: Place, body: Any = None, token: str | None = None) -> httpx.Response:
+        """Any operation, at the document's path (or the hosted one, where the document's names too little)."""
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        url = self.url + place.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
+        return httpx.request(method_of(operation), url, json=body, headers=headers, timeout=30)
+
     def walk(self, path: str, **query: Any) -> list[Body]:
         """Every item of a list, by its links."""
         answer = self.ask(path, per_page=100, **query)
@@ -38,27 +71,34 @@ class Service:
             items += answer.json()
         return list(items)
 
+    def graphql(self, query: str) -> Body:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        told = httpx.post(f"{self.origin}/graphql", json={"query": query}, headers=headers, timeout=30).json()
+        assert "errors" not in told, told
+        data: Body = told["data"]
+        return data
 
-def path_of(operation: str) -> str:
-    """The path as the document writes it."""
-    path: str = golden.OPERATIONS[operation]["route"].split(" ")[1]
+    def team_of(self, org: str, pipeline: str) -> str:
+        """UUID of a team that has a pipeline; only GraphQL tells of teams."""
+        ask = '{ pipeline(slug: "%s/%s") { teams(first: 1) { edges { node { team { id } } } } } }'
+        (edge,) = self.graphql(ask % (org, pipeline))["pipeline"]["teams"]["edges"]
+        return base64.b64decode(edge["node"]["team"]["id"]).decode().removeprefix("Team---")
+
+
+def method_of(operation: str) -> str:
+    method: str = golden.OPERATIONS[operation]["route"].split(" ")[0]
+    return method
+
+
+def path_of(operation: str, *, hosted: bool = False) -> str:
+    """The path as the document writes it, or, where it is another, as the hosted service has it."""
+    told = golden.OPERATIONS[operation]
+    path: str = told["hosted_route" if hosted else "route"].split(" ")[1]
     return path
 
 
-class Place(NamedTuple):
-    """What the parameters of paths stand for."""
-
-    org: str
-    pipeline: str
-    number: int
-
-    def path(self, operation: str) -> str:
-        path = path_of(operation)
-        values = {"org.slug": self.org, "pipeline.slug": self.pipeline, "slug": self.pipeline, "number": self.number}
-        return re.sub(r"\{([^}]*)\}", lambda name: str(values[name[1]]), path)
-
-
 def place_of(build: Body) -> Place:
+    """The place of a build, with nothing but what its address tells."""
     found = re.search(r"/organizations/([^/]+)/pipelines/([^/]+)/builds/", build["url"])
     assert found is not None, build["url"]
     return Place(found[1], found[2], build["number"])

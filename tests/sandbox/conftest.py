@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from buildframe.service import Sandbox
+from buildframe.service.access import SCOPES
 
 Body = dict[str, Any]
 
@@ -44,6 +45,12 @@ def small() -> Iterator[Sandbox]:
 @pytest.fixture(scope="session")
 def ask(small: Sandbox) -> Asker:
     return Asker(small)
+
+
+@pytest.fixture(scope="session")
+def full(small: Sandbox) -> Asker:
+    """Asks with every scope."""
+    return Asker(small, small.token(SCOPES))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,19 @@ from buildframe.spec import Moment
 
 def build(*states, started=1, cancel_reason=None, branch="main", seq=1, state="running"):
     jobs = [JobRun(id=str(place), step=str(place), attempt=0, state=one, created=0) for place, one in enumerate(states)]
-    commit = Commit(sha="a" * 40, branch=branch, message="", source="webhook", person=0)
+    commit = Commit(sha="a" * 40, branch=branch, message="", source="webhook")
     return BuildRun(
-        seq, str(seq), "acme/web", seq, state, commit, 0, started=started, cancel_reason=cancel_reason, jobs=jobs
+        seq,
+        str(seq),
+        "acme/web",
+        "plan",
+        seq,
+        state,
+        commit,
+        0,
+        started=started,
+        cancel_reason=cancel_reason,
+        jobs=jobs,
     )
 
 
@@ -58,11 +68,17 @@ def test_a_job_waits_for_what_it_needs(states, expected):
 
 
 @pytest.mark.parametrize(
-    ("exit_status", "lost", "failed", "allowed", "expected"),
-    [(1, 0, 0, 0, False), (1, 0, 0, 1, True), (1, 0, 1, 1, False), (-1, 0, 5, 0, True), (-1, 2, 0, 9, False)],
+    ("was_lost", "lost", "failed", "allowed", "expected"),
+    [
+        (False, 0, 0, 0, False),
+        (False, 0, 0, 1, True),
+        (False, 0, 1, 1, False),
+        (True, 0, 5, 0, True),
+        (True, 2, 0, 9, False),
+    ],
 )
-def test_what_repeats_itself(exit_status, lost, failed, allowed, expected):
-    assert rules.retries_itself(exit_status, lost, failed, allowed) is expected
+def test_what_repeats_itself(was_lost, lost, failed, allowed, expected):
+    assert rules.retries_itself(was_lost, lost, failed, allowed) is expected
 
 
 def test_the_line_goes_by_priority_then_by_time():

@@ -10,7 +10,6 @@ with Sandbox() as sandbox:
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,20 +17,40 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict
 
 from buildframe.errors import BadInput, MissingExtra
-from buildframe.service.access import new_token
+from buildframe.service.access import SCOPES, new_token
 from buildframe.service.catalogue import ORGANIZATIONS
 from buildframe.service.clock import Clock
+from buildframe.service.courier import Patience
 from buildframe.service.data import Data
 from buildframe.service.engine import Engine
-from buildframe.service.quota import Meter, Quota
+from buildframe.service.faults import Fault, Faults
+from buildframe.service.outbox import EVENTS, Delivery, Hook, new_hook
+from buildframe.service.quota import Quota
+from buildframe.service.roster import SUITES
+from buildframe.service.teams import Teams
 from buildframe.service.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.service.world import make_world
 from buildframe.spec import Moment, When, when
 
 if TYPE_CHECKING:
-    from buildframe.service.server import Server
+    from buildframe.service.front import Front
 
-__all__ = ["BrokenBranch", "Clock", "FlakyStep", "Quota", "Sandbox", "Settings", "ShortQueue", "SlowerStep", "Truth"]
+__all__ = [
+    "SCOPES",
+    "BrokenBranch",
+    "Clock",
+    "Delivery",
+    "Fault",
+    "FlakyStep",
+    "Hook",
+    "Patience",
+    "Quota",
+    "Sandbox",
+    "Settings",
+    "ShortQueue",
+    "SlowerStep",
+    "Truth",
+]
 
 UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
 """Where a new sandbox's clock stands: a Friday afternoon."""
@@ -51,6 +70,10 @@ class Settings(TypedDict, total=False):
     deepest: int
     host: str
     port: int
+    faults: Sequence[Fault]
+    patience: Patience | None
+    speed: float | None
+    cancels_at_once: bool
 
 
 class Sandbox:
@@ -59,6 +82,9 @@ class Sandbox:
     With `path` it lives in that file, and comes back from it with its world, clock and tokens; `seed`, `builds`,
     `days` and `until` are for a new one. The same seed gives the same history. `builds` says about how many builds
     it has: commits come at random. The server listens on this machine only, unless `host` says otherwise.
+    Its clock stands still until it is moved; with a `speed` it runs, at so many simulated seconds per second. A build
+    is canceled when the answer says so; without `cancels_at_once` its jobs need some seconds to stop.
+    `faults` go wrong from the start; `patience` says how often a webhook that is not accepted is tried.
     """
 
     def __init__(
@@ -73,20 +99,36 @@ class Sandbox:
         deepest: int = DEEPEST,
         host: str = "127.0.0.1",
         port: int = 0,
+        faults: Sequence[Fault] = (),
+        patience: Patience | None = None,
+        speed: float | None = None,
+        cancels_at_once: bool = True,
     ) -> None:
         if builds < 1 or days < 1:
             raise BadInput("A history has at least 1 build and 1 day.")
         self._data = Data(Path(path) if path is not None else None)
         try:
-            self._engine = _engine(self._data, seed, builds, days, when(until, "until"))
-            server, self._url = _serve(self._data, quota or Quota(), deepest, host, port)
+            self._engine = _engine(self._data, seed, builds, days, when(until, "until"), cancels_at_once)
+            self._clock = Clock(self._engine, self._data.load_now, speed)
+            self._faults = Faults(seed, faults)
+            front = _front()(
+                self._data,
+                self._engine,
+                self._clock,
+                self._faults,
+                quota=quota or Quota(),
+                patience=patience or Patience(),
+                deepest=deepest,
+                host=host,
+                port=port,
+            )
         except BaseException:
             self._data.close()
             raise
-        self._turn = threading.Lock()
-        self._close = weakref.finalize(self, _close, server, self._data)
+        self._close = weakref.finalize(self, _close, front, self._clock, self._data)
+        self._url, self._outbox = front.url, front.outbox
         self._truth = self._engine.world.truth
-        self._clock = Clock(self._data.load_now, self._run_until)
+        self._clock.start()
 
     @property
     def url(self) -> str:
@@ -100,29 +142,77 @@ class Sandbox:
 
     @property
     def clock(self) -> Clock:
-        """Its time, which stands still until it is moved."""
+        """Its time, which stands still until it is moved, unless it has a `speed`."""
         return self._clock
 
     def token(
         self,
         scopes: Sequence[str] = ("read_builds", "read_pipelines"),
         organizations: Sequence[str] | None = None,
+        *,
+        may_edit: bool = True,
     ) -> str:
-        """A new token of a new user, with these scopes, for these organizations (all if not told)."""
+        """A new token of a new user, with these scopes, for these organizations (all if not told).
+
+        A user who may not edit pipelines gets 403 for changes to them, whatever the token's scopes are.
+        """
         every = [organization.slug for organization in self._engine.world.organizations]
-        return new_token(self._data, scopes, every if organizations is None else organizations)
+        return new_token(self._data, scopes, every if organizations is None else organizations, may_edit)
+
+    def teams(self, organization: str = "acme") -> dict[str, str]:
+        """The UUID of each team of an organization, by its name."""
+        return {team.name: team.id for team in Teams(self._data).of(self._known(organization))}
+
+    def suites(self, organization: str = "acme") -> list[str]:
+        """The slugs of the test suites of an organization."""
+        return [suite.slug for suite in SUITES.get(self._known(organization), ())]
+
+    def _known(self, organization: str) -> str:
+        known = [one.slug for one in self._engine.world.organizations]
+        if organization not in known:
+            raise BadInput(f"There is no organization {organization!r} here; there are {', '.join(known)}.")
+        return organization
 
     def push(self, pipeline: str, n: int = 1, *, organization: str = "acme") -> list[int]:
         """Let `n` commits arrive now, each of which is built; returns the numbers of the builds."""
-        line = self._engine.lines.get(f"{organization}/{pipeline}")
+        line = self._data.lines.find(organization, pipeline)
         if line is None:
             raise BadInput(f"There is no pipeline {pipeline!r} in {organization!r}.")
-        with self._turn:
-            return self._engine.push(line, n)
+        return self._engine.push(line, n)
 
-    def _run_until(self, moment: int) -> None:
-        with self._turn:
-            self._engine.run_until(moment)
+    def fault(self, fault: Fault) -> None:
+        """Let something go wrong from now on, in addition to what does already."""
+        self._faults.add(fault)
+
+    def clear_faults(self) -> None:
+        """Let nothing go wrong any more."""
+        self._faults.clear()
+
+    def webhook(
+        self,
+        url: str,
+        *,
+        token: str,
+        signed: bool = False,
+        events: Sequence[str] | None = EVENTS,
+        organization: str = "acme",
+    ) -> Hook:
+        """Tell an http address on this machine of an organization's events from now on, beginning with a `ping`.
+
+        Each delivery carries the token, or a signature made with it if `signed`. `events` are names or patterns
+        such as `build.*`; None means all.
+        """
+        hook = new_hook(url, token, signed, events, organization)
+        self._outbox.add(hook)
+        return hook
+
+    def remove_webhook(self, hook: Hook) -> None:
+        """Tell a webhook no more, also nothing that is still to be sent."""
+        self._outbox.remove(hook.id)
+
+    def deliveries(self) -> list[Delivery]:
+        """What became of each event for each webhook, oldest first."""
+        return self._outbox.log()
 
     def stop(self) -> None:
         """End the server; a sandbox in a file can be opened again."""
@@ -140,33 +230,29 @@ class Sandbox:
         return f"<Sandbox {self._url}{'' if self._close.alive else ', stopped'}>"
 
 
-def _engine(data: Data, seed: int, builds: int, days: int, until: Moment) -> Engine:
+def _engine(data: Data, seed: int, builds: int, days: int, until: Moment, cancels_at_once: bool) -> Engine:
     """The engine of the world in the data, or of a new one, run up to where its history ends."""
     world = data.load_world()
     if world is None:
         world = make_world(seed, builds, days, until, ORGANIZATIONS)
         data.create_world(world)
-    engine = Engine(world, data)
+    engine = Engine(world, data, cancels_at_once)
     if engine.now < world.until:
         engine.run_until(world.until)
     return engine
 
 
-def _serve(data: Data, quota: Quota, deepest: int, host: str, port: int) -> tuple[Server, str]:
+def _front() -> type[Front]:
     try:
-        from buildframe.service.app import Door
-        from buildframe.service.server import Server, address, bind
+        from buildframe.service.front import Front
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] in ("starlette", "uvicorn", "yaml"):
             raise MissingExtra("The sandbox", "sandbox") from None
         raise
-    listening = bind(host, port)
-    url = address(listening)
-    server = Server(Door(data, Meter(quota), deepest, url).app, listening)
-    server.start()
-    return server, url
+    return Front
 
 
-def _close(server: Server, data: Data) -> None:
-    server.stop()
+def _close(front: Front, clock: Clock, data: Data) -> None:
+    front.stop()
+    clock.stop()
     data.close()

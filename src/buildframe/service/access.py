@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 from buildframe.errors import BadInput
 from buildframe.service import problems
+from buildframe.service.runs import User
 
 if TYPE_CHECKING:
     from buildframe.service.data import Data
+
+CONTROL = "sandbox"
+"""The scope that lets a token tell the sandbox itself what to do; no scope of the service."""
 
 SCOPES = (
     "read_builds", "write_builds", "read_pipelines", "write_pipelines", "view_teams", "write_teams",
@@ -22,21 +26,34 @@ SCOPES = (
 
 @dataclass(frozen=True)
 class Access:
-    """What a token allows."""
+    """What a token allows, and whose it is; only some users may edit pipelines."""
 
-    user: str
+    user: User
     scopes: tuple[str, ...]
     organizations: tuple[str, ...]
+    may_edit: bool = False
 
 
-def new_token(data: Data, scopes: Sequence[str], organizations: Sequence[str]) -> str:
+def new_token(data: Data, scopes: Sequence[str], organizations: Sequence[str], may_edit: bool) -> str:
     """A new token, of a user of its own."""
     known = [organization.slug for organization in data.bodies.world.organizations]
-    _refuse_unknown("scope", scopes, SCOPES)
+    _refuse_unknown("scope", scopes, (*SCOPES, CONTROL))
     _refuse_unknown("organization", organizations, known)
     token = f"bfs_{secrets.token_hex(20)}"
-    data.add_token(_hash(token), secrets.token_hex(8), scopes, organizations)
+    with data.lock:
+        data.add_token(_hash(token), Access(_new_user(data), tuple(scopes), tuple(organizations), may_edit))
     return token
+
+
+def _new_user(data: Data) -> User:
+    """The next user: the same one in every sandbox of the same seed, whatever its token is."""
+    number = 1 + data.count_tokens()
+    return User(
+        id=data.bodies.chance.uuid("user of token", number),
+        name=f"Token user {number}",
+        email=f"user{number}@example.com",
+        created=data.load_now(),
+    )
 
 
 def _refuse_unknown(what: str, asked: Sequence[str], known: Sequence[str]) -> None:
@@ -53,8 +70,7 @@ def access_by(data: Data, authorization: str | None) -> Access:
     found = data.find_token(_hash(token.strip())) if kind.lower() == "bearer" else None
     if found is None:
         raise problems.unauthenticated()
-    user, scopes, organizations = found
-    return Access(user, tuple(scopes), tuple(organizations))
+    return found
 
 
 def _hash(token: str) -> str:

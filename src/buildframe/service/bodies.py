@@ -10,9 +10,12 @@ from typing import Any
 
 from buildframe.service import stamps
 from buildframe.service.chance import Chance
-from buildframe.service.fleet import queue_of_agent
-from buildframe.service.runs import BuildRun, JobRun
-from buildframe.service.world import DAY, Line, Organization, Person, Step, World, lines_of
+from buildframe.service.fleet import queue_of_agent, tags_of
+from buildframe.service.lines import Line, Lines
+from buildframe.service.records import cluster_id
+from buildframe.service.runs import BuildRun, JobRun, Link, User, Who
+from buildframe.service.steps import ONLY_DIMENSION, Plan, Slot
+from buildframe.service.world import DAY, Organization, Person, World
 
 Body = dict[str, Any]
 
@@ -21,6 +24,7 @@ ORIGIN = "http://buildframe.invalid"
 _SCHEDULED_BEFORE = 90_000
 _YEARS_BEFORE = 4 * 365 * DAY
 _KEYS_OF_NEWER_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
+_OF_CLUSTER = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
 _KEYS_OF_NEWER_JOBS = (
     "graphql_id", "group_key", "priority", "signal", "signal_reason", "expired_at", "retry_source", "matrix",
     "parallel_group_index", "parallel_group_total", "cluster_id", "cluster_url", "cluster_queue_id",
@@ -36,15 +40,10 @@ def graphql_id(kind: str, uuid: str) -> str:
 class Bodies:
     """Writes a world's records the way the service sends them."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, lines: Lines) -> None:
+        self.world, self.lines = world, lines
         self.chance = Chance(world.seed)
-        self.lines = lines_of(world)
-        self._of_steps = {
-            (line.key, step.key): self._of_step(line, step)
-            for line in self.lines.values()
-            for step in line.steps.values()
-        }
+        self._of_plans: dict[tuple[str, str], dict[str, Body]] = {}
 
     # --- people and agents ---
 
@@ -60,8 +59,24 @@ class Bodies:
             "graphql_id": graphql_id("User", id),
             "name": person.name,
             "email": person.email,
-            "avatar_url": f"https://avatars.example.com/{id}",
+            "avatar_url": f"{ORIGIN}/avatars/{id}.svg",
             "created_at": stamps.modern(self._long_ago("user", id)),
+        }
+
+    def whoever(self, organization: Organization, who: Who | None) -> Body | None:
+        """Someone as a user of the service; nothing for nobody."""
+        if who is None:
+            return None
+        return self._stranger(who) if isinstance(who, User) else self.user(organization, organization.people[who])
+
+    def _stranger(self, user: User) -> Body:
+        return {
+            "id": user.id,
+            "graphql_id": graphql_id("User", user.id),
+            "name": user.name,
+            "email": user.email,
+            "avatar_url": f"{ORIGIN}/avatars/{user.id}.svg",
+            "created_at": stamps.modern(user.created),
         }
 
     def _long_ago(self, *key: str) -> int:
@@ -76,7 +91,8 @@ class Bodies:
         """An agent as a single build tells of it."""
         short = self.agent(organization, name)
         queue = queue_of_agent(name)
-        system = "darwin; arm64" if queue == "macos" else "linux; amd64"
+        tags = tags_of(queue)
+        system = "darwin; arm64" if "os=darwin" in tags else "linux; amd64"
         return short | {
             "graphql_id": graphql_id("Agent", short["id"]),
             "web_url": f"{ORIGIN}/organizations/{organization.slug}/agents/{short['id']}",
@@ -86,7 +102,7 @@ class Bodies:
             "user_agent": f"buildframe-agent/3.2.1 ({system})",
             "creator": self.user(organization, organization.people[0]),
             "created_at": stamps.modern(self._long_ago("agent", short["id"])),
-            "meta_data": [f"queue={queue}", f"os={system.split(';')[0]}"],
+            "meta_data": tags,
         }
 
     # --- builds ---
@@ -104,28 +120,28 @@ class Bodies:
             "number": build.number,
             "state": build.state,
             "cancel_reason": build.cancel_reason,
-            "blocked": False,
-            "blocked_state": "",
+            "blocked": build.blocked,
+            "blocked_state": build.state if build.blocked else "",
             "message": commit.message,
             "commit": commit.sha,
             "branch": commit.branch,
-            "tag": f"v2.{build.number}.0" if commit.source == "api" and self._on_main(line, build) else None,
-            "env": {"STARTED_BY": "release-bot"} if commit.source == "api" else {},
+            "tag": commit.tag,
+            "env": commit.env,
             "source": commit.source,
-            "author": self._author(line, build),
-            "creator": self._creator(line, build),
+            "author": _author(build),
+            "creator": self.whoever(line.organization, commit.creator),
             "created_at": stamp(build.created),
             "scheduled_at": stamp(scheduled),
             "started_at": stamp(build.started),
             "failing_at": stamp(build.failing),
             "finished_at": stamp(build.finished),
-            "meta_data": self.meta_data(build),
+            "meta_data": commit.meta_data,
             "pull_request": self._pull_request(line, build),
             "rebuilt_from": self._rebuilt_from(line, build),
-            "triggered_from": None,
-            "cluster_id": self.cluster_id(line.organization),
+            "triggered_from": self._triggered_from(build),
+            "cluster_id": line.pipeline.cluster_id,
         }
-        return _without(body, _KEYS_OF_NEWER_BUILDS) if line.pipeline.old else body
+        return without(body, _KEYS_OF_NEWER_BUILDS) if line.pipeline.old else body
 
     def build_url(self, line: Line, number: int) -> str:
         """API address of a build."""
@@ -135,47 +151,44 @@ class Bodies:
         """API address of a pipeline."""
         return f"{ORIGIN}/v2/organizations/{line.organization.slug}/pipelines/{line.pipeline.slug}"
 
+    def pipeline_id(self, line: Line) -> str:
+        """UUID of a pipeline, which later changes leave as it is."""
+        return self.chance.uuid("pipeline", line.key) if "/" in line.key else line.key
+
     def _web_url(self, line: Line, number: int) -> str:
-        return f"{ORIGIN}/{line.key}/builds/{number}"
+        return f"{ORIGIN}/{line.path}/builds/{number}"
 
     def _on_main(self, line: Line, build: BuildRun) -> bool:
         return build.commit.branch == line.pipeline.default_branch
 
-    def meta_data(self, build: BuildRun) -> dict[str, str]:
-        """What the steps of a build left on it."""
-        if self._on_main(self.lines[build.line], build):
-            return {"release": f"2026.{build.number}", "channel": "stable" if build.number % 5 == 0 else "edge"}
-        return {"preview": build.commit.branch} if build.commit.pull_request else {}
-
     def creator_id(self, build: BuildRun) -> str | None:
         """UUID of the user who started a build, if it was one."""
-        organization = self.lines[build.line].organization
-        commit = build.commit
-        return self.user_id(organization, organization.people[commit.person]) if commit.is_member else None
-
-    def _creator(self, line: Line, build: BuildRun) -> Body | None:
-        commit, organization = build.commit, line.organization
-        return self.user(organization, organization.people[commit.person]) if commit.is_member else None
-
-    def _author(self, line: Line, build: BuildRun) -> Body | str | None:
-        person = line.organization.people[build.commit.person]
-        shapes: dict[str, Body | str | None] = {
-            "webhook": {"name": person.name, "email": person.email},
-            "api": person.name,
-            "ui": {},
-        }
-        return shapes.get(build.commit.source)
+        organization, who = self.lines[build.line].organization, build.commit.creator
+        if who is None:
+            return None
+        return who.id if isinstance(who, User) else self.user_id(organization, organization.people[who])
 
     def _pull_request(self, line: Line, build: BuildRun) -> Body | None:
-        if self._on_main(line, build):
-            return None
-        if build.commit.pull_request is None:
-            return {}
+        of = build.commit.pull_request
+        if of is None:
+            return None if self._on_main(line, build) else {}
+        own = of.repository is None
         return {
-            "id": str(build.commit.pull_request),
-            "base": line.pipeline.default_branch,
-            "repository": repository(line),
-            "labels": ["preview"] if build.commit.pull_request % 4 == 0 else [],
+            "id": str(of.id),
+            "base": of.base,
+            "repository": line.pipeline.repository if own else of.repository,
+            "labels": list(of.labels),
+        }
+
+    def _triggered_from(self, build: BuildRun) -> Body | None:
+        cause = build.triggered_from
+        line = cause and self.lines.get(cause.build.line)
+        if cause is None or not line:
+            return None
+        return {
+            "build_id": cause.build.id,
+            "build_number": cause.build.number,
+            "build_pipeline_slug": line.pipeline.slug,
         }
 
     def _rebuilt_from(self, line: Line, build: BuildRun) -> Body | None:
@@ -187,23 +200,61 @@ class Bodies:
     # --- jobs ---
 
     def job(self, build: BuildRun, job: JobRun) -> Body:
-        """A job with its agent as lists have it."""
+        """A job as lists have it; what it tells depends on its type."""
         line = self.lines[build.line]
-        fixed = self._of_steps[build.line, job.step]
-        if not fixed:
+        fixed = self._of_plan(line.organization, self.lines.plan(build.plan))[job.step]
+        if fixed["type"] == "waiter":
             return {"id": job.id, "type": "waiter"}
-        stamp = stamps.old if line.pipeline.old else stamps.modern
-        page = self._web_url(line, build.number)
-        log = f"{self.build_url(line, build.number)}/jobs/{job.id}/log"
-        step_id = self.chance.uuid("step", build.id, job.step)
-        body = fixed | {
+        common = fixed | {
             "id": job.id,
             "graphql_id": graphql_id("Job", job.id),
-            "step": {"id": step_id, "signature": self._signature(line, job.step, step_id)},
             "state": job.state,
-            "web_url": f"{page}#{job.id}",
+            "web_url": f"{self._web_url(line, build.number)}#{job.id}",
+        }
+        tell = {"script": self._script, "manual": self._manual, "trigger": self._trigger}[fixed["type"]]
+        body = common | tell(line, build, job, fixed)
+        return without(body, _KEYS_OF_NEWER_JOBS) if line.pipeline.old else body
+
+    def _manual(self, line: Line, build: BuildRun, job: JobRun, _: Body) -> Body:
+        stamp = stamps.old if line.pipeline.old else stamps.modern
+        return {
+            "unblockable": job.state == "blocked",
+            "unblock_url": f"{self.build_url(line, build.number)}/jobs/{job.id}/unblock",
+            "unblocked_by": self.whoever(line.organization, job.unblocked_by),
+            "unblocked_at": stamp(job.unblocked_at),
+        }
+
+    def _trigger(self, line: Line, build: BuildRun, job: JobRun, _: Body) -> Body:
+        stamp = stamps.old if line.pipeline.old else stamps.modern
+        return {
+            "triggered_build": self._triggered_build(job.triggered),
+            "created_at": stamp(job.created),
+            "scheduled_at": stamp(build.created),
+            "runnable_at": stamp(job.runnable),
+            "finished_at": stamp(job.finished),
+        }
+
+    def _triggered_build(self, link: Link | None) -> Body | None:
+        line = link and self.lines.get(link.line)
+        if link is None or not line:
+            return None
+        return {
+            "id": link.id,
+            "number": link.number,
+            "url": self.build_url(line, link.number),
+            "web_url": self._web_url(line, link.number),
+        }
+
+    def _script(self, line: Line, build: BuildRun, job: JobRun, fixed: Body) -> Body:
+        stamp = stamps.old if line.pipeline.old else stamps.modern
+        log = f"{self.build_url(line, build.number)}/jobs/{job.id}/log"
+        step_id = self.chance.uuid("step", build.id, job.step)
+        nowhere = dict.fromkeys(_OF_CLUSTER) if line.pipeline.cluster_id is None else {}
+        return nowhere | {
+            "step": {"id": step_id, "signature": self._signature(fixed, step_id)},
             "log_url": log,
             "raw_log_url": f"{log}.txt",
+            "soft_failed": job.soft_failed,
             "exit_status": job.exit_status,
             "signal": "SIGTERM" if job.signal_reason == "cancel" else None,
             "signal_reason": job.signal_reason,
@@ -219,50 +270,79 @@ class Bodies:
             "retry_type": job.retry_type,
             "retry_source": {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None,
         }
-        return _without(body, _KEYS_OF_NEWER_JOBS) if line.pipeline.old else body
 
-    def _signature(self, line: Line, step: str, step_id: str) -> Body | None:
-        if line.steps[step].queue != "deploy":
+    def _signature(self, fixed: Body, step_id: str) -> Body | None:
+        if "queue=deploy" not in fixed["agent_query_rules"]:
             return None
         value = base64.urlsafe_b64encode(self.chance.sha("signature", step_id).encode()).decode()
         return {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
 
     def cluster_id(self, organization: Organization) -> str:
         """UUID of an organization's only cluster."""
-        return self.chance.uuid("cluster", organization.slug)
+        return cluster_id(self.chance, organization.slug)
 
-    def _of_step(self, line: Line, step: Step) -> Body:
-        """What all jobs of a step have in common; empty for a wait step."""
-        if step.kind == "waiter":
-            return {}
-        cluster, queue = self.cluster_id(line.organization), self.chance.uuid("queue", line.key, step.queue)
-        cluster_url = f"{ORIGIN}/v2/organizations/{line.organization.slug}/clusters/{cluster}"
+    def _of_plan(self, organization: Organization, plan: Plan) -> dict[str, Body]:
+        """What all jobs of each slot of a plan have in common."""
+        key = organization.slug, plan.key
+        if key not in self._of_plans:
+            self._of_plans[key] = {slot.id: self._of_slot(organization, slot) for slot in plan.slots.values()}
+        return self._of_plans[key]
+
+    def _of_slot(self, organization: Organization, slot: Slot) -> Body:
+        """What all jobs of a slot have in common."""
+        step = slot.step
+        if step.kind == "script":
+            return self._of_script(organization, slot)
+        if step.kind == "manual":
+            return {"type": "manual", "label": step.label, "step_key": step.key}
+        if step.kind == "trigger":
+            is_async = step.trigger is not None and step.trigger.is_async
+            return {"type": "trigger", "name": step.label or None, "step_key": step.key, "async": is_async}
+        return {"type": "waiter"}
+
+    def _of_script(self, organization: Organization, slot: Slot) -> Body:
+        step = slot.step
+        cluster, queue = self.cluster_id(organization), self.chance.uuid("queue", organization.slug, step.queue)
+        cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
+        asked = [] if step.queue == "default" else [f"queue={step.queue}"]
         body = {
             "type": "script",
-            "name": step.label or None,
+            "name": _filled(step.label, slot) or None,
             "step_key": step.key,
             "group_key": step.group,
-            "agent_query_rules": [] if step.queue == "default" else [f"queue={step.queue}"],
+            "agent_query_rules": [*asked, *step.agent_query_rules],
             "priority": {"number": step.priority},
-            "command": step.command,
-            "soft_failed": False,
-            "artifact_paths": "reports/**/*" if step.group else "",
+            "command": _filled(step.command, slot),
+            "artifact_paths": step.artifact_paths,
             "expired_at": None,
-            "parallel_group_index": None,
-            "parallel_group_total": None,
-            "matrix": None,
+            "parallel_group_index": slot.index,
+            "parallel_group_total": slot.total,
+            "matrix": slot.matrix,
             "cluster_id": cluster,
             "cluster_url": cluster_url,
             "cluster_queue_id": queue,
             "cluster_queue_url": f"{cluster_url}/queues/{queue}",
         }
-        return body if step.group else _without(body, ("group_key",))
+        return body if step.group else without(body, ("group_key",))
 
 
-def repository(line: Line) -> str:
-    """Address of a pipeline's repository."""
-    return f"git@git.example.com:{line.organization.slug}/{line.pipeline.slug}.git"
+def _filled(text: str, slot: Slot) -> str:
+    """A label or command with the values of its slot in place of their names."""
+    if slot.index is not None and slot.total is not None:
+        text = text.replace("%n", str(slot.index + 1)).replace("%t", str(slot.total))
+    for dimension, value in (slot.matrix or {}).items():
+        whole = "matrix" if dimension == ONLY_DIMENSION else f"matrix.{dimension}"
+        text = text.replace("{{" + whole + "}}", value)
+    return text
 
 
-def _without(body: Body, keys: tuple[str, ...]) -> Body:
+def _author(build: BuildRun) -> Body | str | None:
+    author = build.commit.author
+    if isinstance(author, tuple):
+        return {"name": author[0], "email": author[1]}
+    return {} if author is None and build.commit.source == "ui" else author
+
+
+def without(body: Body, keys: tuple[str, ...]) -> Body:
+    """A body less some keys."""
     return {key: value for key, value in body.items() if key not in keys}

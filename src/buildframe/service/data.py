@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,29 @@ from typing import Any
 import msgspec
 
 from buildframe.errors import BadInput, BuildframeError
+from buildframe.service.access import Access
 from buildframe.service.bodies import Bodies
-from buildframe.service.engine import Event
-from buildframe.service.rules import ACTIVE_JOB, OVER
-from buildframe.service.runs import BuildRun
+from buildframe.service.life import Event, Notice
+from buildframe.service.lines import Line, Lines, first_lines
+from buildframe.service.outbox import SCHEMA as OUTBOX
+from buildframe.service.outbox import Outbox
+from buildframe.service.records import Pipeline
+from buildframe.service.rules import ACTIVE_JOB, is_over
+from buildframe.service.runs import BuildRun, JobRun
+from buildframe.service.steps import Plan, Step
+from buildframe.service.teams import first_teams
 from buildframe.service.world import World
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE world (what TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE tokens (hash TEXT PRIMARY KEY, user TEXT NOT NULL, scopes TEXT NOT NULL, organizations TEXT NOT NULL);
+CREATE TABLE counters (what TEXT PRIMARY KEY, last INTEGER NOT NULL);
+CREATE TABLE pipelines (
+    key TEXT PRIMARY KEY, organization TEXT NOT NULL, slug TEXT NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL,
+    record BLOB NOT NULL, UNIQUE (organization, slug), UNIQUE (organization, name)
+);
+CREATE TABLE plans (key TEXT PRIMARY KEY, steps BLOB NOT NULL);
+CREATE TABLE tokens (hash TEXT PRIMARY KEY, access BLOB NOT NULL);
 CREATE TABLE events (at INTEGER NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL);
 CREATE TABLE builds (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, organization TEXT NOT NULL, line TEXT NOT NULL,
@@ -43,6 +56,16 @@ CREATE TABLE jobs (
     retried INTEGER NOT NULL, active INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (build, position)
 );
 CREATE INDEX active_jobs ON jobs (line, state) WHERE active = 1;
+CREATE TABLE teams (
+    id TEXT PRIMARY KEY, organization TEXT NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL,
+    created INTEGER NOT NULL
+);
+CREATE TABLE team_pipelines (
+    id TEXT PRIMARY KEY, team TEXT NOT NULL, pipeline TEXT NOT NULL, level TEXT NOT NULL, created INTEGER NOT NULL,
+    UNIQUE (team, pipeline)
+);
+CREATE TRIGGER pipeline_gone AFTER DELETE ON pipelines
+    BEGIN DELETE FROM team_pipelines WHERE pipeline = old.key; END;
 """
 
 Row = tuple[Any, ...]
@@ -61,7 +84,9 @@ class Data:
         except BaseException:
             self._db.close()
             raise
+        self.outbox: Outbox | None = None
         self._bodies: Bodies | None = None
+        self._lines: Lines | None = None
 
     def _connect(self) -> sqlite3.Connection:
         name = ":memory:" if self._path is None else self._path
@@ -82,7 +107,7 @@ class Data:
         except sqlite3.DatabaseError:
             raise BadInput(f"{self._path} is not a sandbox's file.") from None
         if not tables:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            self._db.executescript(f"BEGIN; {_SCHEMA} {OUTBOX} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise BadInput(f"{self._path} is not a sandbox's file of this version; delete it or name another.")
 
@@ -97,9 +122,13 @@ class Data:
             raise BuildframeError("This sandbox is stopped.")
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
+        """All that is written within, or nothing; one within another is part of it."""
         with self.lock:
             self._check_open()
+            if self._db.in_transaction:
+                yield
+                return
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -114,6 +143,11 @@ class Data:
             self._check_open()
             return self._db.execute(sql, values).fetchall()
 
+    def write(self, sql: str, values: Sequence[Any]) -> None:
+        """Run one statement that changes something."""
+        with self.writing():
+            self._db.execute(sql, values)
+
     # --- the world ---
 
     def load_world(self) -> World | None:
@@ -122,15 +156,29 @@ class Data:
         if value is None:
             return None
         world = World.decode(value)
-        self._bodies = Bodies(world)
+        self._lines = self._load_lines(world)
+        self._bodies = Bodies(world, self._lines)
         return world
 
     def create_world(self, world: World) -> None:
         """Start with this world, whose clock stands at its beginning."""
-        with self._writing():
+        lines = first_lines(world)
+        with self.writing():
             self._put("world", world.encode())
             self._put("now", msgspec.json.encode(world.start))
-        self._bodies = Bodies(world)
+            for line in lines:
+                self._put_line(line)
+            teams, team_pipelines = first_teams(world)
+            self._put_rows("teams", teams)
+            self._put_rows("team_pipelines", team_pipelines)
+        self._lines = Lines(lines)
+        self._bodies = Bodies(world, self._lines)
+
+    @property
+    def lines(self) -> Lines:
+        """The pipelines as they are now, shared with whoever needs them."""
+        assert self._lines is not None
+        return self._lines
 
     @property
     def bodies(self) -> Bodies:
@@ -145,6 +193,54 @@ class Data:
     def _put(self, what: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO world VALUES (?, ?)", (what, value))
 
+    # --- pipelines ---
+
+    def _load_lines(self, world: World) -> Lines:
+        organizations = {organization.slug: organization for organization in world.organizations}
+        found = self.rows("SELECT key, organization, record FROM pipelines ORDER BY position")
+        plans = self.rows("SELECT steps FROM plans")
+        return Lines(
+            (Line(key, organizations[slug], msgspec.json.decode(record, type=Pipeline)) for key, slug, record in found),
+            (Plan(msgspec.json.decode(steps, type=tuple[Step, ...])) for (steps,) in plans),
+        )
+
+    def put_pipeline(self, line: Line) -> None:
+        """Add a pipeline or change it; what is told of its builds follows where its address changes.
+
+        Raises `sqlite3.IntegrityError` where its organization has another of this slug or name.
+        """
+        with self.lock:
+            before = self.lines.get(line.key)
+            with self.lines.changing(), self.writing():
+                self.lines.put(line)
+                self._put_line(line)
+                if before is not None and before.path != line.path:
+                    self._tell_anew(line)
+
+    def next_pipeline(self) -> int:
+        """How many pipelines were created so far, this new one included."""
+        with self.writing():
+            sql = "INSERT INTO counters VALUES ('pipelines', 1) ON CONFLICT DO UPDATE SET last = last + 1"
+            return int(self._db.execute(f"{sql} RETURNING last").fetchone()[0])
+
+    def _put_line(self, line: Line) -> None:
+        pipeline, record = line.pipeline, msgspec.json.encode(line.pipeline)
+        self._db.execute(
+            "INSERT INTO pipelines SELECT ?, ?, ?, ?, (SELECT 1 + coalesce(max(position), 0) FROM pipelines),"
+            " ? WHERE true ON CONFLICT (key) DO UPDATE SET slug = excluded.slug, name = excluded.name,"
+            " record = excluded.record",
+            (line.key, line.organization.slug, pipeline.slug, pipeline.name, record),
+        )
+        steps = msgspec.json.encode(line.plan.steps)
+        self._db.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", (line.plan.key, steps))
+
+    def _tell_anew(self, line: Line) -> None:
+        """Write again the bodies of a pipeline's builds, and of those elsewhere that tell of one of them."""
+        named = msgspec.json.encode(line.key)  # only as a value: a message has its quotes escaped
+        found = self._db.execute("SELECT run FROM builds WHERE instr(run, ?)", (named,))
+        for (run,) in found.fetchall():
+            self._put_builds([msgspec.json.decode(run, type=BuildRun)])
+
     # --- what the engine needs ---
 
     def load_now(self) -> int:
@@ -153,10 +249,15 @@ class Data:
         assert value is not None
         return msgspec.json.decode(value, type=int)
 
-    def load_build(self, id: str) -> BuildRun:
-        """A build by its UUID."""
-        ((run,),) = self.rows("SELECT run FROM builds WHERE id = ?", (id,))
-        return msgspec.json.decode(run, type=BuildRun)
+    def load_build(self, id: str) -> BuildRun | None:
+        """A build by its UUID, if it is there."""
+        found = self.rows("SELECT run FROM builds WHERE id = ?", (id,))
+        return msgspec.json.decode(found[0][0], type=BuildRun) if found else None
+
+    def ids_of(self, line: str, numbers: Sequence[int] | None = None) -> set[str]:
+        """The UUIDs of a pipeline's builds of these numbers, or of all."""
+        found = self.rows("SELECT id, number FROM builds WHERE line = ?", (line,))
+        return {id for id, number in found if numbers is None or number in numbers}
 
     def load_active(self) -> list[BuildRun]:
         """The builds that are not over."""
@@ -171,21 +272,81 @@ class Data:
 
     def load_counters(self) -> tuple[int, dict[str, int]]:
         """How many builds there are, and the last number of each pipeline."""
-        numbers: dict[str, int] = dict(self.rows("SELECT line, max(number) FROM builds GROUP BY line"))
-        return self.rows("SELECT coalesce(max(seq), 0) FROM builds")[0][0], numbers
+        counters: dict[str, int] = dict(self.rows("SELECT what, last FROM counters"))
+        counters.pop("pipelines", None)
+        return counters.pop("builds", 0), counters
 
-    def save(self, builds: Iterable[BuildRun], events: Iterable[Event], now: int) -> None:
-        """Write changed builds, all pending events and the clock in one transaction."""
+    def listens(self, organization: str) -> bool:
+        """Whether anyone wants to hear of what happens in an organization."""
+        return self.outbox is not None and self.outbox.listens(organization)
+
+    def notice(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> Notice:
+        """What is told of an event: the build, in a state that may be `blocked`, and the job, as they are now."""
+        told = self.bodies.build(build) | ({"state": "blocked"} if build.blocked else {})
+        body = {"build": told} | ({"job": self.bodies.job(build, job)} if job else {})
+        organization = self.lines[build.line].organization.slug
+        return Notice(at, event, organization, build.id, job.id if job else None, body)
+
+    def save(
+        self,
+        builds: Iterable[BuildRun],
+        events: Iterable[Event] | None,
+        now: int,
+        *,
+        notices: Sequence[Notice] = (),
+        forgotten: Collection[str] = (),
+        dropped: Line | None = None,
+    ) -> None:
+        """Write changed builds, all pending events (unless `None`: as before) and the clock in one transaction.
+
+        `notices` are to be delivered; the builds `forgotten` and the pipeline `dropped` are deleted.
+        """
         changed = list(builds)
-        of_builds = [self._build_row(build) for build in changed]
-        of_jobs = [row for build in changed for row in self._job_rows(build)]
-        meta = [(build.seq, *pair) for build in changed for pair in self.bodies.meta_data(build).items()]
-        pending = [(at, seq, kind, msgspec.json.encode(about).decode()) for at, seq, kind, about in events]
-        with self._writing():
-            self._db.execute("DELETE FROM events")
-            for table, rows in (("builds", of_builds), ("jobs", of_jobs), ("meta_data", meta), ("events", pending)):
-                self._put_rows(table, rows)
+        with self.lock, self.lines.changing(), self.writing():
+            if events is not None:
+                self._put_events(events)
+            self._put_builds(changed)
+            self._count(changed)
+            if self.outbox is not None:
+                self.outbox.keep(notices)
+            self._forget(forgotten)
+            if dropped is not None:
+                self._drop(dropped)
             self._put("now", msgspec.json.encode(now))
+
+    def _put_events(self, events: Iterable[Event]) -> None:
+        self._db.execute("DELETE FROM events")
+        pending = [(at, seq, kind, msgspec.json.encode(about).decode()) for at, seq, kind, about in events]
+        self._put_rows("events", pending)
+
+    def _forget(self, ids: Collection[str]) -> None:
+        for id in ids:
+            ((seq,),) = self._db.execute("SELECT seq FROM builds WHERE id = ?", (id,))
+            self._db.execute("DELETE FROM jobs WHERE build = ?", (seq,))
+            self._db.execute("DELETE FROM meta_data WHERE build = ?", (seq,))
+            self._db.execute("DELETE FROM builds WHERE seq = ?", (seq,))
+
+    def _drop(self, line: Line) -> None:
+        self._db.execute("DELETE FROM pipelines WHERE key = ?", (line.key,))
+        self.lines.drop(line)
+        self._tell_anew(line)
+
+    def _put_builds(self, builds: Sequence[BuildRun]) -> None:
+        self._put_rows("builds", [self._build_row(build) for build in builds])
+        self._put_rows("jobs", [row for build in builds for row in self._job_rows(build)])
+        meta = [(build.seq, *pair) for build in builds for pair in build.commit.meta_data.items()]
+        self._put_rows("meta_data", meta)
+
+    def _count(self, builds: Iterable[BuildRun]) -> None:
+        """Keep the last numbers given out, also of builds that will be deleted."""
+        last: dict[str, int] = {}
+        for build in builds:
+            for what, number in ((build.line, build.number), ("builds", build.seq)):
+                last[what] = max(number, last.get(what, 0))
+        self._db.executemany(
+            "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)",
+            list(last.items()),
+        )
 
     def _put_rows(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
@@ -195,9 +356,9 @@ class Data:
     def _build_row(self, build: BuildRun) -> Row:
         line = self.bodies.lines[build.line]
         return (
-            build.seq, build.id, line.organization.slug, build.line, build.number, build.state, 0,
+            build.seq, build.id, line.organization.slug, build.line, build.number, build.state, build.blocked,
             build.commit.branch, build.commit.sha, self.bodies.creator_id(build), build.created, build.finished,
-            build.state in OVER, msgspec.json.encode(build), msgspec.json.encode(self.bodies.build(build)),
+            is_over(build), msgspec.json.encode(build), msgspec.json.encode(self.bodies.build(build)),
         )  # fmt: skip
 
     def _job_rows(self, build: BuildRun) -> Iterator[Row]:
@@ -208,13 +369,17 @@ class Data:
 
     # --- tokens ---
 
-    def add_token(self, hashed: str, user: str, scopes: Sequence[str], organizations: Sequence[str]) -> None:
+    def add_token(self, hashed: str, access: Access) -> None:
         """Keep a token's hash and what it may do."""
-        with self._writing():
-            values = (hashed, user, " ".join(scopes), " ".join(organizations))
-            self._db.execute("INSERT INTO tokens VALUES (?, ?, ?, ?)", values)
+        with self.writing():
+            self._db.execute("INSERT INTO tokens VALUES (?, ?)", (hashed, msgspec.json.encode(access)))
 
-    def find_token(self, hashed: str) -> tuple[str, list[str], list[str]] | None:
-        """User, scopes and organizations of a token by its hash."""
-        found = self.rows("SELECT user, scopes, organizations FROM tokens WHERE hash = ?", (hashed,))
-        return (found[0][0], found[0][1].split(), found[0][2].split()) if found else None
+    def find_token(self, hashed: str) -> Access | None:
+        """What a token may do, by its hash."""
+        found = self.rows("SELECT access FROM tokens WHERE hash = ?", (hashed,))
+        return msgspec.json.decode(found[0][0], type=Access) if found else None
+
+    def count_tokens(self) -> int:
+        """How many tokens there are."""
+        ((count,),) = self.rows("SELECT count(*) FROM tokens")
+        return int(count)

@@ -6,6 +6,7 @@ nothing; a time that cannot be read, or has no zone, is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -98,9 +99,12 @@ def _time(name: str, sql: str) -> Callable[[Any], Condition]:
     return condition
 
 
+_UNENCODED_PLUS = re.compile(r"(T[\d:.]+) (\d\d:\d\d)")  # clients that do not encode a zone's `+` send a blank
+
+
 def _moment(name: str, text: str) -> int:
     try:
-        return when(text, name).us
+        return when(_UNENCODED_PLUS.sub(r"\1+\2", text), name).us
     except (BadInput, ValueError, OverflowError):
         message = f"{name} must be an ISO 8601 timestamp with a time zone"
         raise Refused(422, message, errors=[{"field": name, "code": "invalid"}]) from None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Iterator
 
 from buildframe.service.chance import Chance
 from buildframe.service.rules import Place
-from buildframe.service.world import Organization
+from buildframe.service.steps import Step
+from buildframe.service.world import SHORT_QUEUE, Organization
 
 QueueKey = tuple[str, str]
 
@@ -23,24 +25,34 @@ def queue_of_agent(name: str) -> str:
     return name.rsplit("-", 1)[0]
 
 
+def tags_of(queue: str) -> list[str]:
+    """What the agents of a queue say of themselves; steps may ask for it."""
+    return [f"queue={queue}", f"os={'darwin' if queue == SHORT_QUEUE else 'linux'}"]
+
+
+def queue_for(step: Step) -> str:
+    """Where a step's jobs wait: its queue, or a place without agents if those of the queue are not as it asks."""
+    unmet = [rule for rule in step.agent_query_rules if rule not in tags_of(step.queue)]
+    return " ".join([step.queue, *unmet])
+
+
 class Queue:
     """One queue: its idle agents, and the jobs in line for them."""
 
-    def __init__(self, agents: list[str]) -> None:
-        self.idle = agents
+    def __init__(self, agents: list[str] | None = None) -> None:
+        self.idle = agents or []
         self.line: list[tuple[Place, str, str]] = []
 
 
 class Fleet:
-    """All queues of all organizations."""
+    """All queues of all organizations; a queue that nobody serves has no agents."""
 
     def __init__(self, organizations: tuple[Organization, ...], chance: Chance) -> None:
         self._chance = chance
-        self._queues: dict[QueueKey, Queue] = {
-            (organization.slug, queue): Queue(agent_names(queue, count))
-            for organization in organizations
-            for queue, count in organization.agents.items()
-        }
+        self._queues: defaultdict[QueueKey, Queue] = defaultdict(Queue)
+        for organization in organizations:
+            for queue, count in organization.agents.items():
+                self._queues[organization.slug, queue] = Queue(agent_names(queue, count))
 
     def enqueue(self, queue: QueueKey, place: Place, build: str, job: str) -> None:
         """Put a job in line."""
@@ -65,3 +77,7 @@ class Fleet:
     def occupy(self, queue: QueueKey, agent: str) -> None:
         """An agent is not idle (told anew after reopening)."""
         self._queues[queue].idle.remove(agent)
+
+    def waiting(self) -> set[str]:
+        """The ids of the jobs in line."""
+        return {job for queue in self._queues.values() for _, _, job in queue.line}

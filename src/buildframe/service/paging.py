@@ -50,4 +50,6 @@ def link_header(address: str, query: Query, page: Page, total: int) -> str:
 
 
 def _at(query: Query, number: int) -> str:
-    return urlencode([(name, value) for name, value in query if name != "page"] + [("page", str(number))])
+    """The page comes first: there are clients that read a number together with the bracket that closes the address."""
+    others = [(name, value) for name, value in query if name != "page"]
+    return urlencode([("page", str(number)), *others])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -41,3 +42,24 @@ def too_deep() -> Refused:
         "Listing builds this deep is not supported. "
         "Please narrow your query using filters such as branch or created_from.",
     )
+
+
+def unreadable(why: str) -> Refused:
+    """The body is no JSON object."""
+    return Refused(400, why)
+
+
+def too_large(most: int) -> Refused:
+    """The body is longer than bodies may be."""
+    return Refused(413, f"The body is longer than {most} bytes")
+
+
+def forbidden() -> Refused:
+    """The token's user may not do this."""
+    return Refused(403, "Forbidden")
+
+
+def invalid(wrong: Iterable[tuple[str, str]]) -> Refused:
+    """Properties, by name, that cannot be as they were sent."""
+    errors = [{"field": field, "code": code} for field, code in wrong]
+    return Refused(422, "Validation Failed", errors=errors)

@@ -87,11 +87,16 @@ def refuse_excess(standings: tuple[Standing, Standing]) -> None:
     """Refuse a request that is over a limit."""
     for standing in standings:
         if standing.current > standing.limit:
-            raise Refused(
-                429,
-                f"Too many requests. Please wait {standing.reset} seconds.",
-                scope=standing.scope,
-                limit=standing.limit,
-                current=standing.current,
-                reset=standing.reset,
-            )
+            raise excess(standing)
+
+
+def excess(standing: Standing) -> Refused:
+    """What a request over this limit gets."""
+    return Refused(
+        429,
+        f"Too many requests. Please wait {standing.reset} seconds.",
+        scope=standing.scope,
+        limit=standing.limit,
+        current=standing.current,
+        reset=standing.reset,
+    )

@@ -5,11 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from buildframe.errors import BadInput
+
+HANG_UP = "buildframe.hang_up"
+"""An extension in an application's scope: a function that closes the connection when what was sent is through."""
 
 _STARTS_WITHIN = 15.0
 _STOPS_WITHIN = 10.0
@@ -20,7 +25,7 @@ def bind(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise BadInput(f"port={port}: ports go from 1 to 65535; 0 takes a free one.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
+    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # told, so that asyncio sets TCP_NODELAY
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((host, port))
@@ -37,6 +42,17 @@ def address(door: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class _Connection(H11Protocol):
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._application: Any = self.app
+        self.app = self._answer
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"] = {HANG_UP: self.transport.close}
+        await self._application(scope, receive, send)
+
+
 class Server:
     """Serves an application until it is stopped."""
 
@@ -44,7 +60,7 @@ class Server:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -8,10 +8,12 @@ import msgspec
 
 from buildframe.service import rhythm
 from buildframe.service.chance import Chance
-from buildframe.service.rules import LOST
-from buildframe.service.runs import BuildRun, Commit, JobRun
+from buildframe.service.lines import Line, Lines
+from buildframe.service.rules import LOST, Ended
+from buildframe.service.runs import BuildRun, Commit, JobRun, PullRequest
+from buildframe.service.steps import UPLOAD, Step, Trigger
 from buildframe.service.truth import BrokenBranch, FlakyStep, SlowerStep
-from buildframe.service.world import DAY, SECOND, UPLOAD, Line, World
+from buildframe.service.world import DAY, SECOND, World
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -21,6 +23,7 @@ _LOST_SHARE = 0.004
 _FLAKE_SHARE = 0.003
 _REGRESSION_SHARE = 0.007
 _BAD_UPLOAD_SHARE = 0.002
+_HURRY_SHARE = 0.04
 _CALM = 3 * HOUR
 
 _MESSAGES = (
@@ -42,13 +45,14 @@ class Outcome(NamedTuple):
     microseconds: int
     exit_status: int
     signal_reason: str | None = None
+    state: Ended = "passed"
 
 
 class Story:
     """The world's chances: everything here is a pure function of the world and of what is asked."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, lines: Lines) -> None:
+        self.world, self._lines = world, lines
         self.chance = Chance(world.seed)
 
     def next_push(self, line: Line, n: int) -> int:
@@ -66,16 +70,22 @@ class Story:
         branch = pipeline.default_branch if on_main else self._branch(line, key, now)
         person = int(chance.number(line.key, branch if not on_main else key, "person") * len(line.organization.people))
         how = chance.number(line.key, key, "source")
+        source = "webhook" if how > 0.08 else "api" if how > 0.04 else "ui"
         in_pull_request = not on_main and chance.happens(0.6, line.key, branch, "pr")
         return Commit(
             sha=chance.sha(line.key, key, "sha"),
             branch=branch,
             message=chance.pick(_MESSAGES, line.key, key, "message"),
-            source="webhook" if how > 0.08 else "api" if how > 0.04 else "ui",
-            person=person,
-            is_member=chance.happens(0.9, line.key, person, key, "member"),
-            pull_request=1 + int(chance.number(line.key, branch, "pr id") * 4000) if in_pull_request else None,
+            source=source,
+            creator=person if chance.happens(0.9, line.key, person, key, "member") else None,
+            author=_author(line, person, source),
+            env={"STARTED_BY": "release-bot"} if source == "api" else {},
+            pull_request=self._pull_request(line, branch) if in_pull_request else None,
         )
+
+    def _pull_request(self, line: Line, branch: str) -> PullRequest:
+        id = 1 + int(self.chance.number(line.key, branch, "pr id") * 4000)
+        return PullRequest(id, line.pipeline.default_branch, labels=("preview",) if id % 4 == 0 else ())
 
     def _branch(self, line: Line, key: str, now: int) -> str:
         era, place = now // (2 * DAY), int(self.chance.number(line.key, key, "branch") * 8)
@@ -90,8 +100,6 @@ class Story:
             branch=line.pipeline.default_branch,
             message="Nightly",
             source="schedule",
-            person=0,
-            is_member=False,
         )
 
     def repairs(self) -> list[int]:
@@ -101,18 +109,53 @@ class Story:
 
     def repair(self, line: Line, key: str) -> Commit:
         """A commit on the default branch that is to repair it."""
+        person = int(self.chance.number(line.key, key, "person") * len(line.organization.people))
         return Commit(
             sha=self.chance.sha(line.key, key, "sha"),
             branch=line.pipeline.default_branch,
             message="Repair the checkout",
             source="webhook",
-            person=int(self.chance.number(line.key, key, "person") * len(line.organization.people)),
+            creator=person,
+            author=_author(line, person, "webhook"),
         )
 
     def rebuilt(self, line: Line, build: BuildRun) -> Commit:
         """The commit of a build, built again by someone."""
         person = int(self.chance.number(build.id, "rebuilder") * len(line.organization.people))
-        return msgspec.structs.replace(build.commit, source="ui", person=person, is_member=True)
+        return msgspec.structs.replace(build.commit, source="ui", creator=person, author=None)
+
+    def hurried(self, line: Line, n: str) -> int | None:
+        """How soon someone pushes once more to the same branch, having forgotten something, if anyone does."""
+        if not self.chance.happens(_HURRY_SHARE, line.key, n, "hurry"):
+            return None
+        return int(self.chance.between(0.1, 0.4, line.key, n, "hurried") * SECOND)
+
+    def hurried_commit(self, build: BuildRun) -> Commit:
+        """The commit that follows at once on that of a build."""
+        sha = self.chance.sha(build.id, "hurried sha")
+        return msgspec.structs.replace(build.commit, sha=sha, message="Add what was forgotten")
+
+    def triggered(self, build: BuildRun, trigger: Trigger) -> Commit:
+        """What a trigger step of a build has built."""
+        own = build.commit
+        return Commit(
+            sha=own.sha if trigger.commit is None else trigger.commit,
+            branch=own.branch if trigger.branch is None else trigger.branch,
+            message=own.message if trigger.message is None else trigger.message,
+            source="trigger_job",
+            creator=own.creator,
+            author=own.author,
+            env=trigger.env or own.env,
+        )
+
+    def marked(self, line: Line, commit: Commit, number: int) -> Commit:
+        """A commit with the tag and the meta-data that its build has by its number."""
+        if commit.branch != line.pipeline.default_branch:
+            preview = {"preview": commit.branch} if commit.pull_request else {}
+            return msgspec.structs.replace(commit, tag=None, meta_data=preview)
+        release = {"release": f"2026.{number}", "channel": "stable" if number % 5 == 0 else "edge"}
+        tag = f"v2.{number}.0" if commit.source == "api" else None
+        return msgspec.structs.replace(commit, tag=tag, meta_data=release)
 
     def skips_a_number(self, line: Line, number: int) -> int:
         """How many build numbers get lost before this one."""
@@ -123,25 +166,34 @@ class Story:
         return int(self.chance.between(0.4, 2.2, job.id, "dispatch") * SECOND)
 
     def outcome(self, line: Line, build: BuildRun, job: JobRun) -> Outcome:
-        """How an attempt goes."""
+        """How an attempt goes; cut off where the step's time is up."""
+        outcome = self._unlimited(line, build, job)
+        minutes = self._step(build, job).timeout_in_minutes
+        if minutes is None or outcome.microseconds <= minutes * MINUTE:
+            return outcome
+        return Outcome(minutes * MINUTE, LOST, "cancel", "timed_out")
+
+    def _unlimited(self, line: Line, build: BuildRun, job: JobRun) -> Outcome:
         full = self._duration(line, build, job)
         if self.chance.happens(_LOST_SHARE, job.id, "lost"):
-            return Outcome(int(full * self.chance.number(job.id, "lost at")) + SECOND, LOST, "agent_lost")
+            return Outcome(int(full * self.chance.number(job.id, "lost at")) + SECOND, LOST, "agent_lost", "failed")
         if not self._fails(line, build, job):
             return Outcome(full, 0)
         status = 1 if self.chance.happens(0.8, job.id, "status") else 2
-        return Outcome(int(full * self.chance.between(0.4, 1.0, job.id, "failed at")), status)
+        return Outcome(int(full * self.chance.between(0.4, 1.0, job.id, "failed at")), status, None, "failed")
+
+    def _step(self, build: BuildRun, job: JobRun) -> Step:
+        return self._lines.plan(build.plan).slots[job.step].step
 
     def _duration(self, line: Line, build: BuildRun, job: JobRun) -> int:
-        seconds = self.chance.around(line.steps[job.step].seconds, _SPREAD, job.id, "seconds")
+        seconds = self.chance.around(self._step(build, job).seconds, _SPREAD, job.id, "seconds")
         slower = self.world.truth.slower_step
         if self._is(slower, line, job) and build.created >= slower.day.us:
             seconds *= slower.factor
         return int(seconds * SECOND)
 
     def _is(self, planted: SlowerStep | FlakyStep | BrokenBranch, line: Line, job: JobRun) -> bool:
-        there = (planted.organization, planted.pipeline, planted.step_key)
-        return there == (line.organization.slug, line.pipeline.slug, job.step)
+        return (f"{planted.organization}/{planted.pipeline}", planted.step_key) == (line.key, job.step)
 
     def _fails(self, line: Line, build: BuildRun, job: JobRun) -> bool:
         if job.step == UPLOAD:
@@ -164,32 +216,46 @@ class Story:
     def _is_spared(self, line: Line, build: BuildRun) -> bool:
         """In and around the planted outage nothing else fails on its branch, so that it is clear."""
         broken = self.world.truth.broken_branch
-        around = broken.since.us - _CALM <= build.created < broken.until.us + _CALM
-        return around and self._is_on_broken_branch(line, build)
+        if not self._is_on_broken_branch(line, build):
+            return False
+        return broken.since.us - _CALM <= build.created < broken.until.us + _CALM
 
     def _is_on_broken_branch(self, line: Line, build: BuildRun) -> bool:
         broken = self.world.truth.broken_branch
-        there = (broken.organization, broken.pipeline, broken.branch)
-        return there == (line.organization.slug, line.pipeline.slug, build.commit.branch)
+        return (f"{broken.organization}/{broken.pipeline}", broken.branch) == (line.key, build.commit.branch)
 
     def retry_by_hand(self, line: Line, build: BuildRun, job: JobRun) -> int | None:
         """How long after a failure someone repeats the job, if anyone does."""
-        if self.is_broken(line, build) or not self.chance.happens(0.3, job.id, "by hand"):
+        left = build.asked_for or job.soft_failed or self.is_broken(line, build)
+        if left or not self.chance.happens(0.3, job.id, "by hand"):
             return None
         return int(self.chance.around(7 * MINUTE, 0.6, job.id, "by hand after"))
 
+    def unblock_by_hand(self, line: Line, build: BuildRun, job: JobRun) -> tuple[int, int] | None:
+        """How long a block step waits until someone unblocks it, and who, if anyone does."""
+        if build.asked_for or not self.chance.happens(0.8, job.id, "unblock"):
+            return None
+        person = int(self.chance.number(job.id, "unblocker") * len(line.organization.people))
+        return int(self.chance.around(35 * MINUTE, 1.2, job.id, "unblock after")), person
+
     def cancel_by_hand(self, line: Line, build: BuildRun) -> int | None:
         """How long after its creation someone cancels a build, if anyone does."""
-        if build.commit.branch == line.pipeline.default_branch or not self.chance.happens(0.04, build.id, "cancel"):
+        left = build.asked_for or build.commit.branch == line.pipeline.default_branch
+        if left or not self.chance.happens(0.04, build.id, "cancel"):
             return None
         return int(self.chance.around(4 * MINUTE, 0.7, build.id, "cancel after"))
 
     def rebuild(self, line: Line, build: BuildRun) -> int | None:
         """How long after its end someone builds a commit again, if anyone does."""
         chance = 0.25 if build.state == "failed" else 0.02 if build.state == "passed" else 0.0
-        if build.commit.branch == line.pipeline.default_branch or not self.chance.happens(chance, build.id, "rebuild"):
+        left = build.asked_for or build.triggered_from or build.commit.branch == line.pipeline.default_branch
+        if left or not self.chance.happens(chance, build.id, "rebuild"):
             return None
         return int(self.chance.around(12 * MINUTE, 0.8, build.id, "rebuild after"))
+
+    def triggering(self, job: JobRun) -> int:
+        """How long a trigger job takes to create its build."""
+        return int(self.chance.between(0.3, 1.5, job.id, "trigger") * SECOND)
 
     def stopping(self, job: JobRun) -> int:
         """How long a canceled job takes to stop."""
@@ -198,3 +264,10 @@ class Story:
     def away(self, job: JobRun) -> int:
         """How long a lost agent stays away."""
         return int(self.chance.between(4, 15, job.id, "away") * MINUTE)
+
+
+def _author(line: Line, person: int, source: str) -> tuple[str, str] | str | None:
+    """The author as the source of a build tells of one."""
+    who = line.organization.people[person]
+    shapes: dict[str, tuple[str, str] | str] = {"webhook": (who.name, who.email), "api": who.name}
+    return shapes.get(source)

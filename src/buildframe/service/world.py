@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from typing import Literal
 
 import msgspec
 
 from buildframe.errors import BadInput
 from buildframe.service import rhythm
+from buildframe.service.records import Pipeline
+from buildframe.service.steps import Plan
 from buildframe.service.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.spec import Moment
-
-UPLOAD = "upload"
-"""Key of the first step of every build, which uploads the others."""
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -30,47 +28,8 @@ class Person(msgspec.Struct, frozen=True):
     email: str
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a pipeline: its configuration, and how it behaves when it runs."""
-
-    key: str
-    kind: Literal["script", "waiter"] = "script"
-    label: str = ""
-    command: str = ""
-    needs: tuple[str, ...] = ()
-    queue: str = "default"
-    only_branch: str | None = None
-    priority: int = 0
-    retries: int = 0
-    group: str | None = None
-    seconds: float = 0.0
-
-
-def waiter() -> Step:
-    """A wait step; its key is given when the pipeline is placed in a world."""
-    return Step(key="", kind="waiter")
-
-
-class Pipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pipeline, and how often and how it is built."""
-
-    slug: str
-    name: str
-    share: float
-    main_share: float
-    steps: tuple[Step, ...]
-    description: str | None = None
-    tags: tuple[str, ...] | None = None
-    default_branch: str = "main"
-    visibility: str = "private"
-    cancels_running: bool = False
-    old: bool = False
-    nightly_hour: int | None = None
-    pushes_per_hour: float = 0.0
-
-
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization with its people and the number of agents in each of its queues."""
+    """An organization with its people and the number of agents in each of its queues, in one cluster or in none."""
 
     slug: str
     name: str
@@ -78,6 +37,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: tuple[Pipeline, ...]
     people: tuple[Person, ...]
     agents: dict[str, int] = {}
+    has_cluster: bool = True
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +75,7 @@ def _placed(organization: Organization, builds: int, start: int, until: int) -> 
 
 def _paced(pipeline: Pipeline, builds: float, hours: float) -> Pipeline:
     rate = builds * pipeline.share / hours
-    steps = [Step(key=f"wait-{place}", kind="waiter") if step.kind == "waiter" else step
-             for place, step in enumerate(pipeline.steps)]  # fmt: skip
-    first = Step(key=UPLOAD, label=":pipeline: upload", command="buildframe-agent pipeline upload", seconds=7)
-    return msgspec.structs.replace(pipeline, pushes_per_hour=rate, steps=(first, *steps))
+    return msgspec.structs.replace(pipeline, pushes_per_hour=rate)
 
 
 SHORT_QUEUE = "macos"
@@ -137,9 +94,9 @@ def _agents(organization: Organization) -> dict[str, int]:
 def _load(pipeline: Pipeline, queue: str) -> float:
     """How many agents of a queue a pipeline keeps busy in the busiest hours."""
     seconds = sum(
-        step.seconds * (pipeline.main_share if step.only_branch else 1.0)
-        for step in pipeline.steps
-        if step.queue == queue
+        slot.step.seconds * (pipeline.main_share if slot.step.branches else 1.0)
+        for slot in Plan(pipeline.steps).slots.values()
+        if slot.step.kind == "script" and slot.step.queue == queue
     )
     return pipeline.pushes_per_hour * seconds * 1.05 / 3600
 
@@ -163,37 +120,3 @@ def _plant(organization: Organization, start: int, until: int) -> Truth:
             Moment.from_us(broken + 15 * 3600 * SECOND),
         ),
     )
-
-
-class Line:
-    """A pipeline in its organization, with what follows from its steps worked out once."""
-
-    def __init__(self, organization: Organization, pipeline: Pipeline) -> None:
-        self.organization = organization
-        self.pipeline = pipeline
-        self.key = f"{organization.slug}/{pipeline.slug}"
-        self.steps = {step.key: step for step in pipeline.steps}
-        self.needs = requirements(pipeline)
-        self.dependents = {
-            key: tuple(other for other, before in self.needs.items() if key in before) for key in self.steps
-        }
-
-
-def requirements(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
-    """For each uploaded step the steps that must be done before it.
-
-    A wait step needs all before it; a step that names no others needs the wait step before it.
-    """
-    needs: dict[str, tuple[str, ...]] = {}
-    barrier: tuple[str, ...] = ()
-    for step in pipeline.steps[1:]:
-        needs[step.key] = tuple(needs) if step.kind == "waiter" else step.needs or barrier
-        if step.kind == "waiter":
-            barrier = (step.key,)
-    return needs
-
-
-def lines_of(world: World) -> dict[str, Line]:
-    """Every pipeline of a world under "organization/pipeline"."""
-    lines = (Line(organization, each) for organization in world.organizations for each in organization.pipelines)
-    return {line.key: line for line in lines}

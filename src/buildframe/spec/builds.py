@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
 from buildframe.spec.declare import Check, Resource, Texts, derived, endpoint, flat
 from buildframe.spec.jobs import Job
@@ -106,6 +106,31 @@ class JobsOfBuild(TypedDict, total=False):
     include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
 
 
+class CommitAuthor(TypedDict, total=False):
+    """Who wrote a commit."""
+
+    name: Annotated[str, "name of the author"]
+    email: Annotated[str, "e-mail address of the author"]
+
+
+class NewBuild(TypedDict, total=False):
+    """What to build, and how."""
+
+    commit: Required[Annotated[str, "ref, SHA or tag to build; `HEAD` is the newest of the branch"]]
+    branch: Required[Annotated[str, "branch that the commit belongs to; branch filters go by it"]]
+    author: Annotated[CommitAuthor, "author of the commit; the user who asks, where it is left out"]
+    clean_checkout: Annotated[bool, "remove the build directory and check out afresh (False)"]
+    env: Annotated[Mapping[str, str], "environment variables"]
+    ignore_pipeline_branch_filters: Annotated[
+        bool, "build also what the pipeline's branch filter excludes; those of steps still apply (False)"
+    ]
+    message: Annotated[str, "message of the build"]
+    meta_data: Annotated[Mapping[str, str], "values to leave on the build"]
+    pull_request_base_branch: Annotated[str, "of a pull request: branch that it is to be merged into"]
+    pull_request_id: Annotated[int, "of a pull request: its number"]
+    pull_request_repository: Annotated[str, "of a pull request: repository that it comes from"]
+
+
 @endpoint("GET /builds", returns=Build, scope="read_builds", paginated=True)
 def list_all_builds(**filters: Unpack[BuildFilters]) -> None:
     """Builds of all organizations that the token may see, newest first."""
@@ -124,3 +149,18 @@ def list_pipeline_builds(org: str, pipeline: str, /, **filters: Unpack[BuildFilt
 @endpoint("GET /organizations/{org}/pipelines/{pipeline}/builds/{number}", returns=Build, scope="read_builds")
 def get_build(org: str, pipeline: str, number: int, /, **filters: Unpack[JobsOfBuild]) -> None:
     """One build by its number."""
+
+
+@endpoint("POST /organizations/{org}/pipelines/{pipeline}/builds", returns=Build, scope="write_builds", success=201)
+def create_build(org: str, pipeline: str, /, **properties: Unpack[NewBuild]) -> None:
+    """Create a build; it gets the next number of its pipeline."""
+
+
+@endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/cancel", returns=Build, scope="write_builds")
+def cancel_build(org: str, pipeline: str, number: int, /) -> None:
+    """Cancel a build that is scheduled, running or failing."""
+
+
+@endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/rebuild", returns=Build, scope="write_builds")
+def rebuild_build(org: str, pipeline: str, number: int, /) -> None:
+    """Build the same again; answers with the new build, whose `rebuilt_from` tells of this one."""

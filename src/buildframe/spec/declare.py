@@ -12,7 +12,8 @@ An operation is a function without a body whose signature says its arguments:
     def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
         "Builds of an organization, newest first."
 
-Everything else (requests, decoders, columns, routes, reference pages) is derived from these.
+The keyword arguments of a GET are its query parameters (`Filter`), those of other methods the properties of
+its body (`Property`). Everything else (requests, decoders, columns, routes, reference pages) is derived from these.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Required, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -130,7 +131,17 @@ def _short(value: Any) -> str:
         return value.text()
     if isinstance(value, list | dict) and len(value) > 3:
         return f"<{len(value)} items>"
-    return repr(value)
+    if isinstance(value, Resource):
+        return _glimpse(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_short, value))}]"
+    return f"{value[:60]!r}…" if isinstance(value, str) and len(value) > 100 else repr(value)
+
+
+def _glimpse(inner: Resource) -> str:
+    """A record inside another one, by its first three fields."""
+    told = [f"{name}={_short(value)}" for name, value in inner.__rich_repr__() if name != "graphql_id"]
+    return f"{type(inner).__name__}({', '.join(told[:3] + ['…'] * (len(told) > 3))})"
 
 
 def _column_value(record: Resource, name: str) -> Any:
@@ -222,6 +233,24 @@ class Filter(NamedTuple):
     doc: str
 
 
+class Parameter(NamedTuple):
+    """One name in an operation's path."""
+
+    name: str
+    type: type
+    check: Check | None
+
+
+class Property(NamedTuple):
+    """One property of a request's body."""
+
+    name: str
+    type: Any  # with None where a null may be sent
+    required: bool
+    doc: str
+    check: Check | None
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """One operation of the service, as declared."""
@@ -229,13 +258,15 @@ class Endpoint:
     name: str
     method: str
     path: str  # below /v2, with {names}
-    returns: type[Resource]
+    returns: type[Resource] | None  # None: no body, or none that is documented
     scope: str | None
-    paginated: bool
+    lists: bool  # answers with a list
+    paginated: bool  # in pages
     success: int
     doc: str
-    parameters: tuple[tuple[str, type], ...]  # of the path, in order
+    parameters: tuple[Parameter, ...]  # of the path, in order
     filters: tuple[Filter, ...]
+    properties: tuple[Property, ...]
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.method} {self.path}>"
@@ -244,12 +275,17 @@ class Endpoint:
     def filter_names(self) -> tuple[str, ...]:
         return tuple(entry.name for entry in self.filters)
 
+    @property
+    def property_names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.properties)
+
 
 def endpoint(
     route: str,
     *,
-    returns: type[Resource],
+    returns: type[Resource] | None,
     scope: str | None,
+    lists: bool = False,
     paginated: bool = False,
     success: int = 200,
 ) -> Callable[[Callable[..., None]], Endpoint]:
@@ -259,13 +295,44 @@ def endpoint(
     def declare(function: Callable[..., None]) -> Endpoint:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
-        positional = tuple((p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
-        named = [hints[p.name] for p in parameters if p.kind is p.VAR_KEYWORD]
-        filters = filters_of(get_args(named[0])[0]) if named else ()
-        doc = inspect.getdoc(function) or ""
-        return Endpoint(function.__name__, method, path, returns, scope, paginated, success, doc, positional, filters)
+        positional = tuple(_parameter(p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
+        named = [get_args(hints[p.name])[0] for p in parameters if p.kind is p.VAR_KEYWORD]
+        filters = filters_of(named[0]) if named and method == "GET" else ()
+        properties = properties_of(named[0]) if named and method != "GET" else ()
+        return Endpoint(
+            name=function.__name__,
+            method=method,
+            path=path,
+            returns=returns,
+            scope=scope,
+            lists=lists or paginated,
+            paginated=paginated,
+            success=success,
+            doc=inspect.getdoc(function) or "",
+            parameters=positional,
+            filters=filters,
+            properties=properties,
+        )
 
     return declare
+
+
+def _parameter(name: str, hint: Any) -> Parameter:
+    bare, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    return Parameter(name, bare, next((note for note in notes if isinstance(note, Check)), None))
+
+
+@functools.cache
+def properties_of(declared: type) -> tuple[Property, ...]:
+    """The properties of a body, or of an object in it, that a TypedDict declares."""
+    return tuple(_property(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
+
+
+def _property(name: str, hint: Any) -> Property:
+    required = get_origin(hint) is Required
+    bare, *notes = get_args(get_args(hint)[0] if required else hint)
+    doc = next(note for note in notes if isinstance(note, str))
+    return Property(name, bare, required, doc, next((note for note in notes if isinstance(note, Check)), None))
 
 
 @functools.cache

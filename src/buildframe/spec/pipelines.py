@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_type_hints
 
 from buildframe.spec.declare import Resource, derived, endpoint, flat
 from buildframe.spec.people import User
@@ -82,3 +84,169 @@ def list_pipelines(org: str, /) -> None:
 @endpoint("GET /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="read_pipelines")
 def get_pipeline(org: str, pipeline: str, /) -> None:
     """One pipeline by its slug."""
+
+
+AppliesTo = Literal["all", "all but self-hosted", "one hosted kind"]
+
+SELF_HOSTED = "private"
+ONE_HOSTED_KIND = "github"
+
+
+@dataclass(frozen=True)
+class Applies:
+    """For which kinds of repository hosts (`provider.id`) a setting is there."""
+
+    to: AppliesTo
+
+    def has(self, provider: str) -> bool:
+        """Whether it is there for this kind."""
+        return {
+            "all": True,
+            "all but self-hosted": provider != SELF_HOSTED,
+            "one hosted kind": provider == ONE_HOSTED_KIND,
+        }[self.to]
+
+
+_ALL, _HOSTED, _ONE = Applies("all"), Applies("all but self-hosted"), Applies("one hosted kind")
+
+
+class ProviderSettings(TypedDict, total=False):
+    """What at the repository's host starts builds, and what is reported back to it."""
+
+    filter_enabled: Annotated[bool, "whether `filter_condition` is used", _ALL]
+    filter_condition: Annotated[str, "condition under which a build is started", _ALL]
+    build_branches: Annotated[bool, "build when branches are pushed", _ALL]
+    build_pull_requests: Annotated[bool, "build commits that are part of a pull request", _ALL]
+    build_tags: Annotated[bool, "build when tags are pushed", _ALL]
+    cancel_deleted_branch_builds: Annotated[bool, "cancel what runs for a branch that is deleted", _HOSTED]
+    publish_commit_status: Annotated[bool, "report the state of builds to the host", _HOSTED]
+    publish_commit_status_per_step: Annotated[bool, "report the state of each job, too", _HOSTED]
+    pull_request_branch_filter_enabled: Annotated[bool, "build pull requests of certain branches only", _HOSTED]
+    pull_request_branch_filter_configuration: Annotated[str, "pattern of these branches", _HOSTED]
+    skip_builds_for_existing_commits: Annotated[bool, "no second build of the same commit and branch", _HOSTED]
+    skip_pull_request_builds_for_existing_commits: Annotated[bool, "the same for pull requests", _HOSTED]
+    build_pull_request_forks: Annotated[bool, "build pull requests from forks", _ONE]
+    build_pull_request_labels_changed: Annotated[bool, "build when labels are added or removed", _ONE]
+    build_pull_request_ready_for_review: Annotated[bool, "build when a draft becomes ready for review", _ONE]
+    prefix_pull_request_fork_branch_names: Annotated[bool, "write `owner:branch` for branches of forks", _ONE]
+    publish_blocked_as_pending: Annotated[bool, "report blocked builds as pending", _ONE]
+    separate_pull_request_statuses: Annotated[bool, "report builds of pull requests on their own", _ONE]
+    trigger_mode: Annotated[str, "what starts builds: `code`, `deployment`, `fork` or `none`", _ONE]
+
+
+def provider_settings_of(provider: str) -> frozenset[str]:
+    """The names of the settings that this kind of repository host has."""
+    hints = get_type_hints(ProviderSettings, include_extras=True)
+    notes = {name: get_args(hint)[1:] for name, hint in hints.items()}
+    return frozenset(
+        name for name, told in notes.items() if any(isinstance(note, Applies) and note.has(provider) for note in told)
+    )
+
+
+class ScriptStep(TypedDict, total=False):
+    """A step that runs a command."""
+
+    type: Required[Annotated[Literal["script"], "`script`"]]
+    name: Annotated[str, "label of the step"]
+    command: Annotated[str, "what the agent runs"]
+    artifact_paths: Annotated[str, "patterns of the files to keep"]
+    branch_configuration: Annotated[str, "branches that it runs for"]
+    env: Annotated[Mapping[str, str], "environment variables"]
+    timeout_in_minutes: Annotated[int, "when it is ended"]
+    agent_query_rules: Annotated[Sequence[str], 'tags that the agent must have, such as `["queue=default"]`']
+
+
+class WaiterStep(TypedDict):
+    """A step that waits for all steps before it."""
+
+    type: Required[Annotated[Literal["waiter"], "`waiter`"]]
+
+
+class ManualStep(TypedDict, total=False):
+    """A step that blocks the build until someone unblocks it."""
+
+    type: Required[Annotated[Literal["manual"], "`manual`"]]
+    label: Annotated[str, "label of the step"]
+
+
+class TriggerStep(TypedDict, total=False):
+    """A step that starts a build of another pipeline."""
+
+    type: Required[Annotated[Literal["trigger"], "`trigger`"]]
+    label: Annotated[str, "label of the step"]
+    trigger_project_slug: Annotated[str, "pipeline to build"]
+    trigger_commit: Annotated[str, "commit to build"]
+    trigger_branch: Annotated[str, "branch to build"]
+    trigger_async: Annotated[bool, "go on without waiting for that build"]
+
+
+AnyStep = ScriptStep | WaiterStep | ManualStep | TriggerStep
+AccessLevel = Literal["read_only", "build_and_read", "manage_build_and_read"]
+
+
+class _Changeable(TypedDict, total=False):
+    branch_configuration: Annotated[str, "pattern of the pushed branches that are built"]
+    cancel_running_branch_builds: Annotated[bool, "a new build cancels earlier running ones of its branch"]
+    cancel_running_branch_builds_filter: Annotated[str, "branches for which that holds"]
+    default_branch: Annotated[str, "branch that new builds are on unless told otherwise"]
+    description: Annotated[str, "what the pipeline is for"]
+    env: Annotated[Mapping[str, str], "environment variables of its builds"]
+    pipeline_template_uuid: Annotated[str | None, "UUID of the template to follow; None: of none"]
+    provider_settings: Annotated[ProviderSettings, "what starts builds and what is reported back"]
+    skip_queued_branch_builds: Annotated[bool, "a new build skips earlier waiting ones of its branch"]
+    skip_queued_branch_builds_filter: Annotated[str, "branches for which that holds"]
+    slug: Annotated[str, "its name in addresses, instead of one made from the name; at most 100 characters"]
+    tags: Annotated[Sequence[str], "labels; may hold `:emoji:`"]
+    visibility: Annotated[str, "`private`, or `public`: visible to everyone, also outside the organization"]
+
+
+class NewPipeline(_Changeable, total=False):
+    """A new pipeline: its steps are either YAML (`configuration`) or visual (`steps`)."""
+
+    name: Required[Annotated[str, "its name for people; no other pipeline has it"]]
+    cluster_id: Required[Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none"]]
+    repository: Required[Annotated[str, "address of the repository"]]
+    configuration: Annotated[str, "its steps as YAML"]
+    steps: Annotated[Sequence[AnyStep], "its steps one by one, instead of YAML"]
+    teams: Annotated[
+        Sequence[str] | Mapping[str, AccessLevel], "UUIDs of the teams that have it, or access level by UUID"
+    ]
+
+
+class PipelineChanges(_Changeable, total=False):
+    """What to change of a pipeline; what is left out stays."""
+
+    cluster_id: Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none"]
+    configuration: Annotated[str, "its steps as YAML; changes what the pipeline's YAML has already"]
+    name: Annotated[str, "its name for people; without `slug`, the slug follows it"]
+    repository: Annotated[str, "address of the repository"]
+
+
+@endpoint("POST /organizations/{org}/pipelines", returns=Pipeline, scope="write_pipelines", success=201)
+def create_pipeline(org: str, /, **properties: Unpack[NewPipeline]) -> None:
+    """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
+
+
+@endpoint("PATCH /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="write_pipelines")
+def update_pipeline(org: str, pipeline: str, /, **properties: Unpack[PipelineChanges]) -> None:
+    """Change properties of a pipeline; its teams are changed through GraphQL only."""
+
+
+@endpoint("POST /organizations/{org}/pipelines/{pipeline}/archive", returns=Pipeline, scope="write_pipelines")
+def archive_pipeline(org: str, pipeline: str, /) -> None:
+    """Make a pipeline read-only and hide it; its builds stay."""
+
+
+@endpoint("POST /organizations/{org}/pipelines/{pipeline}/unarchive", returns=Pipeline, scope="write_pipelines")
+def unarchive_pipeline(org: str, pipeline: str, /) -> None:
+    """Make an archived pipeline active again."""
+
+
+@endpoint("DELETE /organizations/{org}/pipelines/{pipeline}", returns=None, scope="write_pipelines", success=204)
+def delete_pipeline(org: str, pipeline: str, /) -> None:
+    """Delete a pipeline with all its builds."""
+
+
+@endpoint("POST /organizations/{org}/pipelines/{pipeline}/webhook", returns=None, scope="write_pipelines", success=201)
+def add_webhook(org: str, pipeline: str, /) -> None:
+    """Make the repository's host report pushes, so that they start builds."""

@@ -36,7 +36,7 @@ class Moment(dt.datetime):
         )
         try:
             return cls.of(dt.datetime.fromisoformat(iso))
-        except ValueError as why:
+        except (ValueError, OverflowError) as why:
             raise Malformed(f"The service sent {text!r} where a timestamp belongs: {why}") from None
 
     @classmethod

@@ -1,0 +1,113 @@
+"""Pipeline: what a user does with one pipeline and its builds."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from buildframe import fetch, spec, wire
+from buildframe.client import Client
+from buildframe.errors import BuildframeError, OutcomeUnknown
+from buildframe.lists import BuildLists, takes
+from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges
+
+
+class Pipeline(BuildLists):
+    """One pipeline of an organization.
+
+    An action whose answer is lost raises OutcomeUnknown; it is never sent a second time by itself.
+    """
+
+    def __init__(self, client: Client, organization: str, slug: str) -> None:
+        self.organization = organization
+        self._client = client
+        self._list = spec.list_pipeline_builds
+        self._go_on_as(slug)
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.organization}/{self.slug} at {self._client.base_url}>"
+
+    def _go_on_as(self, slug: str) -> None:
+        wire.place(spec.get_pipeline, self.organization, slug)  # refuses what is no slug
+        self.slug = slug
+        self._place = (self.organization, slug)
+
+    # --- its builds
+
+    @takes(spec.get_build)
+    def build(self, number: int, **filters: Unpack[JobsOfBuild]) -> spec.Build:
+        """One build with its jobs, as a typed record; all attempts unless `include_retried_jobs=False`."""
+        wanted = {"include_retried_jobs": True, **filters}
+        return fetch.record(self._client, wire.place(spec.get_build, *self._place, number, **wanted), spec.Build)
+
+    @takes(spec.create_build)
+    def create_build(self, **properties: Unpack[NewBuild]) -> spec.Build:
+        """Start a build of a commit on a branch; the new build, with the next number of the pipeline."""
+        request = wire.place(spec.create_build, *self._place, **properties)
+        look = f"Look for it among the newest: .builds(branch={properties['branch']!r}, created_from='1h')."
+        return fetch.record(self._client, request, spec.Build, look)
+
+    def cancel(self, number: int) -> spec.Build:
+        """Cancel a build that is scheduled, running or failing; the build, `canceled` or still `canceling`.
+
+        Of any other state raises Invalid. Where the answer is lost, the build is read to see what became of it.
+        """
+        request = wire.place(spec.cancel_build, *self._place, number)
+        try:
+            return fetch.record(self._client, request, spec.Build, "Canceling again is safe.")
+        except OutcomeUnknown as lost:
+            return self._canceled_after_all(number, lost)
+
+    def rebuild(self, number: int) -> spec.Build:
+        """Build the same again; the new build, whose `rebuilt_from` tells of this one."""
+        request = wire.place(spec.rebuild_build, *self._place, number)
+        look = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
+        return fetch.record(self._client, request, spec.Build, look)
+
+    # --- the pipeline itself
+
+    def get(self) -> spec.Pipeline:
+        """What the service says of the pipeline, as a typed record."""
+        return fetch.record(self._client, wire.place(spec.get_pipeline, *self._place), spec.Pipeline)
+
+    @takes(spec.update_pipeline)
+    def update(self, **properties: Unpack[PipelineChanges]) -> spec.Pipeline:
+        """Change the pipeline; what is left out stays. Where its slug changes, this object goes on under the new one.
+
+        A new `name` changes the slug, too, unless `slug` is given. Teams: `set_team` of the workspace.
+        """
+        request = wire.place(spec.update_pipeline, *self._place, **properties)
+        look = "Look at .get(), or at pipelines() of the workspace where the slug was to change; asking again is safe."
+        changed = fetch.record(self._client, request, spec.Pipeline, look)
+        if changed.slug is not None:
+            self._go_on_as(changed.slug)
+        return changed
+
+    def archive(self) -> spec.Pipeline:
+        """Make the pipeline read-only and hide it; its builds stay."""
+        return self._act(spec.archive_pipeline, "Look at .get(): once archived, its archived_at is a time.")
+
+    def unarchive(self) -> spec.Pipeline:
+        """Make the archived pipeline active again."""
+        return self._act(spec.unarchive_pipeline, "Look at .get(): once active again, its archived_at is None.")
+
+    def delete(self) -> None:
+        """Delete the pipeline with all its builds; nothing brings them back."""
+        look = "Look whether pipelines() of the workspace still has it."
+        fetch.nothing(self._client, wire.place(spec.delete_pipeline, *self._place), look)
+
+    def add_webhook(self) -> None:
+        """Make the repository's host report pushes, so that they start builds."""
+        look = "Look at the repository's webhooks at its host."
+        fetch.nothing(self._client, wire.place(spec.add_webhook, *self._place), look)
+
+    def _act(self, action: Endpoint, look: str) -> spec.Pipeline:
+        return fetch.record(self._client, wire.place(action, *self._place), spec.Pipeline, look)
+
+    def _canceled_after_all(self, number: int, lost: OutcomeUnknown) -> spec.Build:
+        try:
+            build = self.build(number)
+        except BuildframeError as why:
+            raise OutcomeUnknown(f"{lost}\nThe build could not be read either: {why}") from None
+        if build.state in {"canceled", "canceling"}:
+            return build
+        raise OutcomeUnknown(f"{lost}\nBuild {number} is {build.state} now.") from None

@@ -1,0 +1,225 @@
+"""The OpenAPI document of the service, made from its declared operations."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
+
+import msgspec
+
+from buildframe.spec import ENDPOINTS, Check, Endpoint, Filter, Moment, Property, Resource, fields_of, properties_of
+
+Schema = dict[str, Any]
+
+_TAGS = ("builds", "teams", "members", "flaky-tests", "emojis", "pipelines")
+"""What operations are about: the first of these that is in the path."""
+
+_REFUSALS = {
+    400: "What was sent cannot be read, or lies too deep in a list of builds.",
+    401: "There is no token, or none that is known.",
+    403: "The token lacks the scope, or its user the permission.",
+    404: "There is no such thing, or the token may not see it.",
+    422: "Understood and refused, with the reason.",
+    429: "Over the limit of requests.",
+}
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    types.NoneType: {"type": "null"},
+    Moment: {"type": "string", "description": "ISO 8601, or a date and time followed by UTC"},
+    Any: {},
+}
+_ERROR: Schema = {
+    "type": "object",
+    "required": ["message"],
+    "properties": {
+        "message": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "code"],
+                "properties": {"field": {"type": "string"}, "code": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def document(origin: str) -> Schema:
+    """All declared operations as an OpenAPI 3.1 document; `origin` is the service's address without `/v2`."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Pipelines and builds", "version": "2"},
+        "servers": [{"url": f"{origin}/v2"}],
+        "tags": [{"name": tag} for tag in _TAGS],
+        "security": [{"token": []}],
+        "paths": _paths(),
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {str(status): _refusal(doc) for status, doc in _REFUSALS.items()},
+            "schemas": {"Error": _ERROR} | _schemas(),
+        },
+    }
+
+
+# --- operations ---
+
+
+def _paths() -> Schema:
+    paths: Schema = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return paths
+
+
+def _operation(endpoint: Endpoint) -> Schema:
+    needs = f"Needs the scope `{endpoint.scope}`." if endpoint.scope else "Needs a token, and no scope."
+    operation = {
+        "operationId": endpoint.name,
+        "summary": endpoint.doc,
+        "description": needs,
+        "tags": [next(tag for tag in _TAGS if tag in endpoint.path.split("/"))],
+        "parameters": [*_of_path(endpoint), *_of_query(endpoint)],
+        "responses": {str(endpoint.success): _success(endpoint)}
+        | {str(status): {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS},
+    }
+    return operation | _request_body(endpoint.properties)
+
+
+def _of_path(endpoint: Endpoint) -> Iterator[Schema]:
+    for entry in endpoint.parameters:
+        schema = _schema(entry.type) | _form(entry.check)
+        yield {"name": entry.name, "in": "path", "required": True, "schema": schema}
+
+
+def _of_query(endpoint: Endpoint) -> Iterator[Schema]:
+    for entry in endpoint.filters:
+        yield from _of_filter(entry)
+    if endpoint.paginated:
+        yield _query("page", "which page, counted from 1", {"type": "integer", "minimum": 1})
+        yield _query("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
+
+
+def _of_filter(entry: Filter) -> Iterator[Schema]:
+    kinds: dict[str, Schema] = {
+        "text": {"type": "string"} | ({"enum": list(entry.choices)} if entry.choices else _form(entry.check)),
+        "flag": {"type": "boolean"},
+        "moment": {"type": "string", "format": "date-time"},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    shape = {"style": "deepObject", "explode": True} if entry.kind == "map" else {}
+    yield _query(entry.name, entry.doc, kinds[entry.kind]) | shape
+    if entry.many:
+        yield _query(f"{entry.name}[]", entry.doc, {"type": "array", "items": kinds[entry.kind]})
+
+
+def _query(name: str, doc: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "description": doc, "schema": schema}
+
+
+def _request_body(properties: Sequence[Property]) -> Schema:
+    if not properties:
+        return {}
+    required = any(entry.required for entry in properties)
+    return {"requestBody": {"required": required, "content": _json(_object(properties))}}
+
+
+def _success(endpoint: Endpoint) -> Schema:
+    response: Schema = {"description": "Done." if endpoint.method != "GET" else "Found."}
+    if endpoint.returns is not None:
+        one = _reference(endpoint.returns)
+        response["content"] = _json({"type": "array", "items": one} if endpoint.lists else one)
+    if endpoint.paginated:
+        doc = "addresses of the first, previous, next and last page; empty where there is one page"
+        response["headers"] = {"Link": {"description": doc, "schema": {"type": "string"}}}
+    return response
+
+
+def _refusal(doc: str) -> Schema:
+    return {"description": doc, "content": _json({"$ref": "#/components/schemas/Error"})}
+
+
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+# --- schemas ---
+
+
+def _schemas() -> Schema:
+    """The schema of every resource, and of every object in a body, by name."""
+    found: dict[str, Schema] = {}
+    for endpoint in ENDPOINTS:
+        hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
+        for named in _named_in(hints):
+            found[named.__name__] = _of_resource(named) if issubclass(named, Resource) else _of_typed_dict(named)
+    return found
+
+
+def _named_in(hints: Iterable[Any]) -> Iterator[type]:
+    """The resources and typed dictionaries in types, also those inside others."""
+    for hint in hints:
+        if is_typeddict(hint):
+            yield hint
+            yield from _named_in(entry.type for entry in properties_of(hint))
+        elif isinstance(hint, type) and issubclass(hint, Resource):
+            yield hint
+            yield from _named_in(field.type for field in fields_of(hint))
+        else:
+            yield from _named_in(get_args(hint))
+
+
+def _of_resource(resource: type[Resource]) -> Schema:
+    """What the service sends: any field may be missing or null, but for the few that a record cannot do without."""
+    needed = [field.encode_name for field in msgspec.structs.fields(resource) if field.required]
+    properties = {
+        field.name: _described(_schema(field.type if field.name in needed else field.type | None), field.doc)
+        for field in fields_of(resource)
+        if field.sent
+    }
+    schema = _described({"type": "object", "properties": properties}, resource.__doc__ or "")
+    return schema | {"required": needed} if needed else schema
+
+
+def _of_typed_dict(declared: type) -> Schema:
+    return _described(_object(properties_of(declared)), declared.__doc__ or "")
+
+
+def _object(properties: Sequence[Property]) -> Schema:
+    schema: Schema = {
+        "type": "object",
+        "properties": {
+            entry.name: _described(_schema(entry.type) | _form(entry.check), entry.doc) for entry in properties
+        },
+    }
+    required = [entry.name for entry in properties if entry.required]
+    return schema | {"required": required} if required else schema
+
+
+def _schema(hint: Any) -> Schema:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"type": "string", "enum": list(inner)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(option) for option in inner]}
+    if origin in (list, Sequence):
+        return {"type": "array", "items": _schema(inner[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _schema(inner[1])}
+    return _PLAIN[hint] if hint in _PLAIN else _reference(hint)
+
+
+def _reference(named: type) -> Schema:
+    return {"$ref": f"#/components/schemas/{named.__name__}"}
+
+
+def _form(check: Check | None) -> Schema:
+    forms: dict[str, Schema] = {"uuid": {"format": "uuid"}, "sha": {"pattern": "^[0-9a-f]{40}$"}}
+    return forms[check.form] if check else {}
+
+
+def _described(schema: Schema, doc: str) -> Schema:
+    return schema | {"description": doc} if doc else schema

@@ -1,0 +1,42 @@
+"""Flaky tests: tests that passed and failed on the same commit, as the service detected them."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict, Unpack
+
+from buildframe.spec.declare import Resource, endpoint
+from buildframe.spec.times import Moment
+
+
+class FlakyTest(Resource):
+    """A test that the service found to be flaky."""
+
+    id: Annotated[str | None, "UUID of the test"] = None
+    scope: Annotated[str | None, "what the test belongs to, such as its class"] = None
+    name: Annotated[str | None, "name of the test"] = None
+    location: Annotated[str | None, "file and line"] = None
+    file_name: Annotated[str | None, "file"] = None
+    instances: Annotated[int | None, "how often it was found to be flaky"] = None
+    latest_occurrence_at: Annotated[Moment | None, "when it last flaked"] = None
+    most_recent_instance_at: Annotated[Moment | None, "when the newest of its flakes was recorded"] = None
+    last_resolved_at: Annotated[Moment | None, "when someone last marked it as resolved"] = None
+    ownership_team_ids: Annotated[list[str] | None, "UUIDs of the teams that own it"] = None
+    web_url: Annotated[str | None, "page for people"] = None
+
+
+class FlakyTestFilters(TypedDict, total=False):
+    """Which flaky tests to list."""
+
+    search: Annotated[str, "whose name or scope contains this text"]
+    branch: Annotated[str, "that flaked at least once on this branch"]
+    period: Annotated[str, "that flaked within this time, such as `7days`; of the hosted service"]
+
+
+@endpoint(
+    "GET /analytics/organizations/{org}/suites/{suite}/flaky-tests",
+    returns=FlakyTest,
+    scope="read_suites",
+    paginated=True,
+)
+def list_flaky_tests(org: str, suite: str, /, **filters: Unpack[FlakyTestFilters]) -> None:
+    """Flaky tests of a test suite."""

@@ -1,0 +1,26 @@
+"""The members of an organization."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from buildframe.spec.declare import Check, Resource, endpoint
+
+
+class Member(Resource):
+    """A member of an organization."""
+
+    id: Annotated[str | None, "UUID of the user"] = None
+    name: Annotated[str | None, "name of the user"] = None
+    email: Annotated[str | None, "e-mail address (personal)"] = None
+    role: Annotated[str | None, "role in the organization"] = None
+
+
+@endpoint("GET /organizations/{org}/members", returns=Member, scope="read_organizations", paginated=True)
+def list_members(org: str, /) -> None:
+    """Members of an organization."""
+
+
+@endpoint("GET /organizations/{org}/members/{user}", returns=Member, scope="read_organizations")
+def get_member(org: str, user: Annotated[str, Check("uuid")], /) -> None:
+    """One member by the UUID of the user."""

@@ -1,0 +1,67 @@
+"""Which pipelines a team has, and what it may do there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Required, TypedDict, Unpack
+
+from buildframe.spec.declare import Check, Resource, derived, endpoint
+from buildframe.spec.pipelines import AccessLevel, organization_of, pipeline_of
+from buildframe.spec.times import Moment
+
+
+class TeamPipeline(Resource):
+    """A pipeline that a team has."""
+
+    pipeline_id: Annotated[str | None, "UUID of the pipeline"] = None
+    organization: Annotated[
+        str | None, "slug of the organization, read from `pipeline_url`", derived(organization_of, "pipeline_url")
+    ] = None
+    pipeline: Annotated[
+        str | None, "slug of the pipeline, read from `pipeline_url`", derived(pipeline_of, "pipeline_url")
+    ] = None
+    access_level: Annotated[str | None, "`read_only`, `build_and_read` or `manage_build_and_read`"] = None
+    pipeline_url: Annotated[str | None, "API address of the pipeline"] = None
+    created_at: Annotated[Moment | None, "when the team got it"] = None
+
+
+class NewTeamPipeline(TypedDict):
+    """A pipeline for a team."""
+
+    pipeline_id: Required[Annotated[str, "UUID of the pipeline", Check("uuid")]]
+    access_level: Required[Annotated[AccessLevel, "what the team may do there"]]
+
+
+class TeamPipelineChanges(TypedDict):
+    """What a team may do at a pipeline that it has."""
+
+    access_level: Required[Annotated[AccessLevel, "what the team may do there"]]
+
+
+UUID = Annotated[str, Check("uuid")]
+
+
+@endpoint("GET /organizations/{org}/teams/{team}/pipelines", returns=TeamPipeline, scope="view_teams", paginated=True)
+def list_team_pipelines(org: str, team: UUID, /) -> None:
+    """Pipelines of a team."""
+
+
+@endpoint("GET /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="view_teams")
+def get_team_pipeline(org: str, team: UUID, pipeline_id: UUID, /) -> None:
+    """One pipeline of a team."""
+
+
+@endpoint("POST /organizations/{org}/teams/{team}/pipelines", returns=TeamPipeline, scope="write_teams", success=201)
+def create_team_pipeline(org: str, team: UUID, /, **properties: Unpack[NewTeamPipeline]) -> None:
+    """Give a team a pipeline."""
+
+
+@endpoint("PATCH /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="write_teams")
+def update_team_pipeline(org: str, team: UUID, pipeline_id: UUID, /, **properties: Unpack[TeamPipelineChanges]) -> None:
+    """Change what a team may do at a pipeline."""
+
+
+@endpoint(
+    "DELETE /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=None, scope="write_teams", success=204
+)
+def delete_team_pipeline(org: str, team: UUID, pipeline_id: UUID, /) -> None:
+    """Take a pipeline from a team."""

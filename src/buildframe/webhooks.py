@@ -1,0 +1,259 @@
+"""The receiving side of webhooks: is a delivery genuine, what does it tell, which rows does it give.
+
+verify(headers, body, secret), then parse(body, headers), then frames(events). All take the raw bytes of the body.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hmac
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+import pandas as pd
+
+from buildframe import tables, wire
+from buildframe.errors import BadInput, Malformed, Unverified
+from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
+from buildframe.spec.people import User
+from buildframe.spec.rows import row_type
+
+R = TypeVar("R", bound=Resource)
+
+
+@runtime_checkable
+class HasItems(Protocol):
+    """A dict, or what a server's framework has for headers."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]: ...
+
+
+Headers = HasItems | Iterable[tuple[Any, Any]]
+"""A delivery's headers: a mapping, or pairs as ASGI hands them over; texts or bytes, names in any case."""
+
+FIVE_MINUTES = dt.timedelta(minutes=5)
+_SIGNATURE = re.compile(rb"timestamp=([0-9]{1,12}),\s*signature=([0-9a-fA-F]{64})")
+
+
+@dataclass(frozen=True)
+class HeaderNames:
+    """Which headers carry the secret token, the signature, and the name of the event."""
+
+    token: tuple[str, ...] = ("X-Service-Token", "X-Buildkite-Token")
+    signature: tuple[str, ...] = ("X-Buildkite-Signature",)
+    event: tuple[str, ...] = ("X-Buildkite-Event",)
+
+
+HEADER_NAMES = HeaderNames()
+
+
+@dataclass(frozen=True)
+class Event:
+    """One delivery as it was read: `body` (JSON) holds all of it, the records what of it has a declared shape.
+
+    `name` is such as `ping`, `build.finished` or `job.started`; names and fields that are not known are kept.
+    A build carries no jobs; its `state`, and a job's, may be words of notifications: `blocked`, `started`, `finished`.
+    """
+
+    name: str
+    received_at: Moment
+    body: bytes = field(repr=False)
+    build: Build | None = None
+    job: Job | None = None
+    pipeline: Pipeline | None = None
+    sender: User | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """All of it, decoded."""
+        return msgspec.json.decode(self.body, type=dict[str, Any])
+
+
+class Received(NamedTuple):
+    """The builds and jobs that events told of."""
+
+    builds: pd.DataFrame
+    jobs: pd.DataFrame
+
+
+# --- is it genuine ----------------------------------------------------------------------------------------------------
+
+
+def verify(
+    headers: Headers,
+    body: bytes,
+    secret: str,
+    *,
+    now: dt.datetime | None = None,
+    max_age: dt.timedelta = FIVE_MINUTES,
+    names: HeaderNames = HEADER_NAMES,
+) -> None:
+    """Raise Unverified unless the delivery was made by one who knows `secret`, the webhook's token.
+
+    Where there is a signature it alone decides: it must be that of `body`, and made at most `max_age` before or after
+    `now` (this machine's clock unless given). Else the token's header must equal the secret. A secret or body that
+    cannot be one raises BadInput.
+    """
+    key, raw = _key(secret), _raw(body)
+    signature = _only(headers, names.signature)
+    if signature is not None:
+        _check_signature(signature, raw, key, _or_now(now, "now"), max_age)
+    elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
+        raise Unverified("There is no signature, and no token's header that holds the secret.")
+
+
+def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max_age: dt.timedelta) -> None:
+    match = _SIGNATURE.fullmatch(signature.strip())
+    if match is None:
+        raise Unverified("The signature's header is not of the form `timestamp=<unix time>,signature=<64 hex digits>`.")
+    made = hmac.new(key, match[1] + b"." + body, "sha256").hexdigest().encode()
+    if not hmac.compare_digest(made, match[2].lower()):
+        raise Unverified("The signature is not that of this body with this secret.")
+    age = now.timestamp() - int(match[1])
+    if abs(age) > max_age.total_seconds():
+        raise Unverified(f"The signature is {age:.0f} s old, not within {max_age} of now: a replay, or a wrong clock.")
+
+
+def _key(secret: str) -> bytes:
+    if not isinstance(secret, str) or not secret or not secret.isascii() or secret != secret.strip():
+        raise BadInput("The secret is empty, or no plain text without spaces around: pass the webhook's token.")
+    return secret.encode()
+
+
+def _raw(body: bytes) -> bytes:
+    if not isinstance(body, bytes):
+        raise BadInput(f"The body is {type(body).__name__}; pass the raw bytes, as they came.")
+    return body
+
+
+def _or_now(instant: dt.datetime | None, name: str) -> Moment:
+    return Moment.of(dt.datetime.now(dt.UTC)) if instant is None else when(instant, name)
+
+
+def _only(headers: Headers, names: Sequence[str]) -> bytes | None:
+    """The value of the one header of these names; None where there is none, Unverified where it cannot be told."""
+    values = _values(headers, names)
+    if len(values) > 1 or not all(isinstance(value, str | bytes) for value in values):
+        raise Unverified(f"The delivery has {' or '.join(names)} more than once, or not as a text.")
+    return _bytes(values[0]) if values else None
+
+
+def _values(headers: Headers, names: Sequence[str]) -> list[Any]:
+    wanted = {name.lower().encode() for name in names}
+    pairs = headers.items() if isinstance(headers, HasItems) else headers
+    return [value for name, value in pairs if isinstance(name, str | bytes) and _bytes(name).lower() in wanted]
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+# --- what it tells ----------------------------------------------------------------------------------------------------
+
+
+def parse(
+    body: bytes,
+    headers: Headers | None = None,
+    *,
+    received_at: dt.datetime | None = None,
+    names: HeaderNames = HEADER_NAMES,
+) -> Event:
+    """The event in a delivery's body; `headers` name it where the body does not.
+
+    `received_at` (now, unless given) becomes `fetched_at` of its rows. What cannot be read (no JSON object, no name, a
+    build, job, pipeline or sender that is none) raises Malformed.
+    """
+    readable, document = _read(_raw(body))
+    name = _text(document.get("event")) or _name(() if headers is None else headers, names)
+    if not name:
+        raise Malformed(f"The delivery names no event, neither in its body nor in {' or '.join(names.event)}.")
+    return Event(
+        name,
+        _or_now(received_at, "received_at"),
+        readable,
+        build=_record(document, "build", Build),
+        job=_record(document, "job", Job),
+        pipeline=_record(document, "pipeline", Pipeline),
+        sender=_record(document, "sender", User),
+    )
+
+
+def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The body, mended where it must be, and what it holds."""
+    try:
+        return body, msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        mended = wire.mended(body)
+        if mended is not None:
+            return _read(mended)
+        raise Malformed(f"The delivery cannot be read: {why}. It has {len(body)} bytes.") from None
+
+
+def _name(headers: Headers, names: HeaderNames) -> str | None:
+    values = _values(headers, names.event)
+    return _text(values[0]) if len(values) == 1 else None
+
+
+def _text(value: Any) -> str | None:
+    """`value` if it is a text; bytes of a header as text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else None
+
+
+def _record(document: Mapping[str, Any], key: str, resource: type[R]) -> R | None:
+    try:
+        return msgspec.convert(document.get(key), resource | None, strict=False, dec_hook=wire.moment)
+    except msgspec.ValidationError as why:
+        raise Malformed(f"The `{key}` of the delivery cannot be read: {why}.") from None
+
+
+# --- its rows ---------------------------------------------------------------------------------------------------------
+
+
+def frames(events: Iterable[Event]) -> Received:
+    """The builds and jobs of events as frames with the columns and dtypes of fetched ones.
+
+    One row for each `id`, of the event that was received last (of equals, the last in `events`); `fetched_at` is when
+    that was. A build without a pipeline of its own has the event's; a job stands beside its event's build.
+    A number too large for its column raises Malformed.
+    """
+    heads, jobs = [], []
+    for event in events:
+        rows = [_row(event)]
+        head = tables.from_rows("builds", rows, event.received_at)
+        jobs.append(tables.jobs_of(head, rows))
+        heads += [head] if event.build else []
+    return Received(_latest("builds", heads), _latest("jobs", jobs))
+
+
+_ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "DeliveryRows",
+        [
+            ("build", row_type(Build) | None, None),
+            ("job", row_type(Job) | None, None),
+            ("pipeline", row_type(Pipeline) | None, None),
+        ],
+    ),
+    strict=False,
+)
+
+
+def _row(event: Event) -> Any:
+    """A build's row with the event's job inside, as if it came from a list."""
+    rows = _ROWS.decode(event.body)
+    row: Any = rows.build or row_type(Build)()
+    row.pipeline = row.pipeline or rows.pipeline
+    row.jobs = [rows.job] if rows.job else row.jobs
+    return row
+
+
+def _latest(table: str, parts: Sequence[Any]) -> pd.DataFrame:
+    frame = tables.to_frame(table, parts).sort_values("fetched_at", kind="stable")
+    frame = frame.drop_duplicates("id", keep="last", ignore_index=True)
+    frame.attrs["table"] = table
+    return frame

@@ -1,0 +1,156 @@
+"""What is sent through the door: bodies of requests, methods, and answers without a body."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from buildframe import spec
+from buildframe.service import Sandbox
+from buildframe.service.access import SCOPES
+
+WEB = "/organizations/acme/pipelines/web"
+BUILD = {"commit": "HEAD", "branch": "main"}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(builds=30, days=2) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def http(sandbox: Sandbox) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
+    with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers, timeout=30) as client:
+        yield client
+
+
+def message(answer: httpx.Response) -> str:
+    text: str = answer.json()["message"]
+    return text
+
+
+@pytest.mark.parametrize(
+    "sent", [b"{", b"nonsense", b'{"a": "\xff"}', b'"\\ud800"', b"[" * 5000, b"\x00", b'{"a": 1e999}']
+)
+def test_what_is_no_json_is_refused(http: httpx.Client, sent: bytes) -> None:
+    answer = http.post(f"{WEB}/builds", content=sent)
+    assert answer.status_code == 400
+    assert "cannot be read as JSON" in message(answer)
+
+
+@pytest.mark.parametrize("sent", [b"[]", b"null", b"5", b'"text"'])
+def test_what_is_no_object_is_refused(http: httpx.Client, sent: bytes) -> None:
+    answer = http.post(f"{WEB}/builds", content=sent)
+    assert (answer.status_code, message(answer)) == (400, "The body must be a JSON object")
+
+
+@pytest.mark.parametrize("size", [2**20 + 1, 5 * 2**20])
+def test_what_is_too_large_is_refused(http: httpx.Client, size: int) -> None:
+    answer = http.post(f"{WEB}/builds", content=b" " * size)
+    assert (answer.status_code, message(answer)) == (413, "The body is longer than 1048576 bytes")
+
+
+def test_the_largest_body_is_read(http: httpx.Client) -> None:
+    sent = b'{"commit": "HEAD", "branch": "main"}'
+    assert http.post(f"{WEB}/builds", content=sent.ljust(2**20)).status_code == 201
+
+
+def test_no_body_is_an_empty_one(http: httpx.Client) -> None:
+    for sent in (b"", b"  \n", b"{}"):
+        answer = http.post(f"{WEB}/builds", content=sent)
+        assert answer.json() == {
+            "message": "Validation Failed",
+            "errors": [{"field": "commit", "code": "is missing"}, {"field": "branch", "code": "is missing"}],
+        }
+
+
+def test_token_and_scope_come_before_the_body(sandbox: Sandbox, http: httpx.Client) -> None:
+    reader = {"Authorization": f"Bearer {sandbox.token()}"}
+    assert http.post(f"{WEB}/builds", content=b"{", headers={"Authorization": "Bearer x"}).status_code == 401
+    answer = http.post(f"{WEB}/builds", content=b"{", headers=reader)
+    assert (answer.status_code, message(answer)) == (403, "Your access token doesn't have the write_builds scope")
+
+
+def test_what_the_path_names_comes_before_the_properties(http: httpx.Client) -> None:
+    answer = http.post("/organizations/acme/pipelines/none/builds", json={"commit": 5})
+    assert (answer.status_code, message(answer)) == (404, "No pipeline found")
+
+
+WITH_BODIES = [endpoint for endpoint in spec.ENDPOINTS if endpoint.properties]
+
+
+@pytest.mark.parametrize("endpoint", WITH_BODIES, ids=lambda endpoint: endpoint.name)
+def test_every_property_is_checked(sandbox: Sandbox, http: httpx.Client, endpoint: spec.Endpoint) -> None:
+    team = next(iter(sandbox.teams().values()))
+    pipeline = http.get(f"/organizations/acme/teams/{team}/pipelines").json()[0]["pipeline_id"]
+    path = endpoint.path.format(org="acme", pipeline="web", team=team, pipeline_id=pipeline)
+    body = dict.fromkeys(endpoint.property_names, 1.5)
+    answer = http.request(endpoint.method, path, json=body)
+    assert answer.status_code == 422
+    told = answer.json().get("errors") or [{"field": name} for name in body if f"{name} must be" in message(answer)]
+    assert [error["field"] for error in told] == list(body)
+
+
+def test_what_is_not_known_is_ignored(http: httpx.Client) -> None:
+    assert http.post(f"{WEB}/builds", json=BUILD | {"whatever": [1]}).status_code == 201
+
+
+def test_pages_of_a_write_are_ignored(http: httpx.Client) -> None:
+    answer = http.post(f"{WEB}/builds/?page=7&per_page=x", json=BUILD)
+    assert answer.status_code == 201
+    assert "Link" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/organizations/acme/builds", {"GET", "HEAD"}),
+        ("PUT", "/organizations/acme/pipelines", {"GET", "HEAD", "POST"}),
+        ("OPTIONS", WEB, {"GET", "HEAD", "PATCH", "DELETE"}),
+        ("GET", f"{WEB}/archive/", {"POST"}),
+    ],
+)
+def test_another_method_is_told_which_there_are(http: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
+    answer = http.request(method, path)
+    assert (answer.status_code, message(answer)) == (405, "Method Not Allowed")
+    assert set(answer.headers["Allow"].split(", ")) == allowed
+
+
+def test_head_is_get_without_its_body(http: httpx.Client) -> None:
+    head, get = http.head(WEB), http.get(WEB)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["ETag"] == get.headers["ETag"]
+
+
+def test_an_answer_without_a_body_has_no_type(http: httpx.Client) -> None:
+    made = {"name": "Short", "cluster_id": None, "repository": "r", "configuration": "- wait"}
+    assert http.post("/organizations/acme/pipelines", json=made).status_code == 201
+    answer = http.delete("/organizations/acme/pipelines/short/")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "Content-Type" not in answer.headers
+    assert answer.headers["X-Accepted-OAuth-Scopes"] == "write_pipelines"
+    assert answer.headers["RateLimit-Remaining"]
+
+
+def test_many_clients_at_once_are_served_one_after_the_other(sandbox: Sandbox, http: httpx.Client) -> None:
+    """Writes, reads and the clock together neither stop each other nor give a number twice."""
+    numbers: list[int] = []
+
+    def build() -> None:
+        for _ in range(8):
+            numbers.append(http.post(f"{WEB}/builds", json=BUILD).json()["number"])
+            http.get("/builds")
+
+    threads = [threading.Thread(target=build) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        sandbox.push("web")
+    for thread in threads:
+        thread.join()
+    assert len(set(numbers)) == 32

@@ -1,0 +1,113 @@
+"""Every operation as a user calls it, and what must be there before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from buildframe.workspace import Workspace
+from tests.golden.asking import Body, Place, Service
+
+Call = Callable[[Workspace, Place], Any]
+
+CALLS: dict[str, Call] = {
+    "list_all_builds": lambda ws, at: ws.builds(),
+    "list_builds": lambda ws, at: ws.builds(),
+    "list_pipeline_builds": lambda ws, at: ws.pipeline(at.pipeline).builds(),
+    "get_build": lambda ws, at: ws.pipeline(at.pipeline).build(at.number),
+    "create_build": lambda ws, at: ws.pipeline(at.pipeline).create_build(commit="HEAD", branch="main"),
+    "cancel_build": lambda ws, at: ws.pipeline(at.pipeline).cancel(at.number),
+    "rebuild_build": lambda ws, at: ws.pipeline(at.pipeline).rebuild(at.number),
+    "list_pipelines": lambda ws, at: ws.pipelines(),
+    "get_pipeline": lambda ws, at: ws.pipeline(at.pipeline).get(),
+    "create_pipeline": lambda ws, at: ws.create_pipeline(**new_pipeline()),
+    "update_pipeline": lambda ws, at: ws.pipeline(at.pipeline).update(description="Changed"),
+    "archive_pipeline": lambda ws, at: ws.pipeline(at.pipeline).archive(),
+    "unarchive_pipeline": lambda ws, at: ws.pipeline(at.pipeline).unarchive(),
+    "delete_pipeline": lambda ws, at: ws.pipeline(at.pipeline).delete(),
+    "add_webhook": lambda ws, at: ws.pipeline(at.pipeline).add_webhook(),
+    "list_team_pipelines": lambda ws, at: ws.team_pipelines(at.team),
+    "get_team_pipeline": lambda ws, at: ws.team_pipeline(at.team, at.pipeline_id),
+    "create_team_pipeline": lambda ws, at: ws.create_team_pipeline(
+        at.team, pipeline_id=at.pipeline_id, access_level="read_only"
+    ),
+    "update_team_pipeline": lambda ws, at: ws.update_team_pipeline(
+        at.team, at.pipeline_id, access_level="build_and_read"
+    ),
+    "delete_team_pipeline": lambda ws, at: ws.delete_team_pipeline(at.team, at.pipeline_id),
+    "list_members": lambda ws, at: ws.members(),
+    "get_member": lambda ws, at: ws.member(at.user),
+    "list_flaky_tests": lambda ws, at: ws.flaky_tests(at.suite),
+    "list_emojis": lambda ws, at: ws.emojis(),
+}
+
+FRAMES = {
+    "list_all_builds": "builds",
+    "list_builds": "builds",
+    "list_pipeline_builds": "builds",
+    "list_pipelines": "pipelines",
+    "list_team_pipelines": "team_pipelines",
+    "list_members": "members",
+    "list_flaky_tests": "flaky_tests",
+    "list_emojis": "emojis",
+}
+"""The table of each operation that gives a frame."""
+
+_count = itertools.count(1)
+
+
+def new_pipeline(**more: Any) -> Body:
+    """What a new pipeline, of a name of its own, consists of."""
+    return {
+        "name": f"Made {next(_count)}",
+        "cluster_id": None,
+        "repository": "git@github.com:example/made.git",
+        "configuration": "steps:\n  - command: make test\n",
+        **more,
+    }
+
+
+def made(service: Service, place: Place, **more: Any) -> Place:
+    """A pipeline of its own, at the same organization."""
+    answer = service.do("create_pipeline", place, new_pipeline(**more))
+    assert answer.status_code == 201, answer.text
+    return place._replace(pipeline=answer.json()["slug"], pipeline_id=answer.json()["id"])
+
+
+def built(service: Service, place: Place) -> Place:
+    """The same with a build that waits or runs."""
+    answer = service.do("create_build", place, {"commit": "HEAD", "branch": "main"})
+    assert answer.status_code == 201, answer.text
+    return place._replace(number=answer.json()["number"])
+
+
+def archived(service: Service, place: Place) -> Place:
+    assert service.do("archive_pipeline", place).status_code == 200
+    return place
+
+
+def given(service: Service, place: Place) -> Place:
+    """The same with the pipeline given to the team."""
+    body = {"pipeline_id": place.pipeline_id, "access_level": "read_only"}
+    answer = service.do("create_team_pipeline", place, body)
+    assert answer.status_code == 201, answer.text
+    return place
+
+
+def arranged(service: Service, place: Place, operation: str) -> Place:
+    """A place where an operation can be done, and done again elsewhere."""
+    if operation in ("cancel_build", "rebuild_build"):
+        return built(service, made(service, place))
+    if operation == "unarchive_pipeline":
+        return archived(service, made(service, place))
+    if operation in ("get_team_pipeline", "update_team_pipeline", "delete_team_pipeline"):
+        return given(service, made(service, place))
+    if operation in CHANGING:
+        return made(service, place)
+    return place
+
+
+CHANGING = {
+    "create_build", "update_pipeline", "archive_pipeline", "delete_pipeline", "add_webhook", "create_team_pipeline",
+}  # fmt: skip

@@ -1,0 +1,94 @@
+"""The sandbox, and what it answers, for tests that compare it with the second witness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from buildframe.service import Sandbox
+from tests import golden
+from tests.golden.asking import Body, Place, Service, method_of, place_of
+from tests.golden.types import Seen, seen_in
+
+READING = [name for name in golden.OPERATIONS if method_of(name) == "GET"]
+PAGED = [name for name in READING if golden.OPERATIONS[name].get("paginated")]
+FILTERED = [name for name in PAGED if golden.OPERATIONS[name].get("query") == "builds"]
+
+
+@pytest.fixture(scope="package")
+def service() -> Iterator[Service]:
+    """A world that tests only read."""
+    with Sandbox(builds=150, seed=1) as sandbox:
+        yield Service(sandbox)
+
+
+@pytest.fixture(scope="package")
+def builds(service: Service) -> list[Body]:
+    return service.walk("/builds", include_retried_jobs="true")
+
+
+@pytest.fixture(scope="package")
+def place(service: Service, builds: list[Body]) -> Place:
+    """The pipeline with most builds, and its newest build."""
+    places = [place_of(build) for build in builds]
+    counts = {there[:2]: sum(other[:2] == there[:2] for other in places) for there in places}
+    return placed(service, max(places, key=lambda there: (counts[there[:2]], there.number)))
+
+
+def placed(service: Service, place: Place) -> Place:
+    """A place with all that paths may name."""
+    members = service.ask(place.path("list_members")).json()
+    place = place._replace(
+        pipeline_id=service.ask(place.path("get_pipeline")).json()["id"],
+        team=service.team_of(place.org, place.pipeline),
+        user=members[0]["id"],
+    )
+    return place._replace(suite=service.sandbox.suites(place.org)[0])
+
+
+@pytest.fixture(scope="package")
+def answers(service: Service, builds: list[Body], place: Place) -> dict[str, list[Body]]:
+    """Of each reading operation what it answered, item by item, wherever it can be asked."""
+    whole = [place_of(build).path("get_build") for build in various(builds)]
+    lines = sorted({place_of(build)._replace(number=0) for build in builds})
+    organizations = list({line.org: line for line in lines}.values())
+    at_one_place = {
+        name: service.ask(place.path(name)).json()
+        for name in ("list_team_pipelines", "get_team_pipeline", "list_members", "get_member", "list_emojis")
+    }
+    return {name: items if isinstance(items, list) else [items] for name, items in at_one_place.items()} | {
+        "list_all_builds": builds,
+        "list_builds": everywhere(service, "list_builds", organizations, include_retried_jobs="true"),
+        "list_pipeline_builds": everywhere(service, "list_pipeline_builds", lines, include_retried_jobs="true"),
+        "get_build": [service.ask(path, include_retried_jobs="true").json() for path in whole],
+        "list_pipelines": everywhere(service, "list_pipelines", organizations),
+        "get_pipeline": [service.ask(line.path("get_pipeline")).json() for line in lines],
+        "list_flaky_tests": service.walk(place.path("list_flaky_tests")),
+    }
+
+
+def everywhere(service: Service, operation: str, places: Iterable[Place], **query: Any) -> list[Body]:
+    return [item for place in places for item in service.walk(place.path(operation), **query)]
+
+
+@pytest.fixture(scope="package")
+def met(answers: dict[str, list[Body]]) -> dict[str, list[Seen]]:
+    """Every resource that an operation's answers hold, with where it stands."""
+    return {name: list(seen_in(items, golden.item_of(name), golden.item_of(name))) for name, items in answers.items()}
+
+
+@pytest.fixture(scope="package")
+def listed(service: Service, place: Place) -> dict[str, list[Body]]:
+    """Of each list in pages what it answered at one place, in order."""
+    return {name: service.walk(place.path(name)) for name in PAGED}
+
+
+def various(builds: list[Body]) -> list[Body]:
+    """A build of every state and source in every pipeline, and every rebuild."""
+    kinds: dict[Any, list[Body]] = {}
+    for build in builds:
+        kind = (build["state"], build["source"], build["pipeline"]["slug"], build["rebuilt_from"] is None)
+        kinds.setdefault(kind, []).append(build)
+    return [found[0] for found in kinds.values()]

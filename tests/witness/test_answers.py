@@ -1,0 +1,104 @@
+"""What every answer of the sandbox carries, and what it says of errors and limits, against the second witness."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from buildframe.service import Quota, Sandbox
+from tests import golden
+from tests.golden.asking import ALL_SCOPES, Body, Place, Service, place_of
+from tests.witness.conftest import FILTERED, READING
+
+
+@pytest.mark.parametrize("operation", READING)
+def test_success_and_its_headers(service: Service, place: Place, operation: str) -> None:
+    answer = service.ask(place.path(operation))
+    assert answer.status_code == golden.OPERATIONS[operation]["success"]
+    assert answer.headers["Content-Type"].split(";")[0] == golden.SHAPES["transport"]["content_type"]
+    assert isinstance(answer.json(), list) == golden.OPERATIONS[operation]["returns"].startswith("array of")
+
+
+@pytest.mark.parametrize("operation", READING)
+def test_every_answer_tells_its_scopes_and_limits(service: Service, place: Place, operation: str) -> None:
+    told, headers = service.ask(place.path(operation)).headers, golden.HOSTED["headers"]
+    assert [name for name in [*headers["every_answer"], *headers["rate"]] if not told.get(name)] == []
+    assert set(re.split(r",\s*", told[headers["of_token"]])) == set(ALL_SCOPES)
+    assert told[headers["of_operation"]] == golden.OPERATIONS[operation]["scope"]
+    assert told[headers["weak_tag"]].startswith('W/"')
+
+
+@pytest.mark.parametrize("operation", READING)
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer unknown"}], ids=["no token", "unknown token"])
+def test_without_a_token_nothing_is_told(
+    service: Service, place: Place, operation: str, headers: dict[str, str]
+) -> None:
+    answer = httpx.get(service.url + place.path(operation), headers=headers)
+    assert answer.status_code == 401
+    assert answer.json() == {"message": golden.HOSTED["errors"]["401"][0]}
+
+
+def test_an_unknown_route_is_told(service: Service) -> None:
+    answer = service.ask("/nothing/here")
+    assert answer.status_code == 404
+    assert answer.json()["message"].startswith(golden.HOSTED["errors"]["unknown_route"])
+
+
+def test_a_token_for_one_organization_sees_no_other(service: Service, builds: list[Body], place: Place) -> None:
+    token = service.sandbox.token(scopes=ALL_SCOPES, organizations=(place.org,))
+    own = [build["id"] for build in builds if place_of(build).org == place.org]
+    assert 0 < len(own) < len(builds)
+    assert [build["id"] for build in service.ask("/builds", token=token, per_page=100).json()] == own[:100]
+
+
+# --- limits
+
+
+@pytest.fixture(scope="module")
+def narrow_service() -> Iterator[Service]:
+    """A service that serves few pages and few requests."""
+    with Sandbox(builds=120, days=5, deepest=10, quota=Quota(organization=8, user=4, window=3600)) as sandbox:
+        yield Service(sandbox)
+
+
+@pytest.mark.parametrize("operation", FILTERED)
+def test_pages_too_deep_are_refused(narrow_service: Service, place: Place, operation: str) -> None:
+    paging, token = golden.HOSTED["paging"], narrow_service.sandbox.token()
+    deep = narrow_service.ask(place.path(operation), token=token, page=3, per_page=5)
+    assert (deep.status_code, deep.json()) == (paging["too_deep"], {"message": paging["too_deep_message"]})
+    assert narrow_service.ask(place.path(operation), token=token, page=2, per_page=5).status_code == 200
+
+
+def asked_until_refused(service: Service, path: str, tokens: list[str]) -> httpx.Response:
+    """The first refusal, asking with the tokens in turn."""
+    answers = (service.ask(path, token=token) for _ in range(20) for token in tokens)
+    return next(answer for answer in answers if answer.status_code != 200)
+
+
+def assert_over_the_limit(answer: httpx.Response, scope: str, header: str) -> None:
+    told = answer.json()
+    assert answer.status_code == 429
+    assert set(told) == set(golden.HOSTED["errors"]["429"]["keys"])
+    assert (told["scope"], told["current"]) == (scope, told["limit"] + 1)
+    assert int(answer.headers[f"{header}-Limit"]) == told["limit"]
+    assert int(answer.headers[f"{header}-Remaining"]) == 0
+    assert int(answer.headers[f"{header}-Reset"]) == told["reset"] > 0
+
+
+def test_a_user_over_the_limit_is_told(narrow_service: Service) -> None:
+    answer = asked_until_refused(narrow_service, "/builds", [narrow_service.sandbox.token()])
+    assert_over_the_limit(answer, "rest_user", "RateLimit-User")
+
+
+def test_an_organization_over_the_limit_is_told(narrow_service: Service) -> None:
+    tokens = [narrow_service.sandbox.token() for _ in range(9)]
+    answer = asked_until_refused(narrow_service, "/organizations/globex/pipelines", tokens)
+    assert_over_the_limit(answer, "rest", "RateLimit")
+
+
+def test_the_hosted_services_limits() -> None:
+    limits = golden.HOSTED["limits"]
+    assert (Quota.REAL.organization, Quota.REAL.user) == tuple(limits.values())

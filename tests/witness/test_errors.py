@@ -1,0 +1,184 @@
+"""Every error row of the document: produced by the sandbox, and what arrives at the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import buildframe as bf
+from buildframe.service import Sandbox
+from buildframe.workspace import Workspace
+from tests import golden
+from tests.golden.asking import ALL_SCOPES, Place, Service, place_of
+from tests.witness.calls import archived, built, given, made, new_pipeline
+from tests.witness.conftest import placed
+
+ROWS = [(row, operation) for row in golden.ERRORS for operation in row["operations"]]
+Provoke = Callable[[Service, Workspace, Place], object]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Service]:
+    with Sandbox(builds=120, seed=4) as sandbox:
+        yield Service(sandbox)
+
+
+@pytest.fixture(scope="module")
+def home(world: Service) -> Place:
+    build = next(build for build in world.walk("/organizations/acme/builds") if build["state"] == "passed")
+    return placed(world, place_of(build))
+
+
+@pytest.fixture(scope="module")
+def ws(world: Service) -> Workspace:
+    return bf.connect("acme", base_url=world.origin, token=world.token)
+
+
+def no_editor(world: Service) -> Workspace:
+    """Someone with all scopes who may not edit pipelines."""
+    return bf.connect("acme", base_url=world.origin, token=world.sandbox.token(scopes=ALL_SCOPES, may_edit=False))
+
+
+def a_build_of_an_archived_pipeline(world: Service, ws: Workspace, home: Place) -> object:
+    return ws.pipeline(archived(world, made(world, home)).pipeline).create_build(commit="HEAD", branch="main")
+
+
+def a_build_of_an_excluded_branch(world: Service, ws: Workspace, home: Place) -> object:
+    place = made(world, home, branch_configuration="main")
+    return ws.pipeline(place.pipeline).create_build(commit="HEAD", branch="feature/x")
+
+
+def a_second_of_the_name(world: Service, ws: Workspace, home: Place) -> object:
+    name = ws.pipeline(made(world, home).pipeline).get().name
+    return ws.create_pipeline(**new_pipeline(name=name))
+
+
+def settings_of_another_host(world: Service, ws: Workspace, home: Place) -> object:
+    place = made(world, home, repository="ssh://git@code.example.org/team/repo.git")
+    settings = {"publish_commit_status": True, "separate_pull_request_statuses": True}
+    return ws.pipeline(place.pipeline).update(provider_settings=settings)
+
+
+def given_twice(world: Service, ws: Workspace, home: Place) -> object:
+    place = given(world, made(world, home))
+    return ws.create_team_pipeline(place.team, pipeline_id=place.pipeline_id, access_level="read_only")
+
+
+def archived_twice(world: Service, ws: Workspace, home: Place) -> object:
+    return ws.pipeline(archived(world, made(world, home)).pipeline).archive()
+
+
+def hooked_twice(world: Service, ws: Workspace, home: Place) -> object:
+    pipeline = ws.pipeline(made(world, home).pipeline)
+    pipeline.add_webhook()
+    return pipeline.add_webhook()
+
+
+def hooked_at_ones_own_host(world: Service, ws: Workspace, home: Place) -> object:
+    place = made(world, home, repository="ssh://git@code.example.org/team/repo.git")
+    return ws.pipeline(place.pipeline).add_webhook()
+
+
+def of_the_last_manager(world: Service, ws: Workspace, home: Place) -> object:
+    """The last team that manages a pipeline which another team has, too."""
+    place = made(world, home)
+    other = next(team for team in world.sandbox.teams("acme").values() if team != place.team)
+    ws.create_team_pipeline(other, pipeline_id=place.pipeline_id, access_level="read_only")
+    ws.create_team_pipeline(place.team, pipeline_id=place.pipeline_id, access_level="manage_build_and_read")
+    return ws.delete_team_pipeline(place.team, place.pipeline_id)
+
+
+PROVOKED: dict[tuple[str, str], list[Provoke]] = {
+    ("errors", "create_build"): [],  # the client refuses such bodies itself: below, and in test_operations
+    ("errors", "create_pipeline"): [a_second_of_the_name],
+    ("errors", "update_pipeline"): [settings_of_another_host],
+    ("reason", "create_build"): [a_build_of_an_archived_pipeline, a_build_of_an_excluded_branch],
+    ("reason", "cancel_build"): [lambda world, ws, home: ws.pipeline(home.pipeline).cancel(home.number)],
+    ("begins", "create_team_pipeline"): [given_twice],
+    ("begins", "update_team_pipeline"): [],  # only its body can be wrong, which the client refuses itself
+    ("reason", "delete_team_pipeline"): [of_the_last_manager],
+    ("Forbidden", "archive_pipeline"): [
+        lambda world, ws, home: no_editor(world).pipeline(made(world, home).pipeline).archive()
+    ],
+    ("Forbidden", "unarchive_pipeline"): [
+        lambda world, ws, home: no_editor(world).pipeline(archived(world, made(world, home)).pipeline).unarchive()
+    ],
+    ("Forbidden", "add_webhook"): [
+        lambda world, ws, home: no_editor(world).pipeline(made(world, home).pipeline).add_webhook()
+    ],
+    ("Pipeline could not be archived.", "archive_pipeline"): [archived_twice],
+    ("Pipeline could not be unarchived.", "unarchive_pipeline"): [
+        lambda world, ws, home: ws.pipeline(made(world, home).pipeline).unarchive()
+    ],
+    ("Auto-creating webhooks is not supported for your repository.", "add_webhook"): [hooked_at_ones_own_host],
+    ("Webhooks could not be created for your repository.", "add_webhook"): [hooked_twice],
+}
+
+
+def kind_of(row: dict[str, object]) -> str:
+    return next((key for key in ("errors", "reason", "begins") if key in row), str(row.get("message")))
+
+
+def test_every_row_of_the_document_is_provoked() -> None:
+    assert {(kind_of(row), operation) for row, operation in ROWS} == set(PROVOKED)
+
+
+CASES = [
+    pytest.param(row, operation, provoke, id=f"{operation}-{kind_of(row)}-{place}")
+    for row, operation in ROWS
+    for place, provoke in enumerate(PROVOKED[kind_of(row), operation])
+]
+
+
+@pytest.mark.parametrize(("row", "operation", "provoke"), CASES)
+def test_it_arrives_as_an_error_with_the_servers_reason(
+    world: Service, ws: Workspace, home: Place, row: dict[str, object], operation: str, provoke: Provoke
+) -> None:
+    with pytest.raises(bf.ServiceError) as refused:
+        provoke(world, ws, home)
+    error = refused.value
+    assert error.status == row["status"]
+    assert type(error) is (bf.Forbidden if row["status"] == 403 else bf.Invalid)
+    assert error.where.startswith(golden.OPERATIONS[operation]["route"].split(" ")[0])
+    if "message" in row:
+        assert error.message == row["message"]
+    assert error.message.startswith(str(row.get("begins", "")))
+    assert len(error.message) > 10 or error.status == 403
+    assert error.message in str(error)
+    assert bool(error.errors) == bool(row.get("errors", False))
+    for detail in error.errors:
+        assert set(detail) == set(golden.HOSTED["errors"]["validation"]["keys"])
+        assert detail["field"] in str(error)
+        assert detail["code"] in str(error)
+
+
+def test_settings_that_a_host_does_not_have_are_each_named(world: Service, ws: Workspace, home: Place) -> None:
+    with pytest.raises(bf.Invalid) as refused:
+        settings_of_another_host(world, ws, home)
+    named = {detail["field"] for detail in refused.value.errors}
+    assert named == {"provider_settings.publish_commit_status", "provider_settings.separate_pull_request_statuses"}
+
+
+def test_a_second_pipeline_of_a_name_says_so(world: Service, ws: Workspace, home: Place) -> None:
+    with pytest.raises(bf.Invalid) as refused:
+        a_second_of_the_name(world, ws, home)
+    assert golden.HOSTED["errors"]["validation"]["second_of_a_name"] in refused.value.errors
+
+
+@pytest.mark.parametrize("state", ["passed", "failed", "canceled"])
+def test_a_build_that_is_over_is_not_canceled_and_the_reason_names_its_state(
+    world: Service, ws: Workspace, state: str
+) -> None:
+    build = world.walk("/organizations/acme/builds", state=state)[0]
+    before = place_of(build)
+    with pytest.raises(bf.Invalid, match=state):
+        ws.pipeline(before.pipeline).cancel(before.number)
+    assert ws.pipeline(before.pipeline).build(before.number).state == state
+
+
+def test_canceling_twice_refuses_the_second(world: Service, ws: Workspace, home: Place) -> None:
+    place = built(world, made(world, home))
+    assert ws.pipeline(place.pipeline).cancel(place.number).state == golden.STATES["cancel"]["to"]
+    with pytest.raises(bf.Invalid, match="canceled"):
+        ws.pipeline(place.pipeline).cancel(place.number)

@@ -1,0 +1,267 @@
+"""Fields, shapes and values in the sandbox's answers, against the second witness; nothing of our client is used."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from buildframe import spec
+from tests import golden
+from tests.golden.asking import Body, Place, Service, place_of
+from tests.golden.types import Seen, fits, misfits, nested_in, reached_from, stamp
+from tests.witness.conftest import FILTERED, READING
+
+NEVER_A_VALUE = {
+    "Job.expired_at",
+    "Pipeline.allow_rebuilds",
+    "Pipeline.archived_at",
+}
+"""What no reading answer shows: jobs that nobody took in time, and what only a pipeline made or archived here has."""
+
+
+def test_every_reading_operation_is_asked_here(answers: dict[str, list[Body]]) -> None:
+    assert {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.method == "GET"} == set(READING)
+    assert {name for name, items in answers.items() if items} == set(READING)
+
+
+@pytest.mark.parametrize("operation", READING)
+def test_values_have_the_documented_types(met: dict[str, list[Seen]], operation: str) -> None:
+    assert set().union(*map(misfits, met[operation])) == set()
+
+
+@pytest.mark.parametrize("operation", READING)
+def test_nothing_unknown_is_sent(met: dict[str, list[Seen]], operation: str) -> None:
+    unknown = {
+        f"{seen.where}.{key}" for seen in met[operation] for key in seen.body.keys() - golden.fields_of(seen.resource)
+    }
+    assert unknown == set()
+
+
+def wanted_in(operation: str, where: str, resource: str) -> set[str]:
+    """The documented fields that some answer must hold."""
+    wanted = set(golden.DOCUMENTED[resource]) - set(golden.SHAPES["sometimes"].get(resource, []))
+    if resource == "Agent" and operation not in golden.SHAPES["agent"]["full_in"]:
+        return set(golden.SHAPES["agent"]["in_lists"])
+    if where == "Build.pipeline":
+        return wanted - set(golden.SHAPES["embedded_pipeline"]["lacks"])
+    return wanted
+
+
+def places_in(resource: str, where: str) -> Iterator[tuple[str, str]]:
+    if resource in golden.DOCUMENTED:
+        yield where, resource
+        for key, name in nested_in(resource):
+            if key in golden.DOCUMENTED[resource]:
+                yield from places_in(name, f"{where}.{key}")
+
+
+def all_places() -> list[tuple[str, str, str]]:
+    """Where in the answer of each operation each documented resource stands."""
+    roots = [(name, golden.item_of(name)) for name in READING]
+    found = [(name, where, resource) for name, root in roots for where, resource in places_in(root, root)]
+    short = [name for name in READING if name not in golden.SHAPES["agent"]["full_in"]]
+    return [place for place in found if not (place[0] in short and "agent." in place[1])]
+
+
+@pytest.mark.parametrize(("operation", "where", "resource"), all_places())
+def test_one_answer_holds_every_documented_field(
+    met: dict[str, list[Seen]], operation: str, where: str, resource: str
+) -> None:
+    bodies = [seen.body for seen in met[operation] if seen.where == where]
+    lacks = [wanted_in(operation, where, resource) - body.keys() for body in bodies]
+    assert lacks, "not met at all"
+    assert min(lacks, key=len) == set()
+
+
+@pytest.mark.parametrize(("operation", "where", "resource"), all_places())
+def test_every_documented_field_has_a_value_somewhere(
+    met: dict[str, list[Seen]], operation: str, where: str, resource: str
+) -> None:
+    bodies = [seen.body for seen in met[operation] if seen.where == where]
+    valued = {key for body in bodies for key, value in body.items() if value is not None}
+    nullable = {key for key, type in golden.DOCUMENTED[resource].items() if type.endswith("null")}
+    assert wanted_in(operation, where, resource) - valued - nullable == set()
+
+
+# --- the same resource in different answers
+
+
+def keys_at(met: dict[str, list[Seen]], operation: str, where: str) -> set[str]:
+    return set().union(*(seen.body.keys() for seen in met[operation] if seen.where == where))
+
+
+@pytest.mark.parametrize("operation", FILTERED)
+def test_agents_in_lists_are_short(met: dict[str, list[Seen]], operation: str) -> None:
+    assert keys_at(met, operation, "Build.jobs.agent") == set(golden.SHAPES["agent"]["in_lists"])
+
+
+def test_agents_in_a_single_build_are_whole(met: dict[str, list[Seen]]) -> None:
+    assert keys_at(met, "get_build", "Build.jobs.agent") >= set(golden.SHAPES["agent"]["in_full"])
+
+
+@pytest.mark.parametrize("operation", [*FILTERED, "get_build"])
+def test_pipelines_in_builds_are_short(met: dict[str, list[Seen]], operation: str) -> None:
+    lacks = golden.SHAPES["embedded_pipeline"]["lacks"]
+    assert keys_at(met, operation, "Build.pipeline").isdisjoint(lacks)
+
+
+def jobs_of(builds: list[Body], type: str) -> list[Body]:
+    return [job for build in builds for job in build["jobs"] if job["type"] == type]
+
+
+def test_waiters_have_nothing_but_id_and_type(builds: list[Body]) -> None:
+    keys = {frozenset(job) for job in jobs_of(builds, "waiter")}
+    assert keys == {frozenset(golden.HOSTED["job_types"]["waiter"])}
+
+
+def test_jobs_are_of_known_types_and_states(builds: list[Body]) -> None:
+    jobs = [job for build in builds for job in build["jobs"]]
+    assert {job["type"] for job in jobs} <= golden.HOSTED["job_types"].keys()
+    assert {job["state"] for job in jobs if "state" in job} <= set(golden.HOSTED["states"]["job"])
+
+
+def test_block_steps_have_a_label_and_one_time(builds: list[Body]) -> None:
+    for job in jobs_of(builds, "manual"):
+        assert job.keys() >= set(golden.HOSTED["job_types"]["manual"])
+        assert not job.keys() & {"name", "created_at", "started_at", "finished_at", "command", "agent"}
+
+
+def test_trigger_steps_tell_of_what_they_triggered(builds: list[Body]) -> None:
+    for job in jobs_of(builds, "trigger"):
+        assert job.keys() >= set(golden.HOSTED["job_types"]["trigger"])
+
+
+def test_builds_are_in_known_states(builds: list[Body]) -> None:
+    known = {*golden.STATES["build_filter"], *golden.HOSTED["states"]["build"]}
+    assert {build["state"] for build in builds} <= known - set(golden.STATES["never_a_state_of_a_build"])
+
+
+@pytest.mark.parametrize("place_of_value", golden.HOSTED["values"])
+def test_values_are_of_the_known_ones(met: dict[str, list[Seen]], place_of_value: str) -> None:
+    resource, key = place_of_value.split(".")
+    found = [body for seen in met.values() for body in bodies_of(seen, resource)]
+    assert {body[key] for body in found if body.get(key) is not None} <= set(golden.HOSTED["values"][place_of_value])
+
+
+def bodies_of(seen: list[Seen], resource: str) -> list[Body]:
+    if resource == "settings":
+        return [one.body["settings"] for one in seen if one.resource == "Provider"]
+    return [one.body for one in seen if one.resource == resource]
+
+
+def test_provider_settings_are_known_and_of_their_types(met: dict[str, list[Seen]]) -> None:
+    known = golden.PIPELINES["settings"]
+    pairs = [pair for seen in met.values() for body in bodies_of(seen, "settings") for pair in body.items()]
+    assert [pair for pair in pairs if pair[0] not in known or not fits(pair[1], known[pair[0]])] == []
+
+
+def test_every_provider_setting_is_sent(met: dict[str, list[Seen]]) -> None:
+    sent = {key for seen in met.values() for body in bodies_of(seen, "settings") for key in body}
+    assert golden.PIPELINES["settings"].keys() - sent == set()
+
+
+def test_settings_of_the_one_kind_are_at_one_provider_only(met: dict[str, list[Seen]]) -> None:
+    only = set(golden.PIPELINES["settings_apply"]["one_hosted_kind"])
+    providers = [one.body for seen in met.values() for one in seen if one.resource == "Provider"]
+    assert len({provider["id"] for provider in providers if only & provider["settings"].keys()}) <= 1
+
+
+def steps_of(answers: dict[str, list[Body]]) -> list[Body]:
+    return [step for name in ("list_pipelines", "get_pipeline") for body in answers[name] for step in body["steps"]]
+
+
+def test_steps_of_pipelines_have_the_documented_keys(answers: dict[str, list[Body]]) -> None:
+    shapes = golden.PIPELINES["steps_returned"]
+    assert [step for step in steps_of(answers) if set(step) != set(shapes[step["type"]])] == []
+
+
+def test_every_type_of_step_is_sent(answers: dict[str, list[Body]]) -> None:
+    types = {name for name in golden.PIPELINES["steps_returned"] if "." not in name}
+    assert types - {step["type"] for step in steps_of(answers)} == set()
+
+
+def test_every_type_of_job_is_sent(builds: list[Body]) -> None:
+    sent = {job["type"] for build in builds for job in build["jobs"]}
+    assert golden.HOSTED["job_types"].keys() - sent == set()
+
+
+def test_every_field_has_a_value_somewhere_or_is_named_as_missing(met: dict[str, list[Seen]]) -> None:
+    every = [one for seen in met.values() for one in seen]
+    valued = {f"{one.resource}.{key}" for one in every for key, value in one.body.items() if value is not None}
+    resources = {name for operation in READING for name in reached_from(golden.item_of(operation))}
+    known = {f"{name}.{key}" for name in resources for key in golden.fields_of(name)}
+    assert known - valued == NEVER_A_VALUE
+
+
+def test_addresses_of_webhooks_are_for_editors_only(service: Service, place: Place) -> None:
+    reader = service.sandbox.token(scopes=("read_pipelines",))
+    path = place.path("get_pipeline")
+    assert service.ask(path).json()["provider"]["webhook_url"].startswith("http")
+    assert service.ask(path, token=reader).json()["provider"]["webhook_url"] == ""
+
+
+def test_pipelines_are_of_both_forms_of_time(answers: dict[str, list[Body]]) -> None:
+    times = [pipeline["created_at"] for pipeline in answers["list_pipelines"]]
+    assert {time[-1] for time in times} == {"Z", "C"}
+
+
+def test_a_build_starts_with_its_first_job(builds: list[Body]) -> None:
+    started = [build for build in builds if build["started_at"] and not jobs_retried(build)]
+    late = [build["url"] for build in started if stamp(build["started_at"]) != first_start(build)]
+    assert len(started) > len(builds) / 2
+    assert late == []
+
+
+def jobs_retried(build: Body) -> bool:
+    return any(job.get("retried") for job in build["jobs"])
+
+
+def first_start(build: Body) -> dt.datetime:
+    return min(stamp(job["started_at"]) for job in build["jobs"] if job.get("started_at"))
+
+
+def test_a_build_has_an_end_when_it_is_over(builds: list[Body]) -> None:
+    over = {"passed", "failed", "canceled"}
+    assert [build["url"] for build in builds if build["state"] in over and build["finished_at"] is None] == []
+    assert [build["url"] for build in builds if build["state"] not in over and build["finished_at"]] == []
+
+
+def test_slugs_are_of_the_permitted_form(answers: dict[str, list[Body]]) -> None:
+    slugs = [pipeline["slug"] for pipeline in answers["list_pipelines"]]
+    assert [slug for slug in slugs if not re.fullmatch(golden.PIPELINES["slug"]["pattern"], slug)] == []
+
+
+def test_numbers_are_unique_in_a_pipeline_and_ids_everywhere(builds: list[Body]) -> None:
+    assert len({place_of(build) for build in builds}) == len(builds)
+    ids = [thing["id"] for build in builds for thing in (build, *build["jobs"])]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_rebuild_names_its_original(builds: list[Body]) -> None:
+    ids = {build["id"]: build for build in builds}
+    rebuilt = [build["rebuilt_from"] for build in builds if build["rebuilt_from"]]
+    assert rebuilt
+    assert [told for told in rebuilt if any(ids[told["id"]][key] != told[key] for key in told)] == []
+
+
+def test_only_the_last_run_of_a_step_is_told_unless_asked(service: Service, builds: list[Body]) -> None:
+    plain = {build["id"]: {job["id"] for job in build["jobs"]} for build in service.walk("/builds")}
+    last = {build["id"]: {job["id"] for job in build["jobs"] if not job.get("retried")} for build in builds}
+    assert plain == last
+    assert any(job.get("retried") for build in builds for job in build["jobs"])
+
+
+def test_a_single_build_tells_only_of_last_runs_unless_asked(service: Service, builds: list[Body]) -> None:
+    build = next(build for build in builds if any(job.get("retried") for job in build["jobs"]))
+    short = service.ask(place_of(build).path("get_build")).json()
+    assert {job["id"] for job in short["jobs"]} == {job["id"] for job in build["jobs"] if not job.get("retried")}
+
+
+def test_a_retried_job_names_the_next_one(builds: list[Body]) -> None:
+    jobs = {job["id"]: job for build in builds for job in build["jobs"]}
+    retried = [job for job in jobs.values() if job.get("retried")]
+    assert [job["id"] for job in retried if jobs[job["retried_in_job_id"]]["step_key"] != job["step_key"]] == []
+    assert {jobs[job["retried_in_job_id"]]["retry_type"] for job in retried} <= {"manual", "automatic"}

@@ -1,0 +1,188 @@
+"""Pages and filters of the sandbox's lists, against the second witness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import golden
+from tests.golden.asking import Body, Place, Service, place_of
+from tests.golden.types import stamp
+from tests.witness.conftest import FILTERED, PAGED
+
+
+def links_of(answer: httpx.Response) -> list[str]:
+    return sorted(answer.links)
+
+
+@pytest.mark.parametrize("operation", FILTERED)
+def test_links_lead_to_neighbours_and_ends(service: Service, place: Place, operation: str) -> None:
+    first = service.ask(place.path(operation), per_page=5)
+    middle = service.fetch(first.links["next"]["url"])
+    last = service.fetch(first.links["last"]["url"])
+    assert links_of(first) == ["last", "next"]
+    assert links_of(middle) == ["first", "last", "next", "prev"]
+    assert links_of(last) == ["first", "prev"]
+
+
+@pytest.mark.parametrize("operation", FILTERED)
+def test_links_are_absolute_and_keep_the_query(service: Service, place: Place, operation: str) -> None:
+    asked = [("per_page", "2"), ("state[]", "passed"), ("state[]", "failed"), ("created_from", "2001-01-01T00:00:00Z")]
+    url = service.url + place.path(operation)
+    answer = httpx.get(url, params=asked, headers={"Authorization": f"Bearer {service.token}"})
+    following = httpx.URL(answer.links["next"]["url"])
+    assert str(following.copy_with(query=None)) == url
+    assert sorted(following.params.multi_items()) == sorted([*asked, ("page", "2")])
+
+
+@pytest.mark.parametrize("operation", PAGED)
+def test_a_list_of_one_page_has_an_empty_link(service: Service, place: Place, operation: str) -> None:
+    query = {"branch": "no-such-branch"} if golden.query_of(operation) else {"per_page": 100}
+    answer = service.ask(place.path(operation), **query)
+    assert answer.headers.get("Link") == ""
+
+
+@pytest.mark.parametrize("operation", PAGED)
+def test_a_page_past_the_end_is_empty(service: Service, place: Place, operation: str) -> None:
+    answer = service.ask(place.path(operation), page=40)
+    assert (answer.status_code, answer.json()) == (200, golden.HOSTED["paging"]["past_the_end"])
+
+
+def ids_of(items: list[Body]) -> list[str]:
+    return [item.get("id") or item["pipeline_id"] for item in items]
+
+
+@pytest.mark.parametrize("operation", PAGED)
+def test_page_sizes(service: Service, place: Place, listed: dict[str, list[Body]], operation: str) -> None:
+    paging, path, items = golden.HOSTED["paging"], place.path(operation), ids_of(listed[operation])
+    assert ids_of(service.ask(path).json()) == items[: paging["per_page"]]
+    assert ids_of(service.ask(path, per_page=500).json()) == items[: paging["most_per_page"]]
+    assert ids_of(service.ask(path, page=0, per_page=3).json()) == items[:3]
+    assert ids_of(service.ask(path, page=2, per_page=3).json()) == items[3:6]
+
+
+@pytest.mark.parametrize("operation", FILTERED)
+def test_builds_are_newest_first(listed: dict[str, list[Body]], operation: str) -> None:
+    times = [stamp(build["created_at"]) for build in listed[operation]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_lists_cover_what_their_paths_say(listed: dict[str, list[Body]], builds: list[Body], place: Place) -> None:
+    assert ids_of(listed["list_all_builds"]) == ids_of(builds)
+    assert ids_of(listed["list_builds"]) == [build["id"] for build in builds if place_of(build).org == place.org]
+    of_pipeline = [build["id"] for build in builds if place_of(build)[:2] == place[:2]]
+    assert ids_of(listed["list_pipeline_builds"]) == of_pipeline
+
+
+# --- filters
+
+Test = Callable[[Body], bool]
+Narrow = Callable[..., None]
+
+
+@pytest.fixture
+def narrow(service: Service, builds: list[Body], place: Place) -> Narrow:
+    """Compare what a filter lets through, in all three lists, with what it should."""
+
+    def check(test: Test, *, none: bool = False, **query: Any) -> None:
+        expected = [build for build in builds if test(build)]
+        assert none or 0 < len(expected) < len(builds)
+        own = [build for build in expected if place_of(build).org == place.org]
+        of_pipeline = [build for build in own if place_of(build).pipeline == place.pipeline]
+        for operation, items in zip(FILTERED, (expected, own, of_pipeline), strict=True):
+            assert ids_of(service.walk(place.path(operation), **query)) == ids_of(items), operation
+
+    return check
+
+
+def middle(builds: list[Body], key: str) -> str:
+    """The middle one of the times in a field."""
+    times = sorted((build[key] for build in builds if build[key]), key=stamp)
+    return str(times[len(times) // 2])
+
+
+def most_common(builds: list[Body], key: str) -> list[str]:
+    values = Counter(build[key] for build in builds)
+    return [value for value, _ in values.most_common(2)]
+
+
+@pytest.mark.parametrize("key", ["branch", "commit"])
+def test_one_or_several_of_a_text(narrow: Narrow, builds: list[Body], key: str) -> None:
+    one, other = most_common(builds, key)
+    narrow(lambda build: build[key] == one, **{key: one})
+    narrow(lambda build: build[key] == one, **{f"{key}[]": [one]})
+    narrow(lambda build: build[key] in (one, other), **{f"{key}[]": [one, other]})
+
+
+def test_a_short_sha_finds_nothing(narrow: Narrow, builds: list[Body]) -> None:
+    narrow(lambda build: False, none=True, commit=builds[0]["commit"][:8])
+
+
+def test_created_from_is_inclusive_and_created_to_exclusive(narrow: Narrow, builds: list[Body]) -> None:
+    on_the_second = [build for build in builds if stamp(build["created_at"]).microsecond == 0]
+    bound = middle(on_the_second, "created_at")  # told in full, however finely the service keeps its times
+    narrow(lambda build: stamp(build["created_at"]) >= stamp(bound), created_from=bound)
+    narrow(lambda build: stamp(build["created_at"]) < stamp(bound), created_to=bound)
+
+
+def test_finished_from_is_inclusive(narrow: Narrow, builds: list[Body]) -> None:
+    bound = middle(builds, "finished_at")
+    narrow(
+        lambda build: bool(build["finished_at"]) and stamp(build["finished_at"]) >= stamp(bound), finished_from=bound
+    )
+
+
+def test_creator(narrow: Narrow, builds: list[Body]) -> None:
+    someone = Counter(build["creator"]["id"] for build in builds if build["creator"]).most_common(1)[0][0]
+    narrow(lambda build: build["creator"] is not None and build["creator"]["id"] == someone, creator=someone)
+
+
+def test_meta_data(narrow: Narrow, builds: list[Body]) -> None:
+    pairs = Counter(pair for build in builds for pair in build["meta_data"].items())
+    (key, value), _ = pairs.most_common(1)[0]
+    narrow(lambda build: build["meta_data"].get(key) == value, **{f"meta_data[{key}]": value})
+
+
+def test_several_meta_data_must_all_be_there(narrow: Narrow, builds: list[Body]) -> None:
+    wanted = max((build["meta_data"] for build in builds), key=len)
+    assert len(wanted) > 1
+    query = {f"meta_data[{key}]": value for key, value in wanted.items()}
+    narrow(lambda build: build["meta_data"].items() >= wanted.items(), **query)
+
+
+@pytest.mark.parametrize("state", [*golden.STATES["build_filter"], *golden.HOSTED["states"]["build"]])
+def test_state(narrow: Narrow, state: str) -> None:
+    narrow(lambda build: matches(build, state), none=state not in ("passed", "failed", "canceled"), state=state)
+
+
+def matches(build: Body, state: str) -> bool:
+    if state == "finished":
+        return any(matches(build, meant) for meant in golden.STATES["finished_means"])
+    return bool(build["blocked"]) if state == "blocked" else build["state"] == state
+
+
+def test_several_states(narrow: Narrow) -> None:
+    narrow(lambda build: build["state"] in ("failed", "canceled"), **{"state[]": ["failed", "canceled"]})
+
+
+def test_several_filters_narrow_together(narrow: Narrow, builds: list[Body]) -> None:
+    branch, bound = most_common(builds, "branch")[0], middle(builds, "created_at")
+    narrow(
+        lambda build: (
+            (build["branch"], build["state"]) == (branch, "passed") and stamp(build["created_at"]) < stamp(bound)
+        ),
+        branch=branch,
+        state="passed",
+        created_to=bound,
+    )
+
+
+@pytest.mark.parametrize("operation", FILTERED)
+@pytest.mark.parametrize(("switch", "field"), [("exclude_jobs", "jobs"), ("exclude_pipeline", "pipeline")])
+def test_switches_leave_a_field_out(service: Service, place: Place, operation: str, switch: str, field: str) -> None:
+    assert not any(build.get(field) for build in service.ask(place.path(operation), **{switch: "true"}).json())
+    assert all(build[field] for build in service.ask(place.path(operation), **{switch: "false"}).json())
