@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
 
 Body = dict[str, Any]
 

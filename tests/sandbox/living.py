@@ -8,12 +8,12 @@ from collections import Counter
 
 import msgspec
 
-from buildframe.service import rules
-from buildframe.service.fleet import agent_names
-from buildframe.service.lines import Line
-from buildframe.service.records import Pipeline
-from buildframe.service.runs import BuildRun, Commit, User
-from buildframe.service.steps import Step
+from buildframe.service.life import rules
+from buildframe.service.life.fleet import agent_names
+from buildframe.service.world.lines import Line
+from buildframe.service.world.records import Pipeline
+from buildframe.service.world.runs import BuildRun, Commit, User
+from buildframe.service.world.steps import Step
 
 SOMEONE = User("0f1b6a52-5b0e-4b62-9f53-3a6f5ad6a3a1", "Zoe Able", "zoe@example.com", 1_700_000_000_000_000)
 FAILS = {"seconds": 600.0, "timeout_in_minutes": 1}  # the one end that is certain

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.sandbox.living import FAILS, SOMEONE, Planted, assert_whole, block, runs_of, step, wait
 
 from buildframe.service import Sandbox
-from buildframe.service.rules import Refusal
-from buildframe.service.steps import Trigger
+from buildframe.service.life.rules import Refusal
+from buildframe.service.world.steps import Trigger
 
 numbers = st.integers(0, 10**6)
 kinds = ["create", "cancel", "rebuild", "unblock", "forget", "rename", "archive", "drop", "advance", "push", "reopen"]

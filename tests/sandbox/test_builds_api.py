@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from buildframe.service import Sandbox, stamps
-from buildframe.service.access import SCOPES
+from buildframe.service import Sandbox
+from buildframe.service.data import stamps
+from buildframe.service.data.access import SCOPES
 
 Body = dict[str, Any]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buildframe.service.configuration import MOST_JOBS, Read, read, read_visual
-from buildframe.service.step_texts import text_of, told
-from buildframe.service.steps import Step, Trigger
+from buildframe.service.texts.configuration import MOST_JOBS, Read, read, read_visual
+from buildframe.service.texts.step_texts import text_of, told
+from buildframe.service.world.steps import Step, Trigger
 
 
 def steps_of(text: str) -> tuple[Step, ...]:

@@ -12,8 +12,8 @@ import pytest
 from tests.sandbox.living import FAILS, SOMEONE, Planted, assert_whole, block, job_of, jobs_of, runs_of, step
 
 from buildframe.service import Sandbox
-from buildframe.service.rules import Refusal
-from buildframe.service.steps import Trigger
+from buildframe.service.life.rules import Refusal
+from buildframe.service.world.steps import Trigger
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 TINY = {"builds": 20, "days": 1, "seed": 8}

@@ -12,7 +12,7 @@ import pytest
 
 from buildframe import spec
 from buildframe.service import Sandbox
-from buildframe.service.filters import CONDITIONS, SHAPES
+from buildframe.service.answers.filters import CONDITIONS, SHAPES
 
 ACME = "/organizations/acme/builds"
 Body = dict[str, Any]
@@ -83,7 +83,7 @@ def test_a_failure_of_the_sandbox_shows_no_traceback(small, ask, monkeypatch):
     def fail(*_):
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr("buildframe.service.app.page_of", fail)
+    monkeypatch.setattr("buildframe.service.door.app.page_of", fail)
     answer = ask(ACME)
     assert (answer.status_code, answer.json()) == (500, {"message": "Internal Server Error"})
 

@@ -10,7 +10,7 @@ import pytest
 
 from buildframe import spec
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
 
 WEB = "/organizations/acme/pipelines/web"
 BUILD = {"commit": "HEAD", "branch": "main"}

@@ -10,7 +10,7 @@ import pytest
 from graphql import build_client_schema, get_introspection_query
 
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
 
 TEAMS = """
 query($slug: ID!, $first: Int, $after: String) {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from buildframe.errors import BadInput
 from buildframe.service import Patience, Sandbox
-from buildframe.service.outbox import new_hook
+from buildframe.service.data.outbox import new_hook
 
 SECRET = "s3cret-of-the-hook"
 NOBODY = "http://127.0.0.1:9/"

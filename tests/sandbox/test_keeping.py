@@ -16,7 +16,7 @@ import pytest
 
 from buildframe.errors import BadInput, BuildframeError, MissingExtra
 from buildframe.service import Sandbox
-from buildframe.service.engine import Engine
+from buildframe.service.life.engine import Engine
 
 TINY = {"builds": 60, "days": 2, "seed": 5}
 HOUR = dt.timedelta(hours=1)

@@ -9,7 +9,7 @@ import pytest
 from tests.sandbox.living import FAILS, SOMEONE, Planted, assert_whole, block, job_of, jobs_of, step, wait
 
 from buildframe.service import Sandbox
-from buildframe.service.steps import Trigger
+from buildframe.service.world.steps import Trigger
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_parallel_and_matrix_steps_make_several_jobs(plant):
 
 
 def labelled(label, **more):
-    from buildframe.service.steps import Step
+    from buildframe.service.world.steps import Step
 
     return Step(label=label, seconds=5.0, **more)
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
 
 ACME = "/organizations/acme"
 

@@ -11,7 +11,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests import golden
 
 from buildframe import spec
-from buildframe.service.openapi import document
+from buildframe.service.door.openapi import document
 
 DOCUMENT = document("https://ci.example.com")
 SHOWN = {

@@ -13,7 +13,7 @@ import pytest
 
 from buildframe import spec
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
 
 ACME = "/organizations/acme"
 _OF_ONE_SHAPE = 12

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
-from buildframe.service.pipeline_rules import LONGEST_SLUG, is_slug, slug_of
-from buildframe.service.records import provider_of, repository_name
+from buildframe.service.data.access import SCOPES
+from buildframe.service.texts.pipeline_rules import LONGEST_SLUG, is_slug, slug_of
+from buildframe.service.world.records import provider_of, repository_name
 
 WORDS = st.from_regex(r"[a-zA-Z0-9]{1,12}", fullmatch=True)
 
@@ -57,7 +57,7 @@ def test_any_repository_has_a_kind_of_host_and_a_name(address: str) -> None:
 SCRIPT = """
 import sys, httpx
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
 sandbox = Sandbox(sys.argv[1], builds=20, days=1)
 http = httpx.Client(base_url=f"{sandbox.url}/v2", headers={"Authorization": f"Bearer {sandbox.token(SCOPES)}"})
 new = {"name": "First", "cluster_id": None, "repository": "r", "configuration": "- {label: Test, command: make}"}

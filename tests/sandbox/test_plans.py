@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.errors import BadInput
-from buildframe.service import rules
-from buildframe.service.runs import BuildRun, Commit, JobRun
-from buildframe.service.steps import UPLOAD, Plan, Step, uploading, waiter
+from buildframe.service.life import rules
+from buildframe.service.world.runs import BuildRun, Commit, JobRun
+from buildframe.service.world.steps import UPLOAD, Plan, Step, uploading, waiter
 
 
 def steps_of(kinds):

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.service import Sandbox
-from buildframe.service.access import SCOPES
+from buildframe.service.data.access import SCOPES
+from buildframe.service.pages.pushes import push_in
 from buildframe.service.problems import Refused
-from buildframe.service.pushes import push_in
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 WEB = "/organizations/acme/pipelines/web"

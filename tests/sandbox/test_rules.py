@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from buildframe.service import rules
-from buildframe.service.chance import Chance
-from buildframe.service.rhythm import busyness, full_hours
-from buildframe.service.runs import BuildRun, Commit, JobRun
+from buildframe.service.life import rules
+from buildframe.service.world.chance import Chance
+from buildframe.service.world.rhythm import busyness, full_hours
+from buildframe.service.world.runs import BuildRun, Commit, JobRun
 from buildframe.spec import Moment
 
 

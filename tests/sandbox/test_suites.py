@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe.service import UNTIL, Sandbox
-from buildframe.service.access import SCOPES
-from buildframe.service.catalogue import ORGANIZATIONS
-from buildframe.service.data import Data
-from buildframe.service.suites import Suites
-from buildframe.service.world import DAY, make_world
+from buildframe.service.answers.suites import Suites
+from buildframe.service.data.access import SCOPES
+from buildframe.service.data.database import Data
+from buildframe.service.world.catalogue import ORGANIZATIONS
+from buildframe.service.world.model import DAY, make_world
 
 RSPEC = "/analytics/organizations/acme/suites/rspec/flaky-tests"
 JEST = RSPEC.replace("rspec", "jest")

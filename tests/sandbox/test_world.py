@@ -13,7 +13,7 @@ import pytest
 
 from buildframe.errors import BadInput
 from buildframe.service import Sandbox
-from buildframe.service.runs import BuildRun
+from buildframe.service.world.runs import BuildRun
 from buildframe.spec import Moment
 
 HOUR = dt.timedelta(hours=1)

@@ -17,23 +17,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict
 
 from buildframe.errors import BadInput, MissingExtra
-from buildframe.service.access import SCOPES, new_token
-from buildframe.service.catalogue import ORGANIZATIONS
-from buildframe.service.clock import Clock
-from buildframe.service.courier import Patience
-from buildframe.service.data import Data
-from buildframe.service.engine import Engine
-from buildframe.service.faults import Fault, Faults
-from buildframe.service.outbox import EVENTS, Delivery, Hook, new_hook
-from buildframe.service.quota import Quota
-from buildframe.service.roster import SUITES
-from buildframe.service.teams import Teams
-from buildframe.service.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
-from buildframe.service.world import make_world
+from buildframe.service.data.access import SCOPES, new_token
+from buildframe.service.data.database import Data
+from buildframe.service.data.outbox import EVENTS, Delivery, Hook, new_hook
+from buildframe.service.data.teams import Teams
+from buildframe.service.door.courier import Patience
+from buildframe.service.door.faults import Fault, Faults
+from buildframe.service.door.quota import Quota
+from buildframe.service.life.clock import Clock
+from buildframe.service.life.engine import Engine
+from buildframe.service.world.catalogue import ORGANIZATIONS
+from buildframe.service.world.model import make_world
+from buildframe.service.world.roster import SUITES
+from buildframe.service.world.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.spec import Moment, When, when
 
 if TYPE_CHECKING:
-    from buildframe.service.front import Front
+    from buildframe.service.door.front import Front
 
 __all__ = [
     "SCOPES",
@@ -244,7 +244,7 @@ def _engine(data: Data, seed: int, builds: int, days: int, until: Moment, cancel
 
 def _front() -> type[Front]:
     try:
-        from buildframe.service.front import Front
+        from buildframe.service.door.front import Front
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] in ("starlette", "uvicorn", "yaml"):
             raise MissingExtra("The sandbox", "sandbox") from None

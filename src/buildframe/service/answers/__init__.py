@@ -1,0 +1,1 @@
+"""The answer to each operation."""

@@ -1,0 +1,33 @@
+"""Who answers which operation."""
+
+from __future__ import annotations
+
+from buildframe.service.answers.beyond import Beyond
+from buildframe.service.answers.builds import BuildAnswers
+from buildframe.service.answers.directory import Directory
+from buildframe.service.answers.emojis import Emojis
+from buildframe.service.answers.exchange import Operations
+from buildframe.service.answers.graph import Graph
+from buildframe.service.answers.pipelines import PipelineAnswers
+from buildframe.service.answers.suites import Suites
+from buildframe.service.answers.told_pipelines import Pipelines
+from buildframe.service.data.database import Data
+from buildframe.service.life.engine import Engine
+from buildframe.spec import Endpoint
+
+
+class Answers:
+    """Answers every declared operation from the data, and those `beyond` what the service's document lists."""
+
+    def __init__(self, data: Data, engine: Engine, deepest: int) -> None:
+        pipelines = Pipelines(data)
+        self.of: Operations = {
+            **BuildAnswers(data, engine, pipelines, deepest).of,
+            **PipelineAnswers(data, engine, pipelines).of,
+            **Directory(data).of,
+            **Suites(data).of,
+            **Emojis(data).of,
+            **Graph(data).of,
+            **Beyond(data).of,
+        }
+        self.beyond: tuple[Endpoint, ...] = (*BuildAnswers.beyond, *Directory.beyond, *Graph.beyond, *Beyond.beyond)

@@ -1,0 +1,1 @@
+"""Where everything is kept, and how records are written for answers."""

@@ -1,0 +1,253 @@
+"""Webhooks on their way out: written down together with what they tell of, and kept until they are delivered.
+
+A hook's deliveries go out in order. One that is not accepted is tried again later; what is written down outlives
+the process, so a receiver may get a delivery twice, but never misses one that was not given up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from buildframe.errors import BadInput
+from buildframe.spec import Moment
+
+if TYPE_CHECKING:
+    from buildframe.service.data.database import Data
+    from buildframe.service.life.changes import Notice
+
+SCHEMA = """
+CREATE TABLE hooks (
+    id TEXT PRIMARY KEY, organization TEXT NOT NULL, url TEXT NOT NULL, token TEXT NOT NULL, signed INTEGER NOT NULL,
+    events TEXT NOT NULL
+);
+CREATE TABLE deliveries (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, hook TEXT NOT NULL, url TEXT NOT NULL, event TEXT NOT NULL,
+    at INTEGER NOT NULL, body BLOB, due REAL NOT NULL, attempts INTEGER NOT NULL, status INTEGER, failure TEXT,
+    delivered REAL
+);
+CREATE INDEX pending_deliveries ON deliveries (hook, seq) WHERE body IS NOT NULL;
+"""
+"""A hook's token is kept as it is: deliveries carry it. A delivery is pending while it has a body; `due` and
+`delivered` are seconds of real time since 1970."""
+
+EVENTS = ("build.*", "job.*")
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Someone who is told of an organization's events; `events` are names or patterns such as `build.*`, None: all.
+
+    With `signed` a delivery carries a signature made with the token, else the token itself.
+    """
+
+    id: str
+    url: str
+    organization: str
+    events: tuple[str, ...] | None
+    signed: bool
+    token: str = field(repr=False)
+
+    def wants(self, event: str) -> bool:
+        """Whether it is told of an event of this name."""
+        return self.events is None or any(fnmatchcase(event, pattern) for pattern in self.events)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of one event for one hook.
+
+    `at` is the sandbox's time, `delivered_at` this machine's. `status` is that of the last answer, `failure` why
+    the last attempt failed. `pending`: it will be tried (again).
+    """
+
+    id: str
+    hook: str
+    url: str
+    event: str
+    at: Moment
+    attempts: int
+    pending: bool
+    status: int | None
+    failure: str | None
+    delivered_at: Moment | None
+
+
+class Letter(NamedTuple):
+    """A pending delivery with all that sending it needs."""
+
+    seq: int
+    id: str
+    hook: Hook
+    event: str
+    body: bytes
+    attempts: int
+
+
+class Outbox:
+    """The hooks and their deliveries. `pipeline` writes what a delivery says of a build's pipeline, by its key."""
+
+    def __init__(self, data: Data, pipeline: Callable[[str], bytes]) -> None:
+        self._data, self._pipeline = data, pipeline
+        self.filled = threading.Event()
+        """Set when there may be something to send."""
+        found = data.rows("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
+        self._hooks = {row[0]: _hook(*row) for row in found}
+
+    # --- hooks ---
+
+    def listens(self, organization: str) -> bool:
+        """Whether anyone is told of this organization's events."""
+        return any(hook.organization == organization for hook in self._hooks.values())
+
+    def add(self, hook: Hook) -> None:
+        """Tell someone from now on, beginning with a `ping`; raises BadInput for an unknown organization."""
+        known = [organization.slug for organization in self._data.bodies.world.organizations]
+        if hook.organization not in known:
+            raise BadInput(f"There is no organization {hook.organization!r} here; there are {', '.join(known)}.")
+        body = {"event": "ping", "organization": {"slug": hook.organization}, "sender": None}
+        events = msgspec.json.encode(hook.events).decode()
+        values = (hook.id, hook.organization, hook.url, hook.token, hook.signed, events)
+        with self._data.lock:
+            with self._data.writing():
+                self._data.write("INSERT INTO hooks VALUES (?, ?, ?, ?, ?, ?)", values)
+                self._put(hook, "ping", self._data.load_now(), msgspec.json.encode(body))
+            self._hooks = self._hooks | {hook.id: hook}
+        self.filled.set()
+
+    def remove(self, id: str) -> None:
+        """Tell a hook no more, also nothing that is pending."""
+        if id not in self._hooks:
+            raise BadInput(f"There is no webhook {id!r}.")
+        with self._data.lock:
+            with self._data.writing():
+                self._data.write("DELETE FROM hooks WHERE id = ?", (id,))
+                self._data.write(
+                    "UPDATE deliveries SET body = NULL, failure = 'the webhook was removed'"
+                    " WHERE hook = ? AND body IS NOT NULL",
+                    (id,),
+                )
+            self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
+
+    # --- writing down ---
+
+    def keep(self, notices: Iterable[Notice]) -> None:
+        """Write down what is to be told; part of the transaction that holds what happened."""
+        for notice in notices:
+            hooks = [each for each in self._hooks.values() if each.organization == notice.organization]
+            wanting = [hook for hook in hooks if hook.wants(notice.event)]
+            body = self._body(notice) if wanting else b""
+            for hook in wanting:
+                self._put(hook, notice.event, notice.at, body)
+        self.filled.set()
+
+    def _body(self, notice: Notice) -> bytes:
+        found = self._data.rows("SELECT line FROM builds WHERE id = ?", (notice.build_id,))
+        creator = notice.body["build"].get("creator")
+        sender = {"id": creator["id"], "name": creator["name"]} if creator else None
+        pipeline = msgspec.Raw(self._pipeline(found[0][0]) if found else b"null")  # null: just deleted
+        return msgspec.json.encode({"event": notice.event, **notice.body, "pipeline": pipeline, "sender": sender})
+
+    def _put(self, hook: Hook, event: str, at: int, body: bytes) -> None:
+        values = (str(uuid.uuid4()), hook.id, hook.url, event, at, body, time.time())
+        self._data.write(
+            "INSERT INTO deliveries (id, hook, url, event, at, body, due, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+            values,
+        )
+
+    # --- sending ---
+
+    def due(self, now: float) -> list[Letter]:
+        """The oldest pending delivery of each hook, where its time has come."""
+        with self._data.lock:
+            found = self._data.rows(
+                "SELECT min(seq), id, hook, event, body, attempts, due FROM deliveries"
+                " WHERE body IS NOT NULL GROUP BY hook"
+            )
+            hooks = self._hooks
+        return [
+            Letter(seq, id, hooks[hook], event, body, attempts)
+            for seq, id, hook, event, body, attempts, due in found
+            if due <= now
+        ]
+
+    def next_due(self) -> float | None:
+        """When the next pending delivery is due, if there is one."""
+        found = self._data.rows("SELECT min(seq), due FROM deliveries WHERE body IS NOT NULL GROUP BY hook")
+        return min((due for _, due in found), default=None)
+
+    def delivered(self, letter: Letter, status: int) -> None:
+        """Note that a delivery was accepted."""
+        self._data.write(
+            "UPDATE deliveries SET body = NULL, attempts = attempts + 1, status = ?, failure = NULL, delivered = ?"
+            " WHERE seq = ?",
+            (status, time.time(), letter.seq),
+        )
+
+    def failed(self, letter: Letter, status: int | None, failure: str, again: float | None) -> None:
+        """Note that a delivery was not accepted, and when to try it again; None: it is given up."""
+        self._data.write(
+            "UPDATE deliveries SET body = CASE WHEN ? THEN body END, attempts = attempts + 1, status = ?, failure = ?,"
+            " due = ? WHERE seq = ?",
+            (again is not None, status, failure, again or 0.0, letter.seq),
+        )
+
+    def log(self) -> list[Delivery]:
+        """All deliveries, oldest first."""
+        found = self._data.rows(
+            "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure, delivered"
+            " FROM deliveries ORDER BY seq"
+        )
+        return list(_logged(found))
+
+
+def new_hook(url: str, token: str, signed: bool, events: Sequence[str] | None, organization: str) -> Hook:
+    """A hook as it was asked for; raises BadInput for an address that is not on this machine."""
+    if not token or not token.isascii() or not token.isprintable():
+        raise BadInput("A webhook's token is some ASCII text.")
+    if isinstance(events, str):
+        raise BadInput(f"Pass a list of events, such as [{events!r}].")
+    _check_address(url)
+    return Hook(str(uuid.uuid4()), url, organization, tuple(events) if events is not None else None, signed, token)
+
+
+def _check_address(url: str) -> None:
+    if not url.isascii() or not url.isprintable() or " " in url or not _is_http(url):
+        raise BadInput(f"{url!r} is not an http address.")
+    if not _is_here(urlsplit(url).hostname or ""):
+        raise BadInput(f"The sandbox sends nothing off this machine; {url!r} is elsewhere.")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        return False
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hook(id: str, url: str, organization: str, events: str, signed: int, token: str) -> Hook:
+    chosen = msgspec.json.decode(events, type=tuple[str, ...] | None)
+    return Hook(id, url, organization, chosen, bool(signed), token)
+
+
+def _logged(rows: Iterable[tuple[Any, ...]]) -> Iterator[Delivery]:
+    for id, hook, url, event, at, attempts, pending, status, failure, delivered in rows:
+        when = None if delivered is None else Moment.from_us(int(delivered * 1_000_000))
+        yield Delivery(id, hook, url, event, Moment.from_us(at), attempts, bool(pending), status, failure, when)

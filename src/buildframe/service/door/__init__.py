@@ -1,0 +1,1 @@
+"""The HTTP server: routes, limits, faults, controls, webhooks out."""

@@ -1,0 +1,1 @@
+"""What happens: rules, the simulation that follows them, and its clock."""

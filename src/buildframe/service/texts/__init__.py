@@ -1,0 +1,1 @@
+"""Configurations of pipelines: from YAML and from visual steps, and back."""

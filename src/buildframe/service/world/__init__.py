@@ -1,0 +1,1 @@
+"""What there is: organizations, pipelines, steps, chance, and what was planted."""

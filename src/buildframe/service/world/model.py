@@ -1,0 +1,122 @@
+"""What the sandbox's world consists of: organizations, pipelines, steps, queues and what was planted.
+
+A `World` is fixed when a sandbox is made and stored with it; what happens in it is the engine's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import msgspec
+
+from buildframe.errors import BadInput
+from buildframe.service.world import rhythm
+from buildframe.service.world.records import Pipeline
+from buildframe.service.world.steps import Plan
+from buildframe.service.world.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
+from buildframe.spec import Moment
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Someone who commits."""
+
+    name: str
+    email: str
+
+
+class Organization(msgspec.Struct, frozen=True, kw_only=True):
+    """An organization with its people and the number of agents in each of its queues, in one cluster or in none."""
+
+    slug: str
+    name: str
+    share: float
+    pipelines: tuple[Pipeline, ...]
+    people: tuple[Person, ...]
+    agents: dict[str, int] = {}
+    has_cluster: bool = True
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is fixed: the seed, when history starts and ends, who builds what, what was planted."""
+
+    seed: int
+    start: int
+    until: int
+    organizations: tuple[Organization, ...]
+    truth: Truth
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self, enc_hook=lambda moment: moment.us)
+
+    @classmethod
+    def decode(cls, data: bytes) -> World:
+        return msgspec.json.decode(data, type=cls, dec_hook=lambda _, us: Moment.from_us(us))
+
+
+def make_world(seed: int, builds: int, days: int, until: Moment, organizations: tuple[Organization, ...]) -> World:
+    """A world whose history up to `until` holds about `builds` builds."""
+    last = until - dt.timedelta(microseconds=1)
+    midnight = dt.datetime(last.year, last.month, last.day, tzinfo=dt.UTC)
+    start = Moment.of(midnight - dt.timedelta(days=days - 1)).us
+    placed = tuple(_placed(each, builds, start, until.us) for each in organizations)
+    return World(seed=seed, start=start, until=until.us, organizations=placed, truth=_plant(placed[0], start, until.us))
+
+
+def _placed(organization: Organization, builds: int, start: int, until: int) -> Organization:
+    hours = rhythm.full_hours(start, until)
+    pipelines = tuple(_paced(each, builds * organization.share, hours) for each in organization.pipelines)
+    organization = msgspec.structs.replace(organization, pipelines=pipelines)
+    return msgspec.structs.replace(organization, agents=_agents(organization))
+
+
+def _paced(pipeline: Pipeline, builds: float, hours: float) -> Pipeline:
+    rate = builds * pipeline.share / hours
+    return msgspec.structs.replace(pipeline, pushes_per_hour=rate)
+
+
+SHORT_QUEUE = "macos"
+
+
+def _agents(organization: Organization) -> dict[str, int]:
+    """Enough agents for the busiest hours in every queue but one."""
+    counts = {}
+    for queue in sorted({step.queue for pipeline in organization.pipelines for step in pipeline.steps}):
+        load = sum(_load(pipeline, queue) for pipeline in organization.pipelines)
+        short = queue == SHORT_QUEUE
+        counts[queue] = max(1, round(load / 1.12)) if short else math.ceil(load + 2.2 * math.sqrt(load)) + 1
+    return counts
+
+
+def _load(pipeline: Pipeline, queue: str) -> float:
+    """How many agents of a queue a pipeline keeps busy in the busiest hours."""
+    seconds = sum(
+        slot.step.seconds * (pipeline.main_share if slot.step.branches else 1.0)
+        for slot in Plan(pipeline.steps).slots.values()
+        if slot.step.kind == "script" and slot.step.queue == queue
+    )
+    return pipeline.pushes_per_hour * seconds * 1.05 / 3600
+
+
+def _plant(organization: Organization, start: int, until: int) -> Truth:
+    slug = organization.slug
+    broken = rhythm.working_day(start + (until - start) * 2 // 5)
+    slower = rhythm.working_day(start + (until - start) * 3 // 5)
+    if max(broken + 15 * 3600 * SECOND, slower) > until:
+        raise BadInput("The history has no working day in its midst to plant something on: take more days.")
+    return Truth(
+        slower_step=SlowerStep(slug, "api", "integration", Moment.from_us(slower), 1.6),
+        flaky_step=FlakyStep(slug, "web", "e2e", 0.12),
+        short_queue=ShortQueue(slug, SHORT_QUEUE, organization.agents[SHORT_QUEUE]),
+        broken_branch=BrokenBranch(
+            slug,
+            "web",
+            "main",
+            "unit-checkout",
+            Moment.from_us(broken + 9 * 3600 * SECOND),
+            Moment.from_us(broken + 15 * 3600 * SECOND),
+        ),
+    )
