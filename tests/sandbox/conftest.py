@@ -47,6 +47,27 @@ def ask(small: Sandbox) -> Asker:
     return Asker(small)
 
 
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """A few days of some 150 builds, for one file of tests that change it."""
+    with Sandbox(builds=150, days=3) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def door(sandbox: Sandbox) -> Asker:
+    """Asks that one with every scope."""
+    return Asker(sandbox, sandbox.token(SCOPES))
+
+
+@pytest.fixture(scope="module")
+def http(sandbox: Sandbox) -> Iterator[httpx.Client]:
+    """The same for all methods."""
+    headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
+    with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers, timeout=30) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 def full(small: Sandbox) -> Asker:
     """Asks with every scope."""

@@ -26,19 +26,6 @@ steps:
 """
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(builds=30, days=2) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def http(sandbox: Sandbox) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
-    with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers, timeout=30) as client:
-        yield client
-
-
 @pytest.fixture
 def line(http: httpx.Client, request: pytest.FixtureRequest) -> str:
     """Address of a new pipeline of a test's own."""

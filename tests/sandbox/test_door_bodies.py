@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from buildframe import spec
 from buildframe.service import Sandbox
-from buildframe.service.data.access import SCOPES
 
 WEB = "/organizations/acme/pipelines/web"
 BUILD = {"commit": "HEAD", "branch": "main"}
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(builds=30, days=2) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def http(sandbox: Sandbox) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
-    with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers, timeout=30) as client:
-        yield client
 
 
 def message(answer: httpx.Response) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -14,17 +13,6 @@ from buildframe.service import Sandbox
 from buildframe.service.data.access import SCOPES
 
 ACME = "/organizations/acme"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(builds=150, days=3) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def door(sandbox, asker):
-    return asker(sandbox, sandbox.token(SCOPES))
 
 
 @pytest.fixture(scope="module")

@@ -12,22 +12,9 @@ import httpx
 import pytest
 
 from buildframe import spec
-from buildframe.service import Sandbox
-from buildframe.service.data.access import SCOPES
 
 ACME = "/organizations/acme"
 _OF_ONE_SHAPE = 12
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(builds=150, days=3) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def door(sandbox, asker):
-    return asker(sandbox, sandbox.token(SCOPES))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -17,19 +16,6 @@ Body = dict[str, Any]
 PIPELINES = "/organizations/acme/pipelines"
 YAML = "env: {CI: 'true'}\nsteps:\n- label: ':npm: Test'\n  command: npm test\n- wait\n- command: npm publish\n"
 NEW: Body = {"cluster_id": None, "repository": "git@github.com:acme/shop.git", "configuration": YAML}
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(builds=30, days=2) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def http(sandbox: Sandbox) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
-    with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers, timeout=30) as client:
-        yield client
 
 
 def create(http: httpx.Client, name: str, **properties: Any) -> Body:

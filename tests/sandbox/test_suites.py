@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -20,17 +19,6 @@ from buildframe.service.world.model import DAY, make_world
 
 RSPEC = "/analytics/organizations/acme/suites/rspec/flaky-tests"
 JEST = RSPEC.replace("rspec", "jest")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(builds=150, days=3) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def door(sandbox, asker):
-    return asker(sandbox, sandbox.token(SCOPES))
 
 
 @pytest.fixture(scope="module")
