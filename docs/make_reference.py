@@ -9,13 +9,24 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, is_typeddict
 from unittest.mock import patch
 
 import buildframe as bf
 from buildframe import errors
 from buildframe.client import Client
-from buildframe.spec import ENDPOINTS, TABLES, Column, Endpoint, Filter, Property, words
+from buildframe.spec import (
+    ENDPOINTS,
+    TABLES,
+    Column,
+    Endpoint,
+    Filter,
+    Property,
+    ProviderSettings,
+    properties_of,
+    provider_settings_of,
+    words,
+)
 from buildframe.wire import Answer, Request
 from buildframe.workspace import Workspace
 
@@ -30,6 +41,7 @@ DTYPES = {
     "json": ("`str`", "JSON text"),
 }
 MOST_KEYS = 6
+BESIDE = (Workspace.graphql, Workspace.set_team, Workspace.remove_team, Workspace.log)
 
 EXAMPLES = {
     "list_all_builds": "everything.builds(created_from='1d')",
@@ -186,6 +198,8 @@ def operations(exchanges: dict[str, Exchange]) -> list[str]:
         GENERATED,
         "The answers are those of a sandbox, shortened: `…` tells how much was left out. Of lists one record is shown.",
         *(part for endpoint in ENDPOINTS for part in operation(endpoint, exchanges[endpoint.name])),
+        "## Beside these",
+        *(f"`ws.{method.__name__}`: {inspect.getdoc(method)}" for method in BESIDE),
     ]
 
 
@@ -197,6 +211,8 @@ def operation(endpoint: Endpoint, exchange: Exchange) -> Iterator[str]:
         yield markdown(("filter", "takes", "meaning"), ((f"`{f.name}`", _takes(f), f.doc) for f in endpoint.filters))
     if endpoint.properties:
         yield markdown(("property", "takes", "meaning"), map(_property, endpoint.properties))
+        for entry in endpoint.properties:
+            yield from objects(entry)
     yield f"```text\n>>> {EXAMPLES[endpoint.name]}\n{asked(exchange)}\n\n{answered(exchange)}\n```"
 
 
@@ -212,6 +228,30 @@ def _takes(entry: Filter) -> str:
     one = kinds[entry.kind]
     many = f"{one}, or a list" if entry.many else one
     return f"{many}: {', '.join(f'`{choice}`' for choice in entry.choices)}" if entry.choices else many
+
+
+def objects(entry: Property) -> Iterator[str]:
+    """What the objects are made of that a property takes."""
+    for kind in objects_in(entry.type):
+        yield f"`{entry.name}`: {inspect.getdoc(kind)}"
+        inner = properties_of(kind)
+        if kind is ProviderSettings:
+            rows = ((*_property(part), ", ".join(hosts_of(part.name))) for part in inner)
+            yield markdown(("property", "takes", "meaning", "hosts (`provider.id`)"), rows)
+        else:
+            yield markdown(("property", "takes", "meaning"), map(_property, inner))
+
+
+def objects_in(hint: Any) -> Iterator[type]:
+    if is_typeddict(hint):
+        yield hint
+    for part in get_args(hint):
+        yield from objects_in(part)
+
+
+def hosts_of(setting: str) -> Iterator[str]:
+    kinds = {"private": "`private` (self-hosted)", "gitlab": "other hosted kinds", "github": "`github`"}
+    return (told for kind, told in kinds.items() if setting in provider_settings_of(kind))
 
 
 def _property(entry: Property) -> tuple[str, ...]:

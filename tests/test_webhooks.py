@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import hmac
 import json
+import traceback
 from typing import Any
 
 import msgspec
@@ -42,6 +43,8 @@ GENUINE: list[Any] = [
     {b"x-service-token": SECRET.encode()},
     [(b"x-service-token", SECRET.encode()), (b"host", b"ci.example.com"), (b"host", b"twice")],
     {SIGNATURE: signature()},
+    [(TOKEN, SECRET), (TOKEN, SECRET)],
+    [(TOKEN, SECRET), ("X-Buildkite-Token", SECRET)],
     {SIGNATURE.lower().encode(): signature().encode()},
     {SIGNATURE: signature(), TOKEN: "wrong"},
     {SIGNATURE: signature(at=UNIX - 300)},
@@ -58,7 +61,7 @@ FORGED: list[Any] = [
     {TOKEN: SECRET + "x"},
     {TOKEN: SECRET.upper()},
     {"Authorization": f"Bearer {SECRET}"},
-    [(TOKEN, SECRET), (TOKEN, SECRET)],
+    [(TOKEN, SECRET), (TOKEN, "wrong")],
     [(TOKEN, "wrong"), ("X-Buildkite-Token", SECRET)],
     {TOKEN: [SECRET]},
     {TOKEN: SECRET + "\ud83d"},
@@ -66,7 +69,7 @@ FORGED: list[Any] = [
     {SIGNATURE: signature(b'{"event":"pong"}'), TOKEN: SECRET},
     {SIGNATURE: "", TOKEN: SECRET},
     {SIGNATURE: None, TOKEN: SECRET},
-    [(SIGNATURE, signature()), (SIGNATURE, signature())],
+    [(SIGNATURE, signature()), (SIGNATURE, signature(secret="another"))],
     {SIGNATURE: signature(secret="another")},
     {SIGNATURE: signature(at=UNIX - 301)},
     {SIGNATURE: signature(at=UNIX + 301)},
@@ -204,7 +207,6 @@ UNREADABLE = [
     delivery(build="b-7"), delivery(build=[BUILD]), delivery(build={"number": 7}), delivery(job={"type": "script"}),
     delivery(build=BUILD | {"number": "seven"}), delivery(build=BUILD | {"created_at": "yesterday"}),
     delivery(build=BUILD | {"created_at": "2026-10-01T00:00:00"}),
-    delivery(build=BUILD | {"created_at": "0001-01-01T00:00:00+14:00"}),
     delivery(pipeline="web"), delivery(sender=5),
 ]  # fmt: skip
 
@@ -319,3 +321,34 @@ def test_rows_join_fetched_ones_and_keep_the_dtypes(ci: Workspace) -> None:
         assert dtypes(joined) == dtypes(old) == dtypes(new)
         assert list(joined.columns) == list(old.columns)
         assert len(joined) == len(old) + 1
+
+
+@pytest.mark.parametrize("names", [{"signature": "X-Sig"}, {"token": "X-Token"}, {"event": (1,)}])
+def test_names_of_headers_are_a_tuple(names: Any) -> None:
+    """A bare text would be taken letter by letter, and a wrong signature would not be seen."""
+    with pytest.raises(BadInput, match="pass a tuple"):
+        webhooks.HeaderNames(**names)
+
+
+@pytest.mark.parametrize("wrong", [{"max_age": 300}, {"headers": None}, {"headers": 5}])
+def test_settings_of_a_wrong_type_are_refused(wrong: Any) -> None:
+    given = {"headers": {TOKEN: SECRET}, "body": BODY, "secret": SECRET, "now": NOW} | wrong
+    with pytest.raises(BadInput):
+        webhooks.verify(**given)
+
+
+def test_a_traceback_does_not_hold_the_secret() -> None:
+    secret = "not-the-one-of-" + "the-test"
+    with pytest.raises(Unverified) as refused:
+        webhooks.verify({TOKEN: "wrong"}, BODY, secret, now=NOW)
+    frames = traceback.TracebackException.from_exception(refused.value, capture_locals=True).stack
+    assert all("not-the-one" not in str(frame.locals) for frame in frames if frame.filename == webhooks.__file__)
+
+
+def test_shapes_that_no_document_states_are_read() -> None:
+    odd = BUILD | {"pull_request": {"id": 12, "labels": [{"name": "bug"}]}, "meta_data": []}
+    event = webhooks.parse(delivery(build=odd))
+    assert event.build is not None
+    assert event.build.pull_request is not None
+    assert event.build.pull_request.id == "12"
+    assert webhooks.frames([event]).builds["pull_request"][0] == "12"

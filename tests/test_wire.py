@@ -150,8 +150,22 @@ def test_each_status_has_its_error(status: int, kind: type, retryable: bool) -> 
 def test_the_elements_of_errors_are_told() -> None:
     body = b'{"message":"Validation Failed","errors":[{"field":"name","code":"already_exists"},"odd",{"x":1}]}'
     error = refused(422, body)
-    assert "422: Validation Failed (name already_exists; odd; {'x': 1})" in str(error)
+    assert "422: Validation Failed (name already_exists; odd; x: 1)" in str(error)
     assert error.errors[0] == {"field": "name", "code": "already_exists"}
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        (b'[{"field":"name","code":"invalid","message":"is too long"}]', "(name invalid, message: is too long)"),
+        (b'[{"field":"name","message":"is too long"}]', "(name, message: is too long)"),
+        (b'{"name":["is taken"],"slug":"odd"}', "(name ['is taken']; slug odd)"),
+        (b'"the slug is bad"', "(the slug is bad)"),
+        (b"[]", "422: Validation Failed\n"),
+    ],
+)
+def test_errors_of_any_shape_are_told(errors: bytes, told: str) -> None:
+    assert told in str(refused(422, b'{"message":"Validation Failed","errors":' + errors + b"}"))
 
 
 def test_a_missing_scope_is_named_from_the_text_or_the_headers() -> None:

@@ -16,6 +16,7 @@ SLUG = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 
 def body_of(endpoint: Endpoint, given: Mapping[str, Any]) -> bytes | None:
     """The body for `endpoint`, None where it takes none; BadInput names everything that is wrong at once."""
+    given = {name: _scalar(value) for name, value in given.items()}
     wrong = [
         *(_told(endpoint, given, misfit) for misfit in misfits(endpoint.properties, given)),
         *_further(endpoint, given),
@@ -34,6 +35,11 @@ def json_of(value: Any) -> bytes:
         raise BadInput(f"{_around(why)!r} holds half of a surrogate pair, which no request can carry.") from None
     except (TypeError, ValueError, RecursionError) as why:
         raise BadInput(f"This cannot be sent as JSON: {why}.") from None
+
+
+def _scalar(value: Any) -> Any:
+    """A single number or flag out of a frame as Python's own."""
+    return value.item() if hasattr(value, "dtype") and hasattr(value, "item") and not value.shape else value
 
 
 def _around(why: UnicodeEncodeError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
+import threading
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -80,7 +81,8 @@ def address_of(text: str) -> str:
     """An address that the token is to be sent to; anything that would send it in clear or elsewhere is refused."""
     parts = _split(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise BadInput(f"The address {text!r} is no web address; write it like https://api.example.com.")
+        shown = "" if "@" in text else f" {text!r}"  # what stands before an @ may be a secret
+        raise BadInput(f"The address{shown} is no web address; write it like https://api.example.com.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise BadInput("The address must hold no user, password, query or fragment; the token goes in token=.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
@@ -152,6 +154,8 @@ class Client:
     `as_stranger` never sends the token.
     """
 
+    base_url = "nowhere"  # until it is known; a traceback may print a client whose address was refused
+
     def __init__(self, base_url: str, token: Token, *, as_stranger: bool = False) -> None:
         self.base_url = base_url_of(base_url)
         token.check()
@@ -160,6 +164,7 @@ class Client:
         self._http = _session(trust_env=not is_loopback(urlsplit(self.base_url).hostname or ""))
         self._resume_at = 0.0
         self._others: dict[tuple[str, bool], Client] = {}
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
@@ -174,10 +179,13 @@ class Client:
         """A client at another origin, with limits of its own: with the same token, or without."""
         if self._http.is_closed:
             raise BadInput(_CLOSED)
+        if origin == self.base_url and not as_stranger:
+            return self
         which = origin, as_stranger
-        if which not in self._others:
-            self._others[which] = Client(origin, self._token, as_stranger=as_stranger)
-        return self._others[which]
+        with self._lock:
+            if which not in self._others:
+                self._others[which] = Client(origin, self._token, as_stranger=as_stranger)
+            return self._others[which]
 
     def without_token(self, text: str) -> str:
         """`text`, which a server wrote and a user will see, without the token."""
@@ -222,6 +230,7 @@ class Client:
         return request._replace(target=url.removeprefix(self.base_url))
 
     def _once(self, request: Request, read: Callable[[Answer], T], on_wait: OnWait) -> T:
+        failure: BuildframeError
         self._await_quota(on_wait)
         answer = self._send(request)
         exhausted = [quota.reset for quota in quotas(answer) if quota.remaining <= 0 and quota.reset <= LONGEST_WAIT]
@@ -229,10 +238,14 @@ class Client:
             self._resume_at = time.monotonic() + max(exhausted)
         try:
             return read(answer)
-        except (Unavailable, Malformed) as why:
-            if request.repeatable:
+        except Malformed as why:  # its text may quote the answer
+            told = self.without_token(str(why))
+            failure = Malformed(told) if request.repeatable else _lost(request, _unreadable(answer, told))
+        except ServiceError as why:
+            if request.repeatable or not _leaves_open(why):
                 raise
-            raise _lost(request, _came_back(answer, why)) from None
+            failure = _lost(request, f"{why.status}: {why.message}")
+        raise failure
 
     def _await_quota(self, on_wait: OnWait) -> None:
         seconds = self._resume_at - time.monotonic()
@@ -297,10 +310,13 @@ def _lost(request: Request, came_back: str) -> OutcomeUnknown:
     )
 
 
-def _came_back(answer: Answer, why: BuildframeError) -> str:
-    if isinstance(why, ServiceError):
-        return f"{why.status}: {why.message}"
-    return f"{answer.status} with an answer that cannot be read ({str(why).splitlines()[0]})"
+def _unreadable(answer: Answer, why: str) -> str:
+    return f"{answer.status} with an answer that cannot be read ({why.splitlines()[0]})"
+
+
+def _leaves_open(error: ServiceError) -> bool:
+    """Whether an action may have been done although this is its answer: failures on the way, and redirects."""
+    return isinstance(error, Unavailable) or error.status < 400 or error.status in (408, 499)
 
 
 def _session(trust_env: bool) -> httpx.Client:

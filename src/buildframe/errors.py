@@ -1,7 +1,7 @@
 """Everything that buildframe raises on purpose.
 
     BuildframeError
-    ├── BadInput            what you passed cannot be sent; nothing was sent (also a ValueError)
+    ├── BadInput            what you passed cannot be used; nothing was changed (also a ValueError)
     ├── MissingExtra        an optional package is not installed (also an ImportError)
     ├── Unreachable         no answer: address, network, TLS, time-out
     ├── Malformed           an answer that is not what the service's document says
@@ -33,7 +33,7 @@ class BuildframeError(Exception):
 
 
 class BadInput(BuildframeError, ValueError):
-    """What you passed cannot be sent or used; nothing was sent."""
+    """What you passed cannot be used; nothing was changed."""
 
 
 class MissingExtra(BuildframeError, ImportError):
@@ -125,10 +125,10 @@ class ServiceError(BuildframeError):
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    field, code = error.get("field"), error.get("code")
-    if field is None and code is None:
-        return str(dict(error))
-    return " ".join(str(part) for part in (field, code) if part is not None)
+    """`field code`, and whatever else an element holds."""
+    named = [str(error[key]) for key in ("field", "code") if error.get(key) is not None]
+    others = [f"{key}: {value}" for key, value in error.items() if key not in ("field", "code")]
+    return ", ".join([" ".join(named), *others] if named else others)
 
 
 class Unauthorized(ServiceError):

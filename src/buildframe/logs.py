@@ -10,7 +10,7 @@ import pandas as pd
 
 from buildframe import wire
 from buildframe.client import Client, Place
-from buildframe.errors import BadInput, Malformed
+from buildframe.errors import BadInput, Malformed, ServiceError
 from buildframe.spec import Job
 from buildframe.spec.declare import endpoint
 from buildframe.wire import Answer, Request
@@ -43,7 +43,7 @@ def log_of(client: Client, job: AnyJob) -> str:
     place, known = _place(_address(job), home), True
     for _ in range(HOPS + 1):
         known = known and place.origin == home.origin
-        said = _ask(client.at(place.origin, as_stranger=not known), place.target)
+        said = _ask(client, place) if known else _ask_elsewhere(client, place)
         if not isinstance(said, _Moved):
             return said
         place = _next(place, said, home)
@@ -80,9 +80,19 @@ def _next(place: Place, moved: _Moved, home: Place) -> Place:
         raise Malformed(f"The log was moved to an address that is not followed: {why}") from None
 
 
-def _ask(client: Client, target: str) -> str:
-    request = Request(get_log, target, accept="text/plain")
-    return client.fetch(request, lambda answer: _read(request, answer))
+def _ask(client: Client, place: Place, *, as_stranger: bool = False) -> str:
+    request = Request(get_log, place.target, accept="text/plain")
+    there = client.at(place.origin, as_stranger=as_stranger)
+    return there.fetch(request, lambda answer: _read(request, answer))
+
+
+def _ask_elsewhere(client: Client, place: Place) -> str:
+    """Without the token; a refusal there is none of the service, and says nothing about the token."""
+    try:
+        return _ask(client, place, as_stranger=True)
+    except ServiceError as why:
+        where = f"GET {place.origin}{place.target.split('?')[0]}, where the log lies; the token was not sent there"
+        raise ServiceError(why.status, why.message, where=where) from None
 
 
 def _read(request: Request, answer: Answer) -> str:

@@ -78,7 +78,7 @@ class Pipeline(BuildLists):
         request = wire.place(spec.update_pipeline, *self._place, **properties)
         look = "Look at .get(), or at pipelines() of the workspace where the slug was to change; asking again is safe."
         changed = fetch.record(self._client, request, spec.Pipeline, look)
-        if changed.slug is not None:
+        if changed.slug:
             self._go_on_as(changed.slug)
         return changed
 

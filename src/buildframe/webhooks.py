@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime as dt
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import pandas as pd
@@ -19,9 +19,8 @@ from buildframe import tables, wire
 from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.people import User
+from buildframe.spec.reading import exact_record_in, record_in
 from buildframe.spec.rows import row_type
-
-R = TypeVar("R", bound=Resource)
 
 
 @runtime_checkable
@@ -45,6 +44,12 @@ class HeaderNames:
     token: tuple[str, ...] = ("X-Service-Token", "X-Buildkite-Token")
     signature: tuple[str, ...] = ("X-Buildkite-Signature",)
     event: tuple[str, ...] = ("X-Buildkite-Event",)
+
+    def __post_init__(self) -> None:
+        names: Any
+        for names in (self.token, self.signature, self.event):
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise BadInput(f"{names!r}: pass a tuple of header names, such as ('X-Service-Token',).")
 
 
 HEADER_NAMES = HeaderNames()
@@ -97,12 +102,27 @@ def verify(
     `now` (this machine's clock unless given). Else the token's header must equal the secret. A secret or body that
     cannot be one raises BadInput.
     """
-    key, raw = _key(secret), _raw(body)
-    signature = _only(headers, names.signature)
-    if signature is not None:
-        _check_signature(signature, raw, key, _or_now(now, "now"), max_age)
-    elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
-        raise Unverified("There is no signature, and no token's header that holds the secret.")
+    if not isinstance(max_age, dt.timedelta):
+        raise BadInput(f"max_age={max_age!r}: pass a timedelta.")
+    problem = _problem(headers, _raw(body), _key(secret), _or_now(now, "now"), max_age, names)
+    del secret, headers  # a traceback that prints variables must not find the secret
+    if problem is not None:
+        raise Unverified(problem)
+
+
+def _problem(
+    headers: Headers, body: bytes, key: bytes, now: Moment, max_age: dt.timedelta, names: HeaderNames
+) -> str | None:
+    """Why the delivery cannot be trusted, if it cannot."""
+    try:
+        signature = _only(headers, names.signature)
+        if signature is not None:
+            _check_signature(signature, body, key, now, max_age)
+        elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
+            return "There is no signature, and no token's header that holds the secret."
+    except Unverified as why:
+        return str(why)
+    return None
 
 
 def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max_age: dt.timedelta) -> None:
@@ -136,13 +156,15 @@ def _or_now(instant: dt.datetime | None, name: str) -> Moment:
 def _only(headers: Headers, names: Sequence[str]) -> bytes | None:
     """The value of the one header of these names; None where there is none, Unverified where it cannot be told."""
     values = _values(headers, names)
-    if len(values) > 1 or not all(isinstance(value, str | bytes) for value in values):
-        raise Unverified(f"The delivery has {' or '.join(names)} more than once, or not as a text.")
-    return _bytes(values[0]) if values else None
+    if not all(isinstance(value, str | bytes) for value in values) or len(distinct := set(map(_bytes, values))) > 1:
+        raise Unverified(f"The delivery has {' or '.join(names)} with several values, or not as a text.")
+    return distinct.pop() if distinct else None
 
 
 def _values(headers: Headers, names: Sequence[str]) -> list[Any]:
     wanted = {name.lower().encode() for name in names}
+    if not isinstance(headers, HasItems | Iterable):
+        raise BadInput(f"The headers are {type(headers).__name__}; pass a mapping, or pairs of name and value.")
     pairs = headers.items() if isinstance(headers, HasItems) else headers
     return [value for name, value in pairs if isinstance(name, str | bytes) and _bytes(name).lower() in wanted]
 
@@ -170,15 +192,26 @@ def parse(
     name = _text(document.get("event")) or _name(() if headers is None else headers, names)
     if not name:
         raise Malformed(f"The delivery names no event, neither in its body nor in {' or '.join(names.event)}.")
-    return Event(
-        name,
-        _or_now(received_at, "received_at"),
-        readable,
-        build=_record(document, "build", Build),
-        job=_record(document, "job", Job),
-        pipeline=_record(document, "pipeline", Pipeline),
-        sender=_record(document, "sender", User),
-    )
+    return _event(name, _or_now(received_at, "received_at"), readable, document)
+
+
+def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, Any]) -> Event:
+    """What is not exactly of its declared shape is good, too, if it gives rows."""
+    try:
+        return Event(name, received_at, body, **_records(document, exact_record_in))
+    except (msgspec.ValidationError, Malformed):
+        pass
+    try:
+        event = Event(name, received_at, body, **_records(document, record_in))
+    except msgspec.ValidationError as why:
+        raise Malformed(f"The delivery cannot be read: {why}.") from None
+    frames([event])
+    return event
+
+
+def _records(document: Mapping[str, Any], read: Callable[[type[Resource], Any], Any]) -> dict[str, Any]:
+    kinds: dict[str, type[Resource]] = {"build": Build, "job": Job, "pipeline": Pipeline, "sender": User}
+    return {key: read(kind, document[key]) for key, kind in kinds.items() if document.get(key) is not None}
 
 
 def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
@@ -202,13 +235,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else None
-
-
-def _record(document: Mapping[str, Any], key: str, resource: type[R]) -> R | None:
-    try:
-        return msgspec.convert(document.get(key), resource | None, strict=False, dec_hook=wire.moment)
-    except msgspec.ValidationError as why:
-        raise Malformed(f"The `{key}` of the delivery cannot be read: {why}.") from None
 
 
 # --- its rows ---------------------------------------------------------------------------------------------------------
@@ -245,7 +271,10 @@ _ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
 
 def _row(event: Event) -> Any:
     """A build's row with the event's job inside, as if it came from a list."""
-    rows = _ROWS.decode(event.body)
+    try:
+        rows = _ROWS.decode(event.body)
+    except msgspec.ValidationError as why:
+        raise Malformed(f"The delivery of {event.name} gives no rows: {why}.") from None
     row: Any = rows.build or row_type(Build)()
     row.pipeline = row.pipeline or rows.pipeline
     row.jobs = [rows.job] if rows.job else row.jobs

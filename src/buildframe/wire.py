@@ -6,7 +6,7 @@ import json
 import math
 import numbers
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from buildframe import errors
 from buildframe.bodies import body_of, nearest
 from buildframe.errors import BadInput, Malformed
 from buildframe.spec import Endpoint, Filter, Moment, Parameter, Resource, when
+from buildframe.spec.reading import record_of
 
 API = "/v2"
 T = TypeVar("T")
@@ -216,7 +217,7 @@ _CHECKS = {"sha": _sha, "uuid": _uuid}
 def read_page(request: Request, answer: Answer, rows: msgspec.json.Decoder[list[Any]]) -> Page:
     """A page of a list; an error status raises its ServiceError, anything unreadable raises Malformed."""
     check(request, answer)
-    return Page(_decoded(request, answer, rows), answer.next or None, date_of(answer), _pages(answer.last))
+    return Page(_decoded(request, answer, rows.decode), answer.next or None, date_of(answer), _pages(answer.last))
 
 
 def _pages(last: str | None) -> int | None:
@@ -226,8 +227,7 @@ def _pages(last: str | None) -> int | None:
 
 def read_documents(request: Request, answer: Answer) -> list[dict[str, Any]]:
     """The same page as plain dicts, with every key that was sent."""
-    documents: list[dict[str, Any]] = _decoded(request, answer, msgspec.json.Decoder(list[dict[str, Any]]))
-    return documents
+    return _decoded(request, answer, msgspec.json.Decoder(list[dict[str, Any]]).decode)
 
 
 def read_date(request: Request, answer: Answer) -> Moment:
@@ -239,38 +239,36 @@ def read_date(request: Request, answer: Answer) -> Moment:
 def read_record(request: Request, answer: Answer) -> Resource:
     """A single thing as the typed record that the endpoint returns."""
     check(request, answer)
-    assert request.endpoint.returns is not None
-    decoder = msgspec.json.Decoder(request.endpoint.returns, strict=False, dec_hook=moment)
-    record: Resource = _decoded(request, answer, decoder)
-    return record
+    returns = request.endpoint.returns
+    assert returns is not None
+    return _decoded(request, answer, lambda body: record_of(returns, body))
 
 
 def read_as(request: Request, answer: Answer, kind: type[T]) -> T:
     """A single thing as another type than the endpoint's, any that msgspec reads."""
     check(request, answer)
-    read: T = _decoded(request, answer, msgspec.json.Decoder(kind))
-    return read
+    return _decoded(request, answer, msgspec.json.Decoder(kind).decode)
 
 
 def read_nothing(request: Request, answer: Answer) -> None:
-    """Only whether it succeeded, of an action whose answer has no body, or none that is documented."""
+    """Only whether it succeeded, of an action whose answer has no body, or none that is documented.
+
+    A body under another status than the documented one, or one that is no JSON, does not tell: Malformed.
+    """
     check(request, answer)
+    if answer.body and answer.status != request.endpoint.success:
+        raise Malformed(f"The answer should have no body.\nAsked: {request.where}")
+    if answer.body:
+        _decoded(request, answer, msgspec.json.decode)
 
 
-def moment(wanted: type, value: Any) -> Moment:
-    """How msgspec is to read a timestamp: its `dec_hook`."""
-    if wanted is Moment and isinstance(value, str):
-        return Moment.parse(value)
-    raise ValueError(f"expected a timestamp, got {value!r}")
-
-
-def _decoded(request: Request, answer: Answer, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decoded(request: Request, answer: Answer, decode: Callable[[bytes], T]) -> T:
     try:
-        return decoder.decode(answer.body)
+        return decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as why:
         body = mended(answer.body)
         if body is not None:
-            return _decoded(request, answer._replace(body=body), decoder)
+            return _decoded(request, answer._replace(body=body), decode)
         raise Malformed(
             f"The answer cannot be read: {why}.\nAsked: {request.where}\n"
             f"It is {len(answer.body)} bytes of {answer.headers.get('content-type', 'no type')}. "
@@ -342,11 +340,15 @@ def _said(answer: Answer) -> tuple[str, list[Mapping[str, Any]]]:
         body = None
     if not isinstance(body, dict):
         return _plain_text(answer), []
-    details = body.get("errors")
-    listed: list[Mapping[str, Any]] = []
-    if isinstance(details, list):
-        listed = [element if isinstance(element, dict) else {"code": element} for element in details]
-    return str(body.get("message") or _plain_text(answer)), listed
+    return str(body.get("message") or _plain_text(answer)), _details(body.get("errors"))
+
+
+def _details(errors: Any) -> list[Mapping[str, Any]]:
+    """The elements of `errors`, whatever their shape: no document states it."""
+    if isinstance(errors, dict):
+        return [{"field": field, "code": code} for field, code in errors.items()]
+    listed = errors if isinstance(errors, list) else [errors] if errors else []
+    return [element if isinstance(element, dict) else {"code": element} for element in listed]
 
 
 def _plain_text(answer: Answer) -> str:

@@ -89,14 +89,24 @@ def of_the_last_manager(world: Service, ws: Workspace, home: Place) -> object:
     return ws.delete_team_pipeline(place.team, place.pipeline_id)
 
 
+def lowered_to_no_manager(world: Service, ws: Workspace, home: Place) -> object:
+    place = made(world, home)
+    other = next(team for team in world.sandbox.teams("acme").values() if team != place.team)
+    ws.create_team_pipeline(other, pipeline_id=place.pipeline_id, access_level="read_only")
+    ws.create_team_pipeline(place.team, pipeline_id=place.pipeline_id, access_level="manage_build_and_read")
+    return ws.update_team_pipeline(place.team, place.pipeline_id, access_level="read_only")
+
+
 PROVOKED: dict[tuple[str, str], list[Provoke]] = {
-    ("errors", "create_build"): [],  # the client refuses such bodies itself: below, and in test_operations
+    ("errors", "create_build"): [
+        lambda world, ws, home: ws.pipeline(made(world, home).pipeline).create_build(commit="", branch="main")
+    ],
     ("errors", "create_pipeline"): [a_second_of_the_name],
     ("errors", "update_pipeline"): [settings_of_another_host],
     ("reason", "create_build"): [a_build_of_an_archived_pipeline, a_build_of_an_excluded_branch],
     ("reason", "cancel_build"): [lambda world, ws, home: ws.pipeline(home.pipeline).cancel(home.number)],
     ("begins", "create_team_pipeline"): [given_twice],
-    ("begins", "update_team_pipeline"): [],  # only its body can be wrong, which the client refuses itself
+    ("begins", "update_team_pipeline"): [lowered_to_no_manager],
     ("reason", "delete_team_pipeline"): [of_the_last_manager],
     ("Forbidden", "archive_pipeline"): [
         lambda world, ws, home: no_editor(world).pipeline(made(world, home).pipeline).archive()
@@ -122,6 +132,7 @@ def kind_of(row: dict[str, object]) -> str:
 
 def test_every_row_of_the_document_is_provoked() -> None:
     assert {(kind_of(row), operation) for row, operation in ROWS} == set(PROVOKED)
+    assert all(PROVOKED.values())
 
 
 CASES = [

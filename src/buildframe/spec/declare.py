@@ -130,7 +130,9 @@ def _short(value: Any) -> str:
     if isinstance(value, Moment):
         return value.text()
     if isinstance(value, list | dict) and len(value) > 3:
-        return f"<{len(value)} items>"
+        return f"<{len(value)} {'items' if isinstance(value, list) else 'keys'}>"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_short(inner)}' for key, inner in value.items())}}}"
     if isinstance(value, Resource):
         return _glimpse(value)
     if isinstance(value, list):
