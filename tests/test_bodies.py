@@ -6,6 +6,8 @@ import json
 import types
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,3 +158,11 @@ def test_other_uuids_and_levels_are_checked_too() -> None:
 def test_a_traceback_prints_no_body() -> None:
     request = wire.place(spec.create_build, "acme", "web", **BUILD, env={"PASSWORD": "hunter2"})
     assert repr(request) == "<Request POST /v2/organizations/acme/pipelines/web/builds>"
+
+
+def test_single_values_out_of_a_frame_are_taken() -> None:
+    frame = pd.DataFrame({"pr": pd.array([12], "Int64"), "clean": pd.array([True], "boolean")})
+    values = [(np.int64(12), np.bool_(True)), (frame["pr"].iloc[0], frame["clean"].iloc[0])]
+    for number, clean in values:
+        sent = body(spec.create_build, "acme", "web", **BUILD, pull_request_id=number, clean_checkout=clean)
+        assert sent == {**BUILD, "pull_request_id": 12, "clean_checkout": True}

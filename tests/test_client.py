@@ -255,10 +255,11 @@ def test_the_token_shows_nowhere(
         says(b'{"id":1}', cut=3),
         says(b"Bearer " + TOKEN.encode(), 500),
         says(b'{"message":"no such token: ' + TOKEN.encode() + b'"}', 401),
-        says(b'{"content":["%s"],"slug":["%s"]}' % (TOKEN.encode(), TOKEN.encode()), Content_Type="application/json"),
+        says(b'"%s"' % TOKEN.encode(), Content_Type="application/json"),
+        says(b"", 201, Content_Type=TOKEN),
         says(b"", 302, Location=f"ftp://elsewhere.example.com/?token={TOKEN}"),
     ],
-    ids=["reset", "cut body", "500", "401", "echo", "redirect"],
+    ids=["reset", "cut body", "500", "401", "echo", "echoed type", "redirect"],
 )
 def test_the_token_shows_nowhere_after_actions_either(
     scripted: Start, fault: Callable[..., None], send: Callable[[Workspace], Any]
@@ -268,6 +269,36 @@ def test_the_token_shows_nowhere_after_actions_either(
         send(ws)
     shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), variables_in(caught.value), repr(vars(caught.value))]
     assert TOKEN not in "\n".join(shown)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        says(b'[{"id":"b","created_at":"%s"}]' % TOKEN.encode()),
+        says(b'[{"id":"b"}]', date=TOKEN),
+        says(b"<html>", Content_Type=TOKEN),
+    ],
+    ids=["a stamp", "the date", "the type"],
+)
+def test_a_token_that_comes_back_as_data_is_in_no_error(scripted: Start, answer: Callable[..., None]) -> None:
+    with pytest.raises(bf.Malformed) as caught:
+        connected(scripted(answer)).builds()
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_client_whose_address_is_refused_can_be_printed() -> None:
+    with pytest.raises(bf.BadInput) as refused:
+        bf.connect("acme", base_url="http://example.com", token=TOKEN)
+    told = "".join(traceback.TracebackException.from_exception(refused.value, capture_locals=True).format())
+    assert "<Client of nowhere>" in told
+    assert TOKEN not in told
+
+
+@pytest.mark.parametrize("address", ["user:pa55word@api.example.com", "ftp://pa55word@api.example.com"])
+def test_an_address_that_holds_a_secret_is_not_echoed(address: str) -> None:
+    with pytest.raises(bf.BadInput) as refused:
+        bf.connect("acme", base_url=address, token=TOKEN)
+    assert "pa55word" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,12 @@ def test_neither_token_nor_signature_shows(scripted: Start) -> None:
             connected(home).log(address)
         assert TOKEN not in variables_in(caught.value)
         assert "signature" not in str(caught.value)
+
+
+def test_a_refusal_elsewhere_is_none_of_the_service(scripted: Start) -> None:
+    home, elsewhere = scripted(says(TEXT)), scripted(says(b"no", 401))
+    with pytest.raises(bf.ServiceError) as refused:
+        connected(home).log(f"{elsewhere.url}/bucket/log?signature=s3cret")
+    assert type(refused.value) is bf.ServiceError
+    assert f"GET {elsewhere.url}/bucket/log, where the log lies; the token was not sent there" in str(refused.value)
+    assert "s3cret" not in str(refused.value)

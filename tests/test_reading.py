@@ -65,3 +65,17 @@ def test_any_json_in_any_field_is_read(document: dict[str, Any]) -> None:
     build = record_of(spec.Build, msgspec.json.encode({"id": "b1", **document}))
     assert build.id == "b1"
     assert repr(build)
+
+
+def test_a_repr_stays_short_whatever_a_record_holds() -> None:
+    document = {
+        "id": "b1",
+        "message": "m" * 5000,
+        "env": {"KEY": "v" * 5000},
+        "meta_data": {str(key): "x" for key in range(50)},
+        "jobs": [{"id": str(number), "name": "n" * 300} for number in range(30)],
+    }
+    told = repr(record_of(spec.Build, msgspec.json.encode(document)))
+    assert len(told) < 600
+    assert "jobs=<30 items>" in told
+    assert "meta_data=<50 keys>" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import GenericAlias
@@ -16,7 +17,7 @@ from tqdm.auto import tqdm
 
 from buildframe import spec, tables, wire
 from buildframe.client import Client
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, Malformed
 from buildframe.spec import TABLES, Build, Endpoint, Moment, Resource
 from buildframe.spec.rows import MORE, row_type
 from buildframe.walk import BuildWalk, LinkWalk, Window
@@ -104,11 +105,22 @@ def records(
     """A list without an order in time (pipelines, members and so on) as a frame."""
     table, chosen = more.table, filters or {}
     assert source.endpoint.returns is not None
-    with _Bar(table.replace("_", " "), progress) as bar:
+    with _without_token(source.client), _Bar(table.replace("_", " "), progress) as bar:
         ask = _Asking(source, _reader(source.endpoint.returns, more), bar)
         walk = LinkWalk(lambda: ask.page(chosen), ask.follow, _KEYS.get(table, attrgetter("id")))
         parts = [tables.from_rows(table, page.rows, page.at, more.names) for page in bar.over(walk)]
     return _framed(table, parts, more, _summary(source, chosen, walk, ask))
+
+
+@contextmanager
+def _without_token(client: Client) -> Iterator[None]:
+    """An error that quotes a value of an answer must not show the token, should a server echo it."""
+    try:
+        yield
+        return
+    except Malformed as why:
+        told = client.without_token(str(why))
+    raise Malformed(told)
 
 
 def record(client: Client, request: Request, kind: type[R], look: str = "") -> R:
@@ -128,7 +140,7 @@ def builds(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One walk over a list of builds: their frame, and the frame of their jobs (empty without `job_more`)."""
     _refuse_early(source, filters)
-    with _Bar("builds", progress) as bar:
+    with _without_token(source.client), _Bar("builds", progress) as bar:
         ask = _Asking(source, _reader(Build, more, job_more), bar)
         settled = dict(filters) | _settled(source.timed(filters), ask)
         others = {name: value for name, value in settled.items() if name not in {"created_from", "created_to"}}
