@@ -117,7 +117,7 @@ def test_a_small_list_is_a_frame(ci: Workspace, team: str, table: str) -> None:
     assert_declared(frame, table)
     assert len(frame)
     assert (frame["fetched_at"] == ci.sandbox.clock.now()).all()
-    assert (frame.attrs["table"], frame.attrs["complete"], frame.attrs["note"]) == (table, True, None)
+    assert (frame.attrs["table"], frame.attrs["complete"]) == (table, True)
     assert frame.attrs["as_of"] == ci.sandbox.clock.now().text()
     more: pd.DataFrame = getattr(ci, table)(*arguments, raw=True)
     assert list(more) == [*(column.name for column in TABLES[table]), "raw"]

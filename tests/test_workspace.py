@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import warnings
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ from buildframe import fetch, plots, spec
 from buildframe.spec import TABLES
 from buildframe.walk import BuildWalk
 from buildframe.workspace import Workspace
+from tests.conftest import Scripted, says
 
 
 def names(table: str) -> list[str]:
@@ -227,3 +229,11 @@ def test_steps_of_one_name_in_two_pipelines_are_drawn_apart(ci: Workspace) -> No
     drawn = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
     assert {"web / lint", "api / lint"} <= drawn
     plt.close("all")
+
+
+def test_a_list_of_several_pages_says_what_a_deletion_does_to_it(scripted: Callable[..., Scripted]) -> None:
+    first = says(b'[{"id":"a"}]', Link='</v2/organizations/acme/members?page=2>; rel="next"')
+    server = scripted(first, says(b'[{"id":"b"}]'))
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    assert "deleted meanwhile" in ws.members().attrs["note"]
+    assert ws.members().attrs["note"] is None

@@ -33,6 +33,7 @@ _KEYS = {"team_pipelines": attrgetter("pipeline_id"), "emojis": attrgetter("name
 """What tells the rows of a list apart, where they have no `id`."""
 _CHANGING = {"state", "finished_from"}
 _CHANGED = "filtered by {}, which changes: builds that changed during the walk may or may not be here"
+_BY_NUMBER = "read by page numbers: where an entry was deleted meanwhile, another one may be missing"
 _BAR = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 
 
@@ -109,7 +110,8 @@ def records(
         ask = _Asking(source, _reader(source.endpoint.returns, more), bar)
         walk = LinkWalk(lambda: ask.page(chosen), ask.follow, _KEYS.get(table, attrgetter("id")))
         parts = [tables.from_rows(table, page.rows, page.at, more.names) for page in bar.over(walk)]
-    return _framed(table, parts, more, _summary(source, chosen, walk, ask))
+    summary = _summary(source, chosen, walk, ask)
+    return _framed(table, parts, more, summary | ({"note": _BY_NUMBER} if walk.requests > 1 else {}))
 
 
 @contextmanager
