@@ -16,12 +16,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 
-from buildframe import spec
 from buildframe.service import Sandbox
+from buildframe.service.answers.routes import ROUTES, ask_graphql
+from buildframe.service.data.access import SCOPES
 from buildframe.spec import Endpoint
-from tests import golden
 
-SCOPES = tuple(golden.STATES["scopes"])
 EXAMPLES = 60
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 checks.load_all_checks()
@@ -48,7 +47,10 @@ def known(sandbox: Sandbox, token: str) -> dict[str, list[Any]]:
         acme = f"{sandbox.url}/v2/organizations/acme"
         pipelines = http.get(f"{acme}/pipelines").json()
         builds = http.get(f"{acme}/pipelines/web/builds").json()
+        blocked = next(each for each in http.get(f"{acme}/pipelines/release/builds").json() if each["blocked"])
         members = http.get(f"{acme}/members").json()
+    agents = [job["agent"]["id"] for build in builds for job in build["jobs"] if job.get("agent")]
+    queues = [job["cluster_queue_id"] for build in builds for job in build["jobs"] if job.get("cluster_queue_id")]
     return {
         "org": ["acme"],
         "pipeline": [each["slug"] for each in pipelines],
@@ -57,34 +59,48 @@ def known(sandbox: Sandbox, token: str) -> dict[str, list[Any]]:
         "pipeline_id": [each["id"] for each in pipelines],
         "user": [each["id"] for each in members],
         "suite": sandbox.suites(),
+        "blocked": [blocked["number"]],
+        "job": [job["id"] for job in blocked["jobs"]],
+        "agent": agents[:3],
+        "cluster": [pipelines[0]["cluster_id"]],
+        "queue": queues[:3],
+        "query": ['{ organization(slug: "acme") { name } }', "query Q($s: ID!) { pipeline(slug: $s) { name } }", "{"],
         "cluster_id": [pipelines[0]["cluster_id"], None],
         "name": [f"Pipeline {number}" for number in range(40)],
         "slug": [f"pipeline-{number}" for number in range(40)],
         "repository": [REPOSITORY],
         "configuration": [STEPS],
         "visibility": ["private", "public"],
+        "default_branch": ["main", "trunk"],
+        "pipeline_template_uuid": [None],
+        "provider_settings": [{}, {"build_tags": True}, {"trigger_mode": "none"}],
     }
 
 
 def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) -> dict[str, Any]:
     """The document with these values where one operation takes such."""
-    operations = (operation for methods in document["paths"].values() for operation in methods.values())
+    operations = (each[method] for each in document["paths"].values() for method in each.keys() - {"servers"})
     operation = next(each for each in operations if each["operationId"] == name)
     named = {each["name"]: each["schema"] for each in operation["parameters"] if each["in"] == "path"}
     sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if "number" in named:
+        values = values | {"pipeline": ["web"]}
+    if "job" in named:
+        values = values | {"pipeline": ["release"], "number": values["blocked"]}
     for key, schema in (named | sent.get("properties", {})).items():
         if key in values:
             schema.clear()
-            schema["enum"] = ["web"] if key == "pipeline" and "number" in named else values[key]
+            schema["enum"] = values[key]
     return document
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("endpoint", spec.ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@pytest.mark.parametrize("endpoint", ROUTES, ids=lambda endpoint: endpoint.name)
 def test_every_answer_is_one_that_the_document_tells_of(
     world: Sandbox, endpoint: Endpoint, mode: GenerationMode
 ) -> None:
     token = world.token(SCOPES)
+    base = world.url if endpoint is ask_graphql else f"{world.url}/v2"
     document = narrowed(httpx.get(f"{world.url}/openapi.json").json(), endpoint.name, known(world, token))
     api = schemathesis.openapi.from_dict(document)
     operation = api.find_operation_by_id(endpoint.name)
@@ -103,7 +119,7 @@ def test_every_answer_is_one_that_the_document_tells_of(
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: schemathesis.Case) -> None:
-            answer = case.call(base_url=f"{world.url}/v2", session=http)
+            answer = case.call(base_url=base, session=http)
             statuses.add(answer.status_code)
             case.validate_response(answer, checks=chosen)
 

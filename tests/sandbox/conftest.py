@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from tests.sandbox.receiving import Receiver
 
 from buildframe.service import Sandbox
 from buildframe.service.data.access import SCOPES
@@ -89,3 +91,17 @@ def jobs(builds: list[Body]) -> list[Body]:
 @pytest.fixture(scope="session")
 def asker() -> type[Asker]:
     return Asker
+
+
+@pytest.fixture
+def receive() -> Iterator[Callable[..., Receiver]]:
+    """Starts receivers of webhooks."""
+    started: list[Receiver] = []
+
+    def start(*answers: int | threading.Event) -> Receiver:
+        started.append(Receiver(*answers))
+        return started[-1]
+
+    yield start
+    for receiver in started:
+        receiver.stop()

@@ -115,6 +115,8 @@ def has_a_future(data, runs, planned, in_line, run, job):
         return job.id in in_line if step.kind == "script" else ("trigger", job.id) in planned
     if job.state == "running" and step.kind == "trigger":
         return not rules.is_over(runs[job.triggered.id])
+    if run.state == "scheduled" and run.pending:
+        return ("begin", run.id) in planned
     if job.state == "waiting":
         latest = run.latest()
         plan = data.lines.plan(run.plan)

@@ -256,3 +256,52 @@ def test_only_jobs_of_the_build_can_be_unblocked(blocked: tuple[Sandbox, httpx.C
     assert (answer.status_code, answer.json()) == (404, {"message": "No job found"})
     script = next(job for job in http.get(url).json()["jobs"] if job["type"] == "script")
     assert "isn't blocked" in refused(http.put(f"{url}/jobs/{script['id']}/unblock"))
+
+
+# --- filters
+
+
+def many(name: str, value: str, count: int = 1200) -> list[tuple[str, str]]:
+    return [(name.format(n), value.format(n)) for n in range(count)]
+
+
+def test_states_may_be_told_as_often_as_one_likes(http: httpx.Client) -> None:
+    path = "/organizations/acme/builds"
+    once = http.get(path, params={"state[]": ["passed", "blocked"]})
+    often = http.get(path, params=many("state[]", "passed") + many("state[]", "blocked", 1) + many("state[]", "s{}"))
+    assert (often.status_code, often.json()) == (200, once.json())
+    assert once.json()
+    assert http.get(path, params=many("state[]", "s{}")).json() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("branch[]", "*x{}"), ("branch[]", "x{}"), ("commit[]", "{:040x}"), ("meta_data[{}]", "v")],
+)
+def test_very_many_values_are_refused(http: httpx.Client, name: str, value: str) -> None:
+    for path in ("/builds", "/organizations/acme/builds", f"{PIPELINES}/web/builds"):
+        answer = http.get(path, params=many(name, value))
+        filter = name.split("[")[0]
+        told = {"message": f"At most 200 values of {filter} can be asked for"}
+        assert (answer.status_code, answer.json()) == (400, told)
+        assert http.get(path, params=many(name, value, 200)).status_code == 200
+
+
+def test_the_same_value_again_is_one(http: httpx.Client) -> None:
+    for name, value in (("branch[]", "ma*"), ("branch[]", "main"), ("meta_data[channel]", "stable")):
+        path = f"{PIPELINES}/web/builds"
+        answer = http.get(path, params=many(name, value))
+        assert answer.json() == http.get(path, params={name: value}).json() != []
+
+
+@pytest.mark.parametrize("commit", ["HEAD", "c" * 7, "c" * 39, "c" * 41, "g" * 40, "v1.0", "c" * 63, " " + "c" * 40])
+def test_only_a_full_sha_finds_builds(http: httpx.Client, line: str, commit: str) -> None:
+    build(http, line, commit=commit)
+    assert http.get(f"{line}/builds", params={"commit": commit}).json() == []
+
+
+@pytest.mark.parametrize("commit", ["c" * 40, "0123456789abcdef" * 4, "ABCDEF0123" * 4])
+def test_a_full_sha_finds_builds(http: httpx.Client, line: str, commit: str) -> None:
+    new = build(http, line, commit=commit)
+    found = http.get(f"{line}/builds", params={"commit[]": [commit, "HEAD"]}).json()
+    assert [each["id"] for each in found] == [new["id"]]

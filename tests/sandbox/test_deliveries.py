@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import hmac
-import json
 import signal
 import sqlite3
 import subprocess
@@ -13,86 +12,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+from tests.sandbox.receiving import SECRET, TINY, settled
 
 from buildframe import webhooks
 from buildframe.errors import BadInput
 from buildframe.service import Patience, Sandbox
 
 HOUR = dt.timedelta(hours=1)
-TINY = {"builds": 60, "days": 2, "seed": 5}
-SECRET = "s3cret-of-the-hook"
 PIPELINES = {"acme": "web", "globex": "site"}
 HASTY = Patience(attempts=4, wait=0.01, timeout=2)
-
-
-class Receiver:
-    """A server that keeps what it gets; `answers` are statuses or, to hang, an event to wait for; the last repeats."""
-
-    def __init__(self, *answers: int | threading.Event) -> None:
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.answers = list(answers) or [204]
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-                answer = receiver.answers.pop(0) if len(receiver.answers) > 1 else receiver.answers[0]
-                if isinstance(answer, threading.Event):
-                    answer.wait(30)
-                    return
-                self.send_response(answer)
-                if 300 <= answer < 400:
-                    self.send_header("Location", receiver.elsewhere)
-                self.end_headers()
-
-            do_GET = do_POST
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        self.elsewhere = ""
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hooks?from=ci"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def bodies(self) -> list[dict]:
-        return [json.loads(body) for _, body in self.got]
-
-    @property
-    def events(self) -> list[str]:
-        return [headers["x-buildkite-event"] for headers, _ in self.got]
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def receive():
-    started = []
-
-    def start(*answers):
-        started.append(Receiver(*answers))
-        return started[-1]
-
-    yield start
-    for receiver in started:
-        receiver.stop()
-
-
-def settled(sandbox):
-    """The log when nothing is pending any more."""
-    deadline = time.monotonic() + 30
-    while any(delivery.pending for delivery in sandbox.deliveries()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return sandbox.deliveries()
 
 
 def test_what_a_delivery_is_made_of(receive):
@@ -317,6 +248,7 @@ def test_what_did_not_happen_is_not_told(receive, monkeypatch):
 KILLED = """
 import datetime as dt, sys
 from buildframe.service import Patience, Sandbox
+from tests.sandbox.receiving import SECRET, TINY, settled
 sandbox = Sandbox(sys.argv[1], builds=60, days=2, seed=5, patience=Patience(attempts=1000, wait=0.01))
 sandbox.webhook(sys.argv[2], token="t", events=["build.scheduled", "build.finished"])
 while True:

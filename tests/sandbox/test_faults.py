@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import httpx
@@ -10,9 +11,10 @@ import pytest
 
 from buildframe.errors import BadInput
 from buildframe.service import Fault, Sandbox
+from buildframe.service.answers.routes import ROUTES, address_of
 
 BUILDS = "/organizations/acme/builds"
-SCOPES = ("read_builds", "write_builds", "read_pipelines")
+SCOPES = ("read_builds", "write_builds", "read_pipelines", "write_pipelines", "GraphQL")
 NEW = {"commit": "HEAD", "branch": "main"}
 
 
@@ -38,6 +40,11 @@ def http(shaky):
 def ids(answer):
     assert answer.status_code == 200
     return [build["id"] for build in answer.json()]
+
+
+def happened(sandbox):
+    headers = {"Authorization": f"Bearer {sandbox.token(['sandbox'])}"}
+    return [told["happened"] for told in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
 
 
 def test_latency_delays_the_answer_and_leaves_it_as_it_is(spoilt, http):
@@ -153,13 +160,75 @@ def test_the_newest_that_are_over_vanish(spoilt, http):
     assert len({build["id"] for build in before} - set(after)) == 5
 
 
-def test_finish_moves_the_clock_before_the_answer(spoilt, http):
+def test_finish_moves_the_clock_by_what_it_is_told(spoilt, http):
     (number,) = spoilt.push("web")
     spoilt.fault(Fault("finish", seconds=6 * 3600, route="get_build", times=1))
     now = spoilt.clock.now()
     build = http.get(f"/organizations/acme/pipelines/web/builds/{number}").json()
     assert build["finished_at"] is not None or build["blocked"]
     assert (spoilt.clock.now() - now).total_seconds() == 6 * 3600
+
+
+def under_way(http, path):
+    return {build["number"] for build in http.get(path).json() if build["state"] in ("running", "scheduled", "failing")}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_finish_lets_some_builds_of_what_is_asked_for_end(n):
+    with Sandbox(builds=120, days=2, seed=11) as sandbox:
+        headers = {"Authorization": f"Bearer {sandbox.token()}"}
+        with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers) as http:
+            sandbox.push("web", 4)
+            path = "/organizations/acme/pipelines/web/builds"
+            before, now = under_way(http, path), sandbox.clock.now()
+            sandbox.fault(Fault("finish", n=n, route="list_pipeline_builds", times=1))
+            ended = before - under_way(http, path)
+            assert n <= len(ended) < len(before)
+            assert 0 < (sandbox.clock.now() - now).total_seconds() <= 12 * 3600
+            last = max(under_way(http, path))
+            sandbox.fault(Fault("finish", route="get_build", times=1))
+            build = http.get(f"{path}/{last}").json()
+            assert build["state"] not in ("running", "scheduled", "failing")
+
+
+def test_what_cannot_happen_did_not(spoilt, http):
+    now = spoilt.clock.now()
+    for kind in ("arrive", "vanish", "finish"):
+        spoilt.fault(Fault(kind, times=1))
+    assert http.get("/organizations/acme/pipelines/nowhere/builds").status_code == 404
+    assert happened(spoilt) == [0, 0, 0]
+    assert spoilt.clock.now() == now
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ("release/*", lambda branch: branch.startswith("release/")),
+        ("stable", lambda branch: branch == "stable"),
+        ("!main !fix/* !feature/* !dev/*", lambda branch: branch == "topic"),
+        ("", lambda branch: branch),
+    ],
+)
+def test_arrivals_are_built_whatever_the_branch_filter(spoilt, http, wanted, fits):
+    path = "/organizations/acme/pipelines/docs"
+    assert http.patch(path, json={"branch_configuration": wanted}).status_code == 200
+    before = ids(http.get(f"{path}/builds"))
+    spoilt.fault(Fault("arrive", n=3, times=1))
+    after = http.get(f"{path}/builds").json()
+    assert [build["id"] for build in after[3:]] == before[: len(after) - 3]
+    assert all(fits(build["branch"]) for build in after[:3])
+    assert len({build["commit"] for build in after[:3]}) == 3
+
+
+def test_nothing_arrives_where_no_branch_is_built(spoilt, http):
+    path = "/organizations/acme/pipelines/docs"
+    http.patch(path, json={"branch_configuration": "release/* !release/*"})
+    before = ids(http.get(f"{path}/builds"))
+    spoilt.fault(Fault("arrive", times=1))
+    assert ids(http.get(f"{path}/builds")) == before
+    assert happened(spoilt) == [0]
+    http.patch(path, json={"branch_configuration": ""})
+    assert len(ids(http.get(f"{path}/builds"))) == len(before) + 1
 
 
 # --- actions whose answer or request is lost ---
@@ -199,6 +268,19 @@ def test_only_the_named_operation_is_met(spoilt, http):
     assert http.get(BUILDS + "/").status_code == 503
     assert http.get("/builds").status_code == 200
     assert http.get("/organizations/acme/pipelines/web/builds").status_code == 200
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_can_be_met(spoilt, http, route):
+    spoilt.fault(Fault("status", route=route.name, before=True))
+    path = address_of(route)
+    names = dict.fromkeys(re.findall(r"{(\w+)}", path), "x")
+    for url in (spoilt.url + path.format_map(names), spoilt.url + path.format_map(names) + "/"):
+        assert http.request(route.method, url).status_code == 503
+        if route.method == "GET":
+            assert http.head(url).status_code == 503
+    assert happened(spoilt) == [4 if route.method == "GET" else 2]
+    assert http.get("/organizations/acme/nothing").status_code == 404
 
 
 def test_the_share_and_the_order_are_the_same_every_time():
@@ -248,82 +330,15 @@ def test_the_sandbox_stays_whole_under_all_of_them(spoilt, http):
         {"kind": "reset", "times": 0},
         {"kind": "arrive", "n": 0},
         {"kind": "latency", "seconds": -1},
+        {"kind": "latency", "seconds": 1e308},
+        {"kind": "finish", "seconds": 86_401},
+        {"kind": "limited", "seconds": float("nan")},
+        {"kind": "reset", "rate": float("nan")},
+        {"kind": "arrive", "n": 10**9},
+        {"kind": "reset", "times": 10**30},
         {"kind": "status", "status": 404},
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(BadInput):
         Fault(**wrong)
-
-
-# --- told over HTTP ---
-
-
-@pytest.fixture
-def control(spoilt):
-    headers = {"Authorization": f"Bearer {spoilt.token(['sandbox'])}"}
-    with httpx.Client(base_url=f"{spoilt.url}/sandbox", headers=headers) as client:
-        yield client
-
-
-def test_faults_over_http(control, http):
-    told = control.post("/faults", json={"kind": "status", "status": 502, "route": "list_builds"})
-    assert told.status_code == 201
-    assert http.get(BUILDS).status_code == 502
-    (armed,) = control.get("/faults").json()
-    assert {"kind": "status", "status": 502, "route": "list_builds", "happened": 1}.items() <= armed.items()
-    assert control.delete("/faults").status_code == 204
-    assert control.get("/faults").json() == []
-    assert http.get(BUILDS).status_code == 200
-
-
-def test_the_clock_over_http(control, spoilt):
-    before = spoilt.clock.now()
-    after = control.post("/clock", json={"advance_s": 90.5}).json()["now"]
-    assert after == control.get("/clock").json()["now"] == spoilt.clock.now().text()
-    assert (spoilt.clock.now() - before).total_seconds() == 90.5
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/faults", b'{"kind": "nonsense"}'),
-        ("/faults", b'{"kind": "reset", "rate": 2}'),
-        ("/faults", b'{"kind": "reset", "often": true}'),
-        ("/faults", b"no json"),
-        ("/clock", b'{"advance_s": -1}'),
-        ("/clock", b'{"advance_s": 1e300}'),
-        ("/webhooks", b'{"url": "http://example.com/", "token": "t"}'),
-        ("/webhooks", b'{"url": "http://127.0.0.1:9/", "token": "t", "organization": "nobody"}'),
-    ],
-)
-def test_what_makes_no_sense_is_a_422_with_a_message(control, path, body):
-    answer = control.post(path, content=body)
-    assert answer.status_code == 422
-    assert answer.json()["message"]
-
-
-@pytest.mark.parametrize(("method", "path"), [("GET", "/faults"), ("POST", "/clock"), ("GET", "/deliveries")])
-def test_controls_need_a_scope_of_their_own(shaky, method, path):
-    url = f"{shaky.url}/sandbox{path}"
-    assert httpx.request(method, url).status_code == 401
-    for scopes in (SCOPES, ()):
-        headers = {"Authorization": f"Bearer {shaky.token(scopes)}"}
-        answer = httpx.request(method, url, headers=headers)
-        assert answer.status_code == 403
-        assert "sandbox" in answer.json()["message"]
-
-
-def test_the_default_token_may_not_control(shaky):
-    answer = httpx.get(f"{shaky.url}/sandbox/faults", headers={"Authorization": f"Bearer {shaky.token()}"})
-    assert answer.status_code == 403
-
-
-def test_controls_meet_no_faults(control):
-    control.post("/faults", json={"kind": "reset"})
-    assert control.delete("/faults").status_code == 204
-
-
-def test_another_method_is_a_405_with_a_message(control):
-    answer = control.put("/faults")
-    assert (answer.status_code, answer.json()) == (405, {"message": "Method Not Allowed"})

@@ -10,6 +10,8 @@ import pytest
 from graphql import build_client_schema, get_introspection_query
 
 from buildframe.service import Sandbox
+from buildframe.service.answers import schema
+from buildframe.service.answers.schema import MOST_FIELDS
 from buildframe.service.data.access import SCOPES
 
 TEAMS = """
@@ -196,6 +198,17 @@ def test_ids_of_nothing_and_of_what_is_out_of_reach_are_not_found(sandbox, graph
     assert graph.teams("acme/docs")
 
 
+def test_who_may_not_edit_changes_nothing(sandbox, graph, asker):
+    viewer = Graph(sandbox, asker(sandbox, sandbox.token(SCOPES, may_edit=False)))
+    before = graph.teams("acme/docs")
+    new = {"teamID": id_of("Team", sandbox.teams()["Visitors"]), "pipelineID": graph.pipeline_id("acme/docs")}
+    assert viewer.refusals(CREATE, input=new | {"accessLevel": "READ_ONLY"}) == ["Forbidden"]
+    for node in before:
+        assert viewer.refusals(UPDATE, input={"id": node["id"], "accessLevel": "READ_ONLY"}) == ["Forbidden"]
+        assert viewer.refusals(DELETE, input={"id": node["id"]}) == ["Forbidden"]
+    assert viewer.teams("acme/docs") == before
+
+
 # --- the door
 
 
@@ -272,3 +285,63 @@ def test_fragments_within_fragments_are_not_counted_over_and_over(graph):
     doubled = " ".join(f"fragment f{n} on Query {{ ...f{n + 1} ...f{n + 1} }}" for n in range(40))
     told = graph.ask(f"{{ ...f0 }} {doubled} fragment f40 on Query {{ __typename }}")
     assert told == {"data": {"__typename": "Query"}}
+
+
+def aliased(field, times=20):
+    """A selection of a field under so many names."""
+    return "{ " + " ".join(f"a{n}: {field}" for n in range(times)) + " }"
+
+
+WITHIN = f"""
+fragment P on Organization {aliased("pipelines { ...E }")}
+fragment E on PipelineConnection {{ edges {{ node {aliased("teams { ...T }")} }} }}
+fragment T on TeamPipelineConnection {aliased("count")}
+"""
+TOP = aliased('organization(slug: "acme") { ...P }')
+NESTED = TOP + WITHIN
+INLINE = f"{{ ... on Query {{ ... {TOP} }} }}" + WITHIN
+OWN = f"""
+{aliased("__schema { ...S }")}
+fragment S on __Schema {aliased("types { ...T }")}
+fragment T on __Type {aliased("fields { ...F }")}
+fragment F on __Field {aliased("name")}
+"""
+
+
+@pytest.mark.parametrize("query", [NESTED, INLINE, OWN])
+def test_aliases_in_nested_fragments_are_counted(graph, query):
+    assert len(query) < 2100
+    assert graph.refusals(query) == [f"The query asks for more than {MOST_FIELDS} fields"]
+
+
+def sized(first, times=5):
+    """A query for so many pages of the teams of each pipeline: 22 fields of a team pipeline."""
+    teams = aliased(f"teams(first: {first}) {{ edges {{ node {aliased('id')} }} }}", times)
+    declared = "query($n: Int)" if first == "$n" else "query"
+    return f'{declared} {{ organization(slug: "acme") {{ pipelines {{ edges {{ node {teams} }} }} }} }}'
+
+
+def test_lists_count_as_often_as_they_have_items(graph, monkeypatch):
+    pipelines = len(graph.rest("/organizations/acme/pipelines", per_page=100).json())
+    fields = 2 + pipelines * (2 + 5 * (1 + 2 * 22))
+    monkeypatch.setattr(schema, "MOST_FIELDS", fields)
+    assert graph.data(sized(2))
+    assert graph.data(sized("$n"), n=2)
+    for query, n in ((sized(3), None), (sized(2, 6), None), (sized("$n"), 3), (sized("$n"), None)):
+        assert graph.refusals(query, n=n) == [f"The query asks for more than {fields} fields"]
+
+
+def test_long_pages_of_short_lists_cost_what_these_hold(sandbox, graph, monkeypatch):
+    pipelines = len(graph.rest("/organizations/acme/pipelines", per_page=100).json())
+    monkeypatch.setattr(schema, "MOST_FIELDS", 2 + pipelines * (2 + 5 * (1 + len(sandbox.teams()) * 22)))
+    assert graph.data(sized(500))
+
+
+def test_what_is_large_is_answered_all_the_same(graph):
+    asked = 'organization(slug: "acme") { pipelines { edges { node { slug teams { count } } } } }'
+    assert len(graph.data(aliased(asked, 30))) == 30
+
+
+def test_the_simulation_is_not_held_up(sandbox, graph):
+    with sandbox._engine.turn:
+        assert graph.teams("acme/web")

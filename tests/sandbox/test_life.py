@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-
-import msgspec
 import pytest
-from tests.sandbox.living import FAILS, SOMEONE, Planted, assert_whole, block, job_of, jobs_of, step, wait
+from tests.sandbox.living import FAILS, HOUR, SOMEONE, Planted, assert_whole, block, job_of, jobs_of, step, wait
 
 from buildframe.service import Sandbox
+from buildframe.service.life.rules import MOST_TRIGGERED
 from buildframe.service.world.steps import Trigger
 
 
@@ -85,7 +83,7 @@ def test_a_block_step_that_is_barred_blocks_nothing(plant):
 def test_a_build_may_begin_with_a_block_step(plant):
     pipeline = plant(block("go"), step("after"))
     run = pipeline.create()
-    held = pipeline.get(run)
+    held = pipeline.after(run, seconds=2)
     assert (held["state"], held["blocked"], held["started_at"]) == ("passed", True, None)
     pipeline.engine.unblock(run.id, job_of(held, "go")["id"], SOMEONE)
     assert pipeline.get(run)["state"] == "running"
@@ -129,7 +127,7 @@ def test_steps_that_are_left_out_let_others_go_on(plant):
 
 def test_a_build_whose_branch_has_no_steps_is_not_run(plant):
     pipeline = plant(step("a", branches="main"), wait("w"), block("b", branches="main"))
-    build = pipeline.get(pipeline.create(branch="dev"))
+    build = pipeline.ended(branch="dev")
     assert (build["state"], build["started_at"], build["finished_at"]) == ("not_run", None, None)
     assert jobs_of(build) == {"a": "broken", "b": "broken"}
     assert pipeline.numbers(state="not_run") == [build["number"]]
@@ -164,6 +162,16 @@ def test_a_job_that_no_agent_fits_waits(plant):
     build = plant(step("a", queue="nowhere"), step("b", agent_query_rules=("os=plan9",)), step("c")).ended()
     assert jobs_of(build) == {"a": "scheduled", "b": "scheduled", "c": "passed"}
     assert [job["agent_query_rules"] for job in build["jobs"]] == [["queue=nowhere"], ["os=plan9"], []]
+
+
+def test_a_queue_that_is_not_there_has_no_address(plant):
+    cluster = plant(step("x")).ask("/organizations/acme/pipelines/web").json()["cluster_id"]
+    pipeline = plant(step("a", queue="nowhere"), step("b"), cluster_id=cluster)
+    nowhere, there = pipeline.get(pipeline.create())["jobs"]
+    assert (nowhere["cluster_queue_id"], nowhere["cluster_queue_url"]) == (None, None)
+    assert (nowhere["cluster_id"], nowhere["cluster_url"]) == (cluster, there["cluster_url"])
+    for url in (there["cluster_url"], there["cluster_queue_url"]):
+        assert pipeline.ask.http.get(url).status_code == 200
 
 
 # --- trigger steps
@@ -229,6 +237,39 @@ def test_pipelines_that_trigger_each_other_come_to_an_end(plant):
     assert len(pipeline.numbers()) == 11
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_build_brings_forth_so_many_others_and_no_more(plant, is_async):
+    pipeline = plant(step("a"))
+    slug = pipeline.line.pipeline.slug
+    pipeline.change(steps=tuple(trigger(key, slug, is_async=is_async) for key in ("one", "two", "three")))
+    first, second = pipeline.create(), pipeline.create()
+    pipeline.after(second)
+    assert len(pipeline.numbers()) == 2 * (1 + MOST_TRIGGERED)
+    jobs = [job for build in pipeline.ask.walk(pipeline.path) for job in build["jobs"]]
+    assert {job["state"] for job in jobs if job["triggered_build"] is None} == {"failed"}
+    assert len([job for job in jobs if job["triggered_build"] is not None]) == 2 * MOST_TRIGGERED
+    assert first.number in pipeline.numbers()
+
+
+def test_what_a_deleted_build_began_brings_forth_no_more(plant):
+    pipeline = plant(step("a"))
+    pipeline.change(steps=(trigger("again", pipeline.line.pipeline.slug, is_async=True),))
+    root = pipeline.create()
+    pipeline.after(root, seconds=4)
+    before = pipeline.numbers()
+    pipeline.engine.forget(pipeline.line, [root.number])
+    pipeline.ask.sandbox.clock.advance(HOUR)
+    assert pipeline.numbers() == before[:-1]
+
+
+def test_a_build_that_its_own_trigger_step_cancels_stays_canceled(plant):
+    pipeline = plant(step("a"), cancel_running_branch_builds=True)
+    pipeline.change(steps=(trigger("again", pipeline.line.pipeline.slug, is_async=True),))
+    run = pipeline.create()
+    build = pipeline.after(run)
+    assert (build["state"], jobs_of(build)) == ("canceled", {"again": "canceled"})
+
+
 # --- newer builds of a branch
 
 
@@ -254,57 +295,3 @@ def test_a_newer_build_cancels_those_that_run(plant):
     states = [pipeline.get(run)["state"] for run in (running, other, newer, last)]
     assert states == ["canceled", "running", "scheduled", "scheduled"]
     assert str(newer.number) in pipeline.get(running)["cancel_reason"]
-
-
-# --- what webhooks are told
-
-
-def told(pipeline, *events):
-    """Event, state of the build and step of the job, in order, of a pipeline's builds."""
-    rows = pipeline.data.rows("SELECT event, body FROM deliveries WHERE body IS NOT NULL ORDER BY seq")
-    bodies = [(event, msgspec.json.decode(body)) for event, body in rows if event != "ping"]
-    return [
-        (event, body["build"]["state"], body.get("job", {}).get("step_key"))
-        for event, body in bodies
-        if f"/{pipeline.line.pipeline.slug}/" in body["build"]["url"] and event.startswith(events)
-    ]
-
-
-@pytest.fixture
-def listening(ask):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        hook = ask.sandbox.webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", token="t")
-        yield
-        ask.sandbox.remove_webhook(hook)
-
-
-def test_every_step_of_a_builds_life_is_told_once(plant, listening):
-    pipeline = plant(step("a"), block("b"), step("bad", **FAILS), step("c", seconds=120.0))
-    run = pipeline.create()
-    held = pipeline.after(run)
-    pipeline.engine.unblock(run.id, job_of(held, "b")["id"], SOMEONE)
-    pipeline.after(run)
-    assert [event[:2] for event in told(pipeline, "build.")] == [
-        ("build.scheduled", "scheduled"),
-        ("build.running", "running"),
-        ("build.finished", "blocked"),
-        ("build.running", "running"),
-        ("build.failing", "failing"),
-        ("build.finished", "failed"),
-    ]
-    assert sorted((event, key) for event, _, key in told(pipeline, "job.")) == [
-        ("job.activated", "b"),
-        *((f"job.{what}", key) for what in ("finished", "scheduled", "started") for key in ("a", "bad", "c")),
-    ]
-
-
-def test_skipped_and_canceled_builds_are_told_of(plant, listening):
-    pipeline = plant(step("a", queue="nowhere"), skip_queued_branch_builds=True)
-    pipeline.create()
-    pipeline.engine.cancel(pipeline.create().id)
-    assert told(pipeline, "build.") == [
-        ("build.scheduled", "scheduled", None),
-        ("build.skipped", "skipped", None),
-        ("build.scheduled", "scheduled", None),
-        ("build.finished", "canceled", None),
-    ]

@@ -9,42 +9,13 @@ from buildframe.service.answers import finding, logs
 from buildframe.service.answers.exchange import Answer, Operations, Request
 from buildframe.service.data.bodies import ORIGIN, Body, graphql_id
 from buildframe.service.data.database import Data
-from buildframe.spec.declare import endpoint
 
 TEXT = "text/plain; charset=utf-8"
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
-_CLUSTER = "/organizations/{org}/clusters/{cluster}"
-
-
-@endpoint(f"GET {_JOB}/log", returns=None, scope="read_builds")
-def get_log(org: str, pipeline: str, number: str, job: str, /) -> None:
-    """The log of a job: JSON, or plain text to who accepts that."""
-
-
-@endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds")
-def get_raw_log(org: str, pipeline: str, number: str, job: str, /) -> None:
-    """The log of a job as plain text."""
-
-
-@endpoint("GET /organizations/{org}/agents/{agent}", returns=None, scope=None)
-def get_agent(org: str, agent: str, /) -> None:
-    """An agent."""
-
-
-@endpoint(f"GET {_CLUSTER}", returns=None, scope=None)
-def get_cluster(org: str, cluster: str, /) -> None:
-    """The cluster of an organization."""
-
-
-@endpoint(f"GET {_CLUSTER}/queues/{{queue}}", returns=None, scope=None)
-def get_queue(org: str, cluster: str, queue: str, /) -> None:
-    """A queue of a cluster."""
 
 
 class Beyond:
     """Answers them."""
-
-    beyond = (get_log, get_raw_log, get_agent, get_cluster, get_queue)
 
     def __init__(self, data: Data) -> None:
         self._data, self._bodies = data, data.bodies
@@ -103,8 +74,9 @@ class Beyond:
 
     def _queue(self, request: Request) -> Answer:
         cluster = self._cluster_body(request)
-        for queue in finding.organization(self._data, request.path["org"]).agents:
-            id = self._bodies.chance.uuid("queue", request.path["org"], queue)
+        organization = finding.organization(self._data, request.path["org"])
+        for queue in organization.agents:
+            id = self._bodies.queue_id(organization, queue)
             if id == request.path["queue"].lower():
                 url = f"{cluster['url']}/queues/{id}"
                 body = {"id": id, "graphql_id": graphql_id("ClusterQueue", id), "key": queue, "url": url}

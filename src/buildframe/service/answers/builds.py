@@ -20,24 +20,12 @@ from buildframe.service.problems import Refused
 from buildframe.service.world.lines import Line
 from buildframe.service.world.model import Organization
 from buildframe.service.world.runs import BuildRun, Commit, PullRequest, User
-from buildframe.spec.declare import endpoint
 
 _MOST_PULL_REQUESTS = 2**31 - 1
 
 
-@endpoint(
-    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock",
-    returns=None,
-    scope="write_builds",
-)
-def unblock_job(org: str, pipeline: str, number: int, job: str, /) -> None:
-    """Let a block step go on: what `unblock_url` of its job leads to. Answers with the job."""
-
-
 class BuildAnswers:
     """Answers the operations on builds."""
-
-    beyond = (unblock_job,)
 
     def __init__(self, data: Data, engine: Engine, pipelines: Pipelines, deepest: int) -> None:
         self._data, self._engine, self._pipelines, self._deepest = data, engine, pipelines, deepest

@@ -6,24 +6,16 @@ import msgspec
 
 from buildframe.service import problems
 from buildframe.service.answers import finding
-from buildframe.service.answers.exchange import Answer, Operations, Request
+from buildframe.service.answers.exchange import Answer, Operations, Request, refuse_viewers
 from buildframe.service.data import stamps
 from buildframe.service.data.bodies import Body
 from buildframe.service.data.database import Data
 from buildframe.service.data.teams import TeamPipeline, Teams
 from buildframe.service.problems import Refused
-from buildframe.spec.declare import endpoint
-
-
-@endpoint("DELETE /organizations/{org}/teams/{team}/pipelines", returns=None, scope="write_teams", success=204)
-def delete_team_pipeline_named(org: str, team: str, /) -> None:
-    """Take the pipeline that `pipeline_id`, in the body or in the query, names from a team."""
 
 
 class Directory:
     """Answers who belongs to an organization, and which pipelines its teams have."""
-
-    beyond = (delete_team_pipeline_named,)
 
     def __init__(self, data: Data) -> None:
         self._data, self._teams = data, Teams(data)
@@ -71,31 +63,40 @@ class Directory:
         return Answer(msgspec.json.encode([self._body(has) for has in found]), total)
 
     def _get(self, request: Request) -> Answer:
-        return self._answer(self._has(request, request.path["pipeline_id"]))
+        return self._answer(self._has(request))
 
     def _create(self, request: Request) -> Answer:
         team = self._teams.find(request.path["org"], request.path["team"])
+        refuse_viewers(request.access)
         asked = request.properties(_misfit)
         return self._answer(self._teams.give(team, asked["pipeline_id"], asked["access_level"]))
 
     def _update(self, request: Request) -> Answer:
-        has = self._has(request, request.path["pipeline_id"])
+        has = self._editable(request)
         return self._answer(self._teams.change(has, request.properties(_misfit)["access_level"]))
 
     def _delete(self, request: Request) -> Answer:
-        self._teams.take(self._has(request, request.path["pipeline_id"]))
+        self._teams.take(self._editable(request))
         return Answer()
 
     def _delete_named(self, request: Request) -> Answer:
+        team = self._teams.find(request.path["org"], request.path["team"])
+        refuse_viewers(request.access)
         named = request.body.get("pipeline_id", dict(request.query).get("pipeline_id"))
         if not isinstance(named, str):
             raise Refused(422, "Team pipeline could not be deleted. Say which one by pipeline_id.")
-        self._teams.take(self._has(request, named))
+        self._teams.take(self._teams.get(team, named))
         return Answer()
 
-    def _has(self, request: Request, pipeline_id: str) -> TeamPipeline:
+    def _editable(self, request: Request) -> TeamPipeline:
+        """The team pipeline that a request's path names, if the user may edit it."""
+        has = self._has(request)
+        refuse_viewers(request.access)
+        return has
+
+    def _has(self, request: Request) -> TeamPipeline:
         team = self._teams.find(request.path["org"], request.path["team"])
-        return self._teams.get(team, pipeline_id)
+        return self._teams.get(team, request.path["pipeline_id"])
 
     def _answer(self, has: TeamPipeline) -> Answer:
         return Answer(msgspec.json.encode(self._body(has)))

@@ -9,7 +9,7 @@ from typing import Any
 from buildframe.service.answers.filters import Asked
 from buildframe.service.data.access import Access
 from buildframe.service.paging import Page, Query
-from buildframe.service.problems import Refused, invalid
+from buildframe.service.problems import Refused, forbidden, invalid
 from buildframe.spec import Endpoint, misfits
 
 JSON = "application/json; charset=utf-8"
@@ -56,6 +56,12 @@ class Answer:
 
 
 Operations = Mapping[str, Callable[[Request], Answer]]
+
+
+def refuse_viewers(access: Access) -> None:
+    """403 for a user who may not edit."""
+    if not access.may_edit:
+        raise forbidden()
 
 
 def list_of(bodies: Sequence[bytes]) -> bytes:

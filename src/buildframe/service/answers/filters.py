@@ -7,13 +7,17 @@ nothing; a time that cannot be read, or has no zone, is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
 
 from buildframe.errors import BadInput
 from buildframe.service.paging import Query
 from buildframe.service.problems import Refused
+from buildframe.service.world.runs import BuildState
 from buildframe.spec import Filter, when
+
+_MOST_VALUES = 200
+_FULL_SHA = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 
 Asked = str | bool | list[str] | dict[str, str]
 
@@ -66,7 +70,16 @@ def _either(conditions: Sequence[Condition], joint: str = " OR ") -> Condition:
     return Condition(f"({sql})", tuple(value for condition in conditions for value in condition.values))
 
 
+def _few(name: str, values: Iterable[Any]) -> list[Any]:
+    """Each value once; there may not be too many to be one condition."""
+    unique = list(dict.fromkeys(values))
+    if len(unique) > _MOST_VALUES:
+        raise Refused(400, f"At most {_MOST_VALUES} values of {name} can be asked for")
+    return unique
+
+
 def _branches(asked: Any) -> Condition:
+    asked = _few("branch", asked)
     plain = any_of("branch", [name for name in asked if "*" not in name])
     globs = [Condition("branch GLOB ?", (_glob(name),)) for name in asked if "*" in name]
     return _either([plain, *globs])
@@ -84,10 +97,16 @@ _STATES = {
 
 
 def _states(asked: Any) -> Condition:
-    return _either([_STATES.get(state, Condition("state = ?", (state,))) for state in asked])
+    plain = any_of("state", [state for state in get_args(BuildState) if state in asked])
+    return _either([plain, *(condition for name, condition in _STATES.items() if name in asked)])
+
+
+def _commits(asked: Any) -> Condition:
+    return any_of("sha", _few("commit", [sha for sha in asked if _FULL_SHA.fullmatch(sha)]))
 
 
 def _meta_data(asked: Any) -> Condition:
+    _few("meta_data", asked)
     sql = "EXISTS (SELECT 1 FROM meta_data AS m WHERE m.build = builds.seq AND m.key = ? AND m.value = ?)"
     return _either([Condition(sql, pair) for pair in asked.items()], " AND ")
 
@@ -112,7 +131,7 @@ def _moment(name: str, text: str) -> int:
 
 CONDITIONS: dict[str, Callable[[Any], Condition]] = {
     "branch": _branches,
-    "commit": lambda asked: any_of("sha", asked),
+    "commit": _commits,
     "created_from": _time("created_from", "created >= ?"),
     "created_to": _time("created_to", "created < ?"),
     "creator": lambda asked: Condition("creator = ?", (asked,)),

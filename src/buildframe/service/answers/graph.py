@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from buildframe.service.answers.exchange import Answer, Operations, Request
+from buildframe.service.answers.exchange import Answer, Operations, Request, refuse_viewers
 from buildframe.service.answers.schema import checked, schema
 from buildframe.service.data import stamps
 from buildframe.service.data.access import Access
@@ -18,7 +18,6 @@ from buildframe.service.data.teams import Team, TeamPipeline, Teams
 from buildframe.service.problems import Refused, not_found
 from buildframe.service.world.lines import Line
 from buildframe.service.world.model import Organization
-from buildframe.spec.declare import endpoint
 
 if TYPE_CHECKING:
     from graphql import GraphQLError
@@ -29,15 +28,8 @@ Resolver = Callable[..., Any]
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 500
 
 
-@endpoint("POST /graphql", returns=None, scope="GraphQL")
-def ask_graphql() -> None:
-    """A query or a mutation."""
-
-
 class Graph:
     """Answers GraphQL by the same data and rules as REST."""
-
-    beyond = (ask_graphql,)
 
     def __init__(self, data: Data) -> None:
         self._data = data
@@ -50,12 +42,20 @@ class Graph:
             raise Refused(501, 'GraphQL is not installed here: pip install "buildframe[sandbox]"') from None
         query, variables, operation = _read(request.body)
         try:
-            document = checked(query)
+            document = checked(query, variables, self._sizes())
         except GraphQLError as error:
             return _answer(None, [error])
         root = _Root(self._data, request.access).fields
         done = execute_sync(schema(), document, root, variable_values=variables, operation_name=operation)
         return _answer(done.data, done.errors)
+
+    def _sizes(self) -> dict[str, int]:
+        """How many teams, and how many pipelines, the organization has that has most of them."""
+        slugs = [organization.slug for organization in self._data.bodies.world.organizations]
+        return {
+            "teams": max(len(Teams(self._data).of(slug)) for slug in slugs),
+            "pipelines": max(len(self._data.lines.of(slug)) for slug in slugs),
+        }
 
 
 def _read(body: Any) -> tuple[str, dict[str, Any], str | None]:
@@ -79,7 +79,8 @@ class _Root:
     """The fields of queries and mutations, for someone who may see some organizations."""
 
     def __init__(self, data: Data, access: Access) -> None:
-        self._data, self._teams, self._visible = data, Teams(data), access.organizations
+        self._data, self._teams, self._access = data, Teams(data), access
+        self._visible = access.organizations
         self.fields: dict[str, Resolver] = {
             "pipeline": self._pipeline,
             "organization": self._organization,
@@ -129,6 +130,7 @@ class _Root:
 
     def _create(self, info: Any, input: Node) -> Node:
         team = self._team(_uuid("Team", input["teamID"]))
+        refuse_viewers(self._access)
         has = self._teams.give(team, _uuid("Pipeline", input["pipelineID"]), input["accessLevel"].lower())
         line = self._data.lines[has.line]
         edge = {"cursor": _cursor(self._teams.at(line).index(has)), "node": self._of_team_pipeline(has)}
@@ -152,10 +154,13 @@ class _Root:
         raise not_found("team")
 
     def _has(self, input: Node) -> tuple[Team, TeamPipeline]:
+        """What a mutation is about to change."""
         has = self._teams.by_id(_uuid("TeamPipeline", input["id"]))
         if has is None:
             raise not_found("team pipeline")
-        return self._team(has.team), has
+        team = self._team(has.team)
+        refuse_viewers(self._access)
+        return team, has
 
 
 def _of_team(team: Team) -> Node:
@@ -193,11 +198,14 @@ def _connection(all_items: Callable[[], Sequence[Any]], node: Callable[[Any], No
         if not 0 <= size <= _LARGEST_PAGE:
             raise Refused(422, f"first must be from 0 to {_LARGEST_PAGE}")
         page = list(enumerate(items))[start : start + size]
-        edges = [{"cursor": _cursor(place), "node": node(item)} for place, item in page]
-        more = {"hasNextPage": start + size < len(items), "endCursor": edges[-1]["cursor"] if edges else None}
-        return {"count": len(items), "edges": edges, "pageInfo": more}
+        more = {"hasNextPage": start + size < len(items), "endCursor": _cursor(page[-1][0]) if page else None}
+        return {"count": len(items), "edges": lambda info: _edges(page, node), "pageInfo": more}
 
     return resolve
+
+
+def _edges(page: Sequence[tuple[int, Any]], node: Callable[[Any], Node]) -> list[Node]:
+    return [{"cursor": _cursor(place), "node": node(item)} for place, item in page]
 
 
 def _cursor(place: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from buildframe.service import problems
 from buildframe.service.answers import finding
-from buildframe.service.answers.exchange import Answer, Operations, Request, list_of
+from buildframe.service.answers.exchange import Answer, Operations, Request, list_of, refuse_viewers
 from buildframe.service.answers.told_pipelines import Pipelines, configuration
 from buildframe.service.data.database import Data
 from buildframe.service.data.teams import Teams
@@ -55,6 +55,7 @@ class PipelineAnswers:
 
     def _create(self, request: Request) -> Answer:
         organization = finding.organization(self._data, request.path["org"])
+        refuse_viewers(request.access)
         properties = _in_its_cluster(request, organization).properties()
         with _validated():
             around, now = self._around(organization), self._data.load_now()
@@ -120,8 +121,7 @@ class PipelineAnswers:
     def _editable(self, request: Request) -> Line:
         """The pipeline that a request's path names, if the user may edit it."""
         line = self._line(request)
-        if not request.access.may_edit:
-            raise problems.forbidden()
+        refuse_viewers(request.access)
         return line
 
     def _put(self, request: Request, line: Line) -> Answer:

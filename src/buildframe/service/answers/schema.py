@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphql import DocumentNode, GraphQLSchema
+    from graphql import DocumentNode, FieldNode, GraphQLSchema
 
 LONGEST = 20_000
 MOST_TOKENS = 1500
 DEEPEST = 16
+MOST_FIELDS = 80_000
 
 _SCHEMA = """
 type Query {
@@ -100,8 +102,11 @@ def schema() -> GraphQLSchema:
     return build_schema(_SCHEMA)
 
 
-def checked(query: str) -> DocumentNode:
-    """The query read, if it is one of this schema; GraphQLError if it is not, or is too long or too deep."""
+def checked(query: str, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> DocumentNode:
+    """The query read, if it is one of this schema; GraphQLError if it is not, is too long or deep, or asks too much.
+
+    `sizes` says how many items the longest list of a field's name has.
+    """
     from graphql import GraphQLError, parse, validate
 
     if len(query) > LONGEST:
@@ -111,7 +116,70 @@ def checked(query: str) -> DocumentNode:
         raise GraphQLError(f"The query is more than {DEEPEST} levels deep")
     for error in validate(schema(), document, max_errors=1):
         raise error
+    if _cost(document, variables, {**_own_sizes(), **sizes}) > MOST_FIELDS:
+        raise GraphQLError(f"The query asks for more than {MOST_FIELDS} fields")
     return document
+
+
+@functools.cache
+def _own_sizes() -> dict[str, int]:
+    """How long the lists are in which the schema tells of itself."""
+    types = schema().type_map.values()
+
+    def longest(name: str) -> int:
+        return max(len(getattr(one, name, ())) for one in types)
+
+    fields = [field for one in types for field in getattr(one, "fields", {}).values()]
+    return {
+        "types": len(types),
+        "fields": longest("fields"),
+        "inputFields": longest("fields"),
+        "enumValues": longest("values"),
+        "args": max(len(getattr(field, "args", ())) for field in fields),
+        "directives": len(schema().directives),
+    }
+
+
+def _cost(document: DocumentNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """How many fields the operations may be answered with: fragments are written out, lists are full."""
+    from graphql import FieldNode, FragmentDefinitionNode, FragmentSpreadNode, OperationDefinitionNode
+
+    fragments = {one.name.value: one for one in document.definitions if isinstance(one, FragmentDefinitionNode)}
+    known: dict[int, int] = {}
+
+    def within(node: Any) -> int:
+        cost, nodes = 0, [node]
+        spread: set[str] = set()
+        while nodes:
+            selected = nodes.pop().selection_set.selections
+            cost += sum(of_field(each) for each in selected if isinstance(each, FieldNode))
+            names = {each.name.value for each in selected if isinstance(each, FragmentSpreadNode)} - spread
+            nodes += [fragments[name] for name in names]
+            nodes += [each for each in selected if not isinstance(each, FieldNode | FragmentSpreadNode)]
+            spread |= names
+        return cost
+
+    def of_field(node: FieldNode) -> int:
+        if id(node) not in known:
+            known[id(node)] = 1 + (_items(node, variables, sizes) * within(node) if node.selection_set else 0)
+        return known[id(node)]
+
+    return sum(within(one) for one in document.definitions if isinstance(one, OperationDefinitionNode))
+
+
+def _items(field: FieldNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """How many items a field holds at most; what is no list is one."""
+    from graphql import IntValueNode, VariableNode
+
+    most = sizes.get(field.name.value, 1)
+    for argument in field.arguments or ():
+        value = argument.value
+        asked = variables.get(value.name.value) if isinstance(value, VariableNode) else None
+        if isinstance(value, IntValueNode):
+            asked = int(value.value)
+        if argument.name.value == "first" and isinstance(asked, int):
+            most = min(most, asked)
+    return max(most, 1)
 
 
 def _depth(document: DocumentNode) -> int:

@@ -13,11 +13,10 @@ from buildframe.service.answers.suites import Suites
 from buildframe.service.answers.told_pipelines import Pipelines
 from buildframe.service.data.database import Data
 from buildframe.service.life.engine import Engine
-from buildframe.spec import Endpoint
 
 
 class Answers:
-    """Answers every declared operation from the data, and those `beyond` what the service's document lists."""
+    """Answers every route from the data."""
 
     def __init__(self, data: Data, engine: Engine, deepest: int) -> None:
         pipelines = Pipelines(data)
@@ -30,4 +29,3 @@ class Answers:
             **Graph(data).of,
             **Beyond(data).of,
         }
-        self.beyond: tuple[Endpoint, ...] = (*BuildAnswers.beyond, *Directory.beyond, *Graph.beyond, *Beyond.beyond)

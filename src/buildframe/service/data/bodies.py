@@ -281,6 +281,10 @@ class Bodies:
         """UUID of an organization's only cluster."""
         return cluster_id(self.chance, organization.slug)
 
+    def queue_id(self, organization: Organization, queue: str) -> str:
+        """UUID of a queue of that cluster."""
+        return self.chance.uuid("queue", organization.slug, queue)
+
     def _of_plan(self, organization: Organization, plan: Plan) -> dict[str, Body]:
         """What all jobs of each slot of a plan have in common."""
         key = organization.slug, plan.key
@@ -302,7 +306,8 @@ class Bodies:
 
     def _of_script(self, organization: Organization, slot: Slot) -> Body:
         step = slot.step
-        cluster, queue = self.cluster_id(organization), self.chance.uuid("queue", organization.slug, step.queue)
+        cluster = self.cluster_id(organization)
+        queue = self.queue_id(organization, step.queue) if step.queue in organization.agents else None
         cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
         asked = [] if step.queue == "default" else [f"queue={step.queue}"]
         body = {
@@ -321,7 +326,7 @@ class Bodies:
             "cluster_id": cluster,
             "cluster_url": cluster_url,
             "cluster_queue_id": queue,
-            "cluster_queue_url": f"{cluster_url}/queues/{queue}",
+            "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
         return body if step.group else without(body, ("group_key",))
 

@@ -29,7 +29,7 @@ from buildframe.service.world.records import Pipeline
 from buildframe.service.world.runs import BuildRun, JobRun
 from buildframe.service.world.steps import Plan, Step
 
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 CREATE TABLE world (what TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE counters (what TEXT PRIMARY KEY, last INTEGER NOT NULL);

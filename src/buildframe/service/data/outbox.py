@@ -1,13 +1,13 @@
 """Webhooks on their way out: written down together with what they tell of, and kept until they are delivered.
 
 A hook's deliveries go out in order. One that is not accepted is tried again later; what is written down outlives
-the process, so a receiver may get a delivery twice, but never misses one that was not given up.
+the process, so a receiver may get a delivery twice, but never misses one that was not given up. That happens after
+many attempts, and to the oldest where too many wait.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +24,7 @@ from buildframe.spec import Moment
 if TYPE_CHECKING:
     from buildframe.service.data.database import Data
     from buildframe.service.life.changes import Notice
+    from buildframe.service.paging import Page
 
 SCHEMA = """
 CREATE TABLE hooks (
@@ -36,11 +37,18 @@ CREATE TABLE deliveries (
     delivered REAL
 );
 CREATE INDEX pending_deliveries ON deliveries (hook, seq) WHERE body IS NOT NULL;
+CREATE INDEX settled_deliveries ON deliveries (hook, seq) WHERE body IS NULL;
 """
 """A hook's token is kept as it is: deliveries carry it. A delivery is pending while it has a body; `due` and
 `delivered` are seconds of real time since 1970."""
 
 EVENTS = ("build.*", "job.*")
+
+MOST_PENDING = 5000
+"""How many deliveries may wait for one hook; of more the oldest are given up."""
+
+MOST_SETTLED = 2000
+"""How many deliveries of one hook that were made or given up the log keeps: the newest."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Delivery:
 
 
 class Letter(NamedTuple):
-    """A pending delivery with all that sending it needs."""
+    """A pending delivery with all that sending it needs; `due` in seconds of real time since 1970."""
 
     seq: int
     id: str
@@ -91,6 +99,7 @@ class Letter(NamedTuple):
     event: str
     body: bytes
     attempts: int
+    due: float
 
 
 class Outbox:
@@ -98,8 +107,8 @@ class Outbox:
 
     def __init__(self, data: Data, pipeline: Callable[[str], bytes]) -> None:
         self._data, self._pipeline = data, pipeline
-        self.filled = threading.Event()
-        """Set when there may be something to send."""
+        self.rouse: Callable[[str], None] = lambda hook: None
+        """Called with a hook's id when there may be something to send to it; the data's lock is held."""
         found = data.rows("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
         self._hooks = {row[0]: _hook(*row) for row in found}
 
@@ -122,7 +131,7 @@ class Outbox:
                 self._data.write("INSERT INTO hooks VALUES (?, ?, ?, ?, ?, ?)", values)
                 self._put(hook, "ping", self._data.load_now(), msgspec.json.encode(body))
             self._hooks = self._hooks | {hook.id: hook}
-        self.filled.set()
+            self.rouse(hook.id)
 
     def remove(self, id: str) -> None:
         """Tell a hook no more, also nothing that is pending."""
@@ -137,18 +146,23 @@ class Outbox:
                     (id,),
                 )
             self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
+            self.rouse(id)
 
     # --- writing down ---
 
     def keep(self, notices: Iterable[Notice]) -> None:
         """Write down what is to be told; part of the transaction that holds what happened."""
+        told: set[str] = set()
         for notice in notices:
             hooks = [each for each in self._hooks.values() if each.organization == notice.organization]
             wanting = [hook for hook in hooks if hook.wants(notice.event)]
             body = self._body(notice) if wanting else b""
             for hook in wanting:
                 self._put(hook, notice.event, notice.at, body)
-        self.filled.set()
+                told.add(hook.id)
+        for id in told:
+            self._bound(id)
+            self.rouse(id)
 
     def _body(self, notice: Notice) -> bytes:
         found = self._data.rows("SELECT line FROM builds WHERE id = ?", (notice.build_id,))
@@ -164,26 +178,38 @@ class Outbox:
             values,
         )
 
+    def _bound(self, hook: str) -> None:
+        self._data.write(
+            "UPDATE deliveries SET body = NULL, failure = 'given up: too many others waited' WHERE hook = ?1"
+            " AND body IS NOT NULL AND seq <= (SELECT seq FROM deliveries WHERE hook = ?1 AND body IS NOT NULL"
+            " ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
+            (hook, MOST_PENDING),
+        )
+        self._data.write(
+            "DELETE FROM deliveries WHERE hook = ?1 AND body IS NULL AND seq <= (SELECT seq FROM deliveries"
+            " WHERE hook = ?1 AND body IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
+            (hook, MOST_SETTLED),
+        )
+
     # --- sending ---
 
-    def due(self, now: float) -> list[Letter]:
-        """The oldest pending delivery of each hook, where its time has come."""
+    def waiting(self) -> list[str]:
+        """The ids of the hooks for which something is pending."""
+        return [id for (id,) in self._data.rows("SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL")]
+
+    def has(self, hook: str) -> bool:
+        """Whether this hook is there, and not removed."""
+        return hook in self._hooks
+
+    def next(self, hook: str) -> Letter | None:
+        """The oldest pending delivery of a hook, due or not, if there is one."""
         with self._data.lock:
             found = self._data.rows(
-                "SELECT min(seq), id, hook, event, body, attempts, due FROM deliveries"
-                " WHERE body IS NOT NULL GROUP BY hook"
+                "SELECT seq, id, event, body, attempts, due FROM deliveries WHERE hook = ? AND body IS NOT NULL"
+                " ORDER BY seq LIMIT 1",
+                (hook,),
             )
-            hooks = self._hooks
-        return [
-            Letter(seq, id, hooks[hook], event, body, attempts)
-            for seq, id, hook, event, body, attempts, due in found
-            if due <= now
-        ]
-
-    def next_due(self) -> float | None:
-        """When the next pending delivery is due, if there is one."""
-        found = self._data.rows("SELECT min(seq), due FROM deliveries WHERE body IS NOT NULL GROUP BY hook")
-        return min((due for _, due in found), default=None)
+            return next((Letter(row[0], row[1], self._hooks[hook], *row[2:]) for row in found), None)
 
     def delivered(self, letter: Letter, status: int) -> None:
         """Note that a delivery was accepted."""
@@ -201,13 +227,21 @@ class Outbox:
             (again is not None, status, failure, again or 0.0, letter.seq),
         )
 
-    def log(self) -> list[Delivery]:
-        """All deliveries, oldest first."""
+    # --- telling ---
+
+    def log(self, page: Page | None = None) -> list[Delivery]:
+        """The deliveries, oldest first: all that are kept, or those on a page."""
         found = self._data.rows(
             "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure, delivered"
-            " FROM deliveries ORDER BY seq"
+            " FROM deliveries ORDER BY seq LIMIT ? OFFSET ?",
+            (page.size, page.offset) if page else (-1, 0),
         )
         return list(_logged(found))
+
+    def count(self) -> int:
+        """How many deliveries are kept."""
+        ((count,),) = self._data.rows("SELECT count(*) FROM deliveries")
+        return int(count)
 
 
 def new_hook(url: str, token: str, signed: bool, events: Sequence[str] | None, organization: str) -> Hook:

@@ -22,6 +22,7 @@ from buildframe.service import problems
 from buildframe.service.answers.exchange import Answer, Request
 from buildframe.service.answers.filters import asked_for
 from buildframe.service.answers.intake import body_of, object_in
+from buildframe.service.answers.routes import ROUTES, address_of, ask_graphql
 from buildframe.service.answers.table import Answers
 from buildframe.service.data.access import Access, access_by
 from buildframe.service.data.bodies import ORIGIN
@@ -32,7 +33,7 @@ from buildframe.service.pages.pages import Pages
 from buildframe.service.pages.pushes import Pushes
 from buildframe.service.paging import link_header, page_of
 from buildframe.service.problems import Refused
-from buildframe.spec import ENDPOINTS, Endpoint
+from buildframe.spec import Endpoint
 
 Headers = dict[str, str]
 
@@ -48,7 +49,7 @@ class Door:
         self._answers = Answers(data, engine, deepest)
         self.app = Starlette(
             routes=[
-                *self._routes((*ENDPOINTS, *self._answers.beyond)),
+                *self._routes(),
                 *Pushes(data, engine).routes,
                 *Pages(data, engine, origin).routes,
             ],
@@ -56,12 +57,11 @@ class Door:
         )
         self.app.router.redirect_slashes = False
 
-    def _routes(self, endpoints: Iterable[Endpoint]) -> Iterable[Route]:
+    def _routes(self) -> Iterable[Route]:
         """One route for each path, so that a wrong method is told which ones there are."""
         paths: dict[str, dict[str, Endpoint]] = {}
-        for endpoint in endpoints:
-            path = endpoint.path if endpoint.path == "/graphql" else f"/v2{endpoint.path}"
-            paths.setdefault(path, {})[endpoint.method] = endpoint
+        for endpoint in ROUTES:
+            paths.setdefault(address_of(endpoint), {})[endpoint.method] = endpoint
         for path, by_method in paths.items():
             for slash in ("", "/"):
                 yield Route(path + slash, self._handler(by_method), methods=list(by_method))
@@ -78,7 +78,7 @@ class Door:
         try:
             self._engine.catch_up()
             with ExitStack() as held:
-                if endpoint.method != "GET":
+                if endpoint.method != "GET" and endpoint is not ask_graphql:  # which changes the data alone
                     held.enter_context(self._engine.turn)  # before the data's lock, as the engine does
                 held.enter_context(self._data.lock)
                 return self._answer(endpoint, http, sent, headers)
@@ -150,7 +150,7 @@ def _request(endpoint: Endpoint, http: HttpRequest, access: Access, sent: bytes 
         filters=asked_for(endpoint.filters, query),
         page=page_of(query),
         access=access,
-        body=object_in(sent),
+        body=object_in(sent) if endpoint.properties else {},
         query=query,
         accept=http.headers.get("accept", ""),
     )

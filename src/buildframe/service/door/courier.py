@@ -1,4 +1,4 @@
-"""Carries webhooks to their receivers, in a thread of its own."""
+"""Carries webhooks to their receivers, for each hook in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from buildframe.service.data.bodies import ORIGIN
 from buildframe.service.data.outbox import Letter, Outbox
 
+_LONGEST_WAIT = 3600.0
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -30,45 +32,82 @@ class Patience:
 
 
 class Courier:
-    """Sends what the outbox holds until it is stopped."""
+    """Sends what the outbox holds until it is stopped; a slow receiver holds no other up."""
 
     def __init__(self, outbox: Outbox, origin: str, patience: Patience) -> None:
         self._outbox, self._origin, self._patience = outbox, origin, patience
-        self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self._connection: http.client.HTTPConnection | None = None
-        self._thread = threading.Thread(target=self._run, name="buildframe webhooks", daemon=True)
+        self._stopping = False
+        self._lock = threading.Lock()  # never held while the data's lock is taken
+        self._carriers: dict[str, _Carrier] = {}
 
     def start(self) -> None:
         """Begin, with what was left over."""
-        self._thread.start()
+        self._outbox.rouse = self._rouse
+        for hook in self._outbox.waiting():
+            self._rouse(hook)
 
     def stop(self) -> None:
-        """End, also amid an attempt, which counts as not made."""
+        """End, also amid attempts, which count as not made."""
+        with self._lock:
+            self._stopping = True
+            carriers = list(self._carriers.values())
+        for carrier in carriers:
+            carrier.stop()
+        for carrier in carriers:
+            carrier.join()
+
+    def _rouse(self, hook: str) -> None:
+        with self._lock:
+            if self._stopping:
+                return
+            self._carriers = {id: carrier for id, carrier in self._carriers.items() if carrier.is_alive()}
+            if hook not in self._carriers:
+                self._carriers[hook] = _Carrier(hook, self._outbox, self._origin, self._patience)
+                self._carriers[hook].start()
+            self._carriers[hook].roused.set()
+
+
+class _Carrier(threading.Thread):
+    """Sends what there is for one hook, in order, until that is removed."""
+
+    def __init__(self, hook: str, outbox: Outbox, origin: str, patience: Patience) -> None:
+        super().__init__(name="buildframe webhook", daemon=True)
+        self._hook, self._outbox, self._origin, self._patience = hook, outbox, origin, patience
+        self.roused = threading.Event()
+        """Set when there may be something to send, or nothing any more."""
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def stop(self) -> None:
+        """Let it end soon."""
         self._stopping.set()
-        self._outbox.filled.set()
+        self.roused.set()
         with self._lock:
             if self._connection is not None and self._connection.sock is not None:
                 with contextlib.suppress(OSError):
                     self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
+    def run(self) -> None:
+        """Send until there is nobody to send to."""
+        while self._goes_on():
             try:
-                self._send_what_is_due()
+                self._send_or_wait()
             except sqlite3.Error:  # such as a full disk: what is written down stays, so try it later
                 self._stopping.wait(self._patience.wait)
 
-    def _send_what_is_due(self) -> None:
-        self._outbox.filled.clear()
-        letters = self._outbox.due(time.time())
-        for letter in letters:
-            if not self._stopping.is_set():
-                self._deliver(letter)
-        if not letters:
-            due = self._outbox.next_due()
-            self._outbox.filled.wait(None if due is None else max(0.0, due - time.time()))
+    def _goes_on(self) -> bool:
+        self.roused.clear()  # before looking, so that nothing that comes later is missed
+        return not self._stopping.is_set() and self._outbox.has(self._hook)
+
+    def _send_or_wait(self) -> None:
+        letter, now = self._outbox.next(self._hook), time.time()
+        if letter is None:
+            self.roused.wait()
+        elif letter.due > now:
+            self.roused.wait(min(letter.due - now, _LONGEST_WAIT))
+        else:
+            self._deliver(letter)
 
     def _deliver(self, letter: Letter) -> None:
         try:

@@ -48,9 +48,9 @@ class FaultyDoor:
         drawn = self._faults.drawn(asked.operation)
         for fault in drawn:
             if fault.kind == "latency":
-                await asyncio.sleep(fault.seconds)
-            elif fault.kind in CHANGES:
-                await asyncio.to_thread(self._changes.make, fault, asked.path)
+                await asyncio.sleep(fault.wait)
+            elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.make, fault, asked.path):
+                self._faults.missed(fault)
         spoils = [fault for fault in drawn if fault.kind not in ("latency", *CHANGES)]
         left = self._faults.refuses_for()
         if left > 0:
@@ -62,7 +62,7 @@ class FaultyDoor:
 
     async def _spoil(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
         if fault.kind == "limited":
-            await _give(_limited(fault.seconds), send)
+            await _give(_limited(fault.wait), send)
         elif fault.kind == "too_deep":
             await _give(_refusal(problems.too_deep()), send)
         elif fault.kind == "exhausted":
@@ -73,8 +73,8 @@ class FaultyDoor:
 
     async def _exhaust(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._answer(scope, receive)
-        self._faults.exhaust(fault.seconds)
-        told = {"RateLimit-Remaining": "0", "RateLimit-Reset": str(math.ceil(fault.seconds))}
+        self._faults.exhaust(fault.wait)
+        told = {"RateLimit-Remaining": "0", "RateLimit-Reset": str(math.ceil(fault.wait))}
         await _give(reply.replacing(told), send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Reply:

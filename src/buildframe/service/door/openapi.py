@@ -1,4 +1,4 @@
-"""The OpenAPI document of the service, made from its declared operations."""
+"""The OpenAPI document of the service, made from its declared routes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,36 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
 import msgspec
 
-from buildframe.spec import ENDPOINTS, Check, Endpoint, Filter, Moment, Property, Resource, fields_of, properties_of
+from buildframe.service.answers.routes import BEYOND, ROUTES, ask_graphql, get_log, get_raw_log
+from buildframe.spec import (
+    Build,
+    Check,
+    Endpoint,
+    Filter,
+    Moment,
+    Property,
+    Resource,
+    delete_pipeline,
+    fields_of,
+    properties_of,
+)
 
 Schema = dict[str, Any]
 
-_TAGS = ("builds", "teams", "members", "flaky-tests", "emojis", "pipelines")
+_TAGS = ("builds", "teams", "members", "flaky-tests", "emojis", "pipelines", "graphql")
 """What operations are about: the first of these that is in the path."""
+
+_BEYOND_TAG = "beyond-the-document"
 
 _REFUSALS = {
     400: "What was sent cannot be read, or lies too deep in a list of builds.",
     401: "There is no token, or none that is known.",
     403: "The token lacks the scope, or its user the permission.",
     404: "There is no such thing, or the token may not see it.",
+    413: "The body is too long.",
     422: "Understood and refused, with the reason.",
     429: "Over the limit of requests.",
+    501: "GraphQL is not installed where the service runs.",
 }
 _PLAIN: dict[Any, Schema] = {
     str: {"type": "string"},
@@ -49,14 +65,20 @@ _ERROR: Schema = {
 
 
 def document(origin: str) -> Schema:
-    """All declared operations as an OpenAPI 3.1 document; `origin` is the service's address without `/v2`."""
+    """All declared routes as an OpenAPI 3.1 document; `origin` is the service's address without `/v2`."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Pipelines and builds", "version": "2"},
         "servers": [{"url": f"{origin}/v2"}],
-        "tags": [{"name": tag} for tag in _TAGS],
+        "tags": [
+            *({"name": tag} for tag in _TAGS),
+            {
+                "name": _BEYOND_TAG,
+                "description": "What answers lead to; not in the service's document.",
+            },
+        ],
         "security": [{"token": []}],
-        "paths": _paths(),
+        "paths": _paths(origin),
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {str(status): _refusal(doc) for status, doc in _REFUSALS.items()},
@@ -68,25 +90,54 @@ def document(origin: str) -> Schema:
 # --- operations ---
 
 
-def _paths() -> Schema:
-    paths: Schema = {}
-    for endpoint in ENDPOINTS:
+def _paths(origin: str) -> Schema:
+    paths: Schema = {ask_graphql.path: {"servers": [{"url": origin}]}}
+    for endpoint in ROUTES:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return paths
 
 
 def _operation(endpoint: Endpoint) -> Schema:
     needs = f"Needs the scope `{endpoint.scope}`." if endpoint.scope else "Needs a token, and no scope."
+    beyond = " The service's document does not list it; answers lead here." if endpoint in BEYOND else ""
     operation = {
         "operationId": endpoint.name,
         "summary": endpoint.doc,
-        "description": needs,
-        "tags": [next(tag for tag in _TAGS if tag in endpoint.path.split("/"))],
+        "description": needs + beyond,
+        "tags": [*_about(endpoint), *([_BEYOND_TAG] if beyond else [])],
         "parameters": [*_of_path(endpoint), *_of_query(endpoint)],
         "responses": {str(endpoint.success): _success(endpoint)}
-        | {str(status): {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS},
+        | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_refusals(endpoint))},
     }
     return operation | _request_body(endpoint.properties)
+
+
+def _about(endpoint: Endpoint) -> list[str]:
+    return [tag for tag in _TAGS if tag in endpoint.path.split("/")][:1]
+
+
+def _refusals(endpoint: Endpoint) -> Iterator[int]:
+    """The statuses of the errors that an operation can answer, beside failures."""
+    yield from (401, 429)
+    if endpoint.properties:
+        yield from (400, 413)
+    if endpoint.returns is Build and endpoint.paginated:
+        yield 400
+    if endpoint.scope is not None:
+        yield 403
+    if endpoint.parameters:
+        yield 404
+    if _can_be_unfit(endpoint):
+        yield 422
+    if endpoint is ask_graphql:
+        yield 501
+
+
+def _can_be_unfit(endpoint: Endpoint) -> bool:
+    """Whether what is asked for can be understood and yet be refused: by a filter, a body or the state of things."""
+    if endpoint.method == "GET":
+        return any(entry.kind == "moment" or entry.name == "period" for entry in endpoint.filters)
+    return endpoint not in (delete_pipeline, ask_graphql)
 
 
 def _of_path(endpoint: Endpoint) -> Iterator[Schema]:
@@ -129,9 +180,14 @@ def _request_body(properties: Sequence[Property]) -> Schema:
 
 def _success(endpoint: Endpoint) -> Schema:
     response: Schema = {"description": "Done." if endpoint.method != "GET" else "Found."}
+    content: Schema = {}
     if endpoint.returns is not None:
         one = _reference(endpoint.returns)
-        response["content"] = _json({"type": "array", "items": one} if endpoint.lists else one)
+        content |= _json({"type": "array", "items": one} if endpoint.lists else one)
+    if endpoint in (get_log, get_raw_log):
+        content["text/plain"] = {"schema": {"type": "string"}}
+    if content:
+        response["content"] = content
     if endpoint.paginated:
         doc = "addresses of the first, previous, next and last page; empty where there is one page"
         response["headers"] = {"Link": {"description": doc, "schema": {"type": "string"}}}
@@ -152,7 +208,7 @@ def _json(schema: Schema) -> Schema:
 def _schemas() -> Schema:
     """The schema of every resource, and of every object in a body, by name."""
     found: dict[str, Schema] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in ROUTES:
         hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
         for named in _named_in(hints):
             found[named.__name__] = _of_resource(named) if issubclass(named, Resource) else _of_typed_dict(named)

@@ -6,6 +6,7 @@ transaction that leaves builds, pending events and the clock in step with each o
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -81,6 +82,7 @@ class Life:
         self._builds: dict[str, BuildRun] = {}
         self._dirty: set[str] = set()
         self._notices: list[Notice] = []
+        self._untold: list[tuple[str, JobRun | None]] = []  # of the build that will be settled next
         self._built, self._numbers = self._store.load_counters()
         self.now = self._store.load_now()
         self._events = self._store.load_events()
@@ -140,8 +142,15 @@ class Life:
         self._events_changed = True
 
     def _notify(self, event: str, build: BuildRun, job: JobRun | None = None) -> None:
+        """Have an event told when its build is settled, with the job as it is now."""
         if self._store.listens(self.lines[build.line].organization.slug):
+            self._untold.append((event, copy.copy(job)))
+
+    def _tell(self, build: BuildRun) -> None:
+        """Tell what happened to jobs and what that made of their build, then which jobs may go on."""
+        for event, job in sorted(self._untold, key=lambda untold: untold[0] == "job.scheduled"):
             self._notices.append(self._store.notice(self.now, event, build, job))
+        self._untold.clear()
 
     # --- builds ---
 
@@ -170,8 +179,9 @@ class Life:
     def _begin_build(self, line: Line, build: BuildRun) -> None:
         self._make_way(line, build)
         self._notify("build.scheduled", build)
-        if rules.runs_nothing(line.plan, build.commit.branch):
-            build.ended = "not_run"
+        build.pending = not rules.has_first_jobs(line.plan, build.commit.branch)
+        if build.pending:
+            self._schedule(self.story.beginning(build), "begin", build.id)
         self._add_jobs(build, line.plan.first())
         self._settle(build)
         wait = self.story.cancel_by_hand(line, build)
@@ -204,11 +214,12 @@ class Life:
         elif build.finished is None:
             build.finished = self.now
         if (build.state, build.blocked) != before:
-            self._tell(build)
+            self._notify_state(build)
+        self._tell(build)
         if rules.is_over(build) and not was_over:
             self._after_end(build)
 
-    def _tell(self, build: BuildRun) -> None:
+    def _notify_state(self, build: BuildRun) -> None:
         if build.state in ("running", "failing", "skipped"):
             self._notify(f"build.{build.state}", build)
         elif build.state in rules.OVER:
@@ -236,6 +247,7 @@ class Life:
         for job in build.jobs:
             if job.state in rules.ACTIVE_JOB:
                 self._end_job(build, job, "skipped")
+                self._notify_end(build, job)
         self._settle(build)
 
     def _known(self, id: str) -> BuildRun | None:
@@ -258,18 +270,15 @@ class Life:
     def _add_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
         for slot in slots:
             self._add_job(build, slot)
-        self._advance(build, slots)
+        if not build.pending:
+            self._advance(build, slots)
 
     def _add_job(self, build: BuildRun, slot: str, repeats: JobRun | None = None) -> JobRun:
         attempt = repeats.attempt + 1 if repeats else 0
         id = self.story.chance.uuid("job", build.id, slot, attempt)
         job = JobRun(id, slot, attempt, "waiting", self.now)
         build.jobs.append(job)
-        step = self._step(build, job)
-        if not rules.matches(step.branches, build.commit.branch):
-            job.state = "broken"
-        elif step.skip:
-            job.state = "skipped"
+        job.state = rules.left_out(self._step(build, job), build.commit.branch) or "waiting"
         self._dirty.add(build.id)
         return job
 
@@ -317,9 +326,9 @@ class Life:
 
     def _unblock(self, build: BuildRun, job: JobRun, who: Who) -> None:
         job.state, job.unblocked_by, job.unblocked_at = "unblocked", who, self.now
+        self._notify("job.activated", build, job)
         self._advance(build, self.lines.plan(build.plan).dependents[job.step])
         self._settle(build)
-        self._notify("job.activated", build, job)
 
     def _queue(self, build: BuildRun, job: JobRun) -> QueueKey:
         return self.lines[build.line].organization.slug, queue_for(self._step(build, job))
@@ -351,8 +360,13 @@ class Life:
             self._after_failure(build, job, step)
         if job.retried_in is None:
             self._advance(build, self.lines.plan(build.plan).dependents[job.step])
+        self._notify_end(build, job)
         self._settle(build)
-        self._notify("job.finished", build, job)
+
+    def _notify_end(self, build: BuildRun, job: JobRun) -> None:
+        """Only of jobs of which it was told that they could run."""
+        if job.runnable is not None:
+            self._notify("job.finished", build, job)
 
     def _end_job(self, build: BuildRun, job: JobRun, state: rules.Ended) -> None:
         was, job.state, job.finished = job.state, state, self.now
@@ -374,8 +388,7 @@ class Life:
         if job.started is not None:
             job.exit_status, job.signal_reason = rules.LOST, "cancel"
         self._end_job(build, job, "canceled")
-        if self._step(build, job).kind in ("script", "trigger"):
-            self._notify("job.finished", build, job)
+        self._notify_end(build, job)
 
     def _repeat(self, build: BuildRun, job: JobRun, how: rules.RetryType) -> None:
         again = self._add_job(build, job.step, job)

@@ -35,6 +35,7 @@ class Engine(Life):
         self.catch_up: Callable[[], None] = lambda: None
         self._handlers: dict[str, Callable[..., None]] = {
             "push": self._on_push,
+            "begin": self._on_begin,
             "hurry": self._on_hurry,
             "night": self._on_night,
             "repair": self._on_repair,
@@ -219,6 +220,16 @@ class Engine(Life):
         if self._is_built(line, line.pipeline.default_branch):
             self._create(line, self.story.repair(line, f"repair {self.now}"))
 
+    def _on_begin(self, build_id: str) -> None:
+        build = self._build(build_id)
+        if build.state != "scheduled":  # canceled or skipped meanwhile
+            return
+        build.pending, plan = False, self.lines.plan(build.plan)
+        if rules.runs_nothing(plan, build.commit.branch):
+            build.ended = "not_run"
+        self._advance(build, plan.first())
+        self._settle(build)
+
     def _on_start(self, build_id: str, job_id: str) -> None:
         build = self._build(build_id)
         job = build.job(job_id)
@@ -230,8 +241,8 @@ class Engine(Life):
         if job.step == UPLOAD and outcome.exit_status == 0:
             self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build_id, job_id)
         self._started(build)
-        self._settle(build)
         self._notify("job.started", build, job)
+        self._settle(build)
 
     def _on_upload(self, build_id: str, job_id: str) -> None:
         build = self._build(build_id)
@@ -255,22 +266,29 @@ class Engine(Life):
         self._started(build)
         trigger = self._step(build, job).trigger
         target = trigger and self.lines.find(self.lines[build.line].organization.slug, trigger.slug)
-        depth = 1 + (build.triggered_from.depth if build.triggered_from else 0)
-        if not trigger or not target or not self._can_be_triggered(target, depth):
+        cause = self._cause(build, job)
+        if not trigger or not target or not cause or not self._can_be_triggered(target):
             self._finish_job(build, job, "failed")
             return
         job.state = "running"
-        cause = Cause(build.link(), job.id, depth)
+        self._settle(build)
+        self._build(cause.root).brought_forth += 1
+        self._dirty.add(cause.root)
         child = self._create(target, self.story.triggered(build, trigger), cause=cause, asked_for=build.asked_for)
         job.triggered = child.link()
-        if trigger.is_async or rules.is_over(child):
-            self._finish_job(build, job, "passed" if trigger.is_async or child.state == "passed" else "failed")
-        else:
-            self._settle(build)
+        if trigger.is_async and job.state == "running":  # a newer build may cancel the one that triggers it
+            self._finish_job(build, job, "passed")
 
-    def _can_be_triggered(self, target: Line, depth: int) -> bool:
-        archived = target.pipeline.archived_at is not None
-        return not archived and bool(target.plan.slots) and depth <= rules.DEEPEST_TRIGGER
+    def _cause(self, build: BuildRun, job: JobRun) -> Cause | None:
+        """What a build comes from that a trigger job makes now; nothing where too many came of its root already."""
+        above = build.triggered_from
+        root, depth = (self._known(above.root), above.depth + 1) if above else (build, 1)
+        if root is None or root.brought_forth >= rules.MOST_TRIGGERED or depth > rules.DEEPEST_TRIGGER:
+            return None
+        return Cause(build.link(), job.id, depth, root.id)
+
+    def _can_be_triggered(self, target: Line) -> bool:
+        return target.pipeline.archived_at is None and bool(target.plan.slots)
 
     def _on_unblock(self, build_id: str, job_id: str, person: str) -> None:
         build = self._build(build_id)

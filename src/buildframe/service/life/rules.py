@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from buildframe.service.world.runs import BuildRun, BuildState, JobRun
-from buildframe.service.world.steps import Plan
+from buildframe.service.world.steps import Plan, Step
 
 Ended = Literal["passed", "failed", "timed_out", "canceled", "skipped"]
 RetryType = Literal["automatic", "manual"]
@@ -17,6 +17,9 @@ LOST = -1
 
 DEEPEST_TRIGGER = 10
 """How many trigger jobs may lead to one another."""
+
+MOST_TRIGGERED = 100
+"""How many builds may come of one build through trigger jobs, directly or not."""
 
 WITH_AGENT = frozenset({"assigned", "running", "canceling"})
 _BUSY = WITH_AGENT | {"scheduled"}
@@ -73,11 +76,26 @@ def build_state(build: BuildRun) -> BuildState:
     active = bool(states & ACTIVE_JOB) and not is_blocked(build)
     if build.cancel_reason is not None:
         return "canceling" if active else "canceled"
+    if build.pending:
+        return "scheduled"
     if states & _FAILED and any(map(failed, last)):
         return "failing" if active else "failed"
     if not active:
         return "passed"
     return "running" if build.started is not None or "unblocked" in states else "scheduled"
+
+
+def has_first_jobs(plan: Plan, branch: str) -> bool:
+    """Whether a build of a plan has jobs that can be scheduled at once: until they start, so is the build."""
+    steps = [plan.slots[slot].step for slot in plan.first() if not plan.needs.get(slot)]
+    return any(step.kind in ("script", "trigger") and left_out(step, branch) is None for step in steps)
+
+
+def left_out(step: Step, branch: str) -> Literal["broken", "skipped"] | None:
+    """The state of a step's jobs where the step does not run."""
+    if not matches(step.branches, branch):
+        return "broken"
+    return "skipped" if step.skip else None
 
 
 def runs_nothing(plan: Plan, branch: str) -> bool:

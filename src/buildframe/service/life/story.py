@@ -253,6 +253,10 @@ class Story:
             return None
         return int(self.chance.around(12 * MINUTE, 0.8, build.id, "rebuild after"))
 
+    def beginning(self, build: BuildRun) -> int:
+        """How long a build takes to begin that has no job to schedule first."""
+        return int(self.chance.between(0.3, 1.5, build.id, "begin") * SECOND)
+
     def triggering(self, job: JobRun) -> int:
         """How long a trigger job takes to create its build."""
         return int(self.chance.between(0.3, 1.5, job.id, "trigger") * SECOND)

@@ -142,6 +142,9 @@ def _changed_steps(before: Sequence[Step], after: Sequence[Step]) -> tuple[Step,
 def _settled(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties that are kept as they were sent."""
     kept = {name: value for name, value in properties.items() if name in _AS_SENT}
+    for name in ("cluster_id", "pipeline_template_uuid"):
+        if kept.get(name):
+            kept[name] = kept[name].lower()
     if "tags" in properties:
         kept["tags"] = tuple(properties["tags"])
     if "env" in properties:

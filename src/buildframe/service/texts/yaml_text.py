@@ -121,7 +121,7 @@ def _children(node: yaml.CollectionNode) -> Iterator[yaml.Node]:
 
 def _plain(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
     if isinstance(node, yaml.ScalarNode):
-        return None if node.tag == _NULL else node.value
+        return None if node.tag == _NULL else _whole(node)
     if isinstance(node, yaml.SequenceNode):
         return [_plain(loader, child) for child in node.value]
     assert isinstance(node, yaml.MappingNode)
@@ -134,4 +134,12 @@ def _plain(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 def _name(key: yaml.Node) -> str:
     if not isinstance(key, yaml.ScalarNode):
         raise Unreadable(f"line {key.start_mark.line + 1}: a name must be a text.")
-    return str(key.value)
+    return _whole(key)
+
+
+def _whole(node: yaml.ScalarNode) -> str:
+    """The text of a scalar, in which an escape can have put half a character."""
+    text = str(node.value)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise Unreadable(f"line {node.start_mark.line + 1}: a surrogate is no character.")
+    return text

@@ -62,11 +62,15 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The trigger job that a build comes from; `depth` counts the trigger jobs before it, one after the other."""
+    """The trigger job that a build comes from.
+
+    `depth` counts the trigger jobs before it, one after the other; `root` is the id of the build that began it all.
+    """
 
     build: Link
     job: str
     depth: int
+    root: str
 
 
 class JobRun(msgspec.Struct, omit_defaults=True):
@@ -95,8 +99,9 @@ class JobRun(msgspec.Struct, omit_defaults=True):
 class BuildRun(msgspec.Struct, omit_defaults=True):
     """One run of a pipeline, by the plan that the pipeline had when it was created.
 
-    `asked_for`: a request made it, not the world, whose people then leave it alone. `ended` is told where the end
-    does not follow from the jobs.
+    `asked_for`: a request made it, not the world, whose people then leave it alone. `pending`: it has not begun yet,
+    its jobs stay as they are. `ended` is told where the end does not follow from the jobs. `brought_forth` counts the
+    builds that trigger jobs made because of it, directly or not, where nothing triggered it itself.
     """
 
     seq: int
@@ -114,10 +119,12 @@ class BuildRun(msgspec.Struct, omit_defaults=True):
     reopened: bool = False
     restarts: bool = False  # reopened, and the job repeated has not started yet
     asked_for: bool = False
+    pending: bool = False
     ended: Literal["skipped", "not_run"] | None = None
     cancel_reason: str | None = None
     rebuilt_from: tuple[str, int] | None = None
     triggered_from: Cause | None = None
+    brought_forth: int = 0
     jobs: list[JobRun] = []
 
     def job(self, id: str) -> JobRun:
