@@ -180,15 +180,15 @@ class Outbox:
 
     def _bound(self, hook: str) -> None:
         self._data.write(
-            "UPDATE deliveries SET body = NULL, failure = 'given up: too many others waited' WHERE hook = ?1"
-            " AND body IS NOT NULL AND seq <= (SELECT seq FROM deliveries WHERE hook = ?1 AND body IS NOT NULL"
-            " ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
-            (hook, MOST_PENDING),
+            "UPDATE deliveries SET body = NULL, failure = 'given up: too many others waited' WHERE hook = ?"
+            " AND body IS NOT NULL AND seq <= (SELECT seq FROM deliveries WHERE hook = ? AND body IS NOT NULL"
+            " ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+            (hook, hook, MOST_PENDING),
         )
         self._data.write(
-            "DELETE FROM deliveries WHERE hook = ?1 AND body IS NULL AND seq <= (SELECT seq FROM deliveries"
-            " WHERE hook = ?1 AND body IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
-            (hook, MOST_SETTLED),
+            "DELETE FROM deliveries WHERE hook = ? AND body IS NULL AND seq <= (SELECT seq FROM deliveries"
+            " WHERE hook = ? AND body IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+            (hook, hook, MOST_SETTLED),
         )
 
     # --- sending ---
