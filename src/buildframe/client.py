@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import random
 import threading
 import time
@@ -24,7 +23,7 @@ from buildframe.errors import (
     Unavailable,
     Unreachable,
 )
-from buildframe.wire import Answer, Request, quotas
+from buildframe.wire import Answer, Request, is_loopback, quotas
 
 ATTEMPTS = 5
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
@@ -108,14 +107,6 @@ def _split(text: str) -> SplitResult:
     except ValueError as why:
         raise BadInput(f"The service's address cannot be read: {why}.") from None
     return parts
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Place(NamedTuple):

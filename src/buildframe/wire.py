@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import numbers
@@ -209,6 +210,14 @@ def _uuid(name: str, value: str) -> str:
 
 
 _CHECKS = {"sha": _sha, "uuid": _uuid}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

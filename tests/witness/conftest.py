@@ -24,6 +24,20 @@ def service() -> Iterator[Service]:
         yield Service(sandbox)
 
 
+@pytest.fixture(scope="module")
+def world() -> Iterator[Service]:
+    """A world that the tests of one file change."""
+    with Sandbox(builds=150, seed=2) as sandbox:
+        yield Service(sandbox)
+
+
+@pytest.fixture(scope="module")
+def home(world: Service) -> Place:
+    """A pipeline in it, and a build of it that passed."""
+    build = next(build for build in world.walk("/organizations/acme/builds") if build["state"] == "passed")
+    return placed(world, place_of(build))
+
+
 @pytest.fixture(scope="package")
 def builds(service: Service) -> list[Body]:
     return service.walk("/builds", include_retried_jobs="true")

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 import buildframe as bf
-from buildframe.service import Sandbox
 from buildframe.workspace import Workspace
 from tests import golden
 from tests.golden.asking import ALL_SCOPES, Place, Service, place_of
 from tests.witness.calls import archived, built, given, made, new_pipeline
-from tests.witness.conftest import placed
 
 ROWS = [(row, operation) for row in golden.ERRORS for operation in row["operations"]]
 Provoke = Callable[[Service, Workspace, Place], object]
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[Service]:
-    with Sandbox(builds=120, seed=4) as sandbox:
-        yield Service(sandbox)
-
-
-@pytest.fixture(scope="module")
-def home(world: Service) -> Place:
-    build = next(build for build in world.walk("/organizations/acme/builds") if build["state"] == "passed")
-    return placed(world, place_of(build))
 
 
 @pytest.fixture(scope="module")

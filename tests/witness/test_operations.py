@@ -12,16 +12,13 @@ import pytest
 
 import buildframe as bf
 from buildframe.client import Client
-from buildframe.service import Sandbox
 from buildframe.spec import TABLES, Resource
-from buildframe.tables import schema
 from buildframe.wire import Answer, Request
 from buildframe.workspace import Workspace
 from tests import golden
-from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of, place_of
+from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of
 from tests.golden.types import is_stamp, misfits, seen_in
 from tests.witness.calls import CALLS, FRAMES, arranged
-from tests.witness.conftest import placed
 
 NAMED = {name: told["route"] for name, told in golden.OPERATIONS.items()}
 IN_AN_ORGANIZATION = [name for name, route in NAMED.items() if "{org.slug}" in route]
@@ -29,19 +26,6 @@ AT_A_PIPELINE = [name for name, route in NAMED.items() if "pipelines/{pipeline.s
 AT_A_BUILD = [name for name, route in NAMED.items() if "{number}" in route]
 AT_A_TEAM = [name for name, route in NAMED.items() if "{team.uuid}" in route]
 NOBODY = "0190f3a1-0000-4000-8000-000000000001"
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[Service]:
-    """A world that these tests change."""
-    with Sandbox(builds=150, seed=2) as sandbox:
-        yield Service(sandbox)
-
-
-@pytest.fixture(scope="module")
-def home(world: Service) -> Place:
-    build = next(build for build in world.walk("/organizations/acme/builds") if build["state"] == "passed")
-    return placed(world, place_of(build))
 
 
 def workspace(world: Service, place: Place, operation: str, token: str | None = None) -> Workspace:
@@ -90,7 +74,6 @@ def assert_frame(frame: pd.DataFrame, table: str, least: int) -> None:
     assert frame.attrs["table"] == table
     assert frame.attrs["complete"] is True
     assert len(frame) >= least > 0
-    assert schema(table).names == list(frame.columns)
 
 
 def assert_record(record: Resource, body: Body) -> None:
@@ -175,12 +158,9 @@ def test_an_organization_out_of_the_tokens_reach_looks_unknown(world: Service, h
         called(world, home, operation, token)
 
 
-@pytest.mark.parametrize("operation", IN_AN_ORGANIZATION)
+@pytest.mark.parametrize("operation", [*AT_A_PIPELINE, *AT_A_TEAM, "get_member", "list_flaky_tests"])
 def test_another_organizations_things_are_not_found_here(world: Service, home: Place, operation: str) -> None:
     """What belongs to acme, asked for at globex, where the token may do all the same."""
-    named = {*AT_A_PIPELINE, *AT_A_TEAM, "get_member", "list_flaky_tests"}
-    if operation not in named:
-        return
     with pytest.raises(bf.NotFound):
         called(world, home._replace(org="globex"), operation)
 

@@ -7,7 +7,6 @@ many attempts, and to the oldest where too many wait.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ import msgspec
 
 from buildframe.errors import BadInput
 from buildframe.spec import Moment
+from buildframe.wire import is_loopback
 
 if TYPE_CHECKING:
     from buildframe.service.data.database import Data
@@ -257,7 +257,7 @@ def new_hook(url: str, token: str, signed: bool, events: Sequence[str] | None, o
 def _check_address(url: str) -> None:
     if not url.isascii() or not url.isprintable() or " " in url or not _is_http(url):
         raise BadInput(f"{url!r} is not an http address.")
-    if not _is_here(urlsplit(url).hostname or ""):
+    if not is_loopback(urlsplit(url).hostname or ""):
         raise BadInput(f"The sandbox sends nothing off this machine; {url!r} is elsewhere.")
 
 
@@ -265,13 +265,6 @@ def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:
-        return False
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
