@@ -180,15 +180,16 @@ def test_what_was_never_sent_is_sent_again(
 ) -> None:
     server = scripted(says(BUILD, 201))
     ws = connected(server)
-    really, failures = ws._client._http.request, [never_sent("x"), never_sent("x")]
+    really, failures = ws._client._http.stream, [never_sent("x"), never_sent("x")]
 
-    def first_fail(*arguments: Any, **keywords: Any) -> httpx.Response:
+    def first_fail(*arguments: Any, **keywords: Any) -> Any:
         if failures:
             raise failures.pop()
         return really(*arguments, **keywords)
 
-    monkeypatch.setattr(ws._client._http, "request", first_fail)
+    monkeypatch.setattr(ws._client._http, "stream", first_fail)
     assert ACTIONS["create_build"][0](ws).number == 7
+    assert not failures
     assert len(server.asked) == 1
 
 
@@ -202,7 +203,7 @@ def test_what_may_have_been_sent_is_not(
         tries.append(1)
         raise sent("x")
 
-    monkeypatch.setattr(ws._client._http, "request", fail)
+    monkeypatch.setattr(ws._client._http, "stream", fail)
     with pytest.raises(bf.OutcomeUnknown):
         ACTIONS["create_build"][0](ws)
     assert len(tries) == 1

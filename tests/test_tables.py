@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from types import GenericAlias
 from typing import Any
@@ -18,20 +17,12 @@ from buildframe.errors import Malformed
 from buildframe.spec import (
     TABLES,
     Build,
-    Column,
-    Emoji,
-    FlakyTest,
     Job,
-    Member,
-    Moment,
-    Pipeline,
-    TeamPipeline,
-    columns_of,
 )
 from buildframe.spec.jobs import queue_of
 from buildframe.spec.rows import row_type
+from tests.records import AT, OTHERS, documents_of, expected
 
-AT = Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
 DTYPES = {"text": "str", "integer": "Int64", "flag": "boolean", "moment": "datetime64[us, UTC]", "json": "str"}
 
 
@@ -53,46 +44,6 @@ def assert_declared(frame: pd.DataFrame, table: str) -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_no_rows_have_all_columns_with_their_dtypes(table: str) -> None:
     assert_declared(tables.to_frame(table, []), table)
-
-
-moments = st.datetimes(min_value=dt.datetime(2000, 1, 1), max_value=dt.datetime(2100, 1, 1))
-zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: dt.timezone(dt.timedelta(minutes=minutes)))
-forms = st.one_of(
-    moments.map(lambda at: at.isoformat(timespec="milliseconds") + "Z"),
-    moments.map(lambda at: at.isoformat(timespec="seconds") + "Z"),
-    moments.map(lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC"),
-    st.builds(lambda at, zone: at.replace(tzinfo=zone).isoformat(timespec="microseconds"), moments, zones),
-)
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "text": st.text(),
-    "integer": st.integers(-(2**63), 2**63 - 1),
-    "flag": st.booleans(),
-    "moment": forms,
-    "json": st.one_of(st.dictionaries(st.text(), st.text()), st.lists(st.text())),
-}
-
-
-def documents_of(resource: type, required: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
-    """Records with any keys missing, null, or there, in any form that the service uses."""
-    optional: dict[str, st.SearchStrategy[Any]] = {}
-    nested: dict[str, dict[str, st.SearchStrategy[Any]]] = {}
-    for column in columns_of(resource):
-        if len(column.path) == 1:
-            optional[column.path[0]] = st.none() | VALUES[column.kind]
-        elif column.path:
-            nested.setdefault(column.path[0], {})[column.path[1]] = st.none() | VALUES[column.kind]
-    for name, keys in nested.items():
-        optional[name] = st.none() | st.fixed_dictionaries({}, optional=keys)
-    fixed = {name: st.uuids().map(str) for name in required}
-    return st.fixed_dictionaries(fixed, optional={k: v for k, v in optional.items() if k not in fixed})
-
-
-def expected(column: Column, document: Any) -> Any:
-    for key in column.path:
-        document = document.get(key) if isinstance(document, dict) else None
-    if document is None:
-        return None
-    return Moment.parse(document) if column.kind == "moment" else document
 
 
 def assert_equal(frame: pd.DataFrame, table: str, documents: list[dict[str, Any]]) -> None:
@@ -118,11 +69,6 @@ def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[di
     ids = [build["id"] for build in builds for _ in build["jobs"] or ()]
     assert list(job_frame["build_id"]) == ids
     assert (job_frame["fetched_at"] == AT).all()
-
-
-OTHERS = {
-    "pipelines": Pipeline, "team_pipelines": TeamPipeline, "members": Member, "flaky_tests": FlakyTest, "emojis": Emoji,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("table", OTHERS)
@@ -151,6 +97,25 @@ def test_every_form_of_an_author(author: object, name: str | None, email: str | 
     frame, _ = frames([{"id": "b", "author": author}])
     got = [None if pd.isna(value) else value for value in (frame["author"][0], frame["author_email"][0])]
     assert got == [name, email or None]
+
+
+def test_all_forms_of_an_author_in_one_page() -> None:
+    authors = ["Ada Example", None, {"name": "Bo Example", "email": "bo@example.com"}, {"email": "c@example.com"}, ""]
+    frame, _ = frames([{"id": "b", "author": author} for author in authors])
+    assert frame["author"].fillna("-").to_list() == ["Ada Example", "-", "Bo Example", "-", ""]
+    assert frame["author_email"].fillna("-").to_list() == ["-", "-", "bo@example.com", "c@example.com", "-"]
+
+
+tags = st.none() | st.lists(st.sampled_from(["queue=a", "queue=b", "os=mac"]), max_size=2)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags)))
+def test_a_derived_column_is_that_of_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
+    sent = [{"id": "j", "type": t, "agent_query_rules": rules, "agent": {"meta_data": meta}} for t, rules, meta in jobs]
+    _, frame = frames([{"id": "b", "jobs": sent}])
+    texts = ([None if value is None else json.dumps(value) for value in job[1:]] for job in jobs)
+    wanted = [queue_of(job[0], *both) for job, both in zip(jobs, texts, strict=True)]
+    assert [None if pd.isna(queue) else queue for queue in frame["queue"]] == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,179 +1,264 @@
-"""Walks over a list in memory that changes between any two answers."""
+"""Walks over lists in memory: windows, disorder, crowded instants, links. The machine has a file of its own."""
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.errors import Incomplete, Malformed, Unavailable
+from buildframe.errors import Incomplete, Invalid, Malformed
 from buildframe.spec import Moment
-from buildframe.walk import OVERLAP, BuildWalk, LinkWalk, Window
+from buildframe.walk import READINGS, Ask, BuildWalk, LinkWalk, Window, merged
 from buildframe.wire import Page
+from tests.walked import SECOND, T0, World, at
 
-T0 = Moment(2026, 10, 1, tzinfo=dt.UTC)
+DAY = 86_400 * SECOND
 
 
 def row(id: str, us: int) -> SimpleNamespace:
-    return SimpleNamespace(id=id, created_at=Moment.from_us(T0.us + us).text())
+    return SimpleNamespace(id=id, created_at=at(us).text())
 
 
-@dataclass
-class Service:
-    """A list of builds, newest first, that answers like the service; `between` comes before all answers but one."""
-
-    builds: dict[str, int]  # id -> microseconds after T0
-    size: int
-    cut: bool = False  # stamps are shown cut to seconds
-    asked: int = 0
-    windows: list[Window] | None = None
-
-    def between(self) -> None:
-        """The world stands still."""
-
-    def ask(self, window: Window, offset: int = 0) -> Page:
-        if self.asked:
-            self.between()
-        self.asked += 1
-        low = -(10**18) if window.start is None else window.start.us - T0.us
-        high = 10**18 if window.end is None else window.end.us - T0.us
-        chosen = [(us, id) for id, us in self.builds.items() if low <= us < high]
-        ordered = sorted(chosen, key=lambda pair: (-pair[0], pair[1]))
-        part = ordered[offset : offset + self.size]
-        shown = [row(id, us - us % 10**6 if self.cut else us) for us, id in part]
-        self._last = window
-        more = f"link:{offset + self.size}:{self.asked}" if offset + self.size < len(ordered) else None
-        return Page(shown, more, T0)
-
-    def follow(self, link: str) -> Page:
-        return self.ask(self._last, int(link.split(":")[1]))
-
-    def walk(self, window: Window = Window()) -> list[str]:  # noqa: B008
-        walk = BuildWalk(self.ask, self.follow, window)
-        return [row.id for page in walk for row in page.rows]
+def world(*created: int, size: int = 10, **settings: bool | int) -> World:
+    made = World(size=size, **settings)
+    for stamp in created:
+        made.create(0, 0).created = stamp
+    made.clock = max(created, default=0) + SECOND
+    return made
 
 
-spacings = st.sampled_from([0, 1, 999, 400_000, 10**6, 61 * 10**6])
+def read(
+    walk: BuildWalk, answer: Callable[[Ask], Page | Invalid], asked: list[Ask] | None = None
+) -> list[SimpleNamespace]:
+    """What a walk finds by one reader, or by several that take turns."""
+    found, under_way = [], []
+    while True:
+        while (stretch := walk.start()) is not None:
+            under_way.append(stretch)
+        if not under_way:
+            return found
+        stretch = under_way.pop(0)
+        if asked is not None:
+            asked.append(stretch.ask)
+        page = answer(stretch.ask)
+        if isinstance(page, Invalid):
+            stretch.refuse(page)
+        else:
+            found += stretch.take(page).rows
+        if stretch.ask is None:
+            walk.end(stretch)
+        else:
+            under_way.append(stretch)
 
 
-@st.composite
-def lists(draw: st.DrawFn) -> dict[str, int]:
-    gaps = draw(st.lists(spacings, max_size=60))
-    total, builds = 0, {}
-    for index, gap in enumerate(gaps):
-        total += gap
-        builds[f"b{index}"] = total
-    return builds
+def test_no_page_is_deep_and_none_is_asked_for_twice() -> None:
+    asked: list[Ask] = []
+    made = world(*range(0, 1000 * 10 * SECOND, 10 * SECOND), size=100)
+    found = read(BuildWalk(Window()), made.answer, asked)
+    assert [row.id for row in found] == [f"b{n}" for n in range(1000, 0, -1)]
+    assert len(asked) == 11
+    assert {ask.number for ask in asked} == {1}
 
 
-@given(lists(), st.integers(1, 12), st.booleans())
-def test_every_build_is_there_once_newest_first(builds: dict[str, int], size: int, cut: bool) -> None:
-    found = Service(dict(builds), size, cut).walk()
-    assert sorted(found) == sorted(builds)
-    assert len(found) == len(set(found))
-    stamps = [builds[id] - builds[id] % 10**6 if cut else builds[id] for id in found]
-    assert all(later <= earlier + 10**6 for earlier, later in itertools.pairwise(stamps))
+def test_two_hundred_arrivals_between_any_two_pages() -> None:
+    made = world(*range(0, 1000 * 10 * SECOND, 10 * SECOND), size=100)
+
+    def busy(ask: Ask) -> Page | Invalid:
+        answer = made.answer(ask)
+        for _ in range(200):
+            made.create(SECOND, 0)
+        return answer
+
+    found = read(BuildWalk(Window()), busy)
+    assert [row.id for row in found] == [f"b{n}" for n in range(1000, 0, -1)]
 
 
-@given(lists(), st.integers(1, 12), st.integers(0, 3000), st.integers(0, 3000))
-def test_a_window_holds_exactly_its_builds(builds: dict[str, int], size: int, start_s: int, length_s: int) -> None:
-    start, end = start_s * 10**6, (start_s + length_s + 1) * 10**6
-    window = Window(Moment.from_us(T0.us + start), Moment.from_us(T0.us + end))
-    found = Service(dict(builds), size).walk(window)
-    assert sorted(found) == sorted(id for id, us in builds.items() if start <= us < end)
+@given(st.lists(st.integers(0, 4000), max_size=60), st.integers(1, 12), st.integers(0, 3000), st.integers(1, 3000))
+def test_a_window_holds_exactly_its_builds(seconds: list[int], size: int, start: int, length: int) -> None:
+    made = world(*(second * SECOND for second in sorted(seconds)), size=size)
+    window = Window(at(start * SECOND), at((start + length) * SECOND))
+    found = read(BuildWalk(window, readers=lambda pages: 3), made.answer)
+    assert sorted(row.id for row in found) == sorted(build.id for build in made.list(window))
 
 
-@settings(max_examples=300)
-@given(st.data(), st.integers(2, 12))
-def test_arrivals_and_deletions_shift_nothing(data: st.DataObject, size: int) -> None:
-    """Spaced wider than the overlap, so that no instant needs page numbers, under which a deletion could hide a row."""
-    n = data.draw(st.integers(0, 40))
-    start = {f"b{index}": index * 3 * 10**6 for index in range(n)}
-
-    class Living(Service):
-        def between(self) -> None:
-            for _ in range(data.draw(st.integers(0, 20))):
-                self.builds[f"new{len(self.builds)}-{self.asked}"] = 10**9 + len(self.builds) * 10**6
-            for id in data.draw(st.lists(st.sampled_from(sorted(self.builds) or [""]), max_size=3)):
-                self.builds.pop(id, None)
-
-    service = Living(dict(start), size)
-    found = service.walk()
-    assert len(found) == len(set(found))
-    assert set(found) <= set(start)
-    assert set(found) >= set(start) & set(service.builds)
+def test_the_parts_of_a_stretch_are_read_by_whoever_has_no_work() -> None:
+    asked: list[Ask] = []
+    made = world(*range(0, 3000 * 60 * SECOND, 60 * SECOND), size=100)
+    walk = BuildWalk(Window(), readers=lambda pages: 4)
+    found = read(walk, made.answer, asked)
+    assert {row.id for row in found} == {build.id for build in made.builds}
+    assert len(found) == 3000
+    assert len(asked) <= 35
+    assert len([ask for ask in asked if ask.window.start is None]) < len(asked) / 2  # only the oldest part stays open
 
 
-def test_two_hundred_arrivals_between_pages() -> None:
-    start = {f"b{index}": index * 10**7 for index in range(1000)}
-
-    class Busy(Service):
-        def between(self) -> None:
-            for index in range(25):
-                self.builds[f"new{self.asked}-{index}"] = 10**11 + len(self.builds)
-
-    service = Busy(dict(start), 100)
-    assert service.walk() == sorted(start, key=start.__getitem__, reverse=True)
-    assert len(service.builds) >= 1200
-    assert service.asked == 11  # no page is asked for twice
+def test_where_one_reader_is_enough_nothing_is_cut() -> None:
+    asked: list[Ask] = []
+    made = world(*range(0, 3000 * 60 * SECOND, 60 * SECOND), size=100)
+    read(BuildWalk(Window(), readers=lambda pages: 4 if pages is not None and pages < 10 else 1), made.answer, asked)
+    assert [ask.window.start for ask in asked[:20]] == [None] * 20
+    assert any(ask.window.start for ask in asked[20:])
 
 
-def test_arrivals_with_the_very_stamp_of_the_pin_are_not_part_of_the_walk() -> None:
-    start = {f"b{index}": index * 10**5 for index in range(8)}
-    newest = max(start.values())
+@pytest.mark.parametrize("tells", [True, False])
+def test_an_instant_with_more_builds_than_a_page_is_read_from_its_last_page_to_its_first(tells: bool) -> None:
+    asked: list[Ask] = []
+    made = world(-(10**9), *([0] * 45), 10**9, size=10, tells=tells)
+    found = read(BuildWalk(Window()), made.answer, asked)
+    assert sorted(row.id for row in found) == sorted(build.id for build in made.builds)
+    numbers = [ask.number for ask in asked]
+    assert [5, 4, 3, 2, 1] in [numbers[place : place + 5] for place in range(len(numbers))]
 
-    class Busy(Service):
-        def between(self) -> None:
-            self.builds[f"a{self.asked}"] = newest
 
-    assert sorted(Busy(dict(start), 4).walk()) == sorted(start)
+def test_a_deletion_in_a_crowded_instant_hides_nothing() -> None:
+    made = world(-(10**9), *([0] * 45), 10**9, size=10)
+    removed = []
+
+    def shrinking(ask: Ask) -> Page | Invalid:
+        answer = made.answer(ask)
+        if ask.number > 1:
+            removed.append(made.builds.pop(-2).id)
+        return answer
+
+    found = {row.id for row in read(BuildWalk(Window()), shrinking)}
+    assert len(removed) == 4
+    assert found >= {build.id for build in made.builds}
 
 
-def test_an_instant_with_more_builds_than_a_page_is_read_by_links() -> None:
-    builds = {f"b{index:03}": 0 for index in range(45)} | {"old": -(10**9), "new": 10**9}
-    assert sorted(Service(builds, 10).walk()) == sorted(builds)
+def test_a_crowded_instant_that_is_too_deep_to_list_makes_the_walk_doubtful() -> None:
+    made = world(-(10**9), *([0] * 45), 10**9, size=10, deepest=2)
+    walk = BuildWalk(Window())
+    found = {row.id for row in read(walk, made.answer)}
+    [(window, why)] = walk.doubts
+    assert window.holds(at(0))
+    assert not window.holds(at(10**9))
+    assert "refuses to list them by page numbers (Listing builds this deep is not supported.)" in why
+    assert {"b1", "b47"} <= found
+
+
+def test_a_page_out_of_order_has_its_window_read_by_numbers() -> None:
+    order = [0, 9 * DAY, 3 * DAY, 8 * DAY, 2 * DAY, 7 * DAY, 1 * DAY, 6 * DAY, 5 * DAY, 4 * DAY, 10 * DAY]
+    walk = BuildWalk(Window())
+    made = world(*order, size=3)
+    found = {row.id for row in read(walk, made.answer)}
+    assert found == {build.id for build in made.builds}
+    assert walk.doubts == []
+
+
+def test_a_window_whose_list_is_another_one_each_time_makes_the_walk_doubtful() -> None:
+    made = world(0, 9 * DAY, 3 * DAY, 8 * DAY, 2 * DAY, 10 * DAY, size=3)
+
+    def restless(ask: Ask) -> Page | Invalid:
+        if ask.number == 2:
+            made.create(0, 0).created = 5 * DAY
+        return made.answer(ask)
+
+    walk = BuildWalk(Window())
+    read(walk, restless)
+    assert f"another one in each of {READINGS} readings" in walk.doubts[0][1]
+
+
+def test_builds_that_no_page_showed_are_counted() -> None:
+    """An old stamp as the last of a page: what lies between is passed over, and in no answer."""
+    made = world(*(n * DAY for n in range(1, 8)), -100 * DAY, 8 * DAY, 9 * DAY, size=3)
+    walk = BuildWalk(Window())
+    found = read(walk, made.answer)
+    assert len(found) == 3
+    assert "counts 9 where its pages showed 2" in walk.doubts[0][1]
+    assert "larger overlap=" in walk.doubts[0][1]
+
+
+def test_deletions_alone_are_no_reason_for_doubt() -> None:
+    made = world(*range(0, 50 * DAY, DAY), size=5)
+
+    def dying(ask: Ask) -> Page | Invalid:
+        answer = made.answer(ask)
+        if not ask.only_count:
+            del made.builds[:4]
+        return answer
+
+    walk = BuildWalk(Window())
+    assert len(read(walk, dying)) < 45
+    assert walk.doubts == []
 
 
 def test_a_service_that_ignores_the_window_is_found_out() -> None:
-    class Deaf(Service):
-        def ask(self, window: Window, offset: int = 0) -> Page:
-            return super().ask(Window(), offset)
-
-    with pytest.raises(Malformed, match="ignores a filter") as caught:
-        Deaf({f"b{index}": index * 10**8 for index in range(30)}, 10).walk()
-    assert "had read 10 rows in 2 answers" in caught.value.__notes__[0]
+    made = world(*range(0, 30 * DAY, DAY))
+    with pytest.raises(Malformed, match="ignores a filter"):
+        read(BuildWalk(Window()), lambda ask: made.answer(ask._replace(window=Window())))
 
 
-def test_a_list_out_of_order_is_not_walked_silently() -> None:
-    rows = [row("a", 10**9), row("b", 0), row("c", 5 * 10**6)]
-    walk = BuildWalk(lambda _: Page(rows, None, T0), lambda _: Page([], None, T0), Window())
-    with pytest.raises(Incomplete, match="not newest first"):
-        list(walk)
-
-
-def test_slow_drift_in_the_wrong_order_is_seen() -> None:
-    rows = [row(str(index), index * 900_000) for index in range(4)]
-    with pytest.raises(Incomplete, match="not newest first"):
-        list(BuildWalk(lambda _: Page(rows, None, T0), lambda _: Page([], None, T0), Window()))
+def test_a_page_without_rows_that_is_not_the_last_is_refused() -> None:
+    with pytest.raises(Malformed, match="without rows that links to a next one"):
+        read(BuildWalk(Window()), lambda ask: Page([], "next", T0))
 
 
 def test_rows_without_id_or_creation_are_refused() -> None:
-    for bad, says in ((SimpleNamespace(id=None, created_at=T0.text()), "`id`"), (row("a", 0), "`created_at`")):
-        if bad.id:
-            bad.created_at = None
+    without = SimpleNamespace(id="a", created_at=None)
+    for bad, says in ((SimpleNamespace(id=None, created_at=T0.text()), "`id`"), (without, "`created_at`")):
         with pytest.raises(Malformed, match=says):
-            list(BuildWalk(lambda _, bad=bad: Page([bad], None, T0), lambda _: Page([], None, T0), Window()))
+            read(BuildWalk(Window()), lambda ask, bad=bad: Page([bad], None, T0))
+
+
+def test_what_is_left_is_told_as_windows() -> None:
+    made = world(*range(0, 50 * DAY, DAY), size=10)
+    walk = BuildWalk(Window(at(5 * DAY)))
+    stretch = walk.start()
+    assert stretch is not None
+    assert walk.left == [Window(at(5 * DAY))]
+    stretch.take(made.answer(stretch.ask))
+    assert walk.left == [Window(at(5 * DAY), at(40 * DAY + 2 * SECOND))]
+    assert walk.share == pytest.approx(9 / 44, abs=0.01)
+    assert "read 10 rows in 1 answers, back to builds created at 2026-11-10" in walk.how_far()
+
+
+@pytest.mark.parametrize("start", [None, 0])
+def test_the_share_grows_to_one(start: int | None) -> None:
+    made = world(*range(0, 50 * DAY, DAY), size=10)
+    walk = BuildWalk(Window(None if start is None else at(start)))
+    shares = []
+
+    def noting(ask: Ask) -> Page | Invalid:
+        shares.append(walk.share)
+        return made.answer(ask)
+
+    read(walk, noting)
+    assert shares[0] is None
+    assert 0 < shares[1] < 0.4
+    assert shares[1:] == sorted(shares[1:])
+    assert walk.share == 1.0
+
+
+moments = st.none() | st.integers(0, 20).map(at)
+
+
+@given(st.lists(st.tuples(moments, moments), max_size=6), st.integers(0, 20))
+def test_merged_windows_hold_the_same(ends: list[tuple[Moment | None, Moment | None]], us: int) -> None:
+    windows = [Window(*pair) for pair in ends]
+    found = merged(windows)
+
+    def lies_in(window: Window) -> bool:
+        return (window.start is None or at(us) >= window.start) and (window.end is None or at(us) < window.end)
+
+    assert any(map(lies_in, windows)) == any(map(lies_in, found))
+    assert not any(window.is_empty for window in found)
+    for newer, older in itertools.pairwise(found):
+        assert older.end < newer.start
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
 
 
 def test_links_in_a_circle_end_with_an_error() -> None:
     page = Page([row("a", 0)], "again", T0)
-    with pytest.raises(Incomplete, match="circle"):
+    with pytest.raises(Incomplete, match="circle") as caught:
         list(LinkWalk(lambda: page, lambda _: page))
+    assert "had read 1 rows in 2 answers" in caught.value.__notes__[0]
 
 
 def test_a_walk_by_links_drops_what_it_has_seen() -> None:
@@ -183,32 +268,7 @@ def test_a_walk_by_links_drops_what_it_has_seen() -> None:
     assert (walk.rows, walk.requests, walk.as_of) == (3, 2, T0)
 
 
-def test_an_error_on_the_way_says_how_far_the_walk_came() -> None:
-    class Dying(Service):
-        def between(self) -> None:
-            if self.asked == 3:
-                raise Unavailable(503, "gone")
-
-    with pytest.raises(Unavailable) as caught:
-        Dying({f"b{index}": index * 10**8 for index in range(50)}, 10).walk()
-    assert "had read 28 rows in 3 answers, back to builds created at 2026-10-01T" in caught.value.__notes__[0]
-
-
-def test_the_share_of_the_window_grows_to_one() -> None:
-    service = Service({f"b{index}": index * 10**8 for index in range(50)}, 10)
-    walk = BuildWalk(service.ask, service.follow, Window(T0))
-    shares = [walk.share for _ in walk]
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.5
-    assert walk.share == 1.0
-    assert dt.timedelta(seconds=1) <= OVERLAP
-
-
-def test_without_a_beginning_the_share_goes_by_the_number_of_pages() -> None:
-    class Telling(Service):
-        def ask(self, window: Window, offset: int = 0) -> Page:
-            return replace(super().ask(window, offset), of=5)
-
-    service = Telling({f"b{index}": index * 10**8 for index in range(50)}, 10)
-    walk = BuildWalk(service.ask, service.follow, Window())
-    assert [walk.share for _ in walk] == pytest.approx([10 / 50, 19 / 50, 28 / 50, 37 / 50, 46 / 50, 50 / 50])
+def test_the_share_of_a_walk_by_links_goes_by_its_pages() -> None:
+    pages = {"2": Page([row("c", 0)], None, T0)}
+    walk = LinkWalk(lambda: Page([row("a", 0), row("b", 0)], "2", T0, of=2), lambda link: replace(pages[link], of=2))
+    assert [walk.share for _ in walk] == [0.5, 1.0]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import secrets
+import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import NamedTuple, Never, TypeVar
+from types import TracebackType
+from typing import NamedTuple, Never, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -23,17 +28,17 @@ from buildframe.errors import (
     Unavailable,
     Unreachable,
 )
-from buildframe.wire import Answer, Request, is_loopback, quotas
+from buildframe.pace import LONGEST_WAIT, Effort, Halted, Pace
+from buildframe.sockets import Sockets
+from buildframe.wire import Answer, Request, is_loopback
 
-ATTEMPTS = 5
-LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
+CONNECTS = 5  # how often in a row it is tried to connect
+ATTEMPTS = 12  # how often a request is sent: where one in three goes wrong, two in a million go wrong so often
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-_BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=20.0) + tenacity.wait_random(0.0, 1.0)
+_BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_random(0.0, 1.0)
 
 T = TypeVar("T")
-OnWait = Callable[[float, str], None]
-"""Told before each wait: how many seconds, and why."""
 
 
 class Token:
@@ -60,6 +65,10 @@ class Token:
     def header(self) -> str:
         """The value of the Authorization header."""
         return f"Bearer {self._value}"
+
+    def digest(self, salt: bytes, address: str) -> bytes:
+        """What tells whether two clients send the same token to the same address, and tells nothing else."""
+        return hashlib.blake2b(f"{address} {self._value}".encode(), key=salt).digest()
 
     def hidden_in(self, text: str) -> str:
         """`text`, which is to be shown, without the token, should a server or proxy echo it."""
@@ -139,32 +148,71 @@ class Place(NamedTuple):
             raise ValueError(str(why)) from None
 
 
+_SALT = secrets.token_bytes(32)
+_PACES: weakref.WeakValueDictionary[bytes, Pace] = weakref.WeakValueDictionary()
+_PACES_LOCK = threading.Lock()
+
+
+def _pace_of(address: str, token: Token | None) -> Pace:
+    """The one pace of an address and a token in this process."""
+    key = address.encode() if token is None else token.digest(_SALT, address)
+    with _PACES_LOCK:
+        return _PACES.setdefault(key, Pace())
+
+
 class Client:
     """One session with one service: `fetch` sends a request and reads its answer. Threads may share it.
 
-    `as_stranger` never sends the token.
+    `pace` is what is known of the service's limits for this token. `as_stranger` never sends the token.
     """
 
     base_url = "nowhere"  # until it is known; a traceback may print a client whose address was refused
 
-    def __init__(self, base_url: str, token: Token, *, as_stranger: bool = False) -> None:
+    def __init__(
+        self, base_url: str, token: Token, *, as_stranger: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.base_url = base_url_of(base_url)
         token.check()
         self._token = token
         self._as_stranger = as_stranger
-        self._http = _session(trust_env=not is_loopback(urlsplit(self.base_url).hostname or ""))
-        self._resume_at = 0.0
+        from_environment = not is_loopback(urlsplit(self.base_url).hostname or "")
+        self._tls = tls or httpx.create_ssl_context(trust_env=from_environment)
+        self._http = _session(self._tls, from_environment)
+        self._sockets = Sockets()
+        self.pace = _pace_of(self.base_url, None if as_stranger else token)
         self._others: dict[tuple[str, bool], Client] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the session; its connections are closed."""
         for other in self._others.values():
             other.close()
         self._http.close()
+
+    def apart(self) -> Client:
+        """A client of the same service with the same token and pace, and with connections of its own."""
+        if self._http.is_closed:
+            raise BadInput(_CLOSED)
+        return Client(self.base_url, self._token, as_stranger=self._as_stranger, tls=self._tls)
+
+    def abort(self) -> None:
+        """Cut off all connections, from any thread; nothing is sent any more.
+
+        Requests that wait for an answer end at once. One that waits for a connection to be made ends with that,
+        or when its time for that is over, after 10 seconds at most.
+        """
+        self._sockets.cut()
 
     def at(self, origin: str, *, as_stranger: bool = False) -> Client:
         """A client at another origin, with limits of its own: with the same token, or without."""
@@ -186,28 +234,33 @@ class Client:
         self,
         request: Request,
         read: Callable[[Answer], T],
-        on_wait: OnWait = lambda seconds, why: None,
+        effort: Effort | None = None,
         *,
         look: str = "",
     ) -> T:
-        """Send a request and read its answer.
+        """Send a request and read its answer; `effort` counts what it takes, and may end it: Halted.
 
-        Sent again, at most `ATTEMPTS` times in all, after 429, where no connection was made, and, where the
-        request is repeatable, after 5xx, no answer, or one that `read` finds Malformed; the waits are the
-        server's where it names one, else they grow, with jitter. What is not repeatable raises
-        OutcomeUnknown in the latter cases; `look` tells the user how to see what became of it.
+        Sent again, at most `ATTEMPTS` times in all, after 429, where no connection was made (so at most
+        `CONNECTS` times in a row), and, where the request is repeatable, after 5xx, no answer, or one that `read`
+        finds Malformed; the waits are the server's where it names one, else they grow, with jitter. What is not
+        repeatable raises OutcomeUnknown in the latter cases; `look` tells the user how to see what became of it.
         """
+        spent, tries = effort or Effort(), _Tries()
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_worth_retrying),
             wait=_wait,
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
-            before_sleep=lambda state: on_wait(state.upcoming_sleep, _reason(state)),
+            stop=tries.are_enough,
+            before_sleep=lambda state: spent.retry(state.upcoming_sleep, _reason(state)),
+            sleep=lambda seconds: None,  # it was waited before, where the reason is known
             reraise=True,
         )
         try:
-            result: T = retrying(self._once, request, read, on_wait)
+            result: T = retrying(self._once, request, read, spent)
         except OutcomeUnknown as lost:
             raise OutcomeUnknown(f"{lost}\n{look or _LOOK}") from None
+        except BuildframeError as failure:
+            tries.note_on(failure, retrying.statistics["attempt_number"])
+            raise
         return result
 
     def follow(self, request: Request, link: str) -> Request:
@@ -220,13 +273,9 @@ class Client:
             raise Malformed(f"The service links its next page at {link!r}, which is not below {self.base_url!r}.")
         return request._replace(target=url.removeprefix(self.base_url))
 
-    def _once(self, request: Request, read: Callable[[Answer], T], on_wait: OnWait) -> T:
+    def _once(self, request: Request, read: Callable[[Answer], T], effort: Effort) -> T:
         failure: BuildframeError
-        self._await_quota(on_wait)
-        answer = self._send(request)
-        exhausted = [quota.reset for quota in quotas(answer) if quota.remaining <= 0 and quota.reset <= LONGEST_WAIT]
-        if exhausted:
-            self._resume_at = time.monotonic() + max(exhausted)
+        answer = self._ask(request, effort)
         try:
             return read(answer)
         except Malformed as why:  # its text may quote the answer
@@ -238,22 +287,28 @@ class Client:
             failure = _lost(request, f"{why.status}: {why.message}")
         raise failure
 
-    def _await_quota(self, on_wait: OnWait) -> None:
-        seconds = self._resume_at - time.monotonic()
-        if seconds > 0:
-            on_wait(seconds, "the limit of requests is used up")
-            time.sleep(seconds)
+    def _ask(self, request: Request, effort: Effort) -> Answer:
+        """The answer to a request that keeps the pace."""
+        if self._sockets.is_cut:
+            raise Halted("it was stopped")
+        if self._http.is_closed:
+            raise BadInput(_CLOSED)
+        answer: Answer | None = None
+        try:
+            self.pace.enter(effort)
+            answer = self._send(request)
+            return answer
+        finally:
+            self.pace.leave(answer)
 
     def _send(self, request: Request) -> Answer:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
         failure: BaseException
-        if self._http.is_closed:
-            raise BadInput(_CLOSED)
         try:
             return self._exchange(request)
         except httpx.HTTPError as why:
             sent = not isinstance(why, _NEVER_SENT)
-            failure = self._no_answer(request, why) if sent else self._unreachable(request, why)
+            failure = self._no_answer(request, why) if sent else self._unreachable(request, why, sent=False)
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
             failure = why.with_traceback(None)
             failure.__cause__ = failure.__context__ = None
@@ -266,9 +321,14 @@ class Client:
         if not self._as_stranger:
             headers["Authorization"] = self._token.header()
         url = self.base_url + request.target
-        response = self._http.request(request.endpoint.method, url, content=request.body, headers=headers)
+        watched = {"trace": self._sockets.trace}
+        with self._http.stream(
+            request.endpoint.method, url, content=request.body, headers=headers, extensions=watched
+        ) as response:
+            self.pace.hear()
+            body = response.read()
         following, last = (self._link(response, name) for name in ("next", "last"))
-        answer = Answer(response.status_code, response.headers, response.content, following, last)
+        answer = Answer(response.status_code, response.headers, body, following, last)
         return answer if response.is_success else self._token.removed_from(answer)
 
     def _link(self, response: httpx.Response, name: str) -> str | None:
@@ -281,13 +341,15 @@ class Client:
         lost = f"no answer ({str(why) or type(why).__name__})"
         return self._unreachable(request, why) if request.repeatable else _lost(request, lost)
 
-    def _unreachable(self, request: Request, why: httpx.HTTPError) -> Unreachable:
+    def _unreachable(self, request: Request, why: httpx.HTTPError, *, sent: bool = True) -> Unreachable:
         said = str(why) or type(why).__name__
-        return Unreachable(
+        failure = Unreachable(
             f"No answer from {self.base_url}: {said}.\nAsked: {request.where}\n"
             "Check the address (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
             "the network, and whether a proxy stands between."
         )
+        failure.sent = sent
+        return failure
 
 
 _CLOSED = "This workspace was closed; connect again."
@@ -310,12 +372,30 @@ def _leaves_open(error: ServiceError) -> bool:
     return isinstance(error, Unavailable) or error.status < 400 or error.status in (408, 499)
 
 
-def _session(trust_env: bool) -> httpx.Client:
+def _session(tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
     headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
     try:
-        return httpx.Client(headers=headers, timeout=_TIMEOUT, trust_env=trust_env)
+        return httpx.Client(headers=headers, timeout=_TIMEOUT, trust_env=from_environment, verify=tls)
     except (ValueError, ImportError, httpx.InvalidURL) as why:
         raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
+
+
+class _Tries:
+    """When to give one request up: it was sent often enough, or too often in a row nobody was there."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._connects = 0
+
+    def are_enough(self, state: tenacity.RetryCallState) -> bool:
+        error = _failure(state)
+        self._connects = 0 if not isinstance(error, Unreachable) or error.sent else self._connects + 1
+        return state.attempt_number >= ATTEMPTS or self._connects >= CONNECTS
+
+    def note_on(self, failure: BuildframeError, times: int) -> None:
+        """Tell on an error that lasted how often it was tried, and over what time."""
+        if failure.retryable and times > 1:
+            failure.add_note(f"Tried {times} times in {time.monotonic() - self._began:.0f} s.")
 
 
 def _worth_retrying(error: BaseException) -> bool:
@@ -331,7 +411,11 @@ def _failure(state: tenacity.RetryCallState) -> BaseException | None:
 def _wait(state: tenacity.RetryCallState) -> float:
     error = _failure(state)
     told = error.retry_after if isinstance(error, ServiceError) else None
-    return _BACKOFF(state) if told is None else told + random.uniform(0.0, 0.25)  # noqa: S311  no secret
+    if told is None or (isinstance(error, RateLimited) and state.attempt_number > 1):
+        return _BACKOFF(state)
+    if isinstance(error, RateLimited):
+        return 0.0  # the pace holds the next request back, whoever sends it
+    return told + random.uniform(0.0, 0.25)  # noqa: S311  no secret
 
 
 def _reason(state: tenacity.RetryCallState) -> str:

@@ -44,9 +44,10 @@ class MissingExtra(BuildframeError, ImportError):
 
 
 class Unreachable(BuildframeError):
-    """The service gave no answer."""
+    """The service gave no answer. `sent` tells whether the request may have reached it."""
 
     retryable = True
+    sent = True
 
 
 class Malformed(BuildframeError):

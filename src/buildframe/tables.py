@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,128 +17,238 @@ import pyarrow.compute as pc
 
 from buildframe.errors import Malformed
 from buildframe.spec import BESIDE_A_JOB, TABLES, Column, Moment
+from buildframe.spec.declare import Kind
 from buildframe.spec.rows import MORE
 
 ARROW_TYPES: dict[str, pa.DataType] = {
-    "text": pa.string(),
+    "text": pa.large_string(),  # as pandas keeps texts, so that a frame takes them over without a copy
     "integer": pa.int64(),
     "flag": pa.bool_(),
     "moment": pa.timestamp("us", tz="UTC"),
-    "json": pa.string(),
+    "json": pa.large_string(),
 }
 _PANDAS_TYPES: dict[pa.DataType, Any] = {
-    pa.string(): pd.StringDtype(na_value=np.nan),
+    pa.large_string(): pd.StringDtype(na_value=np.nan),
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
     ARROW_TYPES["moment"]: pd.DatetimeTZDtype("us", dt.UTC),  # not zoneinfo's UTC, which datetimes fail to compare with
 }
 
 
-def schema(table: str, more: Iterable[str] = ()) -> pa.Schema:
-    """The Arrow schema of a table, meanings as field metadata; `more` names text columns asked for by path."""
-    declared = [pa.field(c.name, ARROW_TYPES[c.kind], metadata={"doc": c.doc}) for c in TABLES[table]]
-    return pa.schema([*declared, *(pa.field(name, pa.string()) for name in more)])
+Names = tuple[str, ...]
 
 
-def from_rows(table: str, rows: Sequence[Any], fetched_at: Moment, more: Iterable[str] = ()) -> pa.Table:
+def columns_named(table: str, names: Names | None = None) -> list[Column]:
+    """The columns of a table in the order of `names`, or all of them in the order of their declaration."""
+    declared = {column.name: column for column in TABLES[table]}
+    return [declared[name] for name in (declared if names is None else names)]
+
+
+@functools.lru_cache
+def needed_for(table: str, names: Names | None = None) -> list[Column]:
+    """The columns named and those that they are derived from."""
+    columns = columns_named(table, names)
+    sources = [need for column in columns if column.derived for need in column.derived.needs]
+    return columns_named(table, tuple(dict.fromkeys([*(column.name for column in columns), *sources])))
+
+
+@functools.lru_cache
+def schema(table: str, names: Names | None = None, more: Names = ()) -> pa.Schema:
+    """The Arrow schema of a table, meanings as field metadata.
+
+    `names` chooses among the declared columns; `more` names text columns asked for by path.
+    """
+    declared = [pa.field(c.name, ARROW_TYPES[c.kind], metadata={"doc": c.doc}) for c in columns_named(table, names)]
+    return pa.schema([*declared, *(pa.field(name, ARROW_TYPES["text"]) for name in more)])
+
+
+def from_rows(
+    table: str, rows: Sequence[Any], fetched_at: Moment, names: Names | None = None, more: Names = ()
+) -> pa.Table:
     """Rows of one answer as an Arrow table; a value that cannot be of its column's type raises Malformed."""
-    columns: dict[str, pa.Array[Any]] = {"fetched_at": _constant(fetched_at, len(rows))}
-    for column in TABLES[table]:
-        if column.path:
-            columns[column.name] = _sent(column, rows)
-    return _finish(table, columns, rows, more)
+    return _table(table, {"fetched_at": _constant(fetched_at, len(rows))}, rows, names, more)
 
 
-def jobs_of(builds: pa.Table, rows: Sequence[Any], more: Iterable[str] = ()) -> pa.Table:
-    """The jobs inside rows of builds, each beside its build's columns; `builds` is the table of those same rows."""
-    counts = [len(row.jobs or ()) for row in rows]
-    which = np.repeat(np.arange(len(rows)), counts)
+def beside(names: Names | None = None) -> dict[str, str]:
+    """Which of a job's columns are its build's: their name there, by their name in the table of jobs."""
+    sources = {**BESIDE_A_JOB, "fetched_at": "fetched_at"}
+    return {column.name: sources[column.name] for column in columns_named("jobs", names) if column.name in sources}
+
+
+def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, more: Names = ()) -> pa.Table:
+    """The jobs inside rows of builds, each beside its build's columns.
+
+    `builds` is the table of those same rows, with at least the columns that `beside` tells.
+    """
     jobs = [job for row in rows for job in row.jobs or ()]
-    beside = {name: builds.column(source).take(which).combine_chunks() for name, source in BESIDE_A_JOB.items()}
-    columns = beside | {"fetched_at": builds.column("fetched_at").take(which).combine_chunks()}
-    columns |= {c.name: _sent(c, jobs) for c in TABLES["jobs"] if c.path}
-    return _finish("jobs", columns, jobs, more)
+    which = np.repeat(np.arange(len(rows)), [len(row.jobs or ()) for row in rows])
+    taken = {name: builds.column(source).combine_chunks().take(which) for name, source in beside(names).items()}
+    return _table("jobs", taken, jobs, names, more)
 
 
-def _finish(table: str, columns: dict[str, pa.Array[Any]], rows: Sequence[Any], more: Iterable[str]) -> pa.Table:
-    for column in TABLES[table]:
-        if column.derived is not None:
-            columns[column.name] = _derive(column, columns)
-    for name in more:
-        columns[name] = pa.array([(getattr(row, MORE) or {}).get(name) for row in rows], pa.string())
-    wanted = schema(table, more)
+def _table(
+    table: str, unsent: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, more: Names
+) -> pa.Table:
+    """A table of the columns named: those in `unsent`, those that the rows hold, those derived from both."""
+    columns, fields, needed = dict(unsent), _Fields(rows), needed_for(table, names)
+    columns |= {column.name: _sent(column, fields) for column in needed if column.path}
+    columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
+    columns |= {name: _more(name, fields) for name in more}
+    wanted = schema(table, names, more)
     return pa.Table.from_arrays([columns[name] for name in wanted.names], schema=wanted)
+
+
+class _Fields:
+    """The values of rows of one type, field by field: slices of one long list, much faster than by attribute."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self._values = list(itertools.chain.from_iterable(map(msgspec.structs.astuple, rows)))
+        self._names: Names = rows[0].__struct_fields__ if rows else ()
+        self._inside: dict[str, _Inside] = {}
+        self.nulls = [None] * len(rows)
+
+    def of(self, name: str) -> list[Any]:
+        """The values of a field."""
+        return self._values[self._names.index(name) :: len(self._names)] if self._names else []
+
+    def inside(self, name: str) -> _Inside:
+        """What lies in the objects of a field."""
+        if name not in self._inside:
+            self._inside[name] = _inside(self.of(name))
+        return self._inside[name]
+
+
+class _Inside(NamedTuple):
+    """What stands in a field of objects: an object of nulls where there is none; bare texts in place of some."""
+
+    objects: list[Any] | None  # None: there is no object at all
+    texts: list[str | None] | None  # None: there is no text at all
+
+
+def _inside(values: list[Any]) -> _Inside:
+    kinds = set(map(type, values)) - {type(None)}
+    texts = [value if type(value) is str else None for value in values] if str in kinds else None
+    kinds -= {str}
+    if not kinds:
+        return _Inside(None, texts)
+    nothing = kinds.pop()()
+    if texts is None:
+        return _Inside([nothing if value is None else value for value in values], None)
+    return _Inside([nothing if value is None or type(value) is str else value for value in values], texts)
 
 
 def _constant(moment: Moment, n: int) -> pa.Array[Any]:
     return pa.repeat(pa.scalar(moment.us, pa.int64()), n).cast(ARROW_TYPES["moment"])
 
 
-def _sent(column: Column, rows: Sequence[Any]) -> pa.Array[Any]:
+@functools.lru_cache(maxsize=16)  # columns of a page that hold nothing share their memory
+def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
+    nulls: pa.Array[Any] = pa.nulls(n).cast(ARROW_TYPES[kind])
+    return nulls
+
+
+def _more(name: str, fields: _Fields) -> pa.Array[Any]:
+    return pa.array([(found or {}).get(name) for found in fields.of(MORE)], ARROW_TYPES["text"])
+
+
+def _sent(column: Column, fields: _Fields) -> pa.Array[Any]:
+    values = _values(column, fields)
+    if values == fields.nulls:  # a third of the columns, and found out at the first value where not
+        return _nulls(column.kind, len(values))
     try:
-        return _READERS.get(column.kind, _plain)(column, _values(column, rows))
+        return _READERS[column.kind](values)
     except (pa.ArrowInvalid, OverflowError) as why:
         raise Malformed(f"The service sent a value for `{'.'.join(column.path)}` that does not fit: {why}") from None
 
 
-def _values(column: Column, rows: Sequence[Any]) -> list[Any]:
+def _values(column: Column, fields: _Fields) -> list[Any]:
     first, *rest = column.path
-    values = [getattr(row, first) for row in rows]
     if not rest:
+        return fields.of(first)
+    inside = fields.inside(first)
+    values = list(map(attrgetter(rest[0]), inside.objects)) if inside.objects else fields.nulls
+    if inside.texts is None or column.name != first:
         return values
-    key, named = rest[0], column.name == first  # a bare text in place of an object is its name
-    return [
-        value if value is None else (value if named else None) if type(value) is str else getattr(value, key)
-        for value in values
-    ]
+    return [value if text is None else text for value, text in zip(values, inside.texts, strict=True)]
 
 
-def _plain(column: Column, values: list[Any]) -> pa.Array[Any]:
-    return pa.array(values, ARROW_TYPES[column.kind])
-
-
-def _texts(column: Column, values: list[Any]) -> pa.Array[Any]:
+def _texts(values: list[Any]) -> pa.Array[Any]:
     try:
-        return _plain(column, values)
+        return pa.array(values, ARROW_TYPES["text"])
     except pa.ArrowTypeError:  # a number or a flag where a text is declared
-        return _plain(column, [_as_text(value) for value in values])
+        return pa.array([_as_text(value) for value in values], ARROW_TYPES["text"])
 
 
 def _as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _json(column: Column, values: list[Any]) -> pa.Array[Any]:
-    texts = [None if value is None or (text := bytes(value)) == b"null" else text for value in values]
-    return pa.array(texts, pa.binary()).cast(pa.string())
+def _integers(values: list[int | None]) -> pa.Array[Any]:
+    return pa.array(values, ARROW_TYPES["integer"])
 
 
-def _moments(column: Column, values: list[str | None]) -> pa.Array[Any]:
-    texts = pc.replace_substring_regex(pa.array(values, pa.string()), r" UTC$", "Z")
+def _flags(values: list[bool | None]) -> pa.Array[Any]:
+    return pa.array(values, ARROW_TYPES["flag"])
+
+
+def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
+    joined = b"".join(values)  # by hand: an object for each value would take twice as long
+    if joined == b"null" * len(values):
+        return _nulls("json", len(values))
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.fromiter(map(len, values), np.int64, len(values)).cumsum(out=ends[1:])
+    texts = pa.Array.from_buffers(pa.large_binary(), len(values), [None, pa.py_buffer(ends.data), pa.py_buffer(joined)])
+    is_null = pc.equal(texts, pa.scalar(b"null", pa.large_binary()))
+    found: pa.Array[Any] = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), texts).cast(ARROW_TYPES["json"])
+    return found
+
+
+def _moments(values: list[str | None]) -> pa.Array[Any]:
+    texts = pa.array(values, pa.string())
     try:
-        return texts.cast(ARROW_TYPES["moment"])
+        return _as_moments(texts)
     except pa.ArrowInvalid:  # a rarer form, which the slower reader knows, or no time at all
         read = [None if value is None else Moment.parse(value).us for value in values]
         return pa.array(read, pa.int64()).cast(ARROW_TYPES["moment"])
 
 
-_READERS: dict[str, Callable[[Column, list[Any]], pa.Array[Any]]] = {"json": _json, "moment": _moments, "text": _texts}
+def _as_moments(texts: pa.Array[Any]) -> pa.Array[Any]:
+    try:
+        return texts.cast(ARROW_TYPES["moment"])
+    except pa.ArrowInvalid:
+        return pc.replace_substring_regex(texts, r" UTC$", "Z").cast(ARROW_TYPES["moment"])
 
 
-def _derive(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
+_READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
+    "text": _texts,
+    "integer": _integers,
+    "flag": _flags,
+    "moment": _moments,
+    "json": _json,
+}
+
+
+def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
+    """What a column is derived from is the same in many rows, so it is made once for each combination."""
     assert column.derived is not None
-    needs = [columns[name].to_pylist() for name in column.derived.needs]
-    made = pa.array([column.derived.of(*values) for values in zip(*needs, strict=True)], ARROW_TYPES[column.kind])
+    needs = [columns[name].dictionary_encode(null_encoding="encode") for name in column.derived.needs]
+    sizes = [max(1, len(need.dictionary)) for need in needs]
+    combined = pa.array(np.ravel_multi_index([need.indices.to_numpy() for need in needs], sizes)).dictionary_encode()
+    distinct = zip(needs, np.unravel_index(combined.dictionary.to_numpy(), sizes), strict=True)
+    values = (need.dictionary.take(which).to_pylist() for need, which in distinct)
+    made = pa.array(map(column.derived.of, *values), ARROW_TYPES[column.kind]).take(combined.indices)
     return pc.coalesce(columns[column.name], made) if column.name in columns else made
 
 
-def to_frame(table: str, parts: Sequence[pa.Table], more: Iterable[str] = ()) -> pd.DataFrame:
+def to_frame(table: str, parts: Sequence[pa.Table], names: Names | None = None, more: Names = ()) -> pd.DataFrame:
     """Tables of one kind as one DataFrame with the declared dtypes, also where there are no rows.
 
     `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
     """
-    whole = pa.concat_tables([schema(table, more).empty_table(), *parts])
-    return whole.to_pandas(types_mapper=_PANDAS_TYPES.get)
+    whole = pa.concat_tables([schema(table, names, more).empty_table(), *parts])
+    frame = whole.to_pandas(types_mapper=_PANDAS_TYPES.get)
+    moments = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
+    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # of one page they were read-only
 
 
 def paths_of(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:

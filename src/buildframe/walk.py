@@ -1,26 +1,31 @@
-"""Complete walks over lists, whatever happens on the service meanwhile. Knows pages, not HTTP.
+"""Complete walks over lists, whatever happens on the service meanwhile. Knows pages; neither HTTP nor threads.
 
 A list of builds is newest first, so its page numbers shift with every arrival and deletion. It is
 therefore walked by time: the upper end is pinned at the newest stamp of the first answer, and each
 following request asks for what was created before the oldest stamp seen, plus an overlap. Rows that
-the overlap brings again are dropped by `id`.
+the overlap brings again are dropped by `id`. What is left may be cut into windows, each a `Stretch` of
+its own, that are read at the same time.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from buildframe.errors import BuildframeError, Incomplete, Malformed
+from buildframe.errors import BuildframeError, Incomplete, Invalid, Malformed
 from buildframe.spec import Moment
 from buildframe.wire import Page
 
-OVERLAP = dt.timedelta(seconds=1)
-"""`created_to` is exclusive and stamps may be cut to seconds: with less, the builds of that second were lost."""
+READINGS = 20
+"""How often a window is read by page numbers until two readings agree."""
+
+_CUT = dt.timedelta(seconds=1)  # what a stamp may lack
+_BLIND = 20.0  # pages that are thought to be left where nobody tells, and the start is open
+_MUCH = 4  # times as far back as the last page's density lets expect, builds may reach
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,15 @@ class Window:
         ends = (end.text() if end else "any time" for end in (self.start, self.end))
         return "builds created from {} to {}".format(*ends)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can lie in it."""
+        return self.start is not None and self.end is not None and self.start >= self.end
+
     def holds(self, created: Moment) -> bool:
         """Whether a build of this stamp can lie in the window, given that stamps may be cut to seconds."""
-        after = self.start is None or created > self.start - OVERLAP
-        return after and (self.end is None or created < self.end + OVERLAP)
+        after = self.start is None or created > self.start - _CUT
+        return after and (self.end is None or created < self.end + _CUT)
 
 
 class LinkWalk:
@@ -62,131 +72,386 @@ class LinkWalk:
         self.requests = 0
         self.as_of: Moment | None = None
         self.share: float | None = None
-        self._expected: int | None = None
 
     def __iter__(self) -> Iterator[Page]:
         try:
-            yield from self._pages()
+            page = self._first()
+            yield self._keep(page)
+            while page.next is not None:
+                page = self._next(page.next)
+                yield self._keep(page)
         except BuildframeError as error:
             if self.requests:
-                error.add_note(self.how_far())
+                error.add_note(how_far(self.rows, self.requests))
             raise
 
-    def how_far(self) -> str:
-        """A sentence on how far the walk came."""
-        return f"The walk had read {self.rows} rows in {self.requests} answers; none of them was handed over."
-
-    def _pages(self) -> Iterator[Page]:
-        page = self._note(self._first())
-        while True:
-            yield self._keep(page, page.rows)
-            if page.next is None:
-                return
-            page = self._next_by_link(page.next)
-
-    def _next_by_link(self, link: str) -> Page:
+    def _next(self, link: str) -> Page:
         if link in self._links:
             raise Incomplete(
                 "The service links its pages in a circle, so the list has no end. Report it to the service."
             )
         self._links.add(link)
-        return self._note(self._follow(link))
+        return self._follow(link)
 
-    def _note(self, page: Page) -> Page:
+    def _keep(self, page: Page) -> Page:
         self.requests += 1
         self.as_of = self.as_of or page.at
-        if self.requests == 1 and page.of is not None:
-            self._expected = page.of * len(page.rows)
-        if any(self._key(row) is None for row in page.rows):
-            raise Malformed("The service sent a row without its `id`, by which rows are told apart.")
-        return page
-
-    def _keep(self, page: Page, rows: Iterator[Any] | Any) -> Page:
-        fresh = []
-        for row in rows:
-            identity = self._key(row)
-            if identity not in self._seen:
-                self._seen.add(identity)
-                fresh.append(row)
+        fresh = [page.rows[place] for place in _fresh(page.rows, self._key, self._seen)]
         self.rows += len(fresh)
-        if self._expected:
-            self.share = min(1.0, self.rows / self._expected)
+        self.share = min(1.0, self.requests / page.of) if page.of else self.share
         return replace(page, rows=fresh)
 
 
-class BuildWalk(LinkWalk):
-    """A walk by time over a list of builds: every build that was there at the first answer, once each."""
+def how_far(rows: int, requests: int, back_to: Moment | None = None) -> str:
+    """A sentence on how far a walk came."""
+    back = f", back to builds created at {back_to.text()}" if back_to else ""
+    return f"The walk had read {rows} rows in {requests} answers{back}; none of them was handed over."
 
-    def __init__(self, ask: Callable[[Window], Page], follow: Callable[[str], Page], window: Window) -> None:
-        super().__init__(lambda: ask(window), follow)
-        self._ask = ask
+
+def _fresh(rows: Sequence[Any], key: Callable[[Any], Hashable], seen: set[Hashable]) -> list[int]:
+    """The places of those rows that were not seen before; they are from now on."""
+    fresh = []
+    for place, row in enumerate(rows):
+        identity = key(row)
+        if identity is None:
+            raise Malformed("The service sent a row without its `id`, by which rows are told apart.")
+        if identity not in seen:
+            seen.add(identity)
+            fresh.append(place)
+    return fresh
+
+
+class Ask(NamedTuple):
+    """What to ask of a list of builds: a page of a window; `only_count` if its rows do not matter."""
+
+    window: Window
+    number: int = 1
+    only_count: bool = False
+
+
+class Kept(NamedTuple):
+    """Rows of an answer, and when each was created."""
+
+    rows: list[Any]
+    stamps: list[Moment]
+
+
+Steps = Generator[Ask, Page, None]
+
+
+class Stretch:
+    """A part of a walk that one reader reads: it asks `ask`, gives the answer to `take`, until `ask` is None.
+
+    `left` is what of it is not read yet, `pages` how many pages that is, where it is known, and `span` the time that
+    the last page spanned.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        read: Callable[[Stretch], Steps],
+        pages: float | None = None,
+        span: dt.timedelta = dt.timedelta(0),
+    ) -> None:
+        self.left = window
+        self.pages = pages
+        self.span = span
+        self.kept = Kept([], [])
+        self._steps = read(self)
+        self.ask: Ask | None = next(self._steps, None)
+
+    def take(self, page: Page) -> Kept:
+        """Give the answer to `ask`; what of its rows is new."""
+        self.kept = Kept([], [])
+        self._go_on(lambda: self._steps.send(page))
+        return self.kept
+
+    def refuse(self, error: BuildframeError) -> None:
+        """`ask` was answered with an error, which is raised again unless the walk can do without."""
+        self._go_on(lambda: self._steps.throw(error))
+
+    @property
+    def weight(self) -> float:
+        """About how many pages are left; 0 where it cannot be told that it is more than one."""
+        if self.left.end is None or not self.span:
+            return 0.0
+        if self.pages is not None:
+            return self.pages
+        return _BLIND if self.left.start is None else (self.left.end - self.left.start) / self.span
+
+    @property
+    def extent(self) -> dt.timedelta:
+        """How far back its builds are thought to reach: to its start, or not much further than its pages may span."""
+        thought = self.span * self.weight
+        if self.left.start is None or self.left.end is None:
+            return thought
+        return min(self.left.end - self.left.start, _MUCH * thought)
+
+    def _go_on(self, step: Callable[[], Ask]) -> None:
+        try:
+            self.ask = step()
+        except StopIteration:
+            self.ask = None
+
+
+class BuildWalk:
+    """A walk by time over a list of builds: every build that was there from its first answer to its last, once each.
+
+    `start()` gives stretches to read, at the same time if one likes; `end(stretch)` takes them back. `readers(pages)`
+    says how many are welcome at once while about so many pages are left. `steady` says that builds neither come to
+    match nor cease to while they are walked. `doubts` are the reasons why builds may be missing, each with its window.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        *,
+        overlap: dt.timedelta = dt.timedelta(seconds=1),
+        readers: Callable[[float | None], int] = lambda pages: 1,
+        steady: bool = True,
+    ) -> None:
         self._whole = window
-        self._asked = window
+        self._overlap = overlap
+        self._readers = readers
+        self._steady = steady
+        self._seen: set[Hashable] = set()
+        self._stamps: list[Moment] = []
+        self._first: Stretch | None = Stretch(window, self._read)
+        self._reading: list[Stretch] = []
         self._pin: Moment | None = None
-        self._pin_is_whole = False
-        self._oldest: Moment | None = None
+        self._latest = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
+        self._at_least = 0
+        self._disorder = dt.timedelta(0)
+        self._is_counted = False
+        self.answers = 0
+        self.as_of: Moment | None = None
+        self.doubts: list[tuple[Window, str]] = []
+
+    # --- for who reads
+
+    def start(self) -> Stretch | None:
+        """A stretch to read; None while there is none, and for good when the walk `is_over`."""
+        stretch, self._first = self._first or self._count_once() or self._part(), None
+        if stretch is not None:
+            self._reading.append(stretch)
+        return stretch
+
+    def end(self, stretch: Stretch) -> None:
+        """A stretch was read to its end."""
+        self._reading.remove(stretch)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is being read or left to read."""
+        return self._first is None and not self._reading and not self._wants_a_count
+
+    @property
+    def rows(self) -> int:
+        """How many builds were found so far."""
+        return len(self._stamps)
+
+    @property
+    def left(self) -> list[Window]:
+        """The windows that are not read yet, newest first."""
+        return merged(stretch.left for stretch in self._stretches)
+
+    @property
+    def pages_left(self) -> float | None:
+        """About how many pages are left to read, where it is known."""
+        pages = [stretch.pages for stretch in self._stretches]
+        return None if None in pages else sum(filter(None, pages))
+
+    @property
+    def share(self) -> float | None:
+        """The share of the time from start to pin that is read; of the pages, where the start is open."""
+        if self._pin is None:
+            return None
+        if self._whole.start is None:
+            pages = self.pages_left
+            return None if pages is None else self.answers / (self.answers + pages)
+        left = sum((self._pin - window.start for window in self.left if window.start), dt.timedelta())
+        read = sum((self._pin - window.end for window in self.left if window.end), dt.timedelta())
+        return 1.0 - (left - read) / max(self._pin - self._whole.start, _CUT)
 
     def how_far(self) -> str:
         """A sentence on how far the walk came."""
-        back = f", back to builds created at {self._oldest.text()}" if self._oldest else ""
-        return super().how_far().replace(";", f"{back};")
+        return how_far(self.rows, self.answers, min(self._stamps, default=None))
 
-    def _pages(self) -> Iterator[Page]:
-        page = self._note(self._first())
-        while True:
-            stamps = self._stamps(page)
-            self._set_pin(stamps)
-            kept = self._keep(
-                page, [row for row, stamp in zip(page.rows, stamps, strict=True) if self._was_there(stamp)]
-            )
-            self._advance(stamps)
-            yield kept
+    @property
+    def _stretches(self) -> list[Stretch]:
+        return [*self._reading, *([self._first] if self._first else [])]
+
+    # --- by time
+
+    def _read(self, stretch: Stretch) -> Steps:
+        """Read a window from its newest build to its oldest, a page at a time."""
+        while not stretch.left.is_empty:
+            asked = stretch.left
+            page = yield Ask(asked)
+            stamps = self._accept(stretch, asked, page)
             if page.next is None:
-                self.share = 1.0
                 return
-            page = self._next(page.next, stamps)
+            stretch.left = yield from self._below(stretch, page, stamps)
+            stretch.span = max(stamps) - min(stamps)
+            if stretch.left.start == asked.start:
+                stretch.pages = page.of - 1 if page.of else None
+            elif stretch.pages is not None:  # its older part was taken meanwhile
+                stretch.pages = max(stretch.pages - 1, 1)
 
-    def _stamps(self, page: Page) -> list[Moment]:
-        """When each row was created; all must lie in the window asked for, newest first."""
+    def _below(self, stretch: Stretch, page: Page, stamps: list[Moment]) -> Generator[Ask, Page, Window]:
+        """What of the window lies below the page, once all that belongs beside the page's builds was read."""
+        if not stamps:
+            raise Malformed("The service sent a page without rows that links to a next one.")
+        start, seam = stretch.left.start, self._seam(stamps)
+        end = self._latest if stretch.left.end is None else min(stretch.left.end, self._latest)
+        disordered = _disorder(stamps) > self._overlap
+        crowded = seam >= end or sum(stamp < seam for stamp in stamps) > len(stamps) / 2
+        if not disordered and not crowded:
+            return Window(start, seam)
+        end = end if disordered else min(end, seam)
+        oldest = min(*stamps, end - _CUT)
+        closed = Window(oldest if start is None else max(oldest, start), end)
+        assert self._pin is not None
+        may_grow = disordered or not self._steady or end > self._pin - self._overlap
+        yield from self._by_number(stretch, closed, may_grow)
+        return Window(start, closed.start)
+
+    def _seam(self, stamps: Sequence[Moment]) -> Moment:
+        """Where the next page begins: what lies above was seen, if the list is in order but for the overlap."""
+        return min(stamps) + self._overlap + _grain(stamps)
+
+    def _by_number(self, stretch: Stretch, closed: Window, may_grow: bool) -> Steps:
+        """Read a window by its page numbers, from the last to the first: a deletion can double a row, never hide one.
+
+        What is added meanwhile can hide one; where that `may_grow`, it is read until a reading brings nothing new.
+        """
+        try:
+            for _ in range(READINGS):
+                last = yield from self._last_page(stretch, closed)
+                brought = 0
+                for number in range(last, 0, -1) if last > 1 else ():
+                    self._accept(stretch, closed, (yield Ask(closed, number)))
+                    brought += len(stretch.kept.rows)
+                if last == 1 or not may_grow or not brought:
+                    return
+            self.doubts.append((closed, f"its list by page numbers was another one in each of {READINGS} readings"))
+        except Invalid as refusal:
+            self.doubts.append((closed, f"the service refuses to list them by page numbers ({refusal.message})"))
+
+    def _last_page(self, stretch: Stretch, closed: Window) -> Generator[Ask, Page, int]:
+        """The number of a window's last page: 1 where one answer holds it all."""
+        number = 1
+        while True:
+            page = yield Ask(closed, number)
+            self._accept(stretch, closed, page)
+            if page.next is None:
+                return number
+            if page.of is not None:
+                return page.of
+            number += 1
+
+    def _part(self) -> Stretch | None:
+        """The older part of the stretch with most to read, cut below the page that it waits for; None if none is."""
+        if not self._reading or len(self._reading) >= self._readers(self.pages_left):
+            return None
+        longest = max(self._reading, key=attrgetter("weight"))
+        pages = longest.weight
+        keeps = (pages + 1) / 2 if pages > 2 else 1.0
+        if pages < 2 or longest.left.end is None:
+            return None
+        cut = (longest.left.end - longest.extent * (keeps / pages)).replace(microsecond=0)
+        older, newer = replace(longest.left, end=cut), replace(longest.left, start=cut)
+        if older.is_empty or newer.is_empty:
+            return None
+        longest.left, longest.pages = newer, keeps
+        return Stretch(older, self._read, pages - keeps, longest.span)
+
+    # --- what an answer holds
+
+    def _accept(self, stretch: Stretch, window: Window, page: Page) -> list[Moment]:
+        """Keep the rows that are new; the stamps of all rows."""
+        self.answers += 1
+        self.as_of = self.as_of or page.at
         stamps = [_created(row) for row in page.rows]
         for stamp in stamps:
-            if not self._asked.holds(stamp):
-                raise Malformed(
-                    f"Asked for {self._asked}, the service sent one of {stamp.text()}: it ignores a filter."
-                )
-        for oldest, following in zip(itertools.accumulate(stamps, min), stamps[1:], strict=False):
-            if following > oldest + OVERLAP:
-                raise Incomplete("The service's list is not newest first, so a walk by time could miss builds.")
+            if not window.holds(stamp):
+                raise Malformed(f"Asked for {window}, the service sent one of {stamp.text()}: it ignores a filter.")
+        fresh = _fresh(page.rows, attrgetter("id"), self._seen)
+        stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
+        self._stamps += stretch.kept.stamps
+        if page.next is not None:
+            self._disorder = max(self._disorder, _disorder(stamps))
+        if self._pin is None and stamps:
+            self._set_pin(page, stamps)
         return stamps
 
-    def _set_pin(self, stamps: list[Moment]) -> None:
-        self._pin_is_whole = self._pin is not None and (self._pin_is_whole or self._oldest != self._pin)
-        if self._pin is None and stamps:
-            self._pin = max(stamps)
+    def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
+        self._pin = max(stamps)
+        self._latest = self._pin + self._overlap + _grain(stamps)
+        self._at_least = (page.of - 1) * len(stamps) + 1 if page.of else 0
 
-    def _was_there(self, stamp: Moment) -> bool:
-        """Whether a build of this stamp was there at the first answer.
+    # --- a count, where the list gave reason
 
-        Once an answer has gone below the pin, all builds of the pin's own stamp have been seen; what
-        comes with that stamp later arrived later.
-        """
-        assert self._pin is not None
-        return stamp < self._pin or (stamp == self._pin and not self._pin_is_whole)
+    @property
+    def _wants_a_count(self) -> bool:
+        """Whether fewer builds were found than there must have been, or the list was a little out of order."""
+        suspicious = self.rows < self._at_least or self._disorder
+        return bool(suspicious) and self._steady and not self._is_counted and not self.doubts
 
-    def _advance(self, stamps: list[Moment]) -> None:
-        if not stamps or self._pin is None:
+    def _count_once(self) -> Stretch | None:
+        if self._reading or not self._wants_a_count:
+            return None
+        self._is_counted = True
+        return Stretch(self._whole, self._count)
+
+    def _count(self, stretch: Stretch) -> Steps:
+        """Let the service count what was there at the first answer: disorder that no page showed may hide some."""
+        assert self.as_of is not None
+        beyond = self._disorder > self._overlap
+        end = min(self.as_of, self._whole.end or self.as_of) - (dt.timedelta(0) if beyond else self._overlap)
+        window = Window(self._whole.start, end)
+        if window.is_empty:
             return
-        self._oldest = min(stamps)
-        if self._whole.start is not None and self._pin > self._whole.start:
-            self.share = min(1.0, (self._pin - self._oldest) / (self._pin - self._whole.start))
+        page = yield Ask(window, only_count=True)
+        counted = page.of if page.next is not None else len(page.rows)
+        found = sum(stamp < end for stamp in self._stamps)
+        if counted is None or counted == found or (counted < found and not beyond):
+            return  # fewer are left where some were deleted, and those might make up for others that are missing
+        self.doubts.append((self._whole, _LOST.format(counted, found)))
 
-    def _next(self, link: str, stamps: list[Moment]) -> Page:
-        """The page before the oldest stamp; where a page lies within one overlap, the one behind its link."""
-        end = min(stamps) + OVERLAP if stamps else self._asked.end
-        if end is None or (self._asked.end is not None and end >= self._asked.end):
-            return self._next_by_link(link)
-        self._asked = replace(self._asked, end=end)
-        return self._note(self._ask(self._asked))
+
+_LOST = (
+    "the service counts {} where its pages showed {}: its list is out of order by more than the overlap; "
+    "ask again with a larger overlap="
+)
+
+
+def merged(windows: Iterable[Window]) -> list[Window]:
+    """Windows as few as possible that hold the same, newest first; none where nothing can lie in them."""
+    found: list[Window] = []
+    for window in sorted((w for w in windows if not w.is_empty), key=_by_start):
+        if found and (found[-1].end is None or window.start is None or window.start <= found[-1].end):
+            ends = (found[-1].end, window.end)
+            found[-1] = replace(found[-1], end=None if None in ends else max(filter(None, ends)))
+        else:
+            found.append(window)
+    return found[::-1]
+
+
+def _by_start(window: Window) -> tuple[bool, Any]:
+    return window.start is not None, window.start
+
+
+def _disorder(stamps: Sequence[Moment]) -> dt.timedelta:
+    """By how much a list is out of its order, newest first: the most that a row is newer than one before it."""
+    before = itertools.accumulate(stamps, min)
+    return max((after - oldest for oldest, after in zip(before, stamps[1:], strict=False)), default=dt.timedelta(0))
+
+
+def _grain(stamps: Sequence[Moment]) -> dt.timedelta:
+    """What stamps are cut to: whole seconds or milliseconds, as it looks, or microseconds."""
+    cut = (size for size in (1_000_000, 1_000, 1) if all(stamp.microsecond % size == 0 for stamp in stamps))
+    return dt.timedelta(microseconds=next(cut))
 
 
 def _created(row: Any) -> Moment:

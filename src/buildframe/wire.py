@@ -75,8 +75,9 @@ class Page:
 
 
 class Quota(NamedTuple):
-    """One limit as the headers tell it: requests left, and seconds until the window ends."""
+    """One limit as the headers tell it: which, requests left, and seconds until the window ends."""
 
+    name: str
     remaining: int
     reset: float
 
@@ -103,11 +104,12 @@ def _half_a_pair(why: UnicodeEncodeError) -> BadInput:
     return BadInput(f"{why.object!r} holds half of a surrogate pair, which no address can carry.")
 
 
-def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, **filters: Any) -> Request:
+def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, number: int = 1, **filters: Any) -> Request:
     """The request for a page of a list, so many rows long."""
     request = place(endpoint, *arguments, **filters)
     joint = "&" if "?" in request.target else "?"
-    return request._replace(target=f"{request.target}{joint}per_page={per_page}")
+    page = f"page={number}&" if number > 1 else ""
+    return request._replace(target=f"{request.target}{joint}{page}per_page={per_page}")
 
 
 def _with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
@@ -383,8 +385,21 @@ _QUOTAS = ("ratelimit", "ratelimit-user", "rate-limit")
 
 def quotas(answer: Answer) -> list[Quota]:
     """The limits that an answer's headers tell."""
-    told = [(_number(answer, f"{p}-remaining"), _number(answer, f"{p}-reset")) for p in _QUOTAS]
-    return [Quota(int(left), reset) for left, reset in told if left is not None and reset is not None]
+    told = [(name, _number(answer, f"{name}-remaining"), _number(answer, f"{name}-reset")) for name in _QUOTAS]
+    return [Quota(name, int(left), reset) for name, left, reset in told if left is not None and reset is not None]
+
+
+def closed_for(answer: Answer) -> float | None:
+    """Seconds for which a 429 refuses everything, whatever its limits say: its Retry-After.
+
+    Where neither that nor a limit that is used up is in its headers: the reset in its body.
+    """
+    if answer.status != 429:
+        return None
+    told = [seconds for seconds in (_number(answer, "retry-after"), _until(answer)) if seconds is not None]
+    if told or any(quota.remaining <= 0 for quota in quotas(answer)):
+        return max(told, default=None)
+    return _reset_in_body(answer)
 
 
 def retry_after(answer: Answer) -> float | None:

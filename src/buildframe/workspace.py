@@ -10,17 +10,22 @@ import pandas as pd
 from buildframe import fetch, graphql, logs, spec, wire
 from buildframe.client import Client, address_of
 from buildframe.errors import BadInput
-from buildframe.fetch import Extra, More, Source
+from buildframe.fetch import Source
 from buildframe.graphql import GraphQL
-from buildframe.lists import BuildLists, History, takes
+from buildframe.lists import BuildLists, History, apart, takes
 from buildframe.logs import AnyJob
 from buildframe.pipeline import Pipeline
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges
+from buildframe.terms import Listing
 
 if TYPE_CHECKING:
     from buildframe.service import Sandbox
 
 __all__ = ["History", "Pipeline", "Workspace"]
+
+
+class FlakyTestsAsked(FlakyTestFilters, Listing, total=False):
+    """Which flaky tests to list, and what is wanted of them."""
 
 
 class Workspace(BuildLists):
@@ -67,9 +72,10 @@ class Workspace(BuildLists):
 
     # --- pipelines
 
-    def pipelines(self, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None) -> pd.DataFrame:
+    @takes(spec.list_pipelines, Listing)
+    def pipelines(self, **options: Unpack[Listing]) -> pd.DataFrame:
         """All pipelines of the organization, one row each, with the columns of the table `pipelines`."""
-        return fetch.records(self._of(spec.list_pipelines), More("pipelines", extra or {}, raw), progress)
+        return fetch.records(self._of(spec.list_pipelines), "pipelines", options)
 
     def pipeline(self, slug: str) -> Pipeline:
         """One pipeline, to list its builds, look at it or change it; nothing is asked yet."""
@@ -83,12 +89,10 @@ class Workspace(BuildLists):
 
     # --- teams
 
-    def team_pipelines(
-        self, team: str, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None
-    ) -> pd.DataFrame:
+    @takes(spec.list_team_pipelines, Listing)
+    def team_pipelines(self, team: str, **options: Unpack[Listing]) -> pd.DataFrame:
         """All pipelines of a team (its UUID), one row each, with the columns of the table `team_pipelines`."""
-        source = self._of(spec.list_team_pipelines, team)
-        return fetch.records(source, More("team_pipelines", extra or {}, raw), progress)
+        return fetch.records(self._of(spec.list_team_pipelines, team), "team_pipelines", options)
 
     def team_pipeline(self, team: str, pipeline_id: str) -> spec.TeamPipeline:
         """What a team may do at one of its pipelines, by their UUIDs."""
@@ -127,31 +131,25 @@ class Workspace(BuildLists):
 
     # --- people, tests, emojis
 
-    def members(self, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None) -> pd.DataFrame:
+    @takes(spec.list_members, Listing)
+    def members(self, **options: Unpack[Listing]) -> pd.DataFrame:
         """All members of the organization, one row each, with the columns of the table `members`."""
-        return fetch.records(self._of(spec.list_members), More("members", extra or {}, raw), progress)
+        return fetch.records(self._of(spec.list_members), "members", options)
 
     def member(self, id: str) -> spec.Member:
         """One member, by the user's UUID."""
         return fetch.record(self._client, wire.place(spec.get_member, self._named(), id), spec.Member)
 
-    @takes(spec.list_flaky_tests)
-    def flaky_tests(
-        self,
-        suite: str,
-        *,
-        extra: Extra | None = None,
-        raw: bool = False,
-        progress: bool | None = None,
-        **filters: Unpack[FlakyTestFilters],
-    ) -> pd.DataFrame:
+    @takes(spec.list_flaky_tests, Listing)
+    def flaky_tests(self, suite: str, **asked: Unpack[FlakyTestsAsked]) -> pd.DataFrame:
         """Flaky tests of a test suite (its slug), one row each, with the columns of the table `flaky_tests`."""
-        source = self._of(spec.list_flaky_tests, suite)
-        return fetch.records(source, More("flaky_tests", extra or {}, raw), progress, filters)
+        filters, options = apart(asked, Listing)
+        return fetch.records(self._of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
 
-    def emojis(self, *, extra: Extra | None = None, raw: bool = False, progress: bool | None = None) -> pd.DataFrame:
+    @takes(spec.list_emojis, Listing)
+    def emojis(self, **options: Unpack[Listing]) -> pd.DataFrame:
         """All emojis of the organization, custom ones too, with the columns of the table `emojis`."""
-        return fetch.records(self._of(spec.list_emojis), More("emojis", extra or {}, raw), progress)
+        return fetch.records(self._of(spec.list_emojis), "emojis", options)
 
     # --- logs and GraphQL
 

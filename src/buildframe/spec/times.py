@@ -80,6 +80,13 @@ def when(value: When, name: str, now: Moment | None = None) -> Moment:
     raise BadInput(f"{name}={value!r}: pass a datetime with a zone, a date, an ISO text, or an age such as '30d'.")
 
 
+def span(value: str | dt.timedelta, name: str) -> dt.timedelta:
+    """A length of time: a timedelta, or a text such as "90s", "10m", "12h"; anything else raises BadInput."""
+    if not is_relative(value):
+        raise BadInput(f"{name}={value!r} is no length of time; write '90s', '10m' or pass a timedelta.")
+    return _span(value)
+
+
 def _back_from(now: Moment | None, value: When) -> Moment:
     if now is None:
         raise BadInput(f"{value!r} counts back from the service's time, which is not known here; pass a datetime.")
@@ -92,7 +99,7 @@ def _back_from(now: Moment | None, value: When) -> Moment:
 def _span(value: When) -> dt.timedelta:
     if isinstance(value, dt.timedelta):
         if value < dt.timedelta(0):
-            raise BadInput(f"{value!r} lies in the future: an age counts back from now, so give it without the minus.")
+            raise BadInput(f"{value!r} is less than nothing: give it without the minus; an age counts back from now.")
         return value
     match = _AGO.fullmatch(str(value).strip())
     assert match is not None

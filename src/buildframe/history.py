@@ -1,0 +1,162 @@
+"""Lists of builds to frames: one walk, by several readers at once, and the tables that it brings."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from buildframe import spec
+from buildframe.crew import Crew
+from buildframe.decoding import Decoding, Wanted
+from buildframe.errors import BadInput, BuildframeError, Incomplete
+from buildframe.fetch import Asking, Source, Told, bounds, without_token
+from buildframe.pace import Effort, Halted
+from buildframe.parts import Part, newest_first
+from buildframe.progress import Bar
+from buildframe.spec import Build, Moment
+from buildframe.terms import Terms
+from buildframe.walk import Ask, BuildWalk, Kept, Window, merged
+from buildframe.wire import Answer, Page, Request
+
+_CHANGING = {"state", "finished_from", "meta_data"}
+_CHANGED = "filtered by {}, which changes: builds that changed during the walk may or may not be here"
+
+
+def builds(
+    source: Source, filters: Mapping[str, Any], wanted: Wanted, jobs: Wanted | None, terms: Terms
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One walk over a list of builds: their frame, and the frame of their jobs (empty without `jobs`)."""
+    _refuse_early(source, filters)
+    decoding = Decoding(Build, wanted, jobs)
+    if decoding.leaves_out_pipeline:
+        filters = {"exclude_pipeline": True, **filters}
+    with without_token(source.client), Bar("builds", terms.progress) as bar, source.client.apart() as client:
+        source = Source(client, source.endpoint, source.arguments)
+        walk = _Walk(source, filters, decoding, terms, bar)
+        parts = walk.parts()
+    heads, tables = _in_order(parts)
+    return walk.told.on(decoding.frame(heads), "builds"), walk.told.on(decoding.job_frame(tables), "jobs")
+
+
+class _Walk:
+    """One walk, from its filters to what is to be said of it."""
+
+    def __init__(self, source: Source, filters: Mapping[str, Any], decoding: Decoding, terms: Terms, bar: Bar) -> None:
+        self._decoding, self._terms, self._bar = decoding, terms, bar
+        self._one_at_a_time = threading.Lock()
+        self._effort = Effort(max_requests=terms.max_requests, seconds=terms.seconds, on_wait=bar.wait)
+        self._asking = Asking(source, self._read, self._effort)
+        self._filters = dict(filters) | _settled(source.timed(filters), self._asking)
+        self._others = {name: value for name, value in self._filters.items() if name not in _BOUNDS}
+        self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
+        self._walk = BuildWalk(
+            _window(self._filters), overlap=terms.overlap, readers=self._readers, steady=not self._changing
+        )
+        self._why: str | None = None
+
+    def parts(self) -> list[Part]:
+        """All that the walk brings; of one that was halted, or is to be partial, what was there by then."""
+        crew, found = self._crew(), list[Part]()
+        try:
+            with crew:
+                for part in crew:
+                    found.append(part)
+                    self._bar.show(self._walk.rows, self._walk.answers, self._walk.share)
+            self._bar.end()
+        except Halted as halted:
+            self._why = str(halted)
+        except (BuildframeError, KeyboardInterrupt) as error:
+            self._why = self._reason(error)
+        return found + crew.rest
+
+    @property
+    def told(self) -> Told:
+        """What is to be said of it."""
+        reasons = [self._why] if self._why else []
+        reasons += [f"{window}: {doubt}" for window, doubt in self._walk.doubts]
+        return Told(
+            self._asking.source.url(self._filters),
+            self._walk.as_of,
+            self._effort,
+            note=_CHANGED.format(" and ".join(self._changing)) if self._changing else None,
+            why="; ".join(reasons) or None,
+            left=merged([*self._walk.left, *(window for window, _ in self._walk.doubts)]),
+        )
+
+    def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
+        """Why the walk ended, for one that may be partial; any other raises the error again."""
+        if not self._terms.partial:
+            error.add_note(self._walk.how_far())
+            raise error
+        return str(error).splitlines()[0] if isinstance(error, BuildframeError) else "it was interrupted"
+
+    def _crew(self) -> Crew[Part]:
+        return Crew(
+            self._walk,
+            self._ask,
+            self._part,
+            self._effort,
+            workers=self._terms.workers,
+            cut=self._asking.source.client.abort,
+            tick=self._bar.tick,
+        )
+
+    # --- called by the crew's threads
+
+    def _readers(self, pages: float | None) -> int:
+        """How many requests at once make sense: one, where not the service's speed is the limit but what is allowed."""
+        left = self._effort.requests_left
+        if left is not None and (pages is None or pages > left):
+            return 1
+        return self._asking.source.client.pace.useful(None if pages is None else math.ceil(pages), self._terms.workers)
+
+    def _ask(self, ask: Ask) -> Page:
+        if ask.only_count:
+            return self._asking.page({**self._others, **bounds(ask.window), "exclude_jobs": True}, per_page=1)
+        return self._asking.page(self._others | bounds(ask.window), number=ask.number)
+
+    def _read(self, request: Request, answer: Answer) -> Page:
+        with self._one_at_a_time:
+            return self._decoding.read(request, answer)
+
+    def _part(self, page: Page, kept: Kept, number: int) -> Part:
+        with self._one_at_a_time:
+            builds, jobs = self._decoding.tables(replace(page, rows=kept.rows))
+        counts = [] if jobs is None else [len(row.jobs or ()) for row in kept.rows]
+        return Part(builds, kept.stamps, jobs, counts, number)
+
+
+_BOUNDS = {"created_from", "created_to"}
+
+
+def _in_order(parts: list[Part]) -> tuple[list[Any], list[Any]]:
+    """The tables of builds and of jobs, newest first; `parts` is emptied."""
+    ordered = list(newest_first(parts))
+    parts.clear()
+    return [part.builds for part in ordered], [part.jobs for part in ordered if part.jobs is not None]
+
+
+def _refuse_early(source: Source, filters: Mapping[str, Any]) -> None:
+    ages = {name for name, value in source.timed(filters).items() if spec.is_relative(value)}
+    source.page({name: value for name, value in filters.items() if name not in ages})
+
+
+def _settled(timed: Mapping[str, Any], asking: Asking) -> dict[str, Moment]:
+    """Moments for all times; ages count back from the service's time, which one small answer tells."""
+    try:
+        now = asking.now() if any(spec.is_relative(value) for value in timed.values()) else None
+    except Halted as halted:
+        raise Incomplete(f"Nothing was read yet, not even the service's time: {halted}.") from None
+    return {name: spec.when(value, name, now) for name, value in timed.items()}
+
+
+def _window(filters: Mapping[str, Any]) -> Window:
+    window = Window(filters.get("created_from"), filters.get("created_to"))
+    if window.is_empty:
+        raise BadInput(f"No time lies between: {window}. Exchange created_from and created_to?")
+    return window

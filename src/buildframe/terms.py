@@ -1,0 +1,74 @@
+"""How a list of builds is walked, as a user may choose."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypedDict
+
+from buildframe.errors import BadInput
+from buildframe.spec.times import span
+
+Extra = Mapping[str, str | Sequence[str]]
+"""More text columns, by path: {"team": "meta_data.team"}; a sequence of keys where a key holds a dot."""
+
+LEAST_OVERLAP = dt.timedelta(seconds=1)
+"""`created_to` is exclusive and stamps may be cut to seconds: with less, the builds of that second were lost."""
+
+
+class Listing(TypedDict, total=False):
+    """What is wanted of a list's rows, and whether its progress shows."""
+
+    columns: Annotated[Sequence[str] | None, "only these columns, in this order; only they are read (None: all)"]
+    extra: Annotated[Extra | None, 'more text columns, by path, such as {"team": "meta_data.team"} (None)']
+    raw: Annotated[bool, "also the whole record, as JSON text in a column `raw` (False)"]
+    progress: Annotated[bool | None, "a bar: where somebody can see it; True and False say so regardless (None)"]
+
+
+class Walking(TypedDict, total=False):
+    """How to walk a list of builds."""
+
+    progress: Annotated[bool | None, "a bar: where somebody can see it; True and False say so regardless (None)"]
+    workers: Annotated[int, "requests under way at once, at most (4)"]
+    overlap: Annotated[
+        str | dt.timedelta, "how much the service's list may be out of its order, such as '5s'; at least 1 s ('1s')"
+    ]
+    max_requests: Annotated[int | None, "stop after so many requests, with what is there, marked incomplete (None)"]
+    deadline: Annotated[
+        str | dt.timedelta | None, "stop after this time, such as '90s', with what is there, marked incomplete (None)"
+    ]
+    partial: Annotated[
+        bool, "hand back what is there, marked incomplete, also when interrupted or when the service fails (False)"
+    ]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The same, checked."""
+
+    progress: bool | None = None
+    workers: int = 4
+    overlap: dt.timedelta = LEAST_OVERLAP
+    max_requests: int | None = None
+    seconds: float | None = None
+    partial: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        overlap: str | dt.timedelta = LEAST_OVERLAP,
+        deadline: str | dt.timedelta | None = None,
+        **others: Any,
+    ) -> Self:
+        """The terms that a user means; what cannot be meant raises BadInput."""
+        for name, least in (("workers", 1), ("max_requests", 1)):
+            number = others.get(name)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
+                raise BadInput(f"{name}={number!r}: pass a whole number from {least}.")
+        reach = span(overlap, "overlap")
+        if reach < LEAST_OVERLAP:
+            raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds.")
+        seconds = None if deadline is None else span(deadline, "deadline").total_seconds()
+        return cls(overlap=reach, seconds=seconds, **others)

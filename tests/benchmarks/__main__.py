@@ -1,0 +1,16 @@
+"""All benchmarks, one after the other, each in a process of its own; `--quick` tries whether they work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.benchmarks.reporting import ROOT
+
+NAMES = ("importing", "decoding", "memory", "walking", "quota", "peers")
+
+if __name__ == "__main__":
+    runs = [
+        subprocess.run([sys.executable, "-m", f"tests.benchmarks.{name}", *sys.argv[1:]], cwd=ROOT) for name in NAMES
+    ]
+    sys.exit(max(run.returncode for run in runs))

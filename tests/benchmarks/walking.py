@@ -1,0 +1,90 @@
+"""A walk over HTTP, each page half a second away: this library with 8 workers, and pybuildkite's loop over pages."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pybuildkite.buildkite import Buildkite
+
+import buildframe as bf
+from tests.benchmarks import reporting
+from tests.benchmarks.reporting import Stopwatch, median
+from tests.benchmarks.server import Server, Settings
+from tests.benchmarks.world import PAGE, Rhythm, World
+
+WORKERS = 8
+_TOKENS = (f"an-invented-token-{n}" for n in itertools.count())  # a new one each: what was learnt of limits goes by it
+
+
+def ours(server: Server, world: World, workers: int) -> Stopwatch:
+    """Both frames; just that of the builds where they have no jobs."""
+    watch = Stopwatch()
+    with bf.connect("acme", base_url=server.url, token=next(_TOKENS)) as ci, watch.running():
+        if world.jobs:
+            builds, jobs = ci.history(workers=workers)
+            assert len(jobs) == world.builds * world.jobs
+        else:
+            builds = ci.builds(workers=workers)
+    assert builds["id"].nunique() == len(builds) == world.builds
+    return watch
+
+
+def theirs(server: Server, world: World) -> Stopwatch:
+    """pybuildkite's loop as its README shows it; what it has then are lists of dicts, no frames."""
+    watch = Stopwatch()
+    client = Buildkite(per_page=PAGE)
+    client.base_url = f"{server.url}/v2/"
+    client.set_access_token(next(_TOKENS))
+    with watch.running():
+        builds = [build for page in _pages(client) for build in page]
+    assert len(builds) == world.builds
+    assert sum(len(build["jobs"]) for build in builds) == world.builds * world.jobs
+    return watch
+
+
+def _pages(client: Buildkite) -> Iterator[list[dict[str, Any]]]:
+    page = 1
+    while page:
+        answer = client.builds().list_all_for_org("acme", page=page, with_pagination=True, include_retried_jobs=True)
+        yield answer.body
+        page = answer.next_page
+
+
+def compare(world: World, latency: float, runs: int, limited_by_latency: bool) -> None:
+    """Both, run after run in turn, beside what no walk of so many workers can beat."""
+    pages = math.ceil(world.builds / PAGE)
+    ideal = pages * latency / WORKERS
+    print(f"\n{world.builds:,} builds with {world.jobs} jobs each, {world.rhythm}; ideal {ideal:.2f} s")
+    with Server(Settings(world, latency=latency)) as server:
+        server.begin()
+        candidates = {
+            "buildframe": lambda: ours(server, world, WORKERS),
+            "pybuildkite": lambda: theirs(server, world),
+        }
+        measured = reporting.in_turn(runs, candidates)
+        told = server.told()
+    reporting.show_times(measured)
+    requests = sum(told.answered) / runs - pages
+    print(f"requests a run: buildframe {requests:.1f}, pybuildkite {pages}")
+    print(f"CPU of the server for both: {told.cpu / runs:.2f} s a run")
+    mine, peer = map(median, measured.values())
+    reporting.judge("pybuildkite / buildframe", peer / mine, at_least=7)
+    if limited_by_latency:
+        reporting.judge("buildframe / ideal", mine / ideal, at_most=1.25)
+    else:
+        print(f"buildframe / ideal: {mine / ideal:.3f} (no target where the CPU may be the limit)")
+
+
+def main(quick: bool) -> None:
+    latency, runs = (0.05, 2) if quick else (0.5, 5)
+    rhythms: tuple[Rhythm, ...] = ("weekly", "even")
+    for jobs, rhythm in itertools.product((0, 30), rhythms):
+        world = World(1_000 if quick else 10_000, jobs, rhythm)
+        compare(world, latency, runs, limited_by_latency=jobs == 0)
+
+
+if __name__ == "__main__":
+    reporting.run(main)

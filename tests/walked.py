@@ -1,0 +1,79 @@
+"""A list of builds in memory that answers like the service, for walks to be read against."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from buildframe.errors import Invalid
+from buildframe.spec import Moment
+from buildframe.walk import Ask, Window
+from buildframe.wire import Page
+
+T0 = Moment(2026, 10, 1, tzinfo=dt.UTC)
+SECOND = 10**6
+REFUSED = Invalid(400, "Listing builds this deep is not supported.")
+
+
+def at(us: int) -> Moment:
+    """So many microseconds after T0."""
+    return Moment.from_us(T0.us + us)
+
+
+@dataclass
+class Build:
+    id: str
+    created: int  # microseconds after T0
+    matches: bool = True
+    lived: bool = True  # since the first answer
+
+
+@dataclass
+class World:
+    """A list of builds in the order of their arrival; stamps may lie `jitter` before the clock, and be shown cut."""
+
+    size: int = 3
+    grain: int = 1
+    jitter: int = 0
+    by_stamp: bool = False
+    tells: bool = True
+    deepest: int = 10**9
+    clock: int = 1000 * SECOND
+    builds: list[Build] = field(default_factory=list)
+    made: int = 0
+    refusals: int = 0
+    disorder: int = 0  # the most that a page showed, where it was not the last of its list
+
+    def create(self, gap: int, early: int) -> Build:
+        self.clock += gap
+        self.made += 1
+        self.builds.append(Build(f"b{self.made}", self.clock - min(early, self.jitter)))
+        return self.builds[-1]
+
+    def list(self, window: Window) -> list[Build]:
+        low = -(10**18) if window.start is None else window.start.us - T0.us
+        high = 10**18 if window.end is None else window.end.us - T0.us
+        chosen = [build for build in reversed(self.builds) if build.matches and low <= build.created < high]
+        return sorted(chosen, key=lambda build: -build.created) if self.by_stamp else chosen
+
+    def answer(self, ask: Ask) -> Page | Invalid:
+        if ask.number > self.deepest:
+            self.refusals += 1
+            return REFUSED
+        size = 1 if ask.only_count else self.size
+        found = self.list(ask.window)
+        part = found[(ask.number - 1) * size : ask.number * size]
+        pages = max(1, -(-len(found) // size))
+        has_next = ask.number < pages
+        if has_next:
+            stamps = [build.created for build in part]
+            oldest = itertools.accumulate(stamps, min)
+            self.disorder = max(self.disorder, *(stamp - before for stamp, before in zip(stamps, oldest, strict=True)))
+        rows = [SimpleNamespace(id=b.id, created_at=self.shown(b).text()) for b in part]
+        now = at(self.clock - self.clock % SECOND)
+        return Page(rows, "next" if has_next else None, now, pages if has_next and self.tells else None)
+
+    def shown(self, build: Build) -> Moment:
+        return at(build.created - build.created % self.grain)
