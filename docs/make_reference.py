@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, is_typeddict
+from typing import Any, NamedTuple, get_args, get_type_hints, is_typeddict
 from unittest.mock import patch
 
 import buildframe as bf
@@ -27,6 +27,7 @@ from buildframe.spec import (
     provider_settings_of,
     words,
 )
+from buildframe.terms import Listing, Walking
 from buildframe.wire import Answer, Request
 from buildframe.workspace import Workspace
 
@@ -198,9 +199,24 @@ def operations(exchanges: dict[str, Exchange]) -> list[str]:
         GENERATED,
         "The answers are those of a sandbox, shortened: `…` tells how much was left out. Of lists one record is shown.",
         *(part for endpoint in ENDPOINTS for part in operation(endpoint, exchanges[endpoint.name])),
+        *options(),
         "## Beside these",
         *(f"`ws.{method.__name__}`: {inspect.getdoc(method)}" for method in BESIDE),
     ]
+
+
+def options() -> Iterator[str]:
+    yield "## Options"
+    yield (
+        "Arguments of methods that list something, beside its filters; in brackets what holds without them. `history` "
+        "also takes `job_columns` and `job_extra`, for the jobs; `columns` and `extra` are for its builds."
+    )
+    of_all, of_builds = (get_type_hints(kind, include_extras=True) for kind in (Listing, Walking))
+    lists = dict.fromkeys(of_builds, "builds") | dict.fromkeys(of_all, "all")
+    hints = of_all | of_builds
+    yield markdown(
+        ("option", "of lists", "meaning"), ((f"`{n}`", lists[n], h.__metadata__[0]) for n, h in hints.items())
+    )
 
 
 def operation(endpoint: Endpoint, exchange: Exchange) -> Iterator[str]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
-import re
 import signal
 import socket
 import time
 import traceback
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,8 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe import client, spec, wire
-from buildframe.client import ATTEMPTS, CONNECTS, Client, Token, base_url_of
-from buildframe.pace import Effort, Halted
+from buildframe import client
+from buildframe.client import ATTEMPTS, Token, base_url_of
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
 
@@ -33,24 +30,6 @@ BUILD = b'[{"id":"b1","number":1,"state":"passed","created_at":"2026-10-30T10:00
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
-
-
-def listed(url: str, effort: Effort) -> list[Any]:
-    request = wire.place(spec.list_pipelines, "acme")
-    with Client(url, Token(TOKEN)) as asking:
-        return asking.fetch(request, lambda answer: _documents(request, answer), effort)
-
-
-def _documents(request: wire.Request, answer: wire.Answer) -> list[Any]:
-    wire.check(request, answer)
-    return wire.read_documents(request, answer)
-
-
-def nowhere() -> str:
-    """An address on this machine where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
 def connected(server: Scripted) -> Workspace:
@@ -96,70 +75,6 @@ def test_a_lasting_fault_is_told_after_bounded_tries(
     with pytest.raises(kind, match=f"(?s){says_so}"):
         connected(server).builds()
     assert len(server.asked) == (1 if "created_at" in says_so else ATTEMPTS)
-
-
-def test_a_request_survives_many_faults_and_counts_them(scripted: Start) -> None:
-    server = scripted(*[says(b"oops", 503)] * (ATTEMPTS - 1), says(b"[]"))
-    effort = Effort()
-    assert listed(server.url, effort) == []
-    assert (effort.requests, effort.retries) == (ATTEMPTS, ATTEMPTS - 1)
-
-
-@pytest.mark.parametrize("fault", [says(b"oops", 503), says(b'{"reset":0}', 429), says(b"<html>"), hang_up])
-def test_how_often_a_lasting_fault_was_tried_is_noted(scripted: Start, fault: Callable[..., None]) -> None:
-    with pytest.raises(bf.BuildframeError) as caught:
-        listed(scripted(fault).url, Effort())
-    assert re.fullmatch(rf"Tried {ATTEMPTS} times in \d s\.", *caught.value.__notes__)
-    with pytest.raises(bf.NotFound) as refused:
-        listed(scripted(fault, says(b"", 404)).url, Effort())
-    assert not hasattr(refused.value, "__notes__")
-
-
-def test_where_nobody_is_there_it_is_given_up_sooner() -> None:
-    effort = Effort()
-    with pytest.raises(bf.Unreachable) as caught:
-        listed(nowhere(), effort)
-    assert effort.requests == CONNECTS
-    assert caught.value.__notes__ == [f"Tried {CONNECTS} times in 0 s."]
-
-
-def test_only_tries_in_a_row_count_for_that(scripted: Start) -> None:
-    effort = Effort()
-
-    def last_words(handler: BaseHTTPRequestHandler) -> None:
-        says(b"oops", 503, Connection="close")(handler)
-        server.stop()
-        handler.close_connection = True
-
-    server = scripted(*[says(b"oops", 503)] * 3, last_words)
-    with pytest.raises(bf.Unreachable):
-        listed(server.url, effort)
-    assert effort.requests == 4 + CONNECTS
-
-
-def test_what_is_waited_for_is_told_and_can_be_ended(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_fixed(3600.0))
-    server = scripted(says(b"oops", 503))
-    told: list[tuple[float, str]] = []
-
-    def stop(seconds: float, why: str) -> None:
-        told.append((seconds, why))
-        effort.stop()
-
-    effort = Effort(on_wait=stop)
-    with pytest.raises(Halted, match="it was stopped"):
-        listed(server.url, effort)
-    with pytest.raises(Halted, match="deadline=90s would pass"):
-        listed(server.url, Effort(seconds=90))
-    assert told == [(3600.0, "the service answered 503")]
-    assert len(server.asked) == 2
-
-
-def test_no_more_is_sent_than_may_be(scripted: Start) -> None:
-    server = scripted(says(b"oops", 503))
-    with pytest.raises(Halted, match="max_requests=3 is used up"):
-        listed(server.url, Effort(max_requests=3))
-    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
@@ -244,9 +159,11 @@ def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_host_that_is_not_there() -> None:
-    url = nowhere()
-    with pytest.raises(bf.Unreachable, match=f"No answer from {url}"):
-        bf.connect("acme", base_url=url, token=TOKEN).builds()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(bf.Unreachable, match=f"No answer from http://127.0.0.1:{port}"):
+        bf.connect("acme", base_url=f"http://127.0.0.1:{port}", token=TOKEN).builds()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.conftest import Scripted, says
 Start = Callable[..., Scripted]
 TOKEN = Token("bkua_0123456789secret")
 PIPELINES = wire.place(spec.list_pipelines, "acme")
-BOUNDED = 20.0  # seconds; far less than the client's own time-out, and far more than a cut takes
+BOUNDED = 7.0  # seconds; less than the client's own time-outs, and far more than a cut takes
 
 
 def listed(client: Client, effort: Effort | None = None) -> list[dict[str, Any]]:

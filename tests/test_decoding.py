@@ -237,3 +237,25 @@ def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
 def test_a_path_that_leads_nowhere_is_told() -> None:
     with pytest.warns(UserWarning, match=r"none of the 1 builds has anything at 'nope\.x'"):
         read(Wanted("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
+
+
+@given(PAGES, st.data())
+def test_the_order_in_which_keys_are_sent_changes_nothing(pages: list[list[dict[str, Any]]], data: Any) -> None:
+    for page in pages:
+        for build in page:
+            build["jobs"] = data.draw(JOBS)
+    turned = [[dict(reversed(build.items())) for build in page] for page in pages]
+    for frame, other in zip(*(read(Wanted("builds"), Wanted("jobs"), *each) for each in (pages, turned)), strict=True):
+        pd.testing.assert_frame_equal(frame, other)
+
+
+def test_rows_take_the_order_of_the_longest_record() -> None:
+    decoding = Decoding(Build, Wanted("builds", ["id", "state", "creator_id"]), Wanted("jobs", ["type", "name"]))
+    job = {"name": "tests", "x": 1, "id": "j-1", "type": "script"}
+    page = [{"id": "b-1"}, {"jobs": [{"type": "waiter"}, job], "state": "passed", "creator": None, "id": "b-2"}]
+    page_of(decoding, [])
+    page_of(decoding, page)
+    row = page_of(decoding, page).rows[1]
+    sent = ("jobs", "state", "creator", "id")
+    assert tuple(name for name in row.__struct_fields__ if name in sent) == sent
+    assert row.jobs[1].__struct_fields__[:3] == ("name", "id", "type")

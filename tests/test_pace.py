@@ -1,4 +1,4 @@
-"""The pace: limits kept in simulated time, by threads, and against the sandbox; what one call may spend."""
+"""The pace: limits kept in simulated time, by threads, and against the sandbox."""
 
 from __future__ import annotations
 
@@ -152,6 +152,21 @@ def test_a_wait_that_a_429_names_holds_for_all(status: int, wait: float) -> None
     assert gate.opens_in(31.5) == 0.0, "after the one that went alone all may go"
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [
+        (200, {"retry-after": "30"}, None),
+        (429, {}, 9.0),
+        (429, {"retry-after": "30"}, 30.0),
+        (429, {"ratelimit-remaining": "0", "ratelimit-reset": "5"}, None),
+        (429, {"ratelimit-remaining": "3", "ratelimit-reset": "5"}, 9.0),
+        (429, {"ratelimit-remaining": "0", "ratelimit-reset": "5", "retry-after": "30"}, 30.0),
+    ],
+)
+def test_what_a_429_closes_beyond_its_limits(status: int, headers: dict[str, str], seconds: float | None) -> None:
+    assert wire.closed_for(Answer(status, headers, b'{"message":"slow down","reset":9}')) == seconds
+
+
 def test_an_answer_of_an_old_window_says_nothing_of_the_new() -> None:
     gate = asked(Gate(), 0.0, told(5, 60.0))
     gate.send(1, 59.0)
@@ -217,56 +232,6 @@ def test_how_many_at_once_are_useful(limits: list[Quota], now: float, pages: int
     gate.hear(0, 0.0)
     gate.learn(0, 1.0, limits)
     assert gate.useful(pages, 8, now) == useful
-
-
-# --- what one call may spend ------------------------------------------------------------------------------------------
-
-
-def test_no_more_requests_are_sent_than_allowed_by_any_number_of_threads() -> None:
-    effort, sent = Effort(max_requests=50), list[int]()
-
-    def spend_all() -> None:
-        while True:
-            effort.spend()
-            sent.append(1)
-
-    with ThreadPoolExecutor(8) as pool:
-        ends = [pool.submit(spend_all) for _ in range(8)]
-    assert {str(end.exception()) for end in ends} == {"max_requests=50 is used up"}
-    assert len(sent) == effort.requests == 50
-
-
-def test_a_wait_is_told_and_counted() -> None:
-    heard: list[tuple[float, str]] = []
-    effort = Effort(on_wait=lambda seconds, why: heard.append((seconds, why)))
-    effort.wait(0.02, "because")
-    effort.wait(0.0, "for nothing")
-    effort.retry(0.02, "again")
-    assert heard == [(0.02, "because"), (0.02, "again")]
-    assert (effort.waits, effort.retries) == (2, 1)
-    assert effort.waited_s >= 0.03
-
-
-def test_a_stop_wakes_who_waits() -> None:
-    effort = Effort()
-    threading.Timer(0.1, effort.stop).start()
-    with pytest.raises(Halted, match="it was stopped"):
-        effort.wait(3600.0, "because")
-    assert effort.stopped
-    with pytest.raises(Halted):
-        effort.spend()
-
-
-def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
-    effort = Effort(seconds=90)
-    with pytest.raises(Halted, match="deadline=90s would pass while waiting 100 s: because"):
-        effort.wait(100.0, "because")
-    assert effort.seconds_left is not None
-    over = Effort(seconds=0.01)
-    time.sleep(0.02)
-    with pytest.raises(Halted, match=r"deadline=0.01s has passed"):
-        over.spend()
-    assert over.requests == 0
 
 
 # --- threads and processes --------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from types import TracebackType
 from typing import NamedTuple, Never, Self, TypeVar
@@ -181,6 +182,7 @@ class Client:
         self._sockets = Sockets()
         self.pace = _pace_of(self.base_url, None if as_stranger else token)
         self._others: dict[tuple[str, bool], Client] = {}
+        self._spare: list[Client] = []
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -196,9 +198,9 @@ class Client:
 
     def close(self) -> None:
         """End the session; its connections are closed."""
-        for other in self._others.values():
-            other.close()
         self._http.close()
+        for other in [*self._others.values(), *self._spare]:
+            other.close()
 
     def apart(self) -> Client:
         """A client of the same service with the same token and pace, and with connections of its own."""
@@ -206,11 +208,24 @@ class Client:
             raise BadInput(_CLOSED)
         return Client(self.base_url, self._token, as_stranger=self._as_stranger, tls=self._tls)
 
+    @contextmanager
+    def lent(self) -> Iterator[Client]:
+        """A client apart for one walk; the next walk goes on with its connections, unless they were cut off."""
+        with self._lock:
+            client = self._spare.pop() if self._spare else self.apart()
+        try:
+            yield client
+        finally:
+            if client._sockets.is_cut or self._http.is_closed:
+                client.close()
+            else:
+                self._spare.append(client)
+
     def abort(self) -> None:
         """Cut off all connections, from any thread; nothing is sent any more.
 
-        Requests that wait for an answer end at once. One that waits for a connection to be made ends with that,
-        or when its time for that is over, after 10 seconds at most.
+        Requests that wait for TLS or an answer end at once. One for which a connection is still being made ends
+        when it is made, or when the time for that is over: 10 seconds for each address of the host.
         """
         self._sockets.cut()
 

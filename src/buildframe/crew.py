@@ -15,15 +15,16 @@ from buildframe.wire import Page
 
 T = TypeVar("T")
 
+_PATIENCE = 2.0  # seconds; a thread that still waits for a connection to be made ends by itself, and its work is lost
 _TICK = 0.1  # seconds; how often the waiting thread looks at the clock, and is open to Ctrl-C on every system
 
 
 class Crew(Generic[T]):
-    """Reads a walk with so many threads; iterate, once, for what `digest` makes of each answer, in no order.
+    """Reads a walk with so many threads; iterate, once, until it is read: a step for each answer.
 
-    `ask` and `digest` are called in these threads, `tick` from time to time in the one that iterates. Used as a
-    context: when it is left, for whatever reason, `cut` ends the requests under way, and no thread stays behind.
-    What was read by then is in `rest`.
+    `results` is what `digest` makes of the answers, in no order. `ask` and `digest` are called in these threads,
+    `tick` from time to time in the one that iterates. Used as a context: when it is left, for whatever reason, `cut`
+    ends the requests under way, and no thread stays behind, unless one who waits for that is interrupted.
     """
 
     def __init__(
@@ -45,12 +46,11 @@ class Crew(Generic[T]):
         self._tick = tick
         self._is_failing = False
         self._changed = threading.Condition()
-        self._results: queue.SimpleQueue[T | BaseException | None] = queue.SimpleQueue()
+        self.results: list[T] = []  # whoever iterates keeps none: an interrupt could lose it between two steps
+        self._news: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()  # True: an answer; False: an end
         self._threads = [threading.Thread(target=self._work, name=f"reader-{i}", daemon=True) for i in range(workers)]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -59,38 +59,30 @@ class Crew(Generic[T]):
             self._cut()
         with self._changed:
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+        for thread in filter(threading.Thread.is_alive, self._threads):
+            thread.join(_PATIENCE)
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[None]:
         """Raises the first error of a reader at once; Halted, where nothing more may be asked, when all have ended."""
         halted: Halted | None = None
+        for thread in self._threads:
+            thread.start()
         for _ in self._threads:
-            while (result := self._next()) is not None:
-                if isinstance(result, Halted):
-                    halted = halted or result
-                elif isinstance(result, BaseException):
-                    raise result
+            while news := self._next():
+                if isinstance(news, Halted):
+                    halted = halted or news
+                elif isinstance(news, BaseException):
+                    raise news
                 else:
-                    yield result
+                    yield
         if halted is not None:
             raise halted
 
-    @property
-    def rest(self) -> list[T]:
-        """What was read and not handed out, once it was left."""
-        found = []
-        while not self._results.empty():
-            result = self._results.get()
-            if result is not None and not isinstance(result, BaseException):
-                found.append(result)
-        return found
-
-    def _next(self) -> T | BaseException | None:
+    def _next(self) -> bool | BaseException:
         while True:
             self._tick()
             try:
-                return self._results.get(timeout=_TICK)
+                return self._news.get(timeout=_TICK)
             except queue.Empty:
                 if self._effort.seconds_left is not None and self._effort.seconds_left <= 0:
                     self._effort.check()
@@ -102,11 +94,11 @@ class Crew(Generic[T]):
             while (stretch := self._take()) is not None:
                 self._read(stretch)
         except BaseException as error:  # it is raised where the user is
-            self._results.put(error)
+            self._news.put(error)
             with self._changed:
                 self._is_failing = True
                 self._changed.notify_all()
-        self._results.put(None)
+        self._news.put(False)
 
     def _take(self) -> Stretch | None:
         """A stretch to read, once there is one; None when the walk is over, or was stopped."""
@@ -138,8 +130,9 @@ class Crew(Generic[T]):
 
     def _hand_over(self, ask: Ask, page: Page, kept: Kept) -> None:
         try:
-            self._results.put(self._digest(page, kept, ask.number))
+            self.results.append(self._digest(page, kept, ask.number))
         except BuildframeError as error:
             with self._changed:
                 self._walk.doubts.append((ask.window, str(error)))
             raise
+        self._news.put(True)

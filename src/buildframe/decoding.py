@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from buildframe import tables, wire
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.spec import TABLES, Resource
-from buildframe.spec.rows import MORE, Paths, row_type
+from buildframe.spec.rows import MORE, Path, in_order_sent, row_type
 from buildframe.terms import Extra
 
 
@@ -70,7 +71,7 @@ class Wanted:
         """A path that leads nowhere in any row is more likely misspelt than empty."""
         for name, path in self.extra.items():
             if len(frame) and frame[name].isna().all():
-                warnings.warn(f"extra: none of the {len(frame)} {self.table} has anything at {path!r}.", stacklevel=5)
+                warnings.warn(f"extra: none of the {len(frame)} {self.table} has anything at {path!r}.", stacklevel=6)
 
 
 def _check_columns(table: str, columns: Any) -> None:
@@ -107,15 +108,20 @@ class Decoding:
         self._jobs = jobs
         beside = {} if jobs is None else tables.beside(jobs.declared)
         self._heads = _and(wanted.declared, beside.values())
-        rows = row_type(resource, self._paths())
-        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(GenericAlias(list, (rows,)), strict=False)
+        self._resource = resource
+        self._paths = self._needed()
+        self._decoder = self._new_decoder()
+        self._knows_order = False
 
-    def _paths(self) -> Paths:
+    def _new_decoder(self) -> msgspec.json.Decoder[list[Any]]:
+        return msgspec.json.Decoder(GenericAlias(list, (row_type(self._resource, self._paths),)), strict=False)
+
+    def _needed(self) -> tuple[Path, ...]:
         """Where everything lies that rows must carry."""
         table = self._wanted.table
         own = tables.needed_for(table, _and(self._heads, _KEYS.get(table, ("id",))))
         jobs = [] if self._jobs is None else tables.needed_for("jobs", _and(self._jobs.declared, ["id"]))
-        return frozenset([*(c.path for c in own if c.path), *(("jobs", *c.path) for c in jobs if c.path)])
+        return (*(c.path for c in own if c.path), *(("jobs", *c.path) for c in jobs if c.path))
 
     @property
     def leaves_out_pipeline(self) -> bool:
@@ -130,10 +136,19 @@ class Decoding:
     def read(self, request: wire.Request, answer: wire.Answer) -> wire.Page:
         """The page that an answer holds; its rows carry what `tables` turns into columns."""
         page = wire.read_page(request, answer, self._decoder)
+        if page.rows and not self._knows_order:
+            self._learn_order(answer.body)
         if self._wanted.names or (self._jobs is not None and self._jobs.names):
             for row, document in zip(page.rows, wire.read_documents(request, answer), strict=True):
                 self._add_more(row, document)
         return page
+
+    def _learn_order(self, body: bytes) -> None:
+        """The next pages are read faster: each key is looked for where it was in the first; threads learn alike."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # it was mended to be read
+            self._paths = in_order_sent(self._paths, body)
+            self._decoder = self._new_decoder()
+            self._knows_order = True
 
     def _add_more(self, row: Any, document: Mapping[str, Any]) -> None:
         """A second reading of a row: the values that are wanted by path."""

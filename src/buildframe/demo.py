@@ -30,12 +30,11 @@ def run(ci: Workspace, folder: Path) -> Iterator[str]:
 def fetched(builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
     """What was fetched, over which time, and whether it is all."""
     first, last = builds["created_at"].min(), builds["created_at"].max()
-    complete = (
-        "complete: every build that was there at the first answer, once" if builds.attrs["complete"] else "partial"
-    )
+    why = builds.attrs["why"]
+    complete = f"incomplete: {why}" if why else "complete: every build that was there from first to last answer, once"
     return (
         f"Fetched {len(builds):,} builds and {len(jobs):,} jobs (all attempts of retried ones) "
-        f"in {builds.attrs['requests']} answers;\n"
+        f"by {builds.attrs['requests']} requests;\n"
         f"created {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, as of {builds.attrs['as_of']}.\n"
         f"The walk is {complete}."
     )

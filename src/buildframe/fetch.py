@@ -147,8 +147,10 @@ def without_token(client: Client) -> Iterator[None]:
         yield
         return
     except Malformed as why:
-        told = client.without_token(str(why))
-    raise Malformed(told)
+        told = Malformed(client.without_token(str(why)))
+        for note in getattr(why, "__notes__", []):
+            told.add_note(note)
+    raise told
 
 
 def record(client: Client, request: Request, kind: type[R], look: str = "") -> R:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -35,10 +36,11 @@ def builds(
     decoding = Decoding(Build, wanted, jobs)
     if decoding.leaves_out_pipeline:
         filters = {"exclude_pipeline": True, **filters}
-    with without_token(source.client), Bar("builds", terms.progress) as bar, source.client.apart() as client:
+    with without_token(source.client), Bar("builds", terms.progress) as bar, source.client.lent() as client:
         source = Source(client, source.endpoint, source.arguments)
         walk = _Walk(source, filters, decoding, terms, bar)
         parts = walk.parts()
+    walk.warn_of_doubts()
     heads, tables = _in_order(parts)
     return walk.told.on(decoding.frame(heads), "builds"), walk.told.on(decoding.job_frame(tables), "jobs")
 
@@ -61,23 +63,21 @@ class _Walk:
 
     def parts(self) -> list[Part]:
         """All that the walk brings; of one that was halted, or is to be partial, what was there by then."""
-        crew, found = self._crew(), list[Part]()
-        try:
-            with crew:
-                for part in crew:
-                    found.append(part)
+        with self._crew() as crew:  # an interrupt while it is left is raised: readers may not have ended
+            try:
+                for _ in crew:
                     self._bar.show(self._walk.rows, self._walk.answers, self._walk.share)
-            self._bar.end()
-        except Halted as halted:
-            self._why = str(halted)
-        except (BuildframeError, KeyboardInterrupt) as error:
-            self._why = self._reason(error)
-        return found + crew.rest
+                self._bar.end()
+            except Halted as halted:
+                self._why = str(halted)
+            except (BuildframeError, KeyboardInterrupt) as error:
+                self._why = self._reason(error)
+        return crew.results
 
     @property
     def told(self) -> Told:
         """What is to be said of it."""
-        reasons = [self._why] if self._why else []
+        reasons = [self._why] if self._why and not self._walk.is_over else []
         reasons += [f"{window}: {doubt}" for window, doubt in self._walk.doubts]
         return Told(
             self._asking.source.url(self._filters),
@@ -88,10 +88,17 @@ class _Walk:
             left=merged([*self._walk.left, *(window for window, _ in self._walk.doubts)]),
         )
 
+    def warn_of_doubts(self) -> None:
+        """Tell of an incomplete result where nothing that was asked for explains it."""
+        for window, doubt in self._walk.doubts:
+            message = f"Incomplete: {window}: {doubt}. See attrs['why'] and attrs['left'] of the frame."
+            warnings.warn(message, stacklevel=4)
+
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
         """Why the walk ended, for one that may be partial; any other raises the error again."""
-        if not self._terms.partial:
-            error.add_note(self._walk.how_far())
+        if not self._terms.partial or (isinstance(error, BuildframeError) and not self._walk.answers):
+            if self._walk.answers or isinstance(error, KeyboardInterrupt):
+                error.add_note(self._walk.how_far())
             raise error
         return str(error).splitlines()[0] if isinstance(error, BuildframeError) else "it was interrupted"
 
@@ -110,10 +117,11 @@ class _Walk:
 
     def _readers(self, pages: float | None) -> int:
         """How many requests at once make sense: one, where not the service's speed is the limit but what is allowed."""
-        left = self._effort.requests_left
-        if left is not None and (pages is None or pages > left):
+        most, left = self._terms.workers, self._effort.requests_left
+        wanted = None if pages is None else math.ceil(pages) + most  # each window may end with a page of few builds
+        if left is not None and (wanted is None or wanted > left):
             return 1
-        return self._asking.source.client.pace.useful(None if pages is None else math.ceil(pages), self._terms.workers)
+        return self._asking.source.client.pace.useful(wanted, most)
 
     def _ask(self, ask: Ask) -> Page:
         if ask.only_count:
@@ -149,10 +157,22 @@ def _refuse_early(source: Source, filters: Mapping[str, Any]) -> None:
 def _settled(timed: Mapping[str, Any], asking: Asking) -> dict[str, Moment]:
     """Moments for all times; ages count back from the service's time, which one small answer tells."""
     try:
-        now = asking.now() if any(spec.is_relative(value) for value in timed.values()) else None
+        now = _now(asking) if any(spec.is_relative(value) for value in timed.values()) else None
     except Halted as halted:
         raise Incomplete(f"Nothing was read yet, not even the service's time: {halted}.") from None
     return {name: spec.when(value, name, now) for name, value in timed.items()}
+
+
+def _now(asking: Asking) -> Moment:
+    """The service's time; a deadline also ends a request that hangs."""
+    if (seconds := asking.effort.seconds_left) is None:
+        return asking.now()
+    alarm = threading.Timer(seconds, asking.source.client.abort)
+    alarm.start()
+    try:
+        return asking.now()
+    finally:
+        alarm.cancel()
 
 
 def _window(filters: Mapping[str, Any]) -> Window:

@@ -79,8 +79,8 @@ class BuildLists:
     adds text columns by path, such as {"team": "meta_data.team"}; `raw=True` adds each record as JSON text.
 
     A frame's `attrs` tell of its walk: `as_of`, `complete`, `why` not and what is `left` to ask, `note`, `requests`,
-    `retries`, `waits` and `waited_s`. What is not complete raises an error, unless a limit was given or
-    `partial=True`.
+    `retries`, `waits` and `waited_s`. What is not complete raises an error; where a limit was
+    given, or `partial=True`, it is marked, and so is, with a warning, what the service would not let be read for sure.
     """
 
     _client: Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "moment": pa.timestamp("us", tz="UTC"),
     "json": pa.large_string(),
 }
+_POOL = pa.system_memory_pool()
+"""Arrow's own pools take several times as long for the arrays of a page, once those of many pages are kept."""
+
 _PANDAS_TYPES: dict[pa.DataType, Any] = {
     pa.large_string(): pd.StringDtype(na_value=np.nan),
     pa.int64(): pd.Int64Dtype(),
@@ -81,8 +84,9 @@ def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, m
     `builds` is the table of those same rows, with at least the columns that `beside` tells.
     """
     jobs = [job for row in rows for job in row.jobs or ()]
-    which = np.repeat(np.arange(len(rows)), [len(row.jobs or ()) for row in rows])
-    taken = {name: builds.column(source).combine_chunks().take(which) for name, source in beside(names).items()}
+    which = pa.array(np.repeat(np.arange(len(rows)), [len(row.jobs or ()) for row in rows]), pa.int64())
+    heads = {name: builds.column(source).combine_chunks() for name, source in beside(names).items()}
+    taken = {name: pc.take(head, which, memory_pool=_POOL) for name, head in heads.items()}
     return _table("jobs", taken, jobs, names, more)
 
 
@@ -148,7 +152,7 @@ def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
 
 
 def _more(name: str, fields: _Fields) -> pa.Array[Any]:
-    return pa.array([(found or {}).get(name) for found in fields.of(MORE)], ARROW_TYPES["text"])
+    return _array([(found or {}).get(name) for found in fields.of(MORE)], ARROW_TYPES["text"])
 
 
 def _sent(column: Column, fields: _Fields) -> pa.Array[Any]:
@@ -172,11 +176,15 @@ def _values(column: Column, fields: _Fields) -> list[Any]:
     return [value if text is None else text for value, text in zip(values, inside.texts, strict=True)]
 
 
+def _array(values: Iterable[Any], kind: pa.DataType) -> pa.Array[Any]:
+    return pa.array(values, kind, memory_pool=_POOL)
+
+
 def _texts(values: list[Any]) -> pa.Array[Any]:
     try:
-        return pa.array(values, ARROW_TYPES["text"])
+        return _array(values, ARROW_TYPES["text"])
     except pa.ArrowTypeError:  # a number or a flag where a text is declared
-        return pa.array([_as_text(value) for value in values], ARROW_TYPES["text"])
+        return _array([_as_text(value) for value in values], ARROW_TYPES["text"])
 
 
 def _as_text(value: Any) -> str | None:
@@ -184,11 +192,11 @@ def _as_text(value: Any) -> str | None:
 
 
 def _integers(values: list[int | None]) -> pa.Array[Any]:
-    return pa.array(values, ARROW_TYPES["integer"])
+    return _array(values, ARROW_TYPES["integer"])
 
 
 def _flags(values: list[bool | None]) -> pa.Array[Any]:
-    return pa.array(values, ARROW_TYPES["flag"])
+    return _array(values, ARROW_TYPES["flag"])
 
 
 def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
@@ -198,13 +206,13 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
     ends = np.zeros(len(values) + 1, np.int64)
     np.fromiter(map(len, values), np.int64, len(values)).cumsum(out=ends[1:])
     texts = pa.Array.from_buffers(pa.large_binary(), len(values), [None, pa.py_buffer(ends.data), pa.py_buffer(joined)])
-    is_null = pc.equal(texts, pa.scalar(b"null", pa.large_binary()))
-    found: pa.Array[Any] = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), texts).cast(ARROW_TYPES["json"])
-    return found
+    is_null = pc.equal(texts, pa.scalar(b"null", pa.large_binary()), memory_pool=_POOL)
+    found: pa.Array[Any] = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), texts, memory_pool=_POOL)
+    return found.cast(ARROW_TYPES["json"], memory_pool=_POOL)
 
 
 def _moments(values: list[str | None]) -> pa.Array[Any]:
-    texts = pa.array(values, pa.string())
+    texts = _array(values, pa.string())
     try:
         return _as_moments(texts)
     except pa.ArrowInvalid:  # a rarer form, which the slower reader knows, or no time at all
@@ -214,7 +222,7 @@ def _moments(values: list[str | None]) -> pa.Array[Any]:
 
 def _as_moments(texts: pa.Array[Any]) -> pa.Array[Any]:
     try:
-        return texts.cast(ARROW_TYPES["moment"])
+        return texts.cast(ARROW_TYPES["moment"], memory_pool=_POOL)
     except pa.ArrowInvalid:
         return pc.replace_substring_regex(texts, r" UTC$", "Z").cast(ARROW_TYPES["moment"])
 
@@ -231,13 +239,17 @@ _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
 def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
     """What a column is derived from is the same in many rows, so it is made once for each combination."""
     assert column.derived is not None
+    sent = columns.get(column.name)
+    if sent is not None and not sent.null_count:
+        return sent
     needs = [columns[name].dictionary_encode(null_encoding="encode") for name in column.derived.needs]
     sizes = [max(1, len(need.dictionary)) for need in needs]
     combined = pa.array(np.ravel_multi_index([need.indices.to_numpy() for need in needs], sizes)).dictionary_encode()
     distinct = zip(needs, np.unravel_index(combined.dictionary.to_numpy(), sizes), strict=True)
     values = (need.dictionary.take(which).to_pylist() for need, which in distinct)
-    made = pa.array(map(column.derived.of, *values), ARROW_TYPES[column.kind]).take(combined.indices)
-    return pc.coalesce(columns[column.name], made) if column.name in columns else made
+    made = _array(map(column.derived.of, *values), ARROW_TYPES[column.kind])
+    made = pc.take(made, combined.indices, memory_pool=_POOL)
+    return made if sent is None else pc.coalesce(sent, made)
 
 
 def to_frame(table: str, parts: Sequence[pa.Table], names: Names | None = None, more: Names = ()) -> pd.DataFrame:

@@ -16,6 +16,8 @@ Extra = Mapping[str, str | Sequence[str]]
 LEAST_OVERLAP = dt.timedelta(seconds=1)
 """`created_to` is exclusive and stamps may be cut to seconds: with less, the builds of that second were lost."""
 
+MOST_OVERLAP = dt.timedelta(days=365)
+
 
 class Listing(TypedDict, total=False):
     """What is wanted of a list's rows, and whether its progress shows."""
@@ -63,12 +65,14 @@ class Terms:
         **others: Any,
     ) -> Self:
         """The terms that a user means; what cannot be meant raises BadInput."""
-        for name, least in (("workers", 1), ("max_requests", 1)):
-            number = others.get(name)
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
-                raise BadInput(f"{name}={number!r}: pass a whole number from {least}.")
+        for name in {"workers", "max_requests"} & set(others):
+            number = others[name]
+            if name == "max_requests" and number is None:
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise BadInput(f"{name}={number!r}: pass a whole number from 1.")
         reach = span(overlap, "overlap")
-        if reach < LEAST_OVERLAP:
-            raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds.")
+        if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
+            raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
         seconds = None if deadline is None else span(deadline, "deadline").total_seconds()
         return cls(overlap=reach, seconds=seconds, **others)

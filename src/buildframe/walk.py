@@ -25,6 +25,7 @@ READINGS = 20
 
 _CUT = dt.timedelta(seconds=1)  # what a stamp may lack
 _BLIND = 20.0  # pages that are thought to be left where nobody tells, and the start is open
+_SPARE = 0.1  # of a page, that a part is cut smaller than whole pages: what little is more would cost a request
 _MUCH = 4  # times as far back as the last page's density lets expect, builds may reach
 
 
@@ -356,9 +357,9 @@ class BuildWalk:
             return None
         longest = max(self._reading, key=attrgetter("weight"))
         pages = longest.weight
-        keeps = (pages + 1) / 2 if pages > 2 else 1.0
         if pages < 2 or longest.left.end is None:
             return None
+        keeps = round((pages + 1) / 2) - _SPARE
         cut = (longest.left.end - longest.extent * (keeps / pages)).replace(microsecond=0)
         older, newer = replace(longest.left, end=cut), replace(longest.left, start=cut)
         if older.is_empty or newer.is_empty:

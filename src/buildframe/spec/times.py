@@ -84,7 +84,10 @@ def span(value: str | dt.timedelta, name: str) -> dt.timedelta:
     """A length of time: a timedelta, or a text such as "90s", "10m", "12h"; anything else raises BadInput."""
     if not is_relative(value):
         raise BadInput(f"{name}={value!r} is no length of time; write '90s', '10m' or pass a timedelta.")
-    return _span(value)
+    try:
+        return _span(value)
+    except OverflowError:
+        raise BadInput(f"{name}={value!r} is longer than times reach.") from None
 
 
 def _back_from(now: Moment | None, value: When) -> Moment:

@@ -1,0 +1,139 @@
+"""A service that lists builds as a test says, over HTTP on loopback; at any request it may do something else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import buildframe as bf
+from buildframe.spec import Moment
+from buildframe.workspace import Workspace
+from tests.conftest import says
+
+T0 = Moment(2026, 10, 1, tzinfo=dt.UTC)
+NOW = T0 + dt.timedelta(days=30)
+DATE = NOW.strftime("%a, %d %b %Y %H:%M:%S GMT")
+PATH = "/v2/organizations/acme/builds"
+TOKEN = "bkua_0123456789secret"
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def after(seconds: float) -> Moment:
+    """So many seconds after T0, to the millisecond."""
+    return Moment.of(T0 + dt.timedelta(milliseconds=round(1000 * seconds)))
+
+
+def build(number: int, seconds: float, jobs: int = 0) -> dict[str, Any]:
+    """A build created so many seconds after T0."""
+    listed = [{"id": f"j{number}-{n}", "type": "script", "state": "passed", "name": f"step {n}"} for n in range(jobs)]
+    stamp = after(seconds).text()
+    pipeline = {"id": "p", "slug": "web"}
+    return {
+        "id": f"b{number}", "number": number, "state": "passed", "created_at": stamp, "message": f"Build {number}",
+        "pipeline": pipeline, "jobs": listed,
+    }  # fmt: skip
+
+
+def evenly(n: int, every: float = 60, jobs: int = 0) -> list[dict[str, Any]]:
+    """So many builds, newest first, so many seconds apart."""
+    return [build(number, number * every, jobs * (number % 3)) for number in range(n, 0, -1)]
+
+
+class Server(ThreadingHTTPServer):
+    """Clients hang up on purpose, which is no news."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class Listing:
+    """Lists `builds` in their order. `asked` holds what was asked, request by request.
+
+    `meddle` is called with a request's number, from 1, and its query, and returns another answer to give, or None.
+    """
+
+    def __init__(
+        self,
+        builds: Iterable[dict[str, Any]],
+        meddle: Callable[[int, dict[str, str]], Answer | None] = lambda number, query: None,
+    ) -> None:
+        self.builds = list(builds)
+        self.meddle = meddle
+        self.asked: list[dict[str, str]] = []
+        self._lock = threading.Lock()
+        listing = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                listing._take(dict(parse_qsl(urlsplit(self.path).query)))(self)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def connected(self) -> Workspace:
+        """A workspace on it."""
+        return bf.connect("acme", base_url=self.url, token=TOKEN)
+
+    def stop(self) -> None:
+        """End it; who asks is refused a connection."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _take(self, query: dict[str, str]) -> Answer:
+        with self._lock:
+            self.asked.append(query)
+            number = len(self.asked)
+        return self.meddle(number, query) or self._page(query)
+
+    def _page(self, query: dict[str, str]) -> Answer:
+        number, size = int(query.get("page", "1")), int(query["per_page"])
+        low, high = (query.get(name) for name in ("created_from", "created_to"))
+        found = [
+            each
+            for each in self.builds
+            if (low is None or Moment.parse(each["created_at"]) >= Moment.parse(low))
+            and (high is None or Moment.parse(each["created_at"]) < Moment.parse(high))
+        ]
+        last = max(1, -(-len(found) // size))
+        left_out = {name for name in ("jobs", "pipeline") if query.get(f"exclude_{name}") == "true"}
+        rows = [without(each, left_out) for each in found[(number - 1) * size : number * size]]
+        links = {"next": number + 1, "last": last} if number < last else {}
+        told = ", ".join(f'<{self.url}{PATH}?{urlencode(query | {"page": n})}>; rel="{rel}"' for rel, n in links.items())
+        return says(json.dumps(rows).encode(), date=DATE, **({"Link": told} if told else {}))
+
+
+def without(record: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """The record without these keys."""
+    return {key: value for key, value in record.items() if key not in names}
+
+
+@contextmanager
+def listing(
+    builds: Iterable[dict[str, Any]],
+    meddle: Callable[[int, dict[str, str]], Answer | None] = lambda number, query: None,
+) -> Iterator[Listing]:
+    """A service with these builds, for as long as a block lasts."""
+    served = Listing(builds, meddle)
+    try:
+        yield served
+    finally:
+        served.stop()
