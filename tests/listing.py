@@ -98,6 +98,11 @@ class Listing:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def pages(self) -> int:
+        """How many pages were asked for, but for the small ones that tell the time or a count."""
+        return sum(query["per_page"] != "1" for query in self.asked)
+
     def _take(self, query: dict[str, str]) -> Answer:
         with self._lock:
             self.asked.append(query)
@@ -117,8 +122,9 @@ class Listing:
         left_out = {name for name in ("jobs", "pipeline") if query.get(f"exclude_{name}") == "true"}
         rows = [without(each, left_out) for each in found[(number - 1) * size : number * size]]
         links = {"next": number + 1, "last": last} if number < last else {}
-        told = ", ".join(f'<{self.url}{PATH}?{urlencode(query | {"page": n})}>; rel="{rel}"' for rel, n in links.items())
-        return says(json.dumps(rows).encode(), date=DATE, **({"Link": told} if told else {}))
+        places = {rel: f"{self.url}{PATH}?{urlencode(query | {'page': n})}" for rel, n in links.items()}
+        told = ", ".join(f'<{place}>; rel="{rel}"' for rel, place in places.items())
+        return says(json.dumps(rows).encode(), date=DATE, Link=told)
 
 
 def without(record: dict[str, Any], names: set[str]) -> dict[str, Any]:

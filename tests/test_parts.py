@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pyarrow as pa
 import pytest
@@ -16,14 +17,18 @@ Made = tuple[int, int]
 """When a build was created, and how many jobs it has."""
 
 
-def part(builds: list[Made], ids: "itertools.count[int]", number: int = 1, *, jobs: bool = True) -> Part:
+def part(builds: list[Made], ids: itertools.count[int], number: int = 1, *, jobs: bool = True) -> Part:
     """A part whose builds and jobs carry the numbers that follow."""
     own = [next(ids) for _ in builds]
     of = [id for id, (_, count) in zip(own, builds, strict=True) for _ in range(count)]
     nth = [n for _, count in builds for n in range(count)]
-    tables = pa.table({"id": own, "us": [us for us, _ in builds]}), pa.table({"build": of, "nth": nth})
+    heads, inside = numbers(id=own, us=[us for us, _ in builds]), numbers(build=of, nth=nth)
     counts = [count for _, count in builds] if jobs else []
-    return Part(tables[0], [at(us) for us, _ in builds], tables[1] if jobs else None, counts, number)
+    return Part(heads, [at(us) for us, _ in builds], inside if jobs else None, counts, number)
+
+
+def numbers(**columns: list[int]) -> pa.Table:
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
 
 
 def column(parts: list[Part], table: str, name: str) -> list[int]:
@@ -58,7 +63,9 @@ def test_the_same_builds_newest_first_and_their_jobs_behind_them(parts: list[Par
 
 
 @given(st.lists(st.sampled_from([3, 3, 3, 2]), max_size=20), st.integers(1, 4), st.randoms())
-def test_builds_of_one_instant_stay_as_the_service_lists_them(instants, size, chance) -> None:
+def test_builds_of_one_instant_stay_as_the_service_lists_them(
+    instants: list[int], size: int, chance: random.Random
+) -> None:
     """Pages of one list, of which a whole one may lie within an instant, arrive in any order."""
     ids = itertools.count(1)
     listed = sorted(instants, reverse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import secrets
 import ssl
@@ -262,7 +263,7 @@ class Client:
         """
         spent, tries = effort or Effort(), _Tries()
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_worth_retrying),
+            retry=tenacity.retry_if_exception(lambda error: _worth_retrying(error, spent)),
             wait=_wait,
             stop=tries.are_enough,
             before_sleep=lambda state: spent.retry(state.upcoming_sleep, _reason(state)),
@@ -353,11 +354,11 @@ class Client:
         return self._token.hidden_in(link) if link and elsewhere else link
 
     def _no_answer(self, request: Request, why: httpx.HTTPError) -> BuildframeError:
-        lost = f"no answer ({str(why) or type(why).__name__})"
+        lost = f"no answer ({self.without_token(str(why)) or type(why).__name__})"
         return self._unreachable(request, why) if request.repeatable else _lost(request, lost)
 
     def _unreachable(self, request: Request, why: httpx.HTTPError, *, sent: bool = True) -> Unreachable:
-        said = str(why) or type(why).__name__
+        said = self.without_token(str(why)) or type(why).__name__
         failure = Unreachable(
             f"No answer from {self.base_url}: {said}.\nAsked: {request.where}\n"
             "Check the address (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
@@ -413,10 +414,11 @@ class _Tries:
             failure.add_note(f"Tried {times} times in {time.monotonic() - self._began:.0f} s.")
 
 
-def _worth_retrying(error: BaseException) -> bool:
+def _worth_retrying(error: BaseException, effort: Effort) -> bool:
     if not isinstance(error, BuildframeError) or not error.retryable:
         return False
-    return not isinstance(error, ServiceError) or (error.retry_after or 0.0) <= LONGEST_WAIT
+    longest = LONGEST_WAIT if effort.seconds_left is None else math.inf  # a deadline ends what would last too long
+    return not isinstance(error, ServiceError) or (error.retry_after or 0.0) <= longest
 
 
 def _failure(state: tenacity.RetryCallState) -> BaseException | None:

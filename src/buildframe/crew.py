@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from buildframe.errors import BuildframeError, Invalid
+from buildframe.errors import Invalid
 from buildframe.pace import Effort, Halted
 from buildframe.walk import Ask, BuildWalk, Kept, Stretch
 from buildframe.wire import Page
 
 T = TypeVar("T")
 
-_PATIENCE = 2.0  # seconds; a thread that still waits for a connection to be made ends by itself, and its work is lost
+_PATIENCE = 2.0  # seconds; who still waits for a connection to be made then is left behind, and can do nothing any more
 _TICK = 0.1  # seconds; how often the waiting thread looks at the clock, and is open to Ctrl-C on every system
 
 
@@ -24,7 +25,8 @@ class Crew(Generic[T]):
 
     `results` is what `digest` makes of the answers, in no order. `ask` and `digest` are called in these threads,
     `tick` from time to time in the one that iterates. Used as a context: when it is left, for whatever reason, `cut`
-    ends the requests under way, and no thread stays behind, unless one who waits for that is interrupted.
+    ends the requests under way. What was read by then is in `results`, and the walk stays as it is. No thread stays
+    behind, but for those that wait for a connection to be made, or where who waits for them is interrupted.
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class Crew(Generic[T]):
         self._effort = effort
         self._cut = cut
         self._tick = tick
-        self._is_failing = False
+        self._is_failing = self._is_left = False
+        self._in_hand = 0  # answers that the walk has counted as read, and that are in no result yet
         self._changed = threading.Condition()
         self.results: list[T] = []  # whoever iterates keeps none: an interrupt could lose it between two steps
         self._news: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()  # True: an answer; False: an end
@@ -58,9 +61,12 @@ class Crew(Generic[T]):
             self._effort.stop()
             self._cut()
         with self._changed:
+            self._is_left = True
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._in_hand)
+        until = time.monotonic() + _PATIENCE
         for thread in filter(threading.Thread.is_alive, self._threads):
-            thread.join(_PATIENCE)
+            thread.join(max(0.0, until - time.monotonic()))
 
     def __iter__(self) -> Iterator[None]:
         """Raises the first error of a reader at once; Halted, where nothing more may be asked, when all have ended."""
@@ -118,10 +124,13 @@ class Crew(Generic[T]):
                 page = self._ask(ask)
             except Invalid as refusal:
                 with self._changed:
+                    self._check()
                     stretch.refuse(refusal)
                 continue
             with self._changed:
+                self._check()
                 kept = stretch.take(page)
+                self._in_hand += 1
                 self._changed.notify_all()
             self._hand_over(ask, page, kept)
         with self._changed:
@@ -131,8 +140,17 @@ class Crew(Generic[T]):
     def _hand_over(self, ask: Ask, page: Page, kept: Kept) -> None:
         try:
             self.results.append(self._digest(page, kept, ask.number))
-        except BuildframeError as error:
+        except BaseException as error:
             with self._changed:
-                self._walk.doubts.append((ask.window, str(error)))
+                self._walk.doubts.append((ask.window, str(error) or repr(error)))
             raise
+        finally:
+            with self._changed:
+                self._in_hand -= 1
+                self._changed.notify_all()
         self._news.put(True)
+
+    def _check(self) -> None:
+        """What comes late must not count as read."""
+        if self._is_left:
+            raise Halted("it was stopped")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import GenericAlias
 from typing import Any, NamedTuple
@@ -35,6 +35,8 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.columns is not None:
+            if isinstance(self.columns, Iterable) and not isinstance(self.columns, str | Set | Mapping):
+                object.__setattr__(self, "columns", tuple(self.columns))  # of a frame's columns, too
             _check_columns(self.table, self.columns)
         if not isinstance(self.extra, Mapping) or not all(map(_is_path, self.extra.values())):
             raise BadInput(f'extra={self.extra!r}: name columns and their paths, as in {{"team": "meta_data.team"}}.')

@@ -168,7 +168,7 @@ class RateLimited(ServiceError):
     retryable = True
 
     def advice(self) -> str:
-        wait = f"Wait {self.retry_after:g} s" if self.retry_after is not None else "Wait"
+        wait = f"Wait {self.retry_after:.10g} s" if self.retry_after is not None else "Wait"
         return f"{wait} and ask again, or for less at once (a shorter window, fewer parallel users)."
 
 

@@ -147,7 +147,8 @@ def without_token(client: Client) -> Iterator[None]:
         yield
         return
     except Malformed as why:
-        told = Malformed(client.without_token(str(why)))
+        why.args = (client.without_token(str(why)),)
+        told = Malformed(*why.args)
         for note in getattr(why, "__notes__", []):
             told.add_note(note)
     raise told

@@ -41,15 +41,19 @@ def builds(
         walk = _Walk(source, filters, decoding, terms, bar)
         parts = walk.parts()
     walk.warn_of_doubts()
-    heads, tables = _in_order(parts)
-    return walk.told.on(decoding.frame(heads), "builds"), walk.told.on(decoding.job_frame(tables), "jobs")
+    try:
+        heads, tables = _in_order(parts)
+        return walk.told.on(decoding.frame(heads), "builds"), walk.told.on(decoding.job_frame(tables), "jobs")
+    except KeyboardInterrupt as stop:
+        stop.add_note(walk.how_far)
+        raise
 
 
 class _Walk:
     """One walk, from its filters to what is to be said of it."""
 
     def __init__(self, source: Source, filters: Mapping[str, Any], decoding: Decoding, terms: Terms, bar: Bar) -> None:
-        self._decoding, self._terms, self._bar = decoding, terms, bar
+        self._decoding, self._terms, self._bar, self._source = decoding, terms, bar, source
         self._one_at_a_time = threading.Lock()
         self._effort = Effort(max_requests=terms.max_requests, seconds=terms.seconds, on_wait=bar.wait)
         self._asking = Asking(source, self._read, self._effort)
@@ -77,14 +81,14 @@ class _Walk:
     @property
     def told(self) -> Told:
         """What is to be said of it."""
-        reasons = [self._why] if self._why and not self._walk.is_over else []
+        reasons = [self._why] if self._why and self._walk.left else []
         reasons += [f"{window}: {doubt}" for window, doubt in self._walk.doubts]
         return Told(
             self._asking.source.url(self._filters),
             self._walk.as_of,
             self._effort,
-            note=_CHANGED.format(" and ".join(self._changing)) if self._changing else None,
-            why="; ".join(reasons) or None,
+            note=self._note,
+            why=self._source.client.without_token("; ".join(reasons)) or None,
             left=merged([*self._walk.left, *(window for window, _ in self._walk.doubts)]),
         )
 
@@ -92,7 +96,19 @@ class _Walk:
         """Tell of an incomplete result where nothing that was asked for explains it."""
         for window, doubt in self._walk.doubts:
             message = f"Incomplete: {window}: {doubt}. See attrs['why'] and attrs['left'] of the frame."
-            warnings.warn(message, stacklevel=4)
+            warnings.warn(self._source.client.without_token(message), stacklevel=4)
+
+    @property
+    def how_far(self) -> str:
+        """A sentence on how far it came."""
+        return self._walk.how_far()
+
+    @property
+    def _note(self) -> str | None:
+        """What holds of it although it is complete."""
+        if self._changing:
+            return _CHANGED.format(" and ".join(self._changing))
+        return _UNCOUNTED if self._walk.is_uncounted and not self._walk.left else None
 
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
         """Why the walk ended, for one that may be partial; any other raises the error again."""
@@ -130,6 +146,8 @@ class _Walk:
 
     def _read(self, request: Request, answer: Answer) -> Page:
         with self._one_at_a_time:
+            if self._effort.stopped:
+                raise Halted("it was stopped")
             return self._decoding.read(request, answer)
 
     def _part(self, page: Page, kept: Kept, number: int) -> Part:
@@ -139,6 +157,7 @@ class _Walk:
         return Part(builds, kept.stamps, jobs, counts, number)
 
 
+_UNCOUNTED = "the service did not tell how many builds there are, so disorder that no page showed may have hidden some"
 _BOUNDS = {"created_from", "created_to"}
 
 

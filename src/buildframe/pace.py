@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from buildframe.errors import RateLimited
-from buildframe.wire import Answer, Quota, closed_for, quotas
+from buildframe.wire import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
 
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
-_LONGEST_WINDOW = 3600.0  # seconds; a larger number is no time until a window's end, but something else
+_LONGEST_REQUEST = 300.0  # seconds; one that takes longer was given up, and an interrupt hid that
 _LOOK_AGAIN = 0.05  # seconds after which one who waits for others' answers looks whether it was stopped
 _WHOLE, _FRACTION = 1.0, 0.1  # seconds; how coarse the times are that a service tells
 _USED_UP = "the limit of requests is used up"
@@ -122,7 +122,7 @@ class Pace:
         Raises Halted by the effort's limits, and RateLimited where the wait would be longer than LONGEST_WAIT.
         """
         while (seconds := self._reserve(effort)) > 0:
-            if seconds > LONGEST_WAIT:
+            if seconds > LONGEST_WAIT and effort.seconds_left is None:
                 raise RateLimited(
                     429, f"{_USED_UP}, as it told before; nothing was sent", retry_after=math.ceil(seconds)
                 )
@@ -147,13 +147,20 @@ class Pace:
 
     def leave(self, answer: Answer | None) -> None:
         """The request of this thread is over: what the answer's headers tell; None: no answer came."""
+        who = threading.get_ident()
+        try:
+            self._learn(who, answer)
+        except BaseException:  # Ctrl-C amid it: what is not taken back would hold back everybody
+            self._gate.lose(who, self._clock())
+            raise
+
+    def _learn(self, who: int, answer: Answer | None) -> None:
         with self._changed:
-            who, now = threading.get_ident(), self._clock()
             if answer is None:
-                self._gate.lose(who, now)
+                self._gate.lose(who, self._clock())
             else:
-                refused = answer.status == 429
-                self._gate.learn(who, now, quotas(answer), refused=refused, closed_for=closed_for(answer))
+                told, closed, refused = quotas(answer), closed_for(answer), answer.status == 429
+                self._gate.learn(who, self._clock(), told, refused=refused, closed_for=closed)
             self._changed.notify_all()
 
     def useful(self, pages_left: int | None, most: int) -> int:
@@ -192,6 +199,8 @@ class Gate:
 
     def opens_in(self, now: float) -> float | None:
         """Seconds until a request may be sent, 0.0 if now; None: not before an answer came."""
+        for who in [who for who, sent in self._under_way.items() if now - sent.at > _LONGEST_REQUEST]:
+            self.lose(who, now)
         if self._closed_until is not None and now < self._closed_until:
             return self._closed_until - now
         if self._probe is not None:
@@ -233,9 +242,9 @@ class Gate:
             self._lost = 0
         if not refused and self._closed_until is not None and sent.at >= self._closed_until:
             self._closed_until = None
-        if closed_for is not None and closed_for <= _LONGEST_WINDOW:
+        if closed_for is not None and closed_for <= LONGEST_WINDOW:
             self._closed_until = max(self._closed_until or heard, heard + closed_for)
-        sensible = [quota for quota in told if quota.reset <= _LONGEST_WINDOW]
+        sensible = [quota for quota in told if quota.reset <= LONGEST_WINDOW]
         for quota in sensible:
             self.limits.setdefault(quota.name, Limit()).learn(quota, sent.at, heard, refused)
         self._forget({quota.name for quota in sensible}, sent.at)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Self
+from typing import Self
 
 from tqdm.auto import tqdm
 
 _FORMAT = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+
+
+class _Drawn(tqdm):  # type: ignore[type-arg]  # generic in stubs only
+    monitor_interval = 0  # no thread of tqdm's own, which would draw as well, and outlive the walk
 
 
 class Bar:
@@ -19,11 +23,10 @@ class Bar:
 
     def __init__(self, what: str, shown: bool | None) -> None:
         self._what = what
-        self._bar: tqdm[Any] = tqdm(
-            desc=what, total=100.0, bar_format=_FORMAT, disable=None if shown is None else not shown
-        )
+        self._bar = _Drawn(desc=what, total=100.0, bar_format=_FORMAT, disable=None if shown is None else not shown)
         self._owner = threading.get_ident()
         self._began = time.monotonic()
+        self._lock = threading.Lock()
         self._waits_until, self._why = 0.0, ""
         self._so_far = self._drawn = ""
 
@@ -41,8 +44,11 @@ class Bar:
         self.tick()
 
     def wait(self, seconds: float, why: str) -> None:
-        """Told by whoever waits, so many seconds."""
-        self._waits_until, self._why = time.monotonic() + seconds, why
+        """Told by whoever waits, so many seconds. Of several the one who waits longest shows."""
+        with self._lock:
+            until = time.monotonic() + seconds
+            if until > self._waits_until:
+                self._waits_until, self._why = until, why
         if threading.get_ident() == self._owner:
             self.tick()
 
@@ -50,7 +56,7 @@ class Bar:
         """Draw what has changed."""
         seconds = self._waits_until - time.monotonic()
         waiting = f"waiting {seconds:.0f} s: {self._why}" if seconds > 0 else ""
-        text = ", ".join(filter(None, (self._so_far, waiting)))
+        text = ", ".join(filter(None, (waiting, self._so_far)))  # a narrow terminal cuts off its end
         if text != self._drawn:
             self._drawn = text
             self._bar.set_postfix_str(text)

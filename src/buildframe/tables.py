@@ -259,8 +259,10 @@ def to_frame(table: str, parts: Sequence[pa.Table], names: Names | None = None, 
     """
     whole = pa.concat_tables([schema(table, names, more).empty_table(), *parts])
     frame = whole.to_pandas(types_mapper=_PANDAS_TYPES.get)
+    if sum(part.num_rows > 0 for part in parts) > 1:
+        return frame
     moments = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
-    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # of one page they were read-only
+    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # of one page they are read-only
 
 
 def paths_of(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -75,4 +75,6 @@ class Terms:
         if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
             raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
         seconds = None if deadline is None else span(deadline, "deadline").total_seconds()
+        if seconds == 0:
+            raise BadInput(f"deadline={deadline!r} leaves no time; write '90s' or '10m'.")
         return cls(overlap=reach, seconds=seconds, **others)

@@ -9,6 +9,7 @@ its own, that are read at the same time.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
@@ -23,6 +24,9 @@ from buildframe.wire import Page
 READINGS = 20
 """How often a window is read by page numbers until two readings agree."""
 
+_IN_VAIN = 10  # pages; so many in a row with nothing new are not the doing of entries that were added meanwhile
+_YEARS = range(1970, 9000)
+_BEGIN = Moment(1970, 1, 1, tzinfo=dt.UTC)
 _CUT = dt.timedelta(seconds=1)  # what a stamp may lack
 _BLIND = 20.0  # pages that are thought to be left where nobody tells, and the start is open
 _SPARE = 0.1  # of a page, that a part is cut smaller than whole pages: what little is more would cost a request
@@ -47,8 +51,8 @@ class Window:
 
     def holds(self, created: Moment) -> bool:
         """Whether a build of this stamp can lie in the window, given that stamps may be cut to seconds."""
-        after = self.start is None or created > self.start - _CUT
-        return after and (self.end is None or created < self.end + _CUT)
+        after = self.start is None or self.start - created < _CUT
+        return after and (self.end is None or created - self.end < _CUT)
 
 
 class LinkWalk:
@@ -69,6 +73,7 @@ class LinkWalk:
         self._key = key
         self._seen: set[Hashable] = set()
         self._links: set[str] = set()
+        self._in_vain = 0
         self.rows = 0
         self.requests = 0
         self.as_of: Moment | None = None
@@ -98,6 +103,9 @@ class LinkWalk:
         self.requests += 1
         self.as_of = self.as_of or page.at
         fresh = [page.rows[place] for place in _fresh(page.rows, self._key, self._seen)]
+        self._in_vain = 0 if fresh else self._in_vain + 1
+        if self._in_vain > _IN_VAIN:
+            raise Incomplete(f"The service links {_IN_VAIN} pages without anything new. Report it to the service.")
         self.rows += len(fresh)
         self.share = min(1.0, self.requests / page.of) if page.of else self.share
         return replace(page, rows=fresh)
@@ -221,9 +229,11 @@ class BuildWalk:
         self._reading: list[Stretch] = []
         self._pin: Moment | None = None
         self._latest = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
-        self._at_least = 0
         self._disorder = dt.timedelta(0)
-        self._is_counted = False
+        self._has_pages = False
+        self._counts = 0
+        self._counted: int | None = None
+        self._counted_last = False
         self.answers = 0
         self.as_of: Moment | None = None
         self.doubts: list[tuple[Window, str]] = []
@@ -232,7 +242,7 @@ class BuildWalk:
 
     def start(self) -> Stretch | None:
         """A stretch to read; None while there is none, and for good when the walk `is_over`."""
-        stretch, self._first = self._first or self._count_once() or self._part(), None
+        stretch, self._first = self._first or self._new_count() or self._part(), None
         if stretch is not None:
             self._reading.append(stretch)
         return stretch
@@ -240,11 +250,19 @@ class BuildWalk:
     def end(self, stretch: Stretch) -> None:
         """A stretch was read to its end."""
         self._reading.remove(stretch)
+        if not self._reading and self._counted_last and self._differs:
+            self.doubts.append((self._whole, _LOST.format(self._counted, self._found)))
+            self._counted = None
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is being read or left to read."""
         return self._first is None and not self._reading and not self._wants_a_count
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether the service could not be asked how many builds there are, so that some may be missing unseen."""
+        return self._has_pages and self._steady and self._counted is None and not self.doubts
 
     @property
     def rows(self) -> int:
@@ -301,21 +319,19 @@ class BuildWalk:
 
     def _below(self, stretch: Stretch, page: Page, stamps: list[Moment]) -> Generator[Ask, Page, Window]:
         """What of the window lies below the page, once all that belongs beside the page's builds was read."""
-        if not stamps:
-            raise Malformed("The service sent a page without rows that links to a next one.")
-        start, seam = stretch.left.start, self._seam(stamps)
+        seam = self._seam(stamps)
         end = self._latest if stretch.left.end is None else min(stretch.left.end, self._latest)
         disordered = _disorder(stamps) > self._overlap
         crowded = seam >= end or sum(stamp < seam for stamp in stamps) > len(stamps) / 2
         if not disordered and not crowded:
-            return Window(start, seam)
+            return Window(stretch.left.start, seam)
         end = end if disordered else min(end, seam)
         oldest = min(*stamps, end - _CUT)
-        closed = Window(oldest if start is None else max(oldest, start), end)
+        closed = Window(max(oldest, stretch.left.start or oldest), end)
         assert self._pin is not None
         may_grow = disordered or not self._steady or end > self._pin - self._overlap
         yield from self._by_number(stretch, closed, may_grow)
-        return Window(start, closed.start)
+        return Window(stretch.left.start, closed.start)  # an older part may have been taken meanwhile
 
     def _seam(self, stamps: Sequence[Moment]) -> Moment:
         """Where the next page begins: what lies above was seen, if the list is in order but for the overlap."""
@@ -360,7 +376,8 @@ class BuildWalk:
         if pages < 2 or longest.left.end is None:
             return None
         keeps = round((pages + 1) / 2) - _SPARE
-        cut = (longest.left.end - longest.extent * (keeps / pages)).replace(microsecond=0)
+        back = min(longest.extent * (keeps / pages), longest.left.end - _BEGIN)
+        cut = (longest.left.end - back).replace(microsecond=0)
         older, newer = replace(longest.left, end=cut), replace(longest.left, start=cut)
         if older.is_empty or newer.is_empty:
             return None
@@ -374,6 +391,8 @@ class BuildWalk:
         self.answers += 1
         self.as_of = self.as_of or page.at
         stamps = [_created(row) for row in page.rows]
+        if page.next is not None and not stamps:
+            raise Malformed(f"Asked for {window}, the service sent a page without rows that links to a next one.")
         for stamp in stamps:
             if not window.holds(stamp):
                 raise Malformed(f"Asked for {window}, the service sent one of {stamp.text()}: it ignores a filter.")
@@ -389,36 +408,52 @@ class BuildWalk:
     def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
         self._pin = max(stamps)
         self._latest = self._pin + self._overlap + _grain(stamps)
-        self._at_least = (page.of - 1) * len(stamps) + 1 if page.of else 0
+        self._has_pages = page.next is not None
 
-    # --- a count, where the list gave reason
+    # --- a count, for what no page showed
 
     @property
     def _wants_a_count(self) -> bool:
-        """Whether fewer builds were found than there must have been, or the list was a little out of order."""
-        suspicious = self.rows < self._at_least or self._disorder
-        return bool(suspicious) and self._steady and not self._is_counted and not self.doubts
+        """Whether the service is to be asked how many builds there are: once, and once more in the end if need be.
 
-    def _count_once(self) -> Stretch | None:
-        if self._reading or not self._wants_a_count:
+        Fewer than that are found where some were deleted meanwhile, or where disorder that no page showed hides some.
+        """
+        if not self._has_pages or not self._steady or self.doubts:
+            return False
+        again = not self._counted_last and self._differs and not self._reading
+        return not self._counts or again
+
+    @property
+    def _found(self) -> int:
+        assert self._pin is not None
+        return sum(stamp < self._pin - self._overlap for stamp in self._stamps)
+
+    @property
+    def _differs(self) -> bool:
+        """Whether more were counted than found, or, where the list was seen to be out of order, others."""
+        if self._counted is None:
+            return False
+        return self._counted > self._found or (self._disorder > self._overlap and self._counted != self._found)
+
+    def _new_count(self) -> Stretch | None:
+        busy = self._reading and len(self._reading) >= self._readers(self.pages_left)
+        if busy or not self._wants_a_count:
             return None
-        self._is_counted = True
-        return Stretch(self._whole, self._count)
+        self._counts += 1
+        self._counted_last = not self._reading
+        return Stretch(Window(self._pin, self._pin), self._count, 0.0)
 
     def _count(self, stretch: Stretch) -> Steps:
-        """Let the service count what was there at the first answer: disorder that no page showed may hide some."""
-        assert self.as_of is not None
-        beyond = self._disorder > self._overlap
-        end = min(self.as_of, self._whole.end or self.as_of) - (dt.timedelta(0) if beyond else self._overlap)
-        window = Window(self._whole.start, end)
+        """Ask how many builds there are that were there at the first answer for sure."""
+        assert self._pin is not None
+        window = Window(self._whole.start, self._pin - self._overlap)
         if window.is_empty:
+            self._counted = 0
             return
-        page = yield Ask(window, only_count=True)
-        counted = page.of if page.next is not None else len(page.rows)
-        found = sum(stamp < end for stamp in self._stamps)
-        if counted is None or counted == found or (counted < found and not beyond):
-            return  # fewer are left where some were deleted, and those might make up for others that are missing
-        self.doubts.append((self._whole, _LOST.format(counted, found)))
+        with contextlib.suppress(Invalid):
+            page = yield Ask(window, only_count=True)
+            self.answers += 1
+            self._counted = page.of if page.next is not None else len(page.rows)
 
 
 _LOST = (
@@ -458,4 +493,7 @@ def _grain(stamps: Sequence[Moment]) -> dt.timedelta:
 def _created(row: Any) -> Moment:
     if row.created_at is None:
         raise Malformed(f"The service sent build {row.id} without `created_at`, by which builds are walked.")
-    return Moment.parse(row.created_at)
+    created = Moment.parse(row.created_at)
+    if created.year not in _YEARS:
+        raise Malformed(f"The service sent build {row.id} as created at {created.text()}, which cannot be.")
+    return created

@@ -380,6 +380,9 @@ def _lacks_scope(request: Request, answer: Answer, message: str) -> bool:
 
 # --- limits -----------------------------------------------------------------------------------------------------------
 
+LONGEST_WINDOW = 3600.0
+"""Seconds; a larger number is no time until a window's end, but something else."""
+
 _QUOTAS = ("ratelimit", "ratelimit-user", "rate-limit")
 
 
@@ -409,7 +412,7 @@ def retry_after(answer: Answer) -> float | None:
     told = [
         _number(answer, "retry-after"),
         _until(answer),
-        *(quota.reset for quota in quotas(answer) if quota.remaining <= 0),
+        *(quota.reset for quota in quotas(answer) if quota.remaining <= 0 and quota.reset <= LONGEST_WINDOW),
     ]
     if answer.status == 429:
         told.append(_reset_in_body(answer))
@@ -431,7 +434,7 @@ def _reset_in_body(answer: Answer) -> float | None:
         reset = msgspec.json.decode(answer.body)["reset"]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return None
-    return float(reset) if isinstance(reset, int | float) else None
+    return float(reset) if isinstance(reset, int | float) and reset <= LONGEST_WINDOW else None
 
 
 def _number(answer: Answer, header: str) -> float | None:
