@@ -115,7 +115,7 @@ def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
         frame = service.connected().builds(partial=True)
         with pytest.raises(bf.Unreachable, match="refused"):
             service.connected().builds()
-    assert 200 <= len(frame) <= 300
+    assert 100 <= len(frame) <= 300
     assert "No answer from" in frame.attrs["why"]
 
 
@@ -216,8 +216,8 @@ def test_a_deadline_is_told_before_a_quota_is_waited_for_in_vain(workers: int) -
 
 def test_a_deadline_while_a_real_quota_is_waited_for() -> None:
     with bf.sandbox(builds=120, days=2, quota=Quota(user=1, window=100.0)) as ws:
-        frames = [ws.builds(state=state, deadline="30s") for state in ("passed", "failed", "canceled")]
+        frames = [ws.builds(state=state, deadline="2s") for state in ("passed", "failed", "canceled")]
     assert not all(frame.attrs["complete"] for frame in frames)
     whys = [frame.attrs["why"] for frame in frames if not frame.attrs["complete"]]
-    assert all("deadline=30s would pass while waiting" in why for why in whys)
+    assert all("deadline=2s would pass while waiting" in why for why in whys)
     assert [frame.attrs["left"] for frame in frames if frame.attrs["requests"] == 0] == [[{}]] * len(whys)
