@@ -187,3 +187,30 @@ def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
     with pytest.raises(Halted, match=r"deadline=0.01s has passed"):
         over.spend()
     assert over.requests == 0
+
+
+def test_a_reset_that_is_no_time_until_then_is_passed_over(scripted: Start) -> None:
+    absurd = says(b'{"message":"x","reset":1800000000}', 429, RateLimit_Remaining="0", RateLimit_Reset="1800000000")
+    server = scripted(absurd, says(b"[]"))
+    assert listed(server.url, Effort()) == []
+    assert len(server.asked) == 2
+
+
+def test_with_a_deadline_a_long_limit_ends_the_walk_with_what_is_there(scripted: Start) -> None:
+    row = b'[{"id":"b1","number":1,"created_at":"2026-10-30T10:00:00Z"}]'
+    more = '</v2/organizations/acme/builds?page=2>; rel="next"'
+    server = scripted(says(row, Link=more), says(b'{"message":"x"}', 429, Retry_After="500"))
+    frame = bf.connect("acme", base_url=server.url, token=TOKEN).builds(deadline="5s")
+    assert list(frame["id"]) == ["b1"]
+    assert not frame.attrs["complete"]
+    assert "deadline=5s" in frame.attrs["why"]
+
+
+def test_a_token_that_comes_back_shows_in_no_why_and_no_warning(scripted: Start) -> None:
+    row = b'[{"id":"b1","number":1,"created_at":"2026-10-30T10:00:00Z"}]'
+    bad = f'[{{"id":"b2","created_at":"{TOKEN}"}}]'.encode()
+    server = scripted(says(row, Link='</v2/organizations/acme/builds?page=2>; rel="next"'), says(bad))
+    frame = bf.connect("acme", base_url=server.url, token=TOKEN).builds(partial=True, workers=1)
+    assert not frame.attrs["complete"]
+    assert TOKEN not in str(frame.attrs)
+    assert "<token>" in frame.attrs["why"]

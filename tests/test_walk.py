@@ -205,6 +205,20 @@ def test_rows_without_id_or_creation_are_refused() -> None:
             read(BuildWalk(Window()), lambda ask, bad=bad: Page([bad], None, T0))
 
 
+@pytest.mark.parametrize("created", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"])
+def test_stamps_that_cannot_be_are_refused(created: str) -> None:
+    bad = SimpleNamespace(id="a", created_at=created)
+    with pytest.raises(Malformed, match="which cannot be"):
+        read(BuildWalk(Window()), lambda ask: Page([bad], None, T0))
+
+
+def test_a_quiet_list_with_a_busy_past_is_walked() -> None:
+    past = range(-20_000 * DAY, -20_000 * DAY + 3000 * SECOND, SECOND)
+    made = world(*past, *range(-19_000 * DAY, 0, 1900 * DAY), size=10)
+    found = read(BuildWalk(Window(), readers=lambda pages: 4), made.answer)
+    assert len({row.id for row in found}) == len(made.builds)
+
+
 def test_what_is_left_is_told_as_windows() -> None:
     made = world(*range(0, 50 * DAY, DAY), size=10)
     walk = BuildWalk(Window(at(5 * DAY)))
@@ -259,6 +273,12 @@ def test_links_in_a_circle_end_with_an_error() -> None:
     with pytest.raises(Incomplete, match="circle") as caught:
         list(LinkWalk(lambda: page, lambda _: page))
     assert "had read 1 rows in 2 answers" in caught.value.__notes__[0]
+
+
+def test_links_without_end_that_bring_nothing_new_end_with_an_error() -> None:
+    links = itertools.count(2)
+    with pytest.raises(Incomplete, match="without anything new"):
+        list(LinkWalk(lambda: Page([row("a", 0)], "1", T0), lambda _: Page([row("a", 0)], str(next(links)), T0)))
 
 
 def test_a_walk_by_links_drops_what_it_has_seen() -> None:
