@@ -39,7 +39,10 @@ def read(
     found, under_way = [], []
     while True:
         while (stretch := walk.start()) is not None:
-            under_way.append(stretch)
+            if stretch.ask is None:  # nothing can lie in its window
+                walk.end(stretch)
+            else:
+                under_way.append(stretch)
         if not under_way:
             return found
         stretch = under_way.pop(0)
