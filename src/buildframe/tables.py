@@ -6,7 +6,6 @@ import datetime as dt
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -94,7 +93,7 @@ def _table(
     table: str, unsent: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, more: Names
 ) -> pa.Table:
     """A table of the columns named: those in `unsent`, those that the rows hold, those derived from both."""
-    columns, fields, needed = dict(unsent), _Fields(rows), needed_for(table, names)
+    columns, fields, needed = dict(unsent), _fields(rows), needed_for(table, names)
     columns |= {column.name: _sent(column, fields) for column in needed if column.path}
     columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
     columns |= {name: _more(name, fields) for name in more}
@@ -103,13 +102,13 @@ def _table(
 
 
 class _Fields:
-    """The values of rows of one type, field by field: slices of one long list, much faster than by attribute."""
+    """The values of structs of one kind, field by field: slices of one long list, much faster than by attribute."""
 
-    def __init__(self, rows: Sequence[Any]) -> None:
-        self._values = list(itertools.chain.from_iterable(map(msgspec.structs.astuple, rows)))
-        self._names: Names = rows[0].__struct_fields__ if rows else ()
+    def __init__(self, kind: type[msgspec.Struct] | None, rows: Iterable[tuple[Any, ...]], n: int) -> None:
+        self._names: Names = kind.__struct_fields__ if kind else ()
+        self._values = list(itertools.chain.from_iterable(rows))
         self._inside: dict[str, _Inside] = {}
-        self.nulls = [None] * len(rows)
+        self.nulls = [None] * n
 
     def of(self, name: str) -> list[Any]:
         """The values of a field."""
@@ -122,23 +121,28 @@ class _Fields:
         return self._inside[name]
 
 
-class _Inside(NamedTuple):
-    """What stands in a field of objects: an object of nulls where there is none; bare texts in place of some."""
+def _fields(rows: Sequence[Any]) -> _Fields:
+    return _Fields(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
 
-    objects: list[Any] | None  # None: there is no object at all
+
+class _Inside(NamedTuple):
+    """What stands in a field of objects: their fields, nulls where there is none; bare texts in place of some."""
+
+    fields: _Fields | None  # None: there is no object at all
     texts: list[str | None] | None  # None: there is no text at all
 
 
 def _inside(values: list[Any]) -> _Inside:
-    kinds = set(map(type, values)) - {type(None)}
+    kinds: set[Any] = set(map(type, values)) - {type(None)}
     texts = [value if type(value) is str else None for value in values] if str in kinds else None
-    kinds -= {str}
-    if not kinds:
-        return _Inside(None, texts)
-    nothing = kinds.pop()()
-    if texts is None:
-        return _Inside([nothing if value is None else value for value in values], None)
-    return _Inside([nothing if value is None or type(value) is str else value for value in values], texts)
+    structs = kinds - {str}
+    return _Inside(_fields_inside(structs.pop(), values) if structs else None, texts)
+
+
+def _fields_inside(kind: type[msgspec.Struct], values: list[Any]) -> _Fields:
+    as_tuple, nothing = msgspec.structs.astuple, msgspec.structs.astuple(kind())
+    rows = (as_tuple(value) if type(value) is kind else nothing for value in values)
+    return _Fields(kind, rows, len(values))
 
 
 def _constant(moment: Moment, n: int) -> pa.Array[Any]:
@@ -170,7 +174,7 @@ def _values(column: Column, fields: _Fields) -> list[Any]:
     if not rest:
         return fields.of(first)
     inside = fields.inside(first)
-    values = list(map(attrgetter(rest[0]), inside.objects)) if inside.objects else fields.nulls
+    values = inside.fields.of(rest[0]) if inside.fields else fields.nulls
     if inside.texts is None or column.name != first:
         return values
     return [value if text is None else text for value, text in zip(values, inside.texts, strict=True)]
@@ -205,10 +209,11 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
         return _nulls("json", len(values))
     ends = np.zeros(len(values) + 1, np.int64)
     np.fromiter(map(len, values), np.int64, len(values)).cumsum(out=ends[1:])
-    texts = pa.Array.from_buffers(pa.large_binary(), len(values), [None, pa.py_buffer(ends.data), pa.py_buffer(joined)])
-    is_null = pc.equal(texts, pa.scalar(b"null", pa.large_binary()), memory_pool=_POOL)
-    found: pa.Array[Any] = pc.if_else(is_null, pa.scalar(None, pa.large_binary()), texts, memory_pool=_POOL)
-    return found.cast(ARROW_TYPES["json"], memory_pool=_POOL)
+    is_there = np.frombuffer(joined, np.uint8)[ends[:-1]] != ord("n")  # no JSON but null begins with it
+    valid = np.packbits(is_there, bitorder="little")
+    buffers = [pa.py_buffer(valid.data), pa.py_buffer(ends.data), pa.py_buffer(joined)]
+    texts = pa.Array.from_buffers(pa.large_binary(), len(values), [*buffers])
+    return texts.cast(ARROW_TYPES["json"], memory_pool=_POOL)
 
 
 def _moments(values: list[str | None]) -> pa.Array[Any]:
