@@ -137,7 +137,7 @@ def test_a_limit_that_is_enough_is_no_limit() -> None:
     "terms",
     [
         {"workers": 0}, {"workers": -1}, {"workers": 1.5}, {"workers": True}, {"workers": "4"}, {"workers": None},
-        {"max_requests": 0}, {"max_requests": 2.0}, {"max_requests": False}, {"max_requests": "5"},
+        {"workers": 65}, {"max_requests": 0}, {"max_requests": 2.0}, {"max_requests": False}, {"max_requests": "5"},
         {"overlap": "0s"}, {"overlap": dt.timedelta(milliseconds=999)}, {"overlap": 5}, {"overlap": None},
         {"overlap": "much"}, {"overlap": dt.timedelta(seconds=-5)}, {"overlap": "366d"}, {"overlap": "99999999999999w"},
         {"deadline": 5}, {"deadline": "soon"}, {"deadline": "2026-10-01"}, {"deadline": dt.timedelta(-1)},

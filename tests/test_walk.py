@@ -11,13 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.errors import Incomplete, Invalid, Malformed
+from buildframe.errors import (
+    Forbidden,
+    Incomplete,
+    Invalid,
+    Malformed,
+    NotFound,
+    RateLimited,
+    ServiceError,
+    Unauthorized,
+    Unavailable,
+)
 from buildframe.spec import Moment
 from buildframe.walk import READINGS, Ask, BuildWalk, LinkWalk, Window, merged
 from buildframe.wire import Page
 from tests.walked import SECOND, T0, World, at
 
 DAY = 86_400 * SECOND
+REFUSALS = [(Invalid, 400), (Forbidden, 403), (NotFound, 404), (ServiceError, 416)]
 
 
 def row(id: str, us: int) -> SimpleNamespace:
@@ -33,7 +44,7 @@ def world(*created: int, size: int = 10, **settings: bool | int) -> World:
 
 
 def read(
-    walk: BuildWalk, answer: Callable[[Ask], Page | Invalid], asked: list[Ask] | None = None
+    walk: BuildWalk, answer: Callable[[Ask], Page | ServiceError], asked: list[Ask] | None = None
 ) -> list[SimpleNamespace]:
     """What a walk finds by one reader, or by several that take turns."""
     found, under_way = [], []
@@ -49,7 +60,7 @@ def read(
         if asked is not None:
             asked.append(stretch.ask)
         page = answer(stretch.ask)
-        if isinstance(page, Invalid):
+        if isinstance(page, ServiceError):
             stretch.refuse(page)
         else:
             found += stretch.take(page).rows
@@ -142,6 +153,40 @@ def test_a_crowded_instant_that_is_too_deep_to_list_makes_the_walk_doubtful() ->
     assert not window.holds(at(10**9))
     assert "refuses to list them by page numbers (Listing builds this deep is not supported.)" in why
     assert {"b1", "b47"} <= found
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Invalid(400, "too deep"), Forbidden(403, "too deep"), NotFound(404, "too deep"), ServiceError(416, "too deep")],
+    ids=type,
+)
+def test_of_a_crowded_instant_the_pages_that_the_service_allows_are_read(refusal: ServiceError) -> None:
+    made = world(-(10**9), *([0] * 45), 10**9, size=10)
+    walk = BuildWalk(Window())
+    found = read(walk, lambda ask: refusal if ask.number > 3 else made.answer(ask))
+    assert len(found) == 2 + 30
+    [(_, why)] = walk.doubts
+    assert "too deep" in why
+
+
+@pytest.mark.parametrize(
+    "error", [Unauthorized(401, "revoked"), RateLimited(429, "over it"), Unavailable(500, "down")], ids=type
+)
+def test_other_errors_of_a_deep_page_end_the_walk(error: ServiceError) -> None:
+    made = world(-(10**9), *([0] * 45), 10**9, size=10)
+    with pytest.raises(type(error)):
+        read(BuildWalk(Window()), lambda ask: error if ask.number > 1 else made.answer(ask))
+
+
+def test_a_refused_window_is_no_refused_page() -> None:
+    made = world(-(10**9), *([0] * 45), 10**9, size=10)
+
+    def answer(ask: Ask) -> Page | ServiceError:
+        is_crowd = ask.window.start is not None and ask.number == 1
+        return Forbidden(403, "no") if is_crowd else made.answer(ask)
+
+    with pytest.raises(Forbidden):
+        read(BuildWalk(Window()), answer)
 
 
 def test_a_page_out_of_order_has_its_window_read_by_numbers() -> None:

@@ -18,6 +18,9 @@ LEAST_OVERLAP = dt.timedelta(seconds=1)
 
 MOST_OVERLAP = dt.timedelta(days=365)
 
+MOST_WORKERS = 64
+"""Each is a thread and a connection; the service's limit is reached long before."""
+
 
 class Listing(TypedDict, total=False):
     """What is wanted of a list's rows, and whether its progress shows."""
@@ -32,7 +35,7 @@ class Walking(TypedDict, total=False):
     """How to walk a list of builds."""
 
     progress: Annotated[bool | None, "a bar: where somebody can see it; True and False say so regardless (None)"]
-    workers: Annotated[int, "requests under way at once, at most (4)"]
+    workers: Annotated[int, "requests under way at once, at most; up to 64 (4)"]
     overlap: Annotated[
         str | dt.timedelta, "how much the service's list may be out of its order, such as '5s'; at least 1 s ('1s')"
     ]
@@ -65,12 +68,9 @@ class Terms:
         **others: Any,
     ) -> Self:
         """The terms that a user means; what cannot be meant raises BadInput."""
-        for name in {"workers", "max_requests"} & set(others):
-            number = others[name]
-            if name == "max_requests" and number is None:
-                continue
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise BadInput(f"{name}={number!r}: pass a whole number from 1.")
+        _check_number("workers", others.get("workers", 1), most=MOST_WORKERS)
+        if others.get("max_requests") is not None:
+            _check_number("max_requests", others["max_requests"])
         reach = span(overlap, "overlap")
         if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
             raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
@@ -78,3 +78,9 @@ class Terms:
         if seconds == 0:
             raise BadInput(f"deadline={deadline!r} leaves no time; write '90s' or '10m'.")
         return cls(overlap=reach, seconds=seconds, **others)
+
+
+def _check_number(name: str, number: Any, most: int | None = None) -> None:
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if not is_whole or number < 1 or (most is not None and number > most):
+        raise BadInput(f"{name}={number!r}: pass a whole number from 1{'' if most is None else f' to {most}'}.")

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from buildframe.errors import BuildframeError, Incomplete, Invalid, Malformed
+from buildframe.errors import BuildframeError, Incomplete, Invalid, Malformed, ServiceError
 from buildframe.spec import Moment
 from buildframe.wire import Page
 
 READINGS = 20
 """How often a window is read by page numbers until two readings agree."""
 
+_DEEP = {400, 403, 404, 409, 416, 422}  # statuses
 _IN_VAIN = 10  # pages; so many in a row with nothing new are not the doing of entries that were added meanwhile
 _YEARS = range(1970, 9000)
 _BEGIN = Moment(1970, 1, 1, tzinfo=dt.UTC)
@@ -341,6 +342,7 @@ class BuildWalk:
         """Read a window by its page numbers, from the last to the first: a deletion can double a row, never hide one.
 
         What is added meanwhile can hide one; where that `may_grow`, it is read until a reading brings nothing new.
+        Where the service refuses the deep ones, those that it allows are read.
         """
         try:
             for _ in range(READINGS):
@@ -352,8 +354,20 @@ class BuildWalk:
                 if last == 1 or not may_grow or not brought:
                     return
             self.doubts.append((closed, f"its list by page numbers was another one in each of {READINGS} readings"))
-        except Invalid as refusal:
+        except ServiceError as refusal:
+            _raise_unless_deep(refusal, stretch)
             self.doubts.append((closed, f"the service refuses to list them by page numbers ({refusal.message})"))
+            yield from self._allowed(stretch, closed)
+
+    def _allowed(self, stretch: Stretch, closed: Window) -> Steps:
+        try:
+            for number in itertools.count(2):
+                page = yield Ask(closed, number)
+                self._accept(stretch, closed, page)
+                if page.next is None:
+                    return
+        except ServiceError as refusal:
+            _raise_unless_deep(refusal, stretch)
 
     def _last_page(self, stretch: Stretch, closed: Window) -> Generator[Ask, Page, int]:
         """The number of a window's last page: 1 where one answer holds it all."""
@@ -476,6 +490,13 @@ def merged(windows: Iterable[Window]) -> list[Window]:
 
 def _by_start(window: Window) -> tuple[bool, Any]:
     return window.start is not None, window.start
+
+
+def _raise_unless_deep(refusal: ServiceError, stretch: Stretch) -> None:
+    """Raise it again, unless it is how a service may refuse a page for its number."""
+    assert stretch.ask is not None
+    if stretch.ask.number == 1 or refusal.status not in _DEEP:
+        raise refusal
 
 
 def _disorder(stamps: Sequence[Moment]) -> dt.timedelta:
