@@ -15,8 +15,9 @@ import tenacity
 import buildframe as bf
 from buildframe import client
 from buildframe.service import Quota
+from buildframe.spec import Moment
 from tests.conftest import hang_up, says
-from tests.listing import Answer, Listing, after, evenly, listing
+from tests.listing import Answer, Listing, after, build, evenly, listing
 
 BUILDS = evenly(1500, every=40, jobs=1)
 
@@ -221,3 +222,19 @@ def test_a_deadline_while_a_real_quota_is_waited_for() -> None:
     whys = [frame.attrs["why"] for frame in frames if not frame.attrs["complete"]]
     assert all("deadline=2s would pass while waiting" in why for why in whys)
     assert [frame.attrs["left"] for frame in frames if frame.attrs["requests"] == 0] == [[{}]] * len(whys)
+
+
+@pytest.mark.parametrize("status", [403, 404, 416, 422])
+def test_an_instant_whose_deep_pages_are_refused_is_incomplete_and_no_error(status: int) -> None:
+    crowd = [build(number, 60) for number in range(450, 0, -1)]
+
+    def refuse_deep(number: int, query: dict[str, str]) -> Answer | None:
+        return says(b'{"message": "too deep"}', status) if int(query.get("page", "1")) > 2 else None
+
+    with listing([build(900, 900), *crowd], refuse_deep) as service, pytest.warns(UserWarning, match="too deep"):
+        frame = service.connected().builds(progress=False)
+    assert len(frame) == 1 + 200
+    assert not frame.attrs["complete"]
+    assert "page numbers (too deep)" in frame.attrs["why"]
+    [window] = frame.attrs["left"]
+    assert Moment.parse(window["created_from"]) <= after(60) < Moment.parse(window["created_to"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from buildframe.errors import Invalid
+from buildframe.errors import ServiceError
 from buildframe.pace import Effort, Halted
 from buildframe.walk import Ask, BuildWalk, Kept, Stretch
 from buildframe.wire import Page
@@ -122,7 +122,7 @@ class Crew(Generic[T]):
             ask = stretch.ask
             try:
                 page = self._ask(ask)
-            except Invalid as refusal:
+            except ServiceError as refusal:
                 with self._changed:
                     self._check()
                     stretch.refuse(refusal)

@@ -234,6 +234,7 @@ class BuildWalk:
         self._has_pages = False
         self._counts = 0
         self._counted: int | None = None
+        self._found = 0  # of those that are counted
         self._counted_last = False
         self.answers = 0
         self.as_of: Moment | None = None
@@ -410,13 +411,14 @@ class BuildWalk:
         for stamp in stamps:
             if not window.holds(stamp):
                 raise Malformed(f"Asked for {window}, the service sent one of {stamp.text()}: it ignores a filter.")
+        if self._pin is None and stamps:
+            self._set_pin(page, stamps)
         fresh = _fresh(page.rows, attrgetter("id"), self._seen)
         stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
         self._stamps += stretch.kept.stamps
+        self._add_found(stretch.kept.stamps)
         if page.next is not None:
             self._disorder = max(self._disorder, _disorder(stamps))
-        if self._pin is None and stamps:
-            self._set_pin(page, stamps)
         return stamps
 
     def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
@@ -437,10 +439,10 @@ class BuildWalk:
         again = not self._counted_last and self._differs and not self._reading
         return not self._counts or again
 
-    @property
-    def _found(self) -> int:
-        assert self._pin is not None
-        return sum(stamp < self._pin - self._overlap for stamp in self._stamps)
+    def _add_found(self, stamps: Sequence[Moment]) -> None:
+        if self._pin is not None:
+            settled = self._pin - self._overlap
+            self._found += sum(stamp < settled for stamp in stamps)
 
     @property
     def _differs(self) -> bool:
