@@ -22,8 +22,9 @@ from buildframe.errors import (
     Unauthorized,
     Unavailable,
 )
+from buildframe.links import LinkWalk
 from buildframe.spec import Moment
-from buildframe.walk import READINGS, Ask, BuildWalk, LinkWalk, Window, merged
+from buildframe.walk import READINGS, Ask, BuildWalk, Window, merged
 from buildframe.wire import Page
 from tests.walked import SECOND, T0, World, at
 

@@ -14,10 +14,11 @@ from buildframe import wire
 from buildframe.client import Client
 from buildframe.decoding import Decoding, Wanted
 from buildframe.errors import Malformed
+from buildframe.links import LinkWalk
 from buildframe.pace import Effort
 from buildframe.progress import Bar
 from buildframe.spec import Endpoint, Moment, Resource
-from buildframe.walk import LinkWalk, Window
+from buildframe.walk import Window
 from buildframe.wire import Answer, Page, Request
 
 R = TypeVar("R", bound=Resource)

@@ -1,4 +1,4 @@
-"""Complete walks over lists, whatever happens on the service meanwhile. Knows pages; neither HTTP nor threads.
+"""Complete walks over lists of builds, whatever happens meanwhile. Knows pages; neither HTTP nor threads.
 
 A list of builds is newest first, so its page numbers shift with every arrival and deletion. It is
 therefore walked by time: the upper end is pinned at the newest stamp of the first answer, and each
@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from buildframe.errors import BuildframeError, Incomplete, Invalid, Malformed, ServiceError
+from buildframe.errors import BuildframeError, Invalid, Malformed, ServiceError
+from buildframe.links import fresh_in, how_far
 from buildframe.spec import Moment
 from buildframe.wire import Page
 
@@ -25,7 +26,6 @@ READINGS = 20
 """How often a window is read by page numbers until two readings agree."""
 
 _DEEP = {400, 403, 404, 409, 416, 422}  # statuses
-_IN_VAIN = 10  # pages; so many in a row with nothing new are not the doing of entries that were added meanwhile
 _YEARS = range(1970, 9000)
 _BEGIN = Moment(1970, 1, 1, tzinfo=dt.UTC)
 _CUT = dt.timedelta(seconds=1)  # what a stamp may lack
@@ -54,81 +54,6 @@ class Window:
         """Whether a build of this stamp can lie in the window, given that stamps may be cut to seconds."""
         after = self.start is None or self.start - created < _CUT
         return after and (self.end is None or created - self.end < _CUT)
-
-
-class LinkWalk:
-    """A walk over a list by its links: iterate for pages of rows that were not seen before.
-
-    Attributes: `rows` and `requests` so far, `as_of` (the service's time of the first answer), `share`
-    (of the whole that is done, 0 to 1, or None where that is not known). `key` tells rows apart.
-    """
-
-    def __init__(
-        self,
-        first: Callable[[], Page],
-        follow: Callable[[str], Page],
-        key: Callable[[Any], Hashable] = attrgetter("id"),
-    ) -> None:
-        self._first = first
-        self._follow = follow
-        self._key = key
-        self._seen: set[Hashable] = set()
-        self._links: set[str] = set()
-        self._in_vain = 0
-        self.rows = 0
-        self.requests = 0
-        self.as_of: Moment | None = None
-        self.share: float | None = None
-
-    def __iter__(self) -> Iterator[Page]:
-        try:
-            page = self._first()
-            yield self._keep(page)
-            while page.next is not None:
-                page = self._next(page.next)
-                yield self._keep(page)
-        except BuildframeError as error:
-            if self.requests:
-                error.add_note(how_far(self.rows, self.requests))
-            raise
-
-    def _next(self, link: str) -> Page:
-        if link in self._links:
-            raise Incomplete(
-                "The service links its pages in a circle, so the list has no end. Report it to the service."
-            )
-        self._links.add(link)
-        return self._follow(link)
-
-    def _keep(self, page: Page) -> Page:
-        self.requests += 1
-        self.as_of = self.as_of or page.at
-        fresh = [page.rows[place] for place in _fresh(page.rows, self._key, self._seen)]
-        self._in_vain = 0 if fresh else self._in_vain + 1
-        if self._in_vain > _IN_VAIN:
-            raise Incomplete(f"The service links {_IN_VAIN} pages without anything new. Report it to the service.")
-        self.rows += len(fresh)
-        self.share = min(1.0, self.requests / page.of) if page.of else self.share
-        return replace(page, rows=fresh)
-
-
-def how_far(rows: int, requests: int, back_to: Moment | None = None) -> str:
-    """A sentence on how far a walk came."""
-    back = f", back to builds created at {back_to.text()}" if back_to else ""
-    return f"The walk had read {rows} rows in {requests} answers{back}; none of them was handed over."
-
-
-def _fresh(rows: Sequence[Any], key: Callable[[Any], Hashable], seen: set[Hashable]) -> list[int]:
-    """The places of those rows that were not seen before; they are from now on."""
-    fresh = []
-    for place, row in enumerate(rows):
-        identity = key(row)
-        if identity is None:
-            raise Malformed("The service sent a row without its `id`, by which rows are told apart.")
-        if identity not in seen:
-            seen.add(identity)
-            fresh.append(place)
-    return fresh
 
 
 class Ask(NamedTuple):
@@ -413,7 +338,7 @@ class BuildWalk:
                 raise Malformed(f"Asked for {window}, the service sent one of {stamp.text()}: it ignores a filter.")
         if self._pin is None and stamps:
             self._set_pin(page, stamps)
-        fresh = _fresh(page.rows, attrgetter("id"), self._seen)
+        fresh = fresh_in(page.rows, attrgetter("id"), self._seen)
         stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
         self._stamps += stretch.kept.stamps
         self._add_found(stretch.kept.stamps)
