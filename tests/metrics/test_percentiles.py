@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import comb
 from typing import get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ def waits(*minutes: float, **more: object) -> pd.DataFrame:
 def test_by_hand():
     frame = waits(1, 2, 3, 4, 10, queue=list("aaaab"))
     result = metrics.percentiles(frame, by="queue", q=(0.5, 0.75))
-    assert result.to_dict("list") == {
+    assert result.iloc[:, :6].to_dict("list") == {
         "queue": ["a", "b"],
         "n": [4, 1],
         "n_censored": [0, 0],
@@ -41,7 +42,7 @@ def test_waiting_jobs_are_counted_as_censored_and_negative_ones_kept():
     )
     frame.loc[5, "type"] = "trigger"
     result = metrics.percentiles(frame, q=(0.5,))
-    assert result.loc[0].to_dict() == {"n": 2, "n_censored": 2, "n_negative": 1, "p50_s": 60.0}
+    assert result.iloc[0, :4].to_dict() == {"n": 2, "n_censored": 2, "n_negative": 1, "p50_s": 60.0}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,9 @@ def test_a_percentile_wants_a_row_beyond_it():
 
 def test_names_of_percentiles():
     columns = list(metrics.percentiles(waits(1), q=(0.5, 0.95, 0.999, 0.29)).columns)
-    assert columns == ["n", "n_censored", "n_negative", "p50_s", "p95_s", "p99.9_s", "p29_s"]
+    assert columns == ["n", "n_censored", "n_negative", "p50_s", "p95_s", "p99.9_s", "p29_s",
+                       "p50_low_s", "p50_high_s", "p95_low_s", "p95_high_s",
+                       "p99.9_low_s", "p99.9_high_s", "p29_low_s", "p29_high_s"]  # fmt: skip
 
 
 def test_a_timedelta_column_and_a_function_of_ones_own_have_no_censoring_to_know():
@@ -131,7 +134,7 @@ def test_the_method_is_that_of_numpy(method):
     minutes = np.random.default_rng(3).exponential(5, 41).round(3)
     result = metrics.percentiles(waits(*minutes), q=(0.1, 0.62, 0.95), method=method)
     seconds = metrics.queue_time(waits(*minutes)).dt.total_seconds()
-    assert result.iloc[0, 3:].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
+    assert result.iloc[0, 3:6].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,7 +147,7 @@ def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
         group = frame[frame["queue"].isna() if pd.isna(row.queue) else frame["queue"] == row.queue]
         seconds = metrics.queue_time(group).dt.total_seconds().dropna()
         wanted = np.quantile(seconds, p, method=method) if len(seconds) * min(p, 1 - p) >= 1 - 1e-9 else np.nan
-        np.testing.assert_equal(row[-1], wanted)
+        np.testing.assert_allclose(row[4], wanted, rtol=1e-12)
         assert row.n_negative == (seconds < 0).sum()
 
 
@@ -162,3 +165,32 @@ def test_many_rows_and_groups_take_no_long_time():
     random = np.random.default_rng(1)
     frame = waits(0).loc[[0] * 300_000].assign(build=random.integers(0, 60_000, 300_000))
     assert len(metrics.percentiles(frame, by="build")) > 59_000  # a loop over groups would take half a minute
+
+
+@pytest.mark.parametrize(("n", "low", "high"), [(6, 1, 6), (10, 2, 9), (20, 6, 15), (50, 18, 33), (100, 40, 61)])
+def test_the_interval_of_a_median_is_of_the_ranks_in_the_literature(n, low, high):
+    """Campbell and Gardner 1988, British Medical Journal 296: 1454-1456, table of exact ranks."""
+    result = metrics.percentiles(waits(*range(n, 0, -1)), q=(0.5,))
+    assert result[["p50_low_s", "p50_high_s"]].to_numpy().tolist() == [[60.0 * low, 60.0 * high]]
+
+
+def test_an_end_that_no_row_lies_beyond_is_nan():
+    for n, has_high in ((71, False), (72, True)):  # .95 ** 72 is the first below .025
+        result = metrics.percentiles(waits(*range(n)), q=(0.95,))
+        assert result["p95_low_s"].notna().all()
+        assert result["p95_high_s"].notna().tolist() == [has_high]
+    assert metrics.percentiles(waits(*range(5)), q=(0.5,))[["p50_low_s", "p50_high_s"]].isna().all(axis=None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.floats(0.02, 0.98))
+def test_the_interval_covers_at_least_95_percent(n, p):
+    """By the binomial distribution of how many rows lie below the true percentile, summed here one by one."""
+    _, _, _, middle, *ends = metrics.percentiles(waits(*range(1, n + 1)), q=(p,)).astype(float).iloc[0]
+    below = [comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    low, high = (end / 60 for end in ends)
+    if not np.isnan(low):
+        assert sum(below[: round(low)]) <= 0.025 + 1e-9
+    if not np.isnan(high):
+        assert sum(below[round(high) :]) <= 0.025 + 1e-9
+    assert np.isnan(low) or np.isnan(high) or low - 1e-9 <= middle / 60 <= high + 1e-9

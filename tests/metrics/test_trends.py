@@ -29,7 +29,9 @@ def test_days_by_hand():
     assert result["partial"].tolist() == [False, False, True]
     assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "bucket": "datetime64[us, UTC]", "n": "Int64", "n_censored": "Int64", "n_negative": "Int64",
-        "p50_s": "float64", "p95_s": "float64", "partial": "boolean",
+        "p50_s": "float64", "p95_s": "float64",
+        "p50_low_s": "float64", "p50_high_s": "float64", "p95_low_s": "float64", "p95_high_s": "float64",
+        "partial": "boolean",
     }  # fmt: skip
 
 

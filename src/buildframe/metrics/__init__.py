@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.percentiles import percentiles
-from buildframe.metrics.rates import success_rate, wilson
+from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.steps import step
+from buildframe.metrics.stored import with_seconds
 from buildframe.metrics.trends import trend
 
 __all__ = [
@@ -19,8 +20,11 @@ __all__ = [
     "run_time",
     "step",
     "success_rate",
+    "success_trend",
+    "throughput",
     "trend",
     "turnaround",
     "wall_time",
     "wilson",
+    "with_seconds",
 ]

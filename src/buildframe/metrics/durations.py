@@ -56,21 +56,6 @@ def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     return _between(builds, "created_at", "finished_at").rename("wall_time")
 
 
-def censored(frame: pd.DataFrame, of: RowMetric) -> pd.Series[bool] | None:
-    """Which rows began what `of` measures and were not seen to end it; None for a metric of another module.
-
-    That is rows that were still at it when they were fetched, and those canceled before the end came.
-    Of `dependency_wait`, rows that were never to become runnable (broken, skipped) are not among them.
-    """
-    span = _SPANS.get(of)
-    if span is None:
-        return None
-    open_ended = frame[span.start].notna() & frame[span.end].isna()
-    if of is dependency_wait and "state" in frame:
-        open_ended &= ~frame["state"].isin(_NEVER_RUNNABLE)
-    return open_ended & is_script(frame) if span.scripts_only else open_ended
-
-
 def _between(frame: pd.DataFrame, start: str, end: str) -> pd.Series[pd.Timedelta]:
     return moments(frame, end) - moments(frame, start)
 
@@ -80,19 +65,22 @@ def is_script(jobs: pd.DataFrame) -> pd.Series[bool]:
     return column(jobs, "type").eq("script").fillna(False).astype(bool)
 
 
-_NEVER_RUNNABLE = ("broken", "skipped")
+NEVER_RUNNABLE = ("broken", "skipped")
+"""States of jobs that nothing makes runnable any more."""
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
+    """From which stamp to which a metric measures."""
+
     start: str
     end: str
     scripts_only: bool = False
 
 
-_SPANS: dict[RowMetric, _Span] = {
-    queue_time: _Span("runnable_at", "started_at", scripts_only=True),
-    dependency_wait: _Span("created_at", "runnable_at"),
-    run_time: _Span("started_at", "finished_at"),
-    turnaround: _Span("runnable_at", "finished_at"),
-    wall_time: _Span("created_at", "finished_at"),
+SPANS: dict[RowMetric, Span] = {
+    queue_time: Span("runnable_at", "started_at", scripts_only=True),
+    dependency_wait: Span("created_at", "runnable_at"),
+    run_time: Span("started_at", "finished_at"),
+    turnaround: Span("runnable_at", "finished_at"),
+    wall_time: Span("created_at", "finished_at"),
 }

@@ -31,8 +31,13 @@ def groups_of(frame: pd.DataFrame, by: By) -> Groups:
         return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
     grouped = keys.groupby(list(keys.columns), dropna=False, observed=True)
     codes = np.asarray(grouped.ngroup(), np.intp)
-    first = np.unique(codes, return_index=True)[1]
-    return Groups(codes, keys.iloc[first].reset_index(drop=True))
+    return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
+
+
+def _first_of_each(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    first = np.empty(codes.max(initial=-1) + 1, np.intp)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
+    return first
 
 
 def beside(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
@@ -42,13 +47,22 @@ def beside(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([keys, summary], axis=1)
 
 
+def listed(by: By) -> list[Key]:
+    """The keys, however they are given."""
+    return [] if by is None else [by] if isinstance(by, str) or callable(by) else list(by)
+
+
+def named_apart(names: Sequence[str]) -> None:
+    """BadInput where two groups have one name."""
+    if len(set(names)) < len(names):
+        raise BadInput(f"The groups are named alike: {list(names)}; rename one.")
+
+
 def _keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
-    listed = [] if by is None else [by] if isinstance(by, str) or callable(by) else list(by)
-    series = [_key(frame, key) for key in listed]
-    named = {str(one.name): one.array for one in series}
-    if len(named) < len(series):
-        raise BadInput(f"The groups are named alike: {[str(one.name) for one in series]}; rename one.")
-    return pd.DataFrame(named)
+    series = [_key(frame, key) for key in listed(by)]
+    names = [str(one.name) for one in series]
+    named_apart(names)
+    return pd.DataFrame({name: one.array for name, one in zip(names, series, strict=True)})
 
 
 def _key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:

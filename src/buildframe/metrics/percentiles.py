@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import column, seconds
-from buildframe.metrics.durations import RowMetric, censored, queue_time
-from buildframe.metrics.groups import By, beside, groups_of
+from buildframe.metrics.durations import RowMetric, queue_time
+from buildframe.metrics.engines import Floats, Frame, Integers, Rows, Tally, at_ranks, tally
+from buildframe.metrics.groups import By, beside
+from buildframe.metrics.measured import measured
 
 Method = Literal[
     "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
     "linear", "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest",
 ]  # fmt: skip
 
-Floats = npt.NDArray[np.float64]
+CONFIDENCE = 0.95
 
 
 def percentiles(
-    frame: pd.DataFrame,
+    frame: Frame,
     of: RowMetric | str = queue_time,
     by: By = None,
     q: Sequence[float] = (0.5, 0.95),
     method: Method = "linear",
 ) -> pd.DataFrame:
-    """Percentiles of a duration, over all rows of a group at once.
+    """Percentiles of a duration, over all rows of a group at once, and how sure they are.
 
-    `of` is a metric of rows or the name of a timedelta column; `by` a column, a function such as
-    `metrics.step`, a list of these, or None for one group; `method` as in `numpy.quantile`, whose
-    results these are (Hyndman and Fan 1996, The American Statistician 50: 361-365).
+    `of` is a metric of rows, or the name of a column of timedeltas or of seconds (`..._s`); `by` a column, a function
+    such as `metrics.step`, a list of these, or None for one group; `method` as in `numpy.quantile`, whose
+    results these are (Hyndman and Fan 1996, The American Statistician 50: 361-365). In frames of Polars and DuckDB a
+    function stands for the column that `metrics.with_seconds` makes of it.
 
     One row a group, ordered by key, null keys kept; columns: the keys, then
     `n` (Int64): rows with a duration;
@@ -42,43 +45,54 @@ def percentiles(
     null where `of` is not a metric of this package;
     `n_negative` (Int64): durations below zero, from clocks that disagree; they are in `n` and kept;
     `p50_s`, `p95_s`, ... (float64): seconds, NaN where fewer than 1 / (1 - p) rows (below the median:
-    1 / p) lie beyond it on average: p95 wants 20 rows, p99 100.
+    1 / p) lie beyond it on average: p95 wants 20 rows, p99 100;
+    `p50_low_s`, `p50_high_s`, ... (float64): an interval that holds the percentile of what the rows are a sample of, in
+    at least 95 % of samples, whatever the distribution: two of the rows' own durations (order statistics; David and
+    Nagaraja 2003, Order Statistics, section 7.1). NaN at an end where no row lies far enough out; p95 has both from 72.
 
     An empty frame gives these columns and no rows. BadInput: a missing column, naive times, `of` that
     is no duration, q outside (0, 1), an unknown method.
     """
-    groups = groups_of(frame, by)
-    return beside(groups.keys, summary(frame, of, groups.codes, len(groups.keys), q, method))
+    check(q, method)
+    found = measured(frame, of, by)
+    counts = count(found)
+    return beside(counts.keys, pd.concat([counts.sums, quantiles(found, counts, q, method)], axis=1))
 
 
-def summary(
-    frame: pd.DataFrame,
-    of: RowMetric | str,
-    codes: npt.NDArray[np.intp],
-    count: int,
-    q: Sequence[float],
-    method: Method,
-) -> pd.DataFrame:
-    """The columns `n`, `n_censored`, `n_negative` and percentiles of groups 0 to `count` - 1."""
-    _check(q, method)
-    values = _values(frame, of)
-    measured = ~np.isnan(values)
-    n = np.bincount(codes[measured], minlength=count)
-    quantiles = _quantiles(values[measured], codes[measured], n, q, method)
-    columns: dict[str, Any] = {
-        "n": _integers(n),
-        "n_censored": _n_censored(frame, of, codes, count),
-        "n_negative": _integers(np.bincount(codes[values < 0], minlength=count)),
-    }
-    return pd.DataFrame(columns | {label(p): quantiles[:, i] for i, p in enumerate(q)})
+def count(found: Rows) -> Tally:
+    """How many rows of each group have a duration, were cut off (null where that cannot be told), and are negative."""
+    value, is_known = nw.col("value"), "begun" in found.frame.collect_schema()
+    cut_off = nw.col("begun") if is_known else nw.lit(0)
+    counts = tally(found, n=~value.is_null(), n_censored=cut_off, n_negative=value < 0)
+    return (
+        counts
+        if is_known
+        else replace(counts, sums=counts.sums.assign(n_censored=pd.array([pd.NA] * len(counts.sums), "Int64")))
+    )
 
 
-def label(p: float) -> str:
-    """The name of a percentile's column: `p95_s` for .95, `p99.9_s` for .999."""
-    return f"p{100 * p:.10g}_s"
+def quantiles(found: Rows, counts: Tally, q: Sequence[float], method: Method) -> pd.DataFrame:
+    """The columns `p50_s`, `p50_low_s`, `p50_high_s`, ... of each group, in the order of `counts`."""
+    n = counts.sums["n"].to_numpy(np.int64)
+    neighbours, share = _neighbours(n, q, method)
+    ends = _ends(n, q)
+    values = at_ranks(found, "value", counts.groups, n, np.concatenate([neighbours, ends], axis=1))
+    below, above, low, high = np.split(values, 4, axis=1)
+    enough = _enough(n, q)
+    middle = np.where(enough, below + (above - below) * share, np.nan)
+    columns = {label(p): middle[:, i] for i, p in enumerate(q)}
+    for i, p in enumerate(q):
+        columns |= {label(p, "low"): low[:, i], label(p, "high"): high[:, i]}
+    return pd.DataFrame(columns, index=counts.sums.index)
 
 
-def _check(q: Sequence[float], method: Method) -> None:
+def label(p: float, end: str = "") -> str:
+    """The name of a percentile's column: `p95_s` for .95, `p99.9_s` for .999; `p95_low_s` for the interval's end."""
+    return f"p{100 * p:.10g}_{end}_s" if end else f"p{100 * p:.10g}_s"
+
+
+def check(q: Sequence[float], method: Method) -> None:
+    """BadInput for a percentile or a method that is none."""
     if outside := [p for p in q if not 0 < p < 1]:
         raise BadInput(f"q={outside[0]!r} is no percentile: give shares between 0 and 1, such as .95.")
     try:
@@ -87,43 +101,37 @@ def _check(q: Sequence[float], method: Method) -> None:
         raise BadInput(f"method={method!r}: {why}") from None
 
 
-def _values(frame: pd.DataFrame, of: RowMetric | str) -> Floats:
-    durations = column(frame, of) if isinstance(of, str) else of(frame)
-    name = f"The column {of!r}" if isinstance(of, str) else f"The result of {getattr(of, '__name__', of)}"
-    return np.asarray(seconds(durations, name), np.float64)
+def _neighbours(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
+    """Between which ranks each percentile lies (those below, then those above), and what share of the way it is.
+
+    numpy tells it: the percentile of 1 to n, by the same method, is a rank, or lies between two.
+    """
+    sizes, places = np.unique(n, return_inverse=True)
+    found = [np.quantile(np.arange(1, size + 1), q, method=method) if size else np.zeros(len(q)) for size in sizes]
+    ranks = np.array(found, np.float64).reshape(len(sizes), len(q))[places]
+    below = np.floor(ranks)
+    return np.concatenate([below, np.ceil(ranks)], axis=1).astype(np.int64), ranks - below
 
 
-def _n_censored(frame: pd.DataFrame, of: RowMetric | str, codes: npt.NDArray[np.intp], count: int) -> Any:
-    begun = None if isinstance(of, str) else censored(frame, of)
-    if begun is None:
-        return pd.array([pd.NA] * count, dtype="Int64")
-    return _integers(np.bincount(codes[begun.to_numpy()], minlength=count))
+def _ends(n: Integers, q: Sequence[float]) -> Integers:
+    """The ranks that enclose each percentile with confidence, first the lower ones; 0 where none lies so far out."""
+    size, p = n[:, None], np.asarray(q)
+    low = _binomial_quantile((1 - CONFIDENCE) / 2, size, p)
+    high = _binomial_quantile((1 + CONFIDENCE) / 2, size, p) + 1
+    ends = np.concatenate([low, np.where(high <= size, high, 0)], axis=1)
+    return np.where(np.tile(_enough(n, q), 2), ends, 0).astype(np.int64)
 
 
-def _integers(counts: npt.NDArray[np.intp]) -> Any:
-    return pd.array(counts, dtype="Int64")
+def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
+    """The least k of which n draws of probability p give at most k with at least this share."""
+    from scipy.special import bdtr, bdtrik
+
+    k = np.ceil(np.where(n > 0, bdtrik(share, np.maximum(n, 1), p), 0.0))
+    before = np.maximum(k - 1, 0.0)
+    return np.where(bdtr(before, np.maximum(n, 1), p) >= share, before, k)
 
 
-def _quantiles(
-    values: Floats,
-    codes: npt.NDArray[np.intp],
-    n: npt.NDArray[np.intp],
-    q: Sequence[float],
-    method: Method,
-) -> Floats:
-    """Quantiles of each group (rows) and q (columns), NaN where a group is too small."""
-    sorted_values = values[np.argsort(codes)]
-    starts = np.cumsum(n) - n
-    result = np.full((len(n), len(q)), np.nan)
-    for size in np.unique(n[n > 0]):  # groups of one size make a matrix, so numpy is called once for all of them
-        same = np.flatnonzero(n == size)
-        block = sorted_values[starts[same][:, None] + np.arange(size)]
-        result[same] = np.quantile(block, q, axis=1, method=method).T
-    return np.where(_enough(n, q), result, np.nan)
-
-
-def _enough(n: npt.NDArray[np.intp], q: Sequence[float]) -> npt.NDArray[np.bool_]:
+def _enough(n: Integers, q: Sequence[float]) -> Any:
     """Whether n rows carry a percentile: on average one of them lies beyond it."""
     tail = np.minimum(q, 1 - np.asarray(q))
-    enough: npt.NDArray[np.bool_] = n[:, None] * tail >= 1 - 1e-9  # 10 * (1 - .9) is a little below 1
-    return enough
+    return n[:, None] * tail >= 1 - 1e-9  # 10 * (1 - .9) is a little below 1

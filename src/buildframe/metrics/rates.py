@@ -1,21 +1,22 @@
-"""Rates of success, with how sure they are."""
+"""Rates of success, with how sure they are, and how many builds come and end."""
 
 from __future__ import annotations
 
 from statistics import NormalDist
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import column
-from buildframe.metrics.groups import By, beside, groups_of
+from buildframe.metrics import outcomes
+from buildframe.metrics.buckets import Buckets, filled
+from buildframe.metrics.engines import Floats, Frame, Rows, Tally, rows, tally
+from buildframe.metrics.groups import By, beside
 
-Floats = npt.NDArray[np.float64]
 
-
-def success_rate(builds: pd.DataFrame, by: By = None) -> pd.DataFrame:
+def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     """Passed builds among those that passed or failed, with the Wilson 95 % interval.
 
     Builds that are canceled, skipped, not run, running or waiting count for neither, nor do blocked
@@ -24,22 +25,37 @@ def success_rate(builds: pd.DataFrame, by: By = None) -> pd.DataFrame:
     One row a group, ordered by key; columns: the keys, `passed`, `failed`, `n` (Int64; their sum),
     `rate`, `low`, `high` (float64 between 0 and 1; NaN where n is 0). An empty frame gives no rows.
     """
-    groups = groups_of(builds, by)
-    settled = ~column(builds, "blocked").astype("boolean").fillna(False).to_numpy(bool)
-    state = column(builds, "state")
-    passed, failed = (
-        np.bincount(groups.codes[settled & state.eq(one).fillna(False).to_numpy(bool)], minlength=len(groups.keys))
-        for one in ("passed", "failed")
-    )
-    return beside(groups.keys, _rates(passed, failed))
+    counts = _settled(rows(builds, ("state", "blocked"), by))
+    return beside(counts.keys, _rates(counts.sums))
 
 
-def _rates(passed: npt.NDArray[np.intp], failed: npt.NDArray[np.intp]) -> pd.DataFrame:
-    n = passed + failed
-    counts = pd.DataFrame({"passed": passed, "failed": failed, "n": n}, dtype="Int64")
-    low, high = wilson(passed, n)
-    with np.errstate(invalid="ignore"):
-        return counts.assign(rate=passed / n, low=low, high=high)
+def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame:
+    """`success_rate` in buckets of time, by creation.
+
+    `freq` and `tz` as in `trend`, and so are `bucket` and `partial`; between them the columns of
+    `success_rate`. Needs `state`, `blocked`, `created_at`, `fetched_at`. An empty frame gives no rows.
+    """
+    found = rows(builds, ("state", "blocked", "created_at", "fetched_at"))
+    buckets = Buckets.of(found.frame, ["created_at"], freq, tz)
+    counts = filled(_settled(buckets.number(found, "created_at")), len(buckets))
+    return buckets.beside(_rates(counts.sums))
+
+
+def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame:
+    """How many builds are asked for and how many end, in buckets of time.
+
+    One row a bucket from the first build's creation to the last creation or end; columns:
+    `bucket` and `partial` as in `trend`;
+    `demand` (Int64): builds created in it;
+    `served` (Int64): builds of any outcome that finished in it.
+    Builds that have not ended are in `demand` only; the first buckets lack in `served` what was created
+    before the frame begins. Needs `created_at`, `finished_at`, `fetched_at`. An empty frame gives no rows.
+    """
+    at = {"demand": "created_at", "served": "finished_at"}
+    found = rows(builds, (*at.values(), "fetched_at"))
+    buckets = Buckets.of(found.frame, list(at.values()), freq, tz)
+    counts = {name: tally(buckets.number(found, stamp), n=nw.lit(1)) for name, stamp in at.items()}
+    return buckets.beside(pd.DataFrame({name: filled(one, len(buckets)).sums["n"] for name, one in counts.items()}))
 
 
 def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
@@ -55,6 +71,25 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     if not 0 < confidence < 1:
         raise BadInput(f"confidence={confidence!r}: give a share between 0 and 1, such as .95.")
     return _limits(x, np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2))
+
+
+def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
+    """`rate`, `low` and `high` (float64): the share of successes with its Wilson 95 % interval, NaN where n is 0."""
+    x, size = successes.to_numpy(np.float64), n.to_numpy(np.float64)
+    low, high = wilson(x, size)
+    with np.errstate(invalid="ignore"):
+        return pd.DataFrame({"rate": x / size, "low": low, "high": high}, index=n.index)
+
+
+def _settled(found: Rows) -> Tally:
+    failed = (nw.col("state") == "failed").fill_null(value=False)
+    settled = outcomes.is_settled()
+    return tally(found, passed=settled & outcomes.has_passed(), failed=settled & failed)
+
+
+def _rates(counts: pd.DataFrame) -> pd.DataFrame:
+    whole = counts.assign(n=counts["passed"] + counts["failed"])
+    return pd.concat([whole, shares(whole["passed"], whole["n"])], axis=1)
 
 
 def _limits(x: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:

@@ -1,0 +1,126 @@
+"""Buckets of time: stretches that start at the midnights of a zone, or at equal distances, for any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from pandas.tseries.frequencies import to_offset
+from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Tick, Week, YearBegin
+
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import MOMENT
+from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, lazy
+
+_EPOCH = pd.Timestamp(0, tz="UTC").to_pydatetime()
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """`edges`: starts of buckets and the end of the last, in the zone; `fetched`: when the rows were last seen."""
+
+    edges: pd.DatetimeIndex
+    fetched: pd.Timestamp
+
+    @classmethod
+    def of(cls, found: nw.LazyFrame[Any], at: Sequence[str], freq: str, tz: str) -> Self:
+        """Those that hold all times in the columns `at`; none where there are none."""
+        offset, schema = _offset(freq), found.collect_schema()
+        for name in (*at, "fetched_at"):
+            _check(name, schema[name])
+        ends = [end for name in at for end in (nw.col(name).min(), nw.col(name).max().alias(f"last {name}"))]
+        row = as_pandas(found.select(*ends, when_fetched=nw.col("fetched_at").max())).iloc[0]
+        times = pd.to_datetime(row.drop("when_fetched"), utc=True).dropna().astype(MOMENT)  # type: ignore[call-overload]
+        return cls(_edges(times, offset, tz), pd.to_datetime(row["when_fetched"], utc=True))
+
+    def __len__(self) -> int:
+        return max(len(self.edges) - 1, 0)
+
+    def number(self, found: Rows, at: str) -> Rows:
+        """The rows that have this time, in groups by bucket."""
+        edges = self.edges.tz_convert("UTC").as_unit("us").asi8
+        known = found.frame.filter(~nw.col(at).is_null())
+        native = known.to_native()
+        if isinstance(native, pd.DataFrame):
+            times = native[at].astype("int64").to_numpy()
+            numbered = lazy(native.assign(**{GROUP: np.searchsorted(edges, times, side="right") - 1}))
+        else:
+            time = (nw.col(at) - nw.lit(_EPOCH)).dt.total_microseconds()
+            number = _number(time, edges) if len(self) else nw.lit(0)
+            numbered = known.with_columns(number.cast(nw.Int64).alias(GROUP))
+        return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self))))
+
+    def beside(self, summary: pd.DataFrame) -> pd.DataFrame:
+        """The starts of the buckets, the summary, and which bucket was not over when the rows were fetched."""
+        over = [pd.NA] * len(self) if pd.isna(self.fetched) else self.edges[1:] > self.fetched
+        return pd.concat([pd.DataFrame({"bucket": self.edges[:-1]}), summary], axis=1).assign(
+            partial=pd.array(over, "boolean")
+        )
+
+
+def filled(counts: Tally, number: int) -> Tally:
+    """The counts of all buckets, 0 where there was nothing."""
+    places = counts.groups[GROUP].to_numpy(np.int64)
+    sums = counts.sums.set_index(places).reindex(range(number), fill_value=0).astype("Int64")
+    return Tally(pd.DataFrame(index=sums.index), pd.DataFrame({GROUP: range(number)}), sums)
+
+
+def _check(name: str, dtype: Any) -> None:
+    if dtype != nw.Datetime or dtype.time_zone is None:
+        raise BadInput(f"The column {name!r} holds {dtype}, not times with a zone; say which zone they are in.")
+
+
+def _number(time: nw.Expr, edges: Integers) -> nw.Expr:
+    """The number of the bucket: a branch for each run of edges that lie equally far apart, as clocks change seldom."""
+    widths = np.diff(edges)
+    starts = [0, *(np.flatnonzero(np.diff(widths)) + 1)]
+    number = _in_run(time, edges, widths, starts[0])
+    for start in starts[1:]:
+        number = nw.when(time >= int(edges[start])).then(_in_run(time, edges, widths, start)).otherwise(number)
+    return number
+
+
+def _in_run(time: nw.Expr, edges: Integers, widths: Integers, start: int) -> nw.Expr:
+    return (time - int(edges[start])) // int(widths[start]) + int(start)
+
+
+def _offset(freq: str) -> BaseOffset:
+    try:
+        offset = to_offset(freq)
+    except ValueError as why:
+        raise BadInput(f"freq={freq!r}: {why}") from None
+    if offset.n < 1 or not isinstance(offset, (Tick, Day, Week, MonthBegin, QuarterBegin, YearBegin)):
+        raise BadInput(f"freq={freq!r} does not name the start of a bucket; take '1h', '1D', 'W-MON', 'MS' or 'QS'.")
+    return offset
+
+
+def _edges(times: pd.Series[pd.Timestamp], offset: BaseOffset, tz: str) -> pd.DatetimeIndex:
+    """Starts of the buckets that hold all times, and the end of the last; empty for no times."""
+    local = zoned(times, tz)
+    if local.empty:
+        return pd.DatetimeIndex(local)
+    last = local.max()
+    first_day = local.min().tz_localize(None).normalize()
+    if isinstance(offset, Tick):  # equally long, whatever the clocks do after the first midnight
+        edges = pd.date_range(_in_zone(pd.DatetimeIndex([first_day]), tz)[0], last + 2 * offset, freq=offset)
+    else:
+        days = pd.date_range(offset.rollback(first_day), last.tz_localize(None) + 2 * offset, freq=offset)
+        edges = _in_zone(days, tz)
+    return edges.as_unit("us")[: edges.searchsorted(last, side="right") + 1]
+
+
+def zoned(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
+    """The times in the zone; BadInput where it is none."""
+    try:
+        return times.dt.tz_convert(tz)
+    except (LookupError, ValueError, TypeError):
+        raise BadInput(f"tz={tz!r} is no time zone; take a name such as 'UTC' or 'Europe/Berlin'.") from None
+
+
+def _in_zone(midnights: pd.DatetimeIndex, tz: str) -> pd.DatetimeIndex:
+    """Where the clocks skip midnight the day starts at 1:00; where they pass it twice, at the first."""
+    return midnights.tz_localize(tz, ambiguous=np.ones(len(midnights), bool), nonexistent="shift_forward")

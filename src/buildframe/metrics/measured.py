@@ -1,0 +1,76 @@
+"""What a metric of rows measures, as columns for any engine: the seconds, and whether the end was not seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.metrics import outcomes
+from buildframe.metrics.columns import column, require, seconds
+from buildframe.metrics.durations import NEVER_RUNNABLE, SPANS, RowMetric, Span
+from buildframe.metrics.engines import Frame, Rows, columns_of, is_pandas, lazy, rows
+from buildframe.metrics.groups import By
+
+
+def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> Rows:
+    """The rows with `value` (float64 seconds, or null) and, where that can be told, `begun`: it was not seen to end.
+
+    It cannot be told of a metric, or a column, of another's making, nor without the stamps.
+    """
+    there = columns_of(frame)
+    span = _span_of(of)
+    if isinstance(of, str) and not set(_stamps(span)) <= set(there):
+        span = None
+    value = _seconds(frame, of) if is_pandas(frame) else _expression(frame, of, span)
+    found = rows(frame, (*needs, *_stamps(span)), by, ("state",), value=value)
+    return found if span is None else found.having(begun=_begun(span, "state" in there))
+
+
+def _span_of(of: RowMetric | str) -> Span | None:
+    return next((span for metric, span in SPANS.items() if of in (metric, f"{metric.__name__}_s")), None)
+
+
+def _stamps(span: Span | None) -> tuple[str, ...]:
+    if span is None:
+        return ()
+    return (span.start, span.end, "type") if span.scripts_only else (span.start, span.end)
+
+
+def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:
+    durations = column(frame, of) if isinstance(of, str) else of(frame)
+    name = f"The column {of!r}" if isinstance(of, str) else f"The result of {getattr(of, '__name__', of)}"
+    return seconds(durations, name).to_numpy(np.float64, na_value=np.nan)
+
+
+def _expression(frame: Frame, of: RowMetric | str, span: Span | None) -> nw.Expr:
+    schema = lazy(frame).collect_schema()
+    name = of if isinstance(of, str) else f"{getattr(of, '__name__', 'of')}_s"
+    if name in schema or span is None or isinstance(of, str):
+        require(schema.names(), [name])
+        return _of_column(name, schema[name])
+    require(schema.names(), _stamps(span))
+    between = outcomes.between(span.start, span.end) / 1e6
+    return nw.when(outcomes.is_script()).then(between) if span.scripts_only else between
+
+
+def _of_column(name: str, dtype: Any) -> nw.Expr:
+    if dtype == nw.Duration:
+        return nw.col(name).dt.total_microseconds() / 1e6
+    if name.endswith("_s") and dtype.is_numeric():
+        return nw.when(~nw.col(name).is_nan()).then(nw.col(name)) if dtype.is_float() else nw.col(name).cast(nw.Float64)
+    raise BadInput(f"The column {name!r} is {dtype}, no duration; pass a metric such as metrics.run_time, or seconds.")
+
+
+def _begun(span: Span, has_state: bool) -> nw.Expr:
+    """Whether it began and was not seen to end: still at it when fetched, or canceled before the end came.
+
+    Of `dependency_wait`, rows that were never to become runnable (broken, skipped) are not among them.
+    """
+    open_ended = ~nw.col(span.start).is_null() & nw.col(span.end).is_null()
+    if span.end == "runnable_at" and has_state:
+        open_ended &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
+    return open_ended & outcomes.is_script() if span.scripts_only else open_ended

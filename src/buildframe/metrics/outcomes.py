@@ -1,0 +1,45 @@
+"""How jobs and builds ended, as expressions for any engine; a null state is none of these."""
+
+from __future__ import annotations
+
+import narwhals as nw
+
+OUTCOME = ("state", "soft_failed", "exit_status", "signal")
+"""The columns of jobs that tell how they ended."""
+
+
+def is_script() -> nw.Expr:
+    """Jobs that run on an agent."""
+    return (nw.col("type") == "script").fill_null(False)
+
+
+def has_passed() -> nw.Expr:
+    """Jobs or builds that passed."""
+    return (nw.col("state") == "passed").fill_null(False)
+
+
+def has_failed_hard() -> nw.Expr:
+    """Jobs that failed or ran out of time, unless the failure is soft."""
+    failed = (nw.col("state") == "failed").fill_null(False) & ~nw.col("soft_failed").fill_null(False)
+    return failed | (nw.col("state") == "timed_out").fill_null(False)
+
+
+def was_lost() -> nw.Expr:
+    """Hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
+    by_signal = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
+    return has_failed_hard() & (nw.col("state") == "failed").fill_null(False) & by_signal
+
+
+def is_superseded() -> nw.Expr:
+    """Jobs that were retried: another attempt took their place."""
+    return nw.col("retried").fill_null(False)
+
+
+def is_settled() -> nw.Expr:
+    """Builds whose state is final as far as one can see: a blocked one only has the last that it had."""
+    return ~nw.col("blocked").fill_null(False)
+
+
+def between(start: str, end: str) -> nw.Expr:
+    """Whole microseconds from one stamp to another; negative where clocks disagree."""
+    return (nw.col(end) - nw.col(start)).dt.total_microseconds()

@@ -1,0 +1,110 @@
+"""Every summary gives the same on every engine that it claims, whatever the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from tests.metrics.worlds import builds_of, jobs_of
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+
+Summary = Callable[[Any], pd.DataFrame]
+
+OF_JOBS: dict[str, Summary] = {
+    "percentiles": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
+    "percentiles of all": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time),
+    "percentiles by a null key": lambda jobs: metrics.percentiles(jobs, of=metrics.turnaround, by="queue"),
+    "percentiles of seconds": lambda jobs: metrics.percentiles(jobs, of="dependency_wait_s", by="state"),
+    "percentiles, hazen": lambda jobs: metrics.percentiles(jobs, by="queue", q=(0.1, 0.5, 0.99), method="hazen"),
+    "percentiles, averaged": lambda jobs: metrics.percentiles(jobs, by="queue", method="averaged_inverted_cdf"),
+    "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
+    "trend in Berlin": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, tz="Europe/Berlin", at="runnable_at"),
+    "trend by hours": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, freq="6h", tz="America/New_York"),
+    "trend by weeks": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="W-MON", tz="Asia/Kathmandu"),
+    "trend by months": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="MS", tz="America/Sao_Paulo"),
+}
+OF_BUILDS: dict[str, Summary] = {
+    "success_rate": lambda builds: metrics.success_rate(builds, by="pipeline"),
+    "success_rate of all": metrics.success_rate,
+    "success_trend": metrics.success_trend,
+    "throughput": lambda builds: metrics.throughput(builds, freq="1h", tz="Australia/Lord_Howe"),
+    "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
+    "trend of wall time": metrics.trend,
+}
+
+
+def in_duckdb(frame: pd.DataFrame) -> Any:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE TABLE rows_of_it AS SELECT * FROM frame")
+    return connection.table("rows_of_it")
+
+
+ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "polars": pl.from_pandas,
+    "polars, lazy": lambda frame: pl.from_pandas(frame).lazy(),
+    "duckdb": in_duckdb,
+}
+
+
+def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Counts and keys exactly; seconds within what their last digits may differ by."""
+    pd.testing.assert_frame_equal(found, expected, check_exact=False, rtol=1e-12, atol=1e-9)
+
+
+@pytest.fixture(scope="module", params=["many", "few", "one", "none", "all null", "only waiters", "only running"])
+def jobs(request: pytest.FixtureRequest) -> pd.DataFrame:
+    return metrics.with_seconds(jobs_of(request.param))
+
+
+@pytest.fixture(scope="module", params=["many", "few", "one", "none", "all null", "only running"])
+def builds(request: pytest.FixtureRequest) -> pd.DataFrame:
+    return metrics.with_seconds(builds_of(request.param))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("summary", OF_JOBS)
+def test_of_jobs(summary: str, engine: str, jobs: pd.DataFrame) -> None:
+    assert_same(OF_JOBS[summary](ENGINES[engine](jobs)), OF_JOBS[summary](jobs))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("summary", OF_BUILDS)
+def test_of_builds(summary: str, engine: str, builds: pd.DataFrame) -> None:
+    assert_same(OF_BUILDS[summary](ENGINES[engine](builds)), OF_BUILDS[summary](builds))
+
+
+@pytest.mark.parametrize("summary", OF_JOBS)
+def test_the_order_of_rows_never_matters(summary: str) -> None:
+    jobs = metrics.with_seconds(jobs_of("many"))
+    shuffled = jobs.iloc[np.random.default_rng(3).permutation(len(jobs))]
+    assert_same(OF_JOBS[summary](shuffled), OF_JOBS[summary](jobs))
+
+
+def test_stamps_do_where_there_are_no_seconds() -> None:
+    jobs = jobs_of("many")
+    for engine in ENGINES.values():
+        assert_same(metrics.percentiles(engine(jobs), by="queue"), metrics.percentiles(jobs, by="queue"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_missing_is_named(engine: str) -> None:
+    jobs = ENGINES[engine](jobs_of("few").drop(columns="runnable_at"))
+    with pytest.raises(BadInput, match=r"no column 'runnable_at'; it comes with ws\.jobs\(\)"):
+        metrics.percentiles(jobs, of=metrics.queue_time)
+    with pytest.raises(BadInput, match="no column 'step'"):
+        metrics.percentiles(jobs, of=metrics.run_time, by=metrics.step)
+    with pytest.raises(BadInput, match="no column 'nonsense'"):
+        metrics.percentiles(jobs, of=metrics.run_time, by="nonsense")
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(BadInput, match="A list is no frame"):
+        metrics.success_rate([1, 2])
