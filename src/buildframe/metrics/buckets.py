@@ -14,9 +14,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT
-from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, lazy
-
-_EPOCH = pd.Timestamp(0, tz="UTC").to_pydatetime()
+from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, lazy, tick, ticking
 
 
 @dataclass(frozen=True)
@@ -29,13 +27,12 @@ class Buckets:
     @classmethod
     def of(cls, found: nw.LazyFrame[Any], at: Sequence[str], freq: str, tz: str) -> Self:
         """Those that hold all times in the columns `at`; none where there are none."""
-        offset, schema = _offset(freq), found.collect_schema()
-        for name in (*at, "fetched_at"):
-            _check(name, schema[name])
-        ends = [end for name in at for end in (nw.col(name).min(), nw.col(name).max().alias(f"last {name}"))]
-        row = as_pandas(found.select(*ends, when_fetched=nw.col("fetched_at").max())).iloc[0]
-        times = pd.to_datetime(row.drop("when_fetched"), utc=True).dropna().astype(MOMENT)  # type: ignore[call-overload]
-        return cls(_edges(times, offset, tz), pd.to_datetime(row["when_fetched"], utc=True))
+        offset = _offset(freq)
+        ticks = [nw.col(tick(name)) for name in (*at, "fetched_at")]
+        ends = [end for time in ticks for end in (time.min(), time.max().name.suffix(" at last"))]
+        *times, _, fetched = as_pandas(ticking(found, (*at, "fetched_at")).select(*ends)).iloc[0]
+        known = pd.Series(pd.to_datetime([time for time in times if pd.notna(time)], unit="us", utc=True), dtype=MOMENT)
+        return cls(_edges(known, offset, tz), pd.to_datetime(fetched, unit="us", utc=True))
 
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
@@ -43,13 +40,12 @@ class Buckets:
     def number(self, found: Rows, at: str) -> Rows:
         """The rows that have this time, in groups by bucket."""
         edges = self.edges.tz_convert("UTC").as_unit("us").asi8
-        known = found.frame.filter(~nw.col(at).is_null())
-        native = known.to_native()
+        known = ticking(found.frame.filter(~nw.col(at).is_null()), [at])
+        native, time = known.to_native(), nw.col(tick(at))
         if isinstance(native, pd.DataFrame):
-            times = native[at].astype("int64").to_numpy()
-            numbered = lazy(native.assign(**{GROUP: np.searchsorted(edges, times, side="right") - 1}))
+            numbers = np.searchsorted(edges, native[tick(at)].to_numpy(np.int64), side="right") - 1
+            numbered = lazy(native.assign(**{GROUP: numbers}))
         else:
-            time = (nw.col(at) - nw.lit(_EPOCH)).dt.total_microseconds()
             number = _number(time, edges) if len(self) else nw.lit(0)
             numbered = known.with_columns(number.cast(nw.Int64).alias(GROUP))
         return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self))))
@@ -67,11 +63,6 @@ def filled(counts: Tally, number: int) -> Tally:
     places = counts.groups[GROUP].to_numpy(np.int64)
     sums = counts.sums.set_index(places).reindex(range(number), fill_value=0).astype("Int64")
     return Tally(pd.DataFrame(index=sums.index), pd.DataFrame({GROUP: range(number)}), sums)
-
-
-def _check(name: str, dtype: Any) -> None:
-    if dtype != nw.Datetime or dtype.time_zone is None:
-        raise BadInput(f"The column {name!r} holds {dtype}, not times with a zone; say which zone they are in.")
 
 
 def _number(time: nw.Expr, edges: Integers) -> nw.Expr:

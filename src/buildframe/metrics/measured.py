@@ -12,7 +12,7 @@ from buildframe.errors import BadInput
 from buildframe.metrics import outcomes
 from buildframe.metrics.columns import column, require, seconds
 from buildframe.metrics.durations import NEVER_RUNNABLE, SPANS, RowMetric, Span
-from buildframe.metrics.engines import Frame, Rows, columns_of, is_pandas, lazy, rows
+from buildframe.metrics.engines import Frame, Rows, columns_of, is_pandas, lazy, rows, ticking
 from buildframe.metrics.groups import By
 
 
@@ -25,7 +25,10 @@ def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str,
     span = _span_of(of)
     if isinstance(of, str) and not set(_stamps(span)) <= set(there):
         span = None
-    value = _seconds(frame, of) if is_pandas(frame) else _expression(frame, of, span)
+    if is_pandas(frame):
+        value = _seconds(frame, of)
+    else:
+        frame, value = _in_engine(frame, of, span)
     found = rows(frame, (*needs, *_stamps(span)), by, ("state",), value=value)
     return found if span is None else found.having(begun=_begun(span, "state" in there))
 
@@ -46,15 +49,17 @@ def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:
     return seconds(durations, name).to_numpy(np.float64, na_value=np.nan)
 
 
-def _expression(frame: Frame, of: RowMetric | str, span: Span | None) -> nw.Expr:
+def _in_engine(frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, nw.Expr]:
+    """The frame, and its column of these seconds; without one the stamps do, which the frame then has as numbers."""
     schema = lazy(frame).collect_schema()
     name = of if isinstance(of, str) else f"{getattr(of, '__name__', 'of')}_s"
     if name in schema or span is None or isinstance(of, str):
         require(schema.names(), [name])
-        return _of_column(name, schema[name])
+        return frame, _of_column(name, schema[name])
     require(schema.names(), _stamps(span))
     between = outcomes.between(span.start, span.end) / 1e6
-    return nw.when(outcomes.is_script()).then(between) if span.scripts_only else between
+    value = nw.when(outcomes.is_script()).then(between) if span.scripts_only else between
+    return ticking(lazy(frame), (span.start, span.end)).to_native(), value
 
 
 def _of_column(name: str, dtype: Any) -> nw.Expr:

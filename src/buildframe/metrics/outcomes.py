@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import narwhals as nw
 
+from buildframe.metrics.engines import tick
+
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
 """The columns of jobs that tell how they ended."""
 
@@ -41,5 +43,5 @@ def is_settled() -> nw.Expr:
 
 
 def between(start: str, end: str) -> nw.Expr:
-    """Whole microseconds from one stamp to another; negative where clocks disagree."""
-    return (nw.col(end) - nw.col(start)).dt.total_microseconds()
+    """Whole microseconds from one stamp to another, of rows that are `ticking`; negative where clocks disagree."""
+    return nw.col(tick(end)) - nw.col(tick(start))
