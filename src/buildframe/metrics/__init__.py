@@ -9,12 +9,14 @@ from __future__ import annotations
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.percentiles import percentiles
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
+from buildframe.metrics.repeats import latest
 from buildframe.metrics.steps import step
 from buildframe.metrics.stored import with_seconds
 from buildframe.metrics.trends import trend
 
 __all__ = [
     "dependency_wait",
+    "latest",
     "percentiles",
     "queue_time",
     "run_time",

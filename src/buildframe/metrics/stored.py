@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from buildframe.metrics.columns import column, moments, seconds
 from buildframe.metrics.durations import RowMetric, dependency_wait, queue_time, run_time, turnaround, wall_time
+from buildframe.metrics.repeats import check_once
 from buildframe.metrics.steps import step
 
 _OF_JOBS: tuple[RowMetric, ...] = (queue_time, dependency_wait, run_time, turnaround)
@@ -23,8 +24,9 @@ def with_seconds(frame: pd.DataFrame) -> pd.DataFrame:
     its build was created. A frame of builds gets `wall_time_s` and `day`. A timedelta would be read as a bare
     whole number elsewhere. Columns of these names are made anew. An empty frame gets them, too.
 
-    BadInput: a column missing that these need, naive times.
+    BadInput: a column missing that these need, naive times, an id in two rows (see `latest`).
     """
+    check_once(frame)
     if "build_created_at" not in frame:
         return frame.assign(**_in_seconds(frame, (wall_time,)), day=_day(frame, "created_at"))
     names = {name: column(frame, name) for name in ("step_key", "name")}
