@@ -4,11 +4,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.metrics.worlds import builds_of, jobs_of
 
 import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
-from tests.metrics.worlds import builds_of, jobs_of
 
 
 @pytest.mark.parametrize("kind", ["many", "none", "all null", "only waiters"])

@@ -16,7 +16,12 @@ MOMENT = "datetime64[us, UTC]"
 _KINDS = {entry.name: entry.kind for table in TABLES.values() for entry in table}
 _DTYPES = {"text": "str", "json": "str", "integer": "Int64", "flag": "boolean"}
 
-_SOURCES = {"builds": "ws.builds()", "jobs": "ws.jobs()"}
+_SOURCES = {
+    "builds": "ws.builds()",
+    "jobs": "ws.jobs()",
+    "pipelines": "ws.pipelines()",
+    "flaky_tests": "ws.flaky_tests(suite=...)",
+}
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -88,5 +93,7 @@ def _missing(name: str) -> BadInput:
 
 
 def _comes_with(name: str) -> str:
-    tables = [table for table in _SOURCES if any(entry.name == name for entry in TABLES[table])]
-    return f"; it comes with {', '.join(_SOURCES[table] for table in tables)} or ws.history()" if tables else ""
+    found = [source for table, source in _SOURCES.items() if any(entry.name == name for entry in TABLES[table])]
+    if any(name == entry.name for table in ("builds", "jobs") for entry in TABLES[table]):
+        found.append("ws.history()")
+    return f"; it comes with {' or '.join(filter(None, [', '.join(found[:-1]), found[-1]]))}" if found else ""

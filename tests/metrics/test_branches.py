@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_frames import START, UTC, at
+
+from buildframe.errors import BadInput
+from buildframe.metrics.branches import outages, recovery_time, red_share
+
+OUTAGES = {
+    "pipeline": "str", "branch": "str", "failed_at": UTC, "recovered_at": UTC, "recovery_time_s": "float64",
+    "seen_s": "float64", "open": "boolean", "start_unknown": "boolean", "failed": "Int64", "first_number": "Int64",
+    "last_number": "Int64", "fixed_by": "Int64",
+}  # fmt: skip
+STATES = {"p": "passed", "f": "failed", "c": "canceled", "r": "running", "s": "skipped", "n": None}
+
+
+def builds(states: str, minutes: list[float | None] | None = None, **columns: object) -> pd.DataFrame:
+    """One build a letter (see STATES), 10 minutes apart, numbered from 1; fetched after 100 minutes."""
+    n = len(states)
+    frame = pd.DataFrame(
+        {
+            "pipeline": pd.Series(["web"] * n, dtype="str"),
+            "branch": pd.Series(["main"] * n, dtype="str"),
+            "number": pd.Series(range(1, n + 1), dtype="Int64"),
+            "state": pd.Series([STATES[letter] for letter in states], dtype="str"),
+            "blocked": pd.Series([False] * n, dtype="boolean"),
+            "commit": pd.Series([f"c{i}" for i in range(n)], dtype="str"),
+            "finished_at": at(*(range(10, 10 * n + 1, 10) if minutes is None else minutes)),
+            "fetched_at": at(*[100] * n),
+        }
+    )
+    return frame.assign(**columns)
+
+
+def listed(**branches: str | None) -> pd.DataFrame:
+    return pd.DataFrame({"slug": list(branches), "default_branch": pd.Series(list(branches.values()), dtype="str")})
+
+
+def minutes(stamps: pd.Series) -> list[float]:
+    return ((stamps - START) / pd.Timedelta("1min")).fillna(-1).tolist()
+
+
+def test_by_hand():
+    """Green 10, red 20 to 40 (two failures), green, red from 60 on."""
+    frame = builds("pffpcf")
+    found = outages(frame, branch="main")
+    assert minutes(found["failed_at"]) == [20, 60]
+    assert minutes(found["recovered_at"]) == [40, -1]
+    assert found["recovery_time_s"].fillna(-1).tolist() == [1200, -1]
+    assert found["seen_s"].tolist() == [1200, 2400]
+    assert found["open"].tolist() == [False, True]
+    assert found["start_unknown"].tolist() == [False, False]
+    assert found["failed"].tolist() == [2, 1]
+    assert found[["first_number", "last_number"]].values.tolist() == [[2, 3], [6, 6]]
+    assert found["fixed_by"].fillna(-1).tolist() == [4, -1]
+    assert {name: str(dtype) for name, dtype in found.dtypes.items()} == OUTAGES
+    recovery = recovery_time(frame, branch="main", q=(0.5,)).iloc[0]
+    assert recovery[["pipeline", "branch", "n", "n_censored"]].tolist() == ["web", "main", 1, 1]
+    red = red_share(frame, branch="main").iloc[0]
+    assert red[["red_s", "known_s"]].tolist() == [1200 + 2400, 5400]
+    assert red["red_share_of_time"] == pytest.approx(2 / 3)
+    assert red[["commits", "red_commits", "red_share_of_commits"]].tolist() == [5, 3, 0.6]
+
+
+@pytest.mark.parametrize("letter", "crsn")
+def test_other_states_neither_begin_nor_end_an_outage(letter):
+    assert outages(builds(f"{letter}p{letter}"), branch="main").empty
+    assert minutes(outages(builds(f"pf{letter}p"), branch="main")["recovered_at"]) == [40]
+
+
+def test_blocked_builds_and_those_without_an_end_count_for_nothing():
+    frame = builds("fpfp", blocked=pd.array([None, True, False, False], "boolean"))
+    assert outages(frame, branch="main")[["first_number", "failed", "fixed_by"]].values.tolist() == [[1, 2, 4]]
+    frame = builds("fpf", [10, None, 30])
+    assert outages(frame, branch="main")["failed"].tolist() == [2]
+
+
+def test_a_branch_red_from_its_first_known_outcome_may_have_been_so_before():
+    assert outages(builds("cfpf"), branch="main")["start_unknown"].tolist() == [True, False]
+
+
+def test_what_finishes_later_counts_later_and_ties_go_by_number():
+    overtaken = outages(builds("pf", [30, 20]), branch="main")
+    assert overtaken[["first_number", "fixed_by"]].values.tolist() == [[2, 1]]
+    assert overtaken["recovery_time_s"].tolist() == [600]
+    for states, still in (("fp", False), ("pf", True)):
+        tied = outages(builds(states, [20, 20]), branch="main")
+        assert tied["open"].tolist() == [still]
+        assert tied["seen_s"].tolist() == [80 * 60 if still else 0]
+
+
+def test_a_list_fetched_within_the_second_of_an_outcome_sees_no_negative_time():
+    frame = builds("pf", [10, 100.5])
+    assert outages(frame, branch="main")["seen_s"].tolist() == [0]
+    assert red_share(frame, branch="main")["known_s"].tolist() == [90.5 * 60]
+    unknown = outages(builds("fc", fetched_at=None), branch="main")
+    assert unknown["seen_s"].tolist() == [600]  # until the canceled one
+
+
+def test_the_default_branch_of_each_pipeline():
+    frame = builds("fpff", pipeline=["web", "web", "api", "api"], branch=["main", "main", "trunk", "main"])
+    found = outages(frame, pipelines=listed(web="main", api="trunk", unused=None))
+    assert found[["pipeline", "branch", "first_number"]].values.tolist() == [["api", "trunk", 3], ["web", "main", 1]]
+    assert red_share(frame, branch="trunk")["pipeline"].tolist() == ["api"]
+
+
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        ({}, r"pipelines=ws.pipelines\(\).* or branch=\"main\""),
+        ({"branch": "main", "pipelines": listed(web="main")}, "Which branch"),
+        ({"pipelines": listed(web="main", api=None)}, "pipeline 'api' has no known default branch"),
+        ({"pipelines": listed(web="main", api="")}, "pipeline 'api' has no known default branch"),
+        ({"pipelines": listed(web="main")}, "does not list 'api'"),
+        ({"pipelines": pd.concat([listed(web="main", api="main")] * 2)}, "holds 'api' twice"),
+        ({"pipelines": listed().drop(columns="slug")}, "no column 'slug'"),
+        ({"pipelines": ["web"]}, "no frame"),
+    ],
+)
+@pytest.mark.parametrize("summary", [outages, recovery_time, red_share])
+def test_a_branch_that_is_not_known_is_an_error(summary, which, words):
+    with pytest.raises(BadInput, match=words):
+        summary(builds("fp", pipeline=["web", "api"]), **which)
+
+
+def test_pipelines_are_matched_by_id_and_a_renamed_one_is_one():
+    frame = builds("fpf", pipeline=["shop", "web", "web"], pipeline_id=["1", "1", "2"])
+    pipelines = pd.DataFrame({"slug": ["web", "old"], "id": ["1", "2"], "default_branch": "main"})
+    found = outages(frame, pipelines=pipelines)
+    assert found[["pipeline", "first_number"]].values.tolist() == [["web", 1], ["web", 3]]
+    assert found["fixed_by"].fillna(-1).tolist() == [2, -1]
+    found = outages(frame.assign(pipeline_id=["1", "1", None]), pipelines=listed(shop="main", web="main"))
+    assert found["pipeline"].tolist() == ["shop", "web"]
+
+
+def test_organizations_are_kept_apart():
+    frame = builds("fppf", organization=["b", "a", "b", "a"])
+    found = outages(frame, branch="main")
+    assert found[["organization", "first_number"]].values.tolist() == [["a", 4], ["b", 1]]
+    pipelines = pd.concat([listed(web="main"), listed(web="trunk")]).assign(organization=["a", "b"])
+    assert outages(frame, pipelines=pipelines)["organization"].tolist() == ["a"]
+    with pytest.raises(BadInput, match="'web' twice"):
+        outages(frame.drop(columns="organization"), pipelines=pipelines)
+
+
+def test_recovery_time_of_many_outages():
+    """Twenty outages of 1 to 20 minutes: the median is 10.5; by the binomial, the 6th and the 15th enclose it."""
+    ends = np.cumsum([[30, length] for length in range(1, 21)])
+    frame = pd.concat([builds("fp" * 20, ends.tolist()), builds("p", pipeline="api"), builds("c", pipeline="docs")])
+    found = recovery_time(frame, branch="main")
+    assert found["pipeline"].tolist() == ["api", "docs", "web"]
+    assert found["n"].tolist() == [0, 0, 20]
+    assert found["n_censored"].tolist() == [0, 0, 0]
+    web = found.iloc[2]
+    assert web[["p50_s", "p50_low_s", "p50_high_s"]].tolist() == [630, 360, 900]
+    assert web["p95_s"] == pytest.approx(np.quantile(range(1, 21), 0.95) * 60)
+    assert found.loc[:1, "p50_s":].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "red", "known", "commits", "red_commits"),
+    [
+        (25, 35, 10, 10, 1, 1),  # the failure at 30
+        (40, 50, 0, 10, 1, 0),  # begins as it recovers
+        (0, 20, 0, 10, 1, 0),  # nothing is known before 10, and the failure at 20 is excluded
+        (90, 200, 10, 10, 0, 0),  # nothing is known after 100
+        (150, 200, 0, 0, 0, 0),
+        (None, 30, 10, 20, 2, 1),
+        (70, None, 30, 30, 0, 0),
+    ],
+)
+def test_a_window(start, end, red, known, commits, red_commits):
+    window = {
+        name: START + pd.Timedelta(minute, "min")
+        for name, minute in (("start", start), ("end", end))
+        if minute is not None
+    }
+    found = red_share(builds("pffpcf"), branch="main", **window).iloc[0]
+    assert found[["red_s", "known_s"]].tolist() == [red * 60, known * 60]
+    assert found[["commits", "red_commits"]].tolist() == [commits, red_commits]
+    assert np.isnan(found["red_share_of_time"]) == (known == 0)
+    assert np.isnan(found["red_share_of_commits"]) == (commits == 0)
+
+
+def test_ages_count_back_from_the_latest_stamp_and_nonsense_is_refused():
+    assert red_share(builds("pf"), branch="main", start="30m", end="10m")["red_s"].tolist() == [1200]
+    for window in ({"start": "10m", "end": "10m"}, {"start": "2026-01-01T00:00"}, {"end": 3}):
+        with pytest.raises(BadInput):
+            red_share(builds("pf"), branch="main", **window)
+    with pytest.raises(BadInput, match="not known here"):
+        red_share(builds("pf").iloc[:0], branch="main", start="10m")
+
+
+def test_a_commit_is_what_its_last_outcome_in_the_frame_says():
+    frame = builds("fpfpf", commit=["a", "a", "b", None, "c"], pipeline=["web"] * 4 + ["api"])
+    found = red_share(frame, branch="main", end=START + pd.Timedelta("35min"))
+    assert found[["commits", "red_commits"]].values.tolist() == [[0, 0], [2, 1]]
+
+
+drawn_builds = st.lists(
+    st.tuples(
+        st.sampled_from("ppffcrn"), st.integers(0, 90) | st.none(), st.sampled_from(["web", "api"]), st.booleans()
+    )
+)
+
+
+def frame_of(drawn: list[tuple[str, int | None, str, bool]]) -> pd.DataFrame:
+    letters, ends, pipelines, is_main = zip(*drawn, strict=True) if drawn else ((), (), (), ())
+    branches = pd.Series(["main" if main else "topic" for main in is_main], dtype="str")
+    commits = pd.Series([f"c{i // 2}" for i in range(len(drawn))], dtype="str")
+    frame = builds("".join(letters), list(ends), pipeline=pd.Series(pipelines, dtype="str"), branch=branches)
+    return frame.assign(commit=commits)
+
+
+def known(frame: pd.DataFrame, pipeline: str) -> list[tuple[float, int, bool, str]]:
+    """When, number, failed, commit of the pipeline's outcomes on main, in order."""
+    there = [row for row in frame.itertuples() if (row.pipeline, row.branch) == (pipeline, "main")]
+    settled = [row for row in there if row.state in ("passed", "failed") and pd.notna(row.finished_at)]
+    return sorted(
+        ((row.finished_at - START).total_seconds(), row.number, row.state == "failed", row.commit) for row in settled
+    )
+
+
+def naive_outages(outcomes: list[tuple[float, int, bool, str]]) -> list[list[float]]:
+    """First number, last number, failures, fixed by (0: open), seen seconds."""
+    found: list[list[float]] = []
+    begun: list[tuple[float, int]] = []
+    for second, number, failed, _ in outcomes:
+        if failed:
+            begun.append((second, number))
+        elif begun:
+            found.append([begun[0][1], begun[-1][1], len(begun), number, second - begun[0][0]])
+            begun = []
+    return found + ([[begun[0][1], begun[-1][1], len(begun), 0, 6000 - begun[0][0]]] if begun else [])
+
+
+@given(drawn_builds, st.randoms(use_true_random=False))
+@settings(max_examples=75, deadline=None)
+def test_outages_by_the_naive_definition_in_whatever_order(drawn, random):
+    frame = frame_of(drawn)
+    shuffled = frame.iloc[random.sample(range(len(frame)), len(frame))]
+    before = shuffled.copy(deep=True)
+    found = outages(shuffled, branch="main")
+    pd.testing.assert_frame_equal(shuffled, before)
+    pd.testing.assert_frame_equal(found, outages(frame, branch="main"))
+    columns = found[["first_number", "last_number", "failed", "fixed_by", "seen_s"]].fillna({"fixed_by": 0})
+    for pipeline in ("api", "web"):
+        assert columns[found["pipeline"] == pipeline].values.tolist() == naive_outages(known(frame, pipeline))
+    later = found[found["pipeline"].eq(found["pipeline"].shift())]
+    assert (later["failed_at"] >= found["recovered_at"].shift().loc[later.index]).all()
+
+
+@given(drawn_builds, st.integers(0, 100), st.integers(1, 50))
+@settings(max_examples=75, deadline=None)
+def test_red_time_minute_by_minute(drawn, start, length):
+    frame = frame_of(drawn)
+    window = {"start": START + pd.Timedelta(start, "min"), "end": START + pd.Timedelta(start + length, "min")}
+    found = red_share(frame, branch="main", **window).set_index("pipeline")
+    for pipeline in found.index:
+        outcomes = known(frame, pipeline)
+        before = [
+            [failed for second, _, failed, _ in outcomes if second <= 60 * minute]
+            for minute in range(start, min(start + length, 100))
+        ]
+        assert found.loc[pipeline, "known_s"] == 60 * sum(bool(colours) for colours in before)
+        assert found.loc[pipeline, "red_s"] == 60 * sum(colours[-1] for colours in before if colours)
+        last = {commit: (second, failed) for second, _, failed, commit in outcomes}
+        within = [failed for second, failed in last.values() if start <= second / 60 < start + length]
+        assert found.loc[pipeline, ["commits", "red_commits"]].tolist() == [len(within), sum(within)]
+
+
+@given(drawn_builds, st.lists(st.integers(0, 101), max_size=4, unique=True).map(sorted))
+@settings(max_examples=30, deadline=None)
+def test_slices_add_up_to_the_whole_which_is_the_time_of_its_outages(drawn, cuts):
+    frame = frame_of(drawn)
+    whole = red_share(frame, branch="main")
+    bounds = [None, *(START + pd.Timedelta(cut, "min") for cut in cuts), None]
+    sums = ["red_s", "known_s", "commits", "red_commits"]
+    slices = [red_share(frame, branch="main", start=a, end=b)[sums] for a, b in pairwise(bounds)]
+    np.testing.assert_allclose(sum(one.astype(float) for one in slices), whole[sums].astype(float))
+    seen = outages(frame, branch="main").groupby("pipeline")["seen_s"].sum()
+    assert whole["red_s"].tolist() == seen.reindex(whole["pipeline"], fill_value=0).tolist()
+
+
+SUMMARIES = {
+    "outages": lambda frame: outages(frame, branch="main"),
+    "by pipelines": lambda frame: outages(frame, pipelines=pl.from_pandas(listed(web="main", api="topic"))),
+    "recovery_time": lambda frame: recovery_time(frame, branch="main"),
+    "red_share": lambda frame: red_share(frame, branch="main", start="80m"),
+}
+FRAME = frame_of([(letter, 3 * i, "web" if i % 3 else "api", i % 4 > 0) for i, letter in enumerate("pffpcrpffnpf")])
+
+
+def in_duckdb(frame: pd.DataFrame, zone: str = "Asia/Kathmandu") -> duckdb.DuckDBPyRelation:
+    connection = duckdb.connect()
+    connection.execute(f"SET TimeZone = '{zone}'")
+    connection.execute("CREATE TABLE builds AS SELECT * FROM frame")
+    return connection.table("builds")
+
+
+@pytest.mark.parametrize("summary", SUMMARIES.values(), ids=SUMMARIES)
+@pytest.mark.parametrize("engine", [pl.from_pandas, lambda frame: pl.from_pandas(frame).lazy(), in_duckdb])
+def test_other_engines_give_the_same(summary, engine):
+    pd.testing.assert_frame_equal(summary(engine(FRAME)), summary(FRAME))
+
+
+@pytest.mark.parametrize("summary", SUMMARIES.values(), ids=SUMMARIES)
+@pytest.mark.parametrize("states", ["p", "f", "r", "rrr", "nn"])
+def test_ugly_frames(summary, states):
+    whole = summary(FRAME)
+    found = summary(builds(states))
+    assert found.dtypes.equals(whole.dtypes)
+    foreign = builds(states)
+    foreign["finished_at"] = foreign["finished_at"].dt.tz_convert("Asia/Kathmandu")
+    foreign["fetched_at"] = (
+        foreign["fetched_at"].dt.tz_convert("America/Havana").astype("datetime64[ns, America/Havana]")
+    )
+    pd.testing.assert_frame_equal(summary(foreign), found)
+
+
+@pytest.mark.parametrize("summary", [outages, recovery_time, red_share])
+def test_empty_and_null_frames_have_no_rows(summary):
+    whole = summary(FRAME, branch="main")
+    for empty in (FRAME.iloc[:0], FRAME.assign(**dict.fromkeys(FRAME)), FRAME.assign(branch="topic")):
+        found = summary(empty, branch="main")
+        assert found.empty
+        assert found.dtypes.equals(whole.dtypes)
+    with pytest.raises(BadInput, match="null"):
+        summary(FRAME.assign(pipeline=None), pipelines=listed(web="main"))
+
+
+@pytest.mark.parametrize("engine", [pd.DataFrame, pl.from_pandas])
+@pytest.mark.parametrize("name", list(FRAME))
+def test_missing_columns_are_named(engine, name):
+    with pytest.raises(BadInput, match=f"'{name}'; it comes with ws.builds"):
+        red_share(engine(FRAME.drop(columns=name)), branch="main")
+
+
+def test_naive_times_are_refused():
+    with pytest.raises(BadInput, match="time zone"):
+        outages(FRAME.assign(finished_at=FRAME["finished_at"].dt.tz_localize(None)), branch="main")

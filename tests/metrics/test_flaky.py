@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_frames import UTC, at
+
+import buildframe as bf
+from buildframe.errors import BadInput
+from buildframe.metrics.flaky import flaky_board
+
+Row = tuple[str, int | None, float | None, float | None]
+
+
+def listed(*rows: Row, fetched: float | None = 100) -> pd.DataFrame:
+    """A list of tests: id, instances, minute of the latest occurrence, minute of the last resolution."""
+    ids, instances, seen, resolved = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return pd.DataFrame(
+        {
+            "id": pd.Series(ids, dtype="str"),
+            "scope": pd.Series([f"Scope of {id}" for id in ids], dtype="str"),
+            "name": pd.Series([f"is {id}" for id in ids], dtype="str"),
+            "location": pd.Series([f"./spec/{id}_spec.rb:3" for id in ids], dtype="str"),
+            "instances": pd.Series(instances, dtype="Int64"),
+            "latest_occurrence_at": at(*seen),
+            "last_resolved_at": at(*resolved),
+            "fetched_at": at(*[fetched] * len(rows)),
+        }
+    )
+
+
+def of(board: pd.DataFrame, name: str) -> dict[str, object]:
+    return dict(zip(board["id"], board[name].astype(object).where(board[name].notna(), None), strict=True))
+
+
+def test_a_board_by_hand():
+    board = flaky_board(listed(("a", 3, 90, None), ("b", 7, 40, 60), ("c", 3, 95, 80), ("d", None, None, 10)))
+    assert board["id"].tolist() == ["b", "c", "a", "d"]
+    assert of(board, "last_seen_s") == {"b": 3600, "c": 300, "a": 600, "d": None}
+    assert of(board, "age_at_least_s") == {"b": 3600, "c": 1200, "a": 600, "d": 5400}
+    assert of(board, "is_resolved") == {"b": True, "c": False, "a": False, "d": True}
+    assert of(board, "recurred") == {"b": False, "c": True, "a": False, "d": False}
+    assert {name: str(dtype) for name, dtype in board.dtypes.items()} == {
+        "id": "str", "scope": "str", "name": "str", "location": "str", "instances": "Int64",
+        "latest_occurrence_at": UTC, "last_resolved_at": UTC, "is_resolved": "boolean", "recurred": "boolean",
+        "last_seen_s": "float64", "age_at_least_s": "float64",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "status", "new_instances"),
+    [
+        (None, (4, 150, None), "new", None),
+        (None, (4, 150, 140), "came_back", None),  # resolved and forgotten, then seen again
+        (None, (4, 150, 160), "resolved", None),
+        ((3, 90, None), (5, 150, None), "still", 2),
+        ((3, 90, None), (3, 90, None), "still", 0),
+        ((3, 90, 50), (5, 150, 50), "still", 2),  # came back before the first list already
+        ((3, 90, None), (2, 90, None), "still", -1),
+        ((3, 90, None), (3, 90, 120), "resolved", 0),
+        ((3, 90, 95), (3, 90, 95), "resolved", 0),
+        ((3, 90, 90), (3, 90, 90), "resolved", 0),
+        ((3, 90, 95), (4, 150, 95), "came_back", 1),
+        ((3, 90, 95), (4, 150, None), "came_back", 1),  # opened again by hand
+        ((3, 90, None), (4, 150, 120), "came_back", 1),  # resolved between the lists
+        ((3, 90, 50), (4, 150, 120), "came_back", 1),
+        ((3, 90, 95), (4, 150, 170), "resolved", 1),
+        ((3, 90, None), None, "resolved", None),
+        ((3, 90, 95), None, "resolved", None),
+    ],
+)
+def test_what_became_of_a_test(then, now, status, new_instances):
+    other = ("other", 9, 80, None)
+    before = listed(*([("a", *then)] if then else []), other)
+    tests = listed(*([("a", *now)] if now else []), other, fetched=200)
+    board = flaky_board(tests, before)
+    assert of(board, "status") == {"a": status, "other": "still"}
+    assert of(board, "new_instances") == {"a": new_instances, "other": 0}
+    assert str(board["status"].dtype) == "str"
+    assert str(board["new_instances"].dtype) == "Int64"
+    first = min(minute for minute in [*(then or ())[1:], *(now or ())[1:]] if minute is not None)
+    assert of(board, "age_at_least_s")["a"] == 60 * (200 - first)
+
+
+def test_a_test_that_is_gone_keeps_what_was_known_of_it():
+    board = flaky_board(listed(("a", 1, 190, None), fetched=200), listed(("gone", 5, 80, None)))
+    assert board["id"].tolist() == ["gone", "a"]
+    assert of(board, "name")["gone"] == "is gone"
+    assert of(board, "last_seen_s") == {"gone": 7200, "a": 600}
+
+
+def test_an_empty_list_resolves_all_and_tells_no_time():
+    board = flaky_board(listed(), listed(("a", 1, 50, None)))
+    assert board["status"].tolist() == ["resolved"]
+    assert board[["last_seen_s", "age_at_least_s"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("rows", [[], [("a", 1, 50, None)], [("a", None, None, None)]])
+def test_the_columns_are_the_same_whatever_the_rows(rows):
+    full = listed(("b", 1, 50, 70))
+    assert flaky_board(listed(*rows)).dtypes.equals(flaky_board(full).dtypes)
+    assert flaky_board(listed(*rows), full).dtypes.equals(flaky_board(full, full).dtypes)
+    assert flaky_board(full, listed(*rows)).dtypes.equals(flaky_board(full, full).dtypes)
+    by_hand = listed(*rows).astype(object).where(lambda cell: cell.notna(), None)
+    by_hand = by_hand.assign(fetched_at=at(*[100] * len(rows)), latest_occurrence_at=at(*[50] * len(rows)))
+    assert flaky_board(by_hand).dtypes.equals(flaky_board(full).dtypes)
+
+
+ONE = listed(("a", 1, 50, None))
+
+
+@pytest.mark.parametrize(
+    ("tests", "before", "words"),
+    [
+        (ONE, listed(("a", 1, 50, None), fetched=101), "fetched after"),
+        (pd.concat([ONE, ONE]), None, r"tests= holds the test 'a' twice"),
+        (ONE, pd.concat([ONE, ONE]), r"before= holds the test 'a' twice"),
+        (ONE.assign(id=None), None, "without id"),
+        (ONE.assign(fetched_at=pd.Timestamp("2026-01-01")), None, "no time zone"),
+        ([1], None, "no frame"),
+    ],
+)
+def test_what_makes_no_board(tests, before, words):
+    with pytest.raises(BadInput, match=words):
+        flaky_board(tests, before)
+
+
+@pytest.mark.parametrize("engine", [pd.DataFrame, pl.from_pandas])
+@pytest.mark.parametrize("name", list(ONE))
+def test_missing_columns_are_named(engine, name):
+    with pytest.raises(BadInput, match=f"no column '{name}'"):
+        flaky_board(ONE, engine(ONE.drop(columns=name)))
+
+
+def in_duckdb(frame: pd.DataFrame) -> duckdb.DuckDBPyRelation:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'Asia/Kathmandu'")
+    connection.execute("CREATE TABLE tests AS SELECT * FROM frame")
+    return connection.table("tests")
+
+
+minute = st.integers(0, 99)
+lists = st.lists(
+    st.tuples(st.sampled_from("abcdefg"), minute, minute | st.none(), minute | st.none()), unique_by=lambda row: row[0]
+)
+
+
+@given(lists, lists, st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_each_test_is_there_once_whatever_the_order(now, then, random):
+    tests, before = listed(*now), listed(*then, fetched=99)
+    board = flaky_board(tests, before)
+    assert sorted(board["id"]) == sorted({row[0] for row in [*now, *then]})
+    assert board["instances"].is_monotonic_decreasing
+    assert (board["last_seen_s"].dropna() <= board["age_at_least_s"].reindex(board["last_seen_s"].dropna().index)).all()
+    shuffled = tests.iloc[random.sample(range(len(tests)), len(tests))]
+    pd.testing.assert_frame_equal(flaky_board(shuffled, before.iloc[::-1]), board)
+    gone = set(before["id"]) - set(tests["id"])
+    assert {of(board, "status")[id] for id in gone} <= {"resolved"}
+    absent = board[~board["id"].isin(before["id"]) | ~board["id"].isin(tests["id"])]
+    assert absent["new_instances"].isna().all()
+
+
+@pytest.mark.parametrize("engine", [pl.from_pandas, lambda frame: pl.from_pandas(frame).lazy(), in_duckdb])
+def test_other_engines_give_the_same(engine):
+    tests = listed(("a", 3, 90, None), ("b", 7, 40, 60), fetched=200)
+    before = listed(("b", 7, 40, None), ("c", 1, 70, 80))
+    pd.testing.assert_frame_equal(flaky_board(engine(tests), engine(before)), flaky_board(tests, before))
+
+
+def test_two_lists_of_the_service():
+    with bf.sandbox(builds=1, days=1) as ci:
+        before = ci.flaky_tests(suite="rspec")
+        ci.sandbox.clock.advance(dt.timedelta(days=5))
+        tests = ci.flaky_tests(suite="rspec")
+    board = flaky_board(tests, before)
+    assert set(board["status"]) == {"new", "still", "resolved", "came_back"}
+    assert len(board) == len(set(tests["id"]) | set(before["id"]))
+    assert (board.loc[board["status"] == "came_back", "latest_occurrence_at"] > before["fetched_at"].max()).all()
+    assert not board.loc[board["status"].isin(["new", "still", "came_back"]), "is_resolved"].any()
+    assert flaky_board(tests, tests)["status"].isin(["still", "resolved"]).all()
