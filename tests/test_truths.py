@@ -89,3 +89,51 @@ def test_the_hours_in_which_main_was_broken(month: Workspace, history: History) 
     assert rates.loc["broken", "passed"] == 0
     assert rates.loc["broken", "failed"] >= 3
     assert rates.loc["broken", "high"] < min(rates.loc["before", "low"], rates.loc["after", "low"])
+
+
+def test_the_flaky_step_leads_the_flips_at_the_rate_planted(month: Workspace, history: History) -> None:
+    """Failures at a rate p, retried once, flip p / (1 + p) of the commits that passed."""
+    truth = month.sandbox.truth.flaky_step
+    first, *others = metrics.flips(history.jobs).itertuples()
+    assert (first.pipeline, first.step) == (truth.pipeline, truth.step_key)
+    assert first.low < truth.rate / (1 + truth.rate) < first.high
+    assert all(other.high < first.low for other in others if other.commits_passed >= 100)
+
+
+def test_the_outage_of_the_broken_branch(month: Workspace, history: History) -> None:
+    truth = month.sandbox.truth.broken_branch
+    outages = metrics.outages(history.builds, pipelines=month.pipelines())
+    longest = outages[outages["pipeline"] == truth.pipeline].nlargest(1, "failed").iloc[0]
+    assert longest["branch"] == truth.branch
+    assert truth.since <= longest["failed_at"] < truth.until < longest["recovered_at"]
+    assert longest["recovered_at"] - pd.Timestamp(truth.until) < pd.Timedelta(hours=3)
+    day = metrics.red_share(
+        history.builds, branch=truth.branch, start=longest["failed_at"].to_pydatetime(), end=truth.until
+    ).set_index("pipeline")
+    assert day.loc[truth.pipeline, "red_share_of_time"] == 1.0
+
+
+def test_no_more_jobs_run_than_the_short_queue_has_agents(month: Workspace, history: History) -> None:
+    truth = month.sandbox.truth.short_queue
+    running = metrics.concurrency(history.jobs)
+    assert running.groupby("queue")["running"].max()[truth.queue] == truth.agents
+    waiting = metrics.queue_depth(history.jobs)
+    lengths = waiting.groupby("queue")["at"].diff(-1).abs().dt.total_seconds()
+    means = (lengths * waiting["waiting"]).groupby(waiting["queue"]).sum()
+    assert means.idxmax() == truth.queue
+    busy = metrics.utilisation(history.jobs).set_index("queue")["at_most"]
+    assert busy.idxmax() == truth.queue
+
+
+def test_the_slower_step_is_beyond_chance(month: Workspace, history: History) -> None:
+    truth = month.sandbox.truth.slower_step
+    passed = history.jobs[(history.jobs["state"] == "passed") & (history.jobs["pipeline"] == truth.pipeline)]
+    late = passed["build_created_at"] >= truth.day
+    before, after = (
+        metrics.percentiles(part, of=metrics.run_time, by=metrics.step, q=(0.5,)).set_index("step")
+        for part in (passed[~late], passed[late])
+    )
+    slower = after["p50_low_s"] > before["p50_high_s"] * 1.1
+    assert slower[slower].index.tolist() == [truth.step_key]
+    assert (after["p50_low_s"] / before["p50_high_s"])[truth.step_key] <= truth.factor
+    assert truth.factor <= (after["p50_high_s"] / before["p50_low_s"])[truth.step_key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 from tests.metrics.worlds import builds_of, jobs_of
 
+import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
 
@@ -28,6 +30,13 @@ OF_JOBS: dict[str, Summary] = {
     "trend in Berlin": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, tz="Europe/Berlin", at="runnable_at"),
     "trend by hours": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, freq="6h", tz="America/New_York"),
     "trend by weeks": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="W-MON", tz="Asia/Kathmandu"),
+    "retry_rate": lambda jobs: metrics.retry_rate(jobs, by="queue"),
+    "flips": metrics.flips,
+    "outcomes_by_commit": metrics.outcomes_by_commit,
+    "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
+    "concurrency": metrics.concurrency,
+    "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
+    "utilisation": metrics.utilisation,
     "trend by months": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="MS", tz="America/Sao_Paulo"),
 }
 OF_BUILDS: dict[str, Summary] = {
@@ -37,7 +46,12 @@ OF_BUILDS: dict[str, Summary] = {
     "throughput": lambda builds: metrics.throughput(builds, freq="1h", tz="Australia/Lord_Howe"),
     "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
     "trend of wall time": metrics.trend,
+    "outages": lambda builds: metrics.outages(builds, branch="main"),
+    "recovery_time": lambda builds: metrics.recovery_time(builds, branch="main"),
+    "red_share": lambda builds: metrics.red_share(builds, branch="main"),
 }
+ROWS_OF_BUILDS = {"active_time", "blocked_time", "idle_time", "machine_time", "parallelism"}
+ROWS_OF_BUILDS |= {"time_to_first_failure", "time_to_pass"}
 
 
 def in_duckdb(frame: pd.DataFrame) -> Any:
@@ -79,6 +93,30 @@ def test_of_jobs(summary: str, engine: str, jobs: pd.DataFrame) -> None:
 @pytest.mark.parametrize("summary", OF_BUILDS)
 def test_of_builds(summary: str, engine: str, builds: pd.DataFrame) -> None:
     assert_same(OF_BUILDS[summary](ENGINES[engine](builds)), OF_BUILDS[summary](builds))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("metric", sorted(ROWS_OF_BUILDS))
+def test_of_builds_from_their_jobs(metric: str, engine: str, jobs: pd.DataFrame) -> None:
+    of = getattr(metrics, metric)
+    pd.testing.assert_series_equal(of(ENGINES[engine](jobs)), of(jobs))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_of_flaky_tests(engine: str) -> None:
+    with bf.sandbox(builds=1, days=1) as ci:
+        before = ci.flaky_tests(suite="rspec")
+        ci.sandbox.clock.advance(dt.timedelta(days=5))
+        after = ci.flaky_tests(suite="rspec")
+    made = ENGINES[engine]
+    assert_same(metrics.flaky_board(made(after), made(before)), metrics.flaky_board(after, before))
+
+
+def test_no_summary_is_forgotten() -> None:
+    rows = {"queue_time", "dependency_wait", "run_time", "turnaround", "wall_time", "step"}
+    others = {"with_seconds", "latest", "wilson", "flaky_board"}
+    named = {name.split()[0].strip(",") for name in (*OF_JOBS, *OF_BUILDS)}
+    assert set(metrics.__all__) - rows - others - ROWS_OF_BUILDS <= named
 
 
 @pytest.mark.parametrize("summary", OF_JOBS)

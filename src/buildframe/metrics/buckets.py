@@ -14,7 +14,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT
-from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, lazy, tick, ticking
+from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, check_zones, lazy, tick, ticking
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,12 @@ class Buckets:
     def of(cls, found: nw.LazyFrame[Any], at: Sequence[str], freq: str, tz: str) -> Self:
         """Those that hold all times in the columns `at`; none where there are none."""
         offset = _offset(freq)
-        ticks = [nw.col(tick(name)) for name in (*at, "fetched_at")]
-        ends = [end for time in ticks for end in (time.min(), time.max().name.suffix(" at last"))]
-        *times, _, fetched = as_pandas(ticking(found, (*at, "fetched_at")).select(*ends)).iloc[0]
-        known = pd.Series(pd.to_datetime([time for time in times if pd.notna(time)], unit="us", utc=True), dtype=MOMENT)
-        return cls(_edges(known, offset, tz), pd.to_datetime(fetched, unit="us", utc=True))
+        check_zones(found, (*at, "fetched_at"))
+        times = [nw.col(name) for name in at]
+        ends = [end for time in times for end in (time.min(), time.max().name.suffix(" at last"))]
+        *seen, fetched = as_pandas(found.select(*ends, nw.col("fetched_at").max().name.suffix(" of all"))).iloc[0]
+        known = pd.Series([time.tz_convert("UTC") for time in seen if pd.notna(time)], dtype=MOMENT)
+        return cls(_edges(known, offset, tz), fetched)
 
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
@@ -40,14 +41,14 @@ class Buckets:
     def number(self, found: Rows, at: str) -> Rows:
         """The rows that have this time, in groups by bucket."""
         edges = self.edges.tz_convert("UTC").as_unit("us").asi8
-        known = ticking(found.frame.filter(~nw.col(at).is_null()), [at])
-        native, time = known.to_native(), nw.col(tick(at))
+        native = found.frame.to_native()
         if isinstance(native, pd.DataFrame):
-            numbers = np.searchsorted(edges, native[tick(at)].to_numpy(np.int64), side="right") - 1
-            numbered = lazy(native.assign(**{GROUP: numbers}))
+            known = native[native[at].notna()] if native[at].hasnans else native
+            numbered = lazy(known.assign(**{GROUP: _numbers(known[at].astype("int64").to_numpy(), edges)}))
         else:
-            number = _number(time, edges) if len(self) else nw.lit(0)
-            numbered = known.with_columns(number.cast(nw.Int64).alias(GROUP))
+            number = _number(nw.col(tick(at)), edges) if len(self) else nw.lit(0)
+            in_engine = ticking(found.frame.filter(~nw.col(at).is_null()), [at])
+            numbered = in_engine.with_columns(number.cast(nw.Int64).alias(GROUP))
         return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self))))
 
     def beside(self, summary: pd.DataFrame) -> pd.DataFrame:
@@ -63,6 +64,14 @@ def filled(counts: Tally, number: int) -> Tally:
     places = counts.groups[GROUP].to_numpy(np.int64)
     sums = counts.sums.set_index(places).reindex(range(number), fill_value=0).astype("Int64")
     return Tally(pd.DataFrame(index=sums.index), pd.DataFrame({GROUP: range(number)}), sums)
+
+
+def _numbers(times: Integers, edges: Integers) -> Integers:
+    """A division takes a third of the time of a search, but is right only where buckets are equally long."""
+    widths = np.diff(edges)
+    if len(widths) and np.all(widths == widths[0]):
+        return (times - edges[0]) // widths[0]
+    return np.searchsorted(edges, times, side="right") - 1
 
 
 def _number(time: nw.Expr, edges: Integers) -> nw.Expr:

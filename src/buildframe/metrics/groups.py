@@ -29,9 +29,36 @@ def groups_of(frame: pd.DataFrame, by: By) -> Groups:
     keys = _keys(frame, by)
     if keys.columns.empty:
         return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
-    grouped = keys.groupby(list(keys.columns), dropna=False, observed=True)
-    codes = np.asarray(grouped.ngroup(), np.intp)
+    first, *others = (_in_order(keys[name]) for name in keys)
+    codes, many = first
+    for own, more in others:
+        codes, many = _without_gaps(codes * more + own, many * more)
     return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
+
+
+def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
+    """Of each row the place of its value among the values, which are in order, null last; and how many there are."""
+    codes, values = pd.factorize(key, use_na_sentinel=False)
+    values = pd.Index(values)
+    order = values.argsort()
+    is_null = values.isna()[order]
+    order = np.concatenate([order[~is_null], order[is_null]])
+    return _inverse(order)[codes], len(values)
+
+
+def _without_gaps(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
+    """Numbers in the same order, of which each occurs, and how many there are."""
+    if many <= 2 * len(codes) + 1024:
+        is_there = np.bincount(codes, minlength=many) > 0
+        return (np.cumsum(is_there) - 1)[codes], int(is_there.sum())
+    numbers, there = pd.factorize(codes)
+    return _inverse(np.argsort(there))[numbers], len(there)
+
+
+def _inverse(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    return place
 
 
 def _first_of_each(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

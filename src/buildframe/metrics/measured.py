@@ -29,7 +29,7 @@ def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str,
         value = _seconds(frame, of)
     else:
         frame, value = _in_engine(frame, of, span)
-    found = rows(frame, (*needs, *_stamps(span)), by, ("state",), value=value)
+    found = rows(frame, (*needs, *_stamps(span)), by, _tells_more(span), value=value)
     return found if span is None else found.having(begun=_begun(span, "state" in there))
 
 
@@ -41,6 +41,10 @@ def _stamps(span: Span | None) -> tuple[str, ...]:
     if span is None:
         return ()
     return (span.start, span.end, "type") if span.scripts_only else (span.start, span.end)
+
+
+def _tells_more(span: Span | None) -> tuple[str, ...]:
+    return ("state",) if span is not None and span.end == "runnable_at" else ()
 
 
 def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:
@@ -76,6 +80,6 @@ def _begun(span: Span, has_state: bool) -> nw.Expr:
     Of `dependency_wait`, rows that were never to become runnable (broken, skipped) are not among them.
     """
     open_ended = ~nw.col(span.start).is_null() & nw.col(span.end).is_null()
-    if span.end == "runnable_at" and has_state:
+    if _tells_more(span) and has_state:
         open_ended &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
     return open_ended & outcomes.is_script() if span.scripts_only else open_ended

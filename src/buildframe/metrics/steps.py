@@ -27,8 +27,10 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     Names repeat between pipelines: group by `["pipeline", metrics.step]` where a frame holds several.
     """
     keys, names = column(jobs, "step_key").astype("str"), column(jobs, "name").astype("str")
-    plain = {name: _plain(name) for name in names.dropna().unique()}
-    return keys.where(keys.notna(), names.map(plain)).astype("str").rename("step")
+    codes, known = pd.factorize(names)
+    plain = pd.array([_plain(name) for name in known], dtype="str")
+    steps = pd.Series(plain.take(codes, allow_fill=True), names.index)
+    return keys.where(keys.notna(), steps).astype("str").rename("step")
 
 
 def _plain(name: str) -> str:

@@ -1,0 +1,72 @@
+"""How often executions are run again, and on whose account."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+
+from buildframe.metrics.engines import Frame, Rows, rows, tally
+from buildframe.metrics.groups import By, beside
+from buildframe.metrics.outcomes import has_passed, is_script, is_superseded
+from buildframe.metrics.rates import shares
+
+_COUNTS = ("executions", "retried", "retried_passed", "automatic", "manual")
+
+
+def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
+    """Executions that were retried among all executions: `retried` / `executions`, with the Wilson 95 % interval.
+
+    An execution is a script job that started; one that still runs counts, and can be retried yet. Jobs that were
+    retried without having started (expired, say) are in neither. It was retried where `retried` says so; that is no
+    rate of failure, since one may retry what passed. The kind of a retry is told by the job that took the place: the
+    `retry_type` of the one whose `id` is the `retried_in_job_id`. Fetch with `include_retried_jobs=True`, or there is
+    nothing to count. Each row counts: drop duplicates by `id` first. `by` as in `percentiles`, told by the job that was
+    retried. Needs `id`, `type`, `state`, `started_at`, `retried`, `retried_in_job_id`, `retry_type`.
+
+    One row a group, ordered by key; columns: the keys, then
+    `executions`, `retried` (Int64);
+    `retried_passed` (Int64): those of `retried` that had passed;
+    `automatic`, `manual`, `of_unknown_kind` (Int64): `retried` by kind; unknown where the frame lacks the job that took
+    the place, or this has no such `retry_type`;
+    `rate`, `low`, `high` (float64 between 0 and 1; NaN where there are no executions);
+    `automatic_rate`, `manual_rate` (float64): `automatic` and `manual` / `executions`.
+    An empty frame gives these columns and no rows. BadInput: a missing column.
+    """
+    found = rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
+    counted = tally(_counted(found, _replacing(jobs)), **{name: nw.col(name) for name in _COUNTS})
+    return beside(counted.keys, _rates(counted.sums))
+
+
+def _replacing(jobs: Frame) -> nw.LazyFrame[Any]:
+    """The jobs that took the place of others: `replacing` (their id) and `kind`, each id once."""
+    attempts = rows(jobs, ("id", "retry_type")).frame.select(replacing=_text("id"), kind="retry_type")
+    return attempts.filter(nw.col("kind").is_in(["automatic", "manual"])).unique("replacing", keep="any")
+
+
+def _counted(found: Rows, replacing: nw.LazyFrame[Any]) -> Rows:
+    """The executions as flags; below them, since few were retried and a join of all is dear, the kinds of those."""
+    execution = is_script() & ~nw.col("started_at").is_null()
+    retried = execution & is_superseded()
+    kinds = found.frame.filter(retried).with_columns(replacing=_text("retried_in_job_id"))
+    kinds = kinds.join(replacing, on="replacing", how="inner")
+    no = nw.lit(value=False)
+    executions = {"executions": execution, "retried": retried, "retried_passed": retried & has_passed()}
+    told = {kind: nw.col("kind") == kind for kind in ("automatic", "manual")}
+    upper = found.frame.select(*found.by, **executions, automatic=no, manual=no)
+    lower = kinds.select(*found.by, **dict.fromkeys(executions, no), **told)
+    return replace(found, frame=nw.concat([upper, lower]))
+
+
+def _text(name: str) -> nw.Expr:
+    """A column of nulls has no type of its own in some engines, and joins with no texts."""
+    return nw.col(name).cast(nw.String)
+
+
+def _rates(counts: pd.DataFrame) -> pd.DataFrame:
+    unknown = counts["retried"] - counts["automatic"] - counts["manual"]
+    parts = {f"{kind}_rate": shares(counts[kind], counts["executions"])["rate"] for kind in ("automatic", "manual")}
+    whole = shares(counts["retried"], counts["executions"])
+    return pd.concat([counts.assign(of_unknown_kind=unknown), whole], axis=1).assign(**parts)

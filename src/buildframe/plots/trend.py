@@ -1,0 +1,61 @@
+"""How long builds take, over time."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from buildframe import metrics
+from buildframe.plots.look import BLUE, SKY, canvas, dates, dress, ground, listed, minutes_from_zero, say, sum_of
+
+
+def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
+    """Wall time of builds over time: the median as a line, a band from it up to the 95th percentile.
+
+    `freq` and `tz` as in `metrics.trend`; buckets are by creation. A bucket of fewer than 2 builds has
+    no median, one of fewer than 20 no p95. A bucket that was not over when the builds were fetched is
+    hollow. Builds of every outcome count: choose before, as in `builds[builds["state"] == "passed"]`.
+    Needs `created_at`, `finished_at`, `fetched_at`.
+    """
+    buckets = metrics.trend(builds, freq=freq, tz=tz)
+    n = sum_of(buckets, "n")
+    with canvas(ax, 9, 4.2) as ax:
+        if buckets["p50_s"].isna().all():
+            return say(ax, why_no_median(n, "builds in a bucket"))
+        _draw(ax, buckets)
+        dates(ax)
+        ax.set_xlabel(f"created ({tz}), in buckets of {freq}")
+        ax.set_ylabel("wall time (minutes)")
+        left_out = listed(not_finished=sum_of(buckets, "n_censored"), negative=sum_of(buckets, "n_negative"))
+        dress(ax, f"Wall time of {n:,} builds", left_out, grid="y")
+    return ax
+
+
+def why_no_median(n: int, what: str) -> str:
+    """The sentence for a picture of medians that has none."""
+    return f"A median needs two finished {what}; none has as many." if n else "Nothing here has finished."
+
+
+def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
+    at = buckets["bucket"].dt.tz_localize(None).to_numpy()
+    p50, p95 = buckets["p50_s"].to_numpy() / 60, buckets["p95_s"].to_numpy() / 60
+    partial = buckets["partial"].fillna(False).to_numpy(bool)
+    if not np.isnan(p95).all():
+        ax.fill_between(at, p50, p95, color=SKY, alpha=0.35, linewidth=0, label="median to p95 (buckets of 20 or more)")
+        lonely = alone(~np.isnan(p95))
+        ax.vlines(at[lonely], p50[lonely], p95[lonely], color=SKY, alpha=0.6, linewidth=4)
+    ax.plot(at, p50, color=BLUE, linewidth=1.8, label="median")
+    ax.plot(at[~partial], p50[~partial], "o", color=BLUE, markersize=5 if len(at) <= 60 else 2.5)
+    if partial.any():
+        ax.plot(at[partial], p50[partial], "o", color=BLUE, markerfacecolor=ground(ax), markersize=7,
+                label="bucket not over yet")  # fmt: skip
+    minutes_from_zero(ax, float(np.nanmin(p50)))
+
+
+def alone(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which have no known neighbour, so that no area can be drawn to one."""
+    padded = np.pad(known, 1)
+    found: npt.NDArray[np.bool_] = known & ~padded[:-2] & ~padded[2:]
+    return found

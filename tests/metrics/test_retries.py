@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_frames import at
+from tests.metrics.test_engines import ENGINES
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+from buildframe.metrics.retries import retry_rate
+
+TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "queue")
+COUNTS = ["executions", "retried", "retried_passed", "automatic", "manual", "of_unknown_kind"]
+
+
+def attempts(*listed: dict[str, object]) -> pd.DataFrame:
+    """Jobs of type script that passed and started, unless they say otherwise."""
+    usual = {"id": None, "type": "script", "state": "passed", "started": 0, "retried": False, "queue": "default"}
+    frame = pd.DataFrame([usual | one for one in listed], columns=[*usual, "retried_in_job_id", "retry_type"])
+    frame = frame.assign(started_at=at(*frame.pop("started")))
+    return frame.astype(dict.fromkeys(TEXTS, "str") | {"retried": "boolean"})
+
+
+def test_by_hand():
+    frame = attempts(
+        {"id": "a", "state": "failed", "retried": True, "retried_in_job_id": "b"},
+        {"id": "b", "retry_type": "automatic"},
+        {"id": "c", "retried": True, "retried_in_job_id": "d"},  # one may retry what passed
+        {"id": "d", "retry_type": "manual", "started": None},  # waits
+        {"id": "e", "state": "failed", "retried": True, "retried_in_job_id": "gone"},
+        {"id": "f", "state": "expired", "started": None, "retried": True, "retried_in_job_id": "g"},
+        {"id": "g", "retry_type": "manual"},
+        {"id": "h", "state": "running", "retried": None},
+        {"id": "i", "type": "trigger", "retried": True},
+        {"id": "j"},
+    )
+    result = retry_rate(frame).loc[0]
+    assert result[COUNTS].tolist() == [7, 3, 1, 1, 1, 1]
+    assert result["rate"] == 3 / 7
+    assert (result["low"], result["high"]) == metrics.wilson(3, 7)
+    assert result[["automatic_rate", "manual_rate"]].tolist() == [1 / 7, 1 / 7]
+
+
+def test_a_retry_counts_in_the_group_of_the_job_that_was_retried():
+    frame = attempts(
+        {"id": "a", "retried": True, "retried_in_job_id": "b", "queue": "mac"},
+        {"id": "b", "retry_type": "automatic", "queue": "linux"},
+        {"id": "c", "started": None, "queue": None},
+    )
+    result = retry_rate(frame, by="queue")
+    assert result["queue"].tolist()[:2] == ["linux", "mac"]
+    assert result["automatic"].tolist() == [0, 1, 0]
+    assert result["executions"].tolist() == [1, 1, 0]
+    assert result.loc[2, ["rate", "low", "high", "automatic_rate", "manual_rate"]].isna().all()
+
+
+@pytest.mark.parametrize("way", [lambda frame: frame, *ENGINES.values()])
+def test_a_job_that_is_there_twice_takes_the_place_once(way):
+    frame = attempts(
+        {"id": "a", "retried": True, "retried_in_job_id": "b"},
+        {"id": "b", "retry_type": "manual"},
+        {"id": "b", "retry_type": "manual"},
+    )
+    assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[3, 1, 1, 0, 1, 0]]
+
+
+def test_dtypes_hold_whatever_the_rows():
+    full = retry_rate(attempts({"id": "a"}), by="queue")
+    dtypes = {"queue": "str"} | dict.fromkeys(COUNTS, "Int64")
+    rates = dict.fromkeys(["rate", "low", "high", "automatic_rate", "manual_rate"], "float64")
+    assert full.dtypes.astype(str).to_dict() == dtypes | rates
+    empty = attempts({}).iloc[:0]
+    assert retry_rate(empty, by="queue").dtypes.equals(full.dtypes)
+    assert retry_rate(empty).empty
+    for rows in (empty, empty.reindex([0, 1])):
+        untyped = rows.astype(object).astype({"started_at": rows["started_at"].dtype})
+        assert retry_rate(untyped)["executions"].sum() == 0
+
+
+@pytest.mark.parametrize("names", [["retried_in_job_id"], ["retry_type"], ["retried_in_job_id", "retry_type"]])
+def test_columns_of_nulls_have_no_type_in_polars(names):
+    frame = pl.from_pandas(attempts({"id": "a", "retried": True}, {"id": "b", "retry_type": "manual"}))
+    result = retry_rate(frame.with_columns(**dict.fromkeys(names, pl.lit(None))))
+    assert result[COUNTS].to_numpy().tolist() == [[2, 1, 1, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("name", ["id", "type", "state", "started_at", "retried", "retried_in_job_id", "retry_type"])
+def test_missing_columns_are_named(name):
+    for engine in (lambda frame: frame, *ENGINES.values()):
+        with pytest.raises(BadInput, match=f"no column '{name}'"):
+            retry_rate(engine(attempts({"id": "a"}).drop(columns=name)))
+
+
+one = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["script", "script", "trigger", None]),
+        "state": st.sampled_from(["passed", "failed", None]),
+        "started": st.sampled_from([0, 0, None]),
+        "retried": st.sampled_from([True, True, False, None]),
+        "retried_in_job_id": st.sampled_from(["0", "1", "2", "gone", None]),
+        "retry_type": st.sampled_from(["automatic", "manual", "by magic", None]),
+        "queue": st.sampled_from(["a", "b", None]),
+    }
+)
+many = st.lists(one, max_size=8).map(lambda drawn: [job | {"id": str(i)} for i, job in enumerate(drawn)])
+
+
+def naive(drawn: list[dict[str, object]]) -> dict[object, list[int]]:
+    kinds = {job["id"]: job["retry_type"] for job in drawn}
+    counts: dict[object, list[int]] = {}
+    for job in drawn:
+        count = counts.setdefault(job["queue"], [0] * len(COUNTS))
+        if job["type"] == "script" and job["started"] is not None:
+            count[0] += 1
+            if job["retried"]:
+                kind = kinds.get(job["retried_in_job_id"])
+                count[1] += 1
+                count[2] += job["state"] == "passed"
+                count[{"automatic": 3, "manual": 4}.get(str(kind), 5)] += 1
+    return counts
+
+
+@settings(max_examples=40, deadline=None)
+@given(many, st.sampled_from([lambda frame: frame, *ENGINES.values()]), st.randoms(use_true_random=False))
+def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, engine, random):
+    result = retry_rate(engine(attempts(*random.sample(drawn, len(drawn)))), by="queue")
+    found = {None if pd.isna(row[0]) else row[0]: list(row[1:7]) for row in result.itertuples(index=False)}
+    assert found == naive(drawn)
+    np.testing.assert_array_equal(result["automatic"] + result["manual"] + result["of_unknown_kind"], result["retried"])
+    assert list(found) == sorted(found, key=lambda key: (key is None, key))

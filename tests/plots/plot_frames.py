@@ -1,0 +1,189 @@
+"""Frames to draw, and what a picture shows of them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.container import BarContainer
+
+from buildframe import plots
+
+mpl.use("Agg")
+
+UTC = "datetime64[us, UTC]"
+START = pd.Timestamp("2026-03-10", tz="UTC")
+DAY = START.timestamp() / 86400  # as Matplotlib counts
+
+UGLY = [
+    r"$\frac{x$ y_{", "_^{}$$", "$", "\\", "%s {0} {", "<script>alert('x')</script>", "new\nline\ttab\x07bell",
+    "\u202eright to left", "日本語テスト" * 20, "שלום עולם", "\N{FIRE} fire", "a" * 500, "  ", ":fire:", "_under", None,
+]  # fmt: skip
+
+
+def at(*minutes: float | None) -> pd.Series:
+    return pd.Series([pd.NaT if m is None else START + pd.Timedelta(m, "min") for m in minutes], dtype=UTC)
+
+
+def builds(days: int = 3, each: int = 20, fetched: float | None = None, **columns: object) -> pd.DataFrame:
+    """`each` builds a day that take 1, 2, 3, ... minutes; the last two of a day fail."""
+    created = [day * 1440 + k for day in range(days) for k in range(each)]
+    ended = [start + k % each + 1 for k, start in enumerate(created)]
+    now = days * 1440 if fetched is None else fetched
+    n = len(created)
+    return pd.DataFrame(
+        {
+            "organization": "acme",
+            "pipeline": "web",
+            "branch": "main",
+            "number": pd.array(range(1, n + 1), "Int64"),
+            "state": ["failed" if k % each >= each - 2 else "passed" for k in range(n)],
+            "blocked": False,
+            "created_at": at(*created),
+            "finished_at": at(*ended),
+            "fetched_at": at(*[now] * n),
+            **columns,
+        }
+    )
+
+
+def jobs(n: int = 4, **columns: object) -> pd.DataFrame:
+    """Jobs of one build, one after another: runnable at k, started at k + 1, finished at k + 3 minutes."""
+    return pd.DataFrame(
+        {
+            "id": [f"j{k}" for k in range(n)],
+            "organization": "acme",
+            "build_id": "b",
+            "build_number": 41,
+            "pipeline": "web",
+            "commit": "c",
+            "build_created_at": at(*[0] * n),
+            "type": "script",
+            "name": [f"job {k}" for k in range(n)],
+            "step_key": None,
+            "state": "passed",
+            "soft_failed": False,
+            "exit_status": 0,
+            "signal": None,
+            "matrix": None,
+            "parallel_group_index": None,
+            "queue": "default",
+            "retried": False,
+            "runnable_at": at(*range(n)),
+            "started_at": at(*[k + 1 for k in range(n)]),
+            "finished_at": at(*[k + 3 for k in range(n)]),
+            "fetched_at": at(*[n + 10] * n),
+            **columns,
+        }
+    )
+
+
+def flipping(steps: int = 3, commits: int = 6) -> pd.DataFrame:
+    """Each step runs twice on each commit and passes; step k fails the first time on every (k + 1)-th commit."""
+    runs = [(s, c, t) for s in range(steps) for c in range(commits) for t in range(2)]
+    fails = [t == 0 and c % (s + 1) == 0 for s, c, t in runs]
+    return jobs(
+        len(runs),
+        name=[f"step {s}" for s, _, _ in runs],
+        commit=[f"{c:07x}" + "0" * 33 for _, c, _ in runs],
+        state=["failed" if fail else "passed" for fail in fails],
+        exit_status=[int(fail) for fail in fails],
+    )
+
+
+def flaky_tests(n: int = 5, **columns: object) -> pd.DataFrame:
+    """Flaky tests with n, n - 1, ... instances, seen 1, 2, ... hours ago."""
+    return pd.DataFrame(
+        {
+            "id": [f"t{k}" for k in range(n)],
+            "scope": "Cart",
+            "name": [f"adds {k} items" for k in range(n)],
+            "location": [f"spec/cart_spec.rb:{k}" for k in range(n)],
+            "instances": pd.array(range(n, 0, -1), "Int64"),
+            "latest_occurrence_at": at(*[10_000 - 60 * (k + 1) for k in range(n)]),
+            "last_resolved_at": at(*[None] * n),
+            "fetched_at": at(*[10_000] * n),
+            **columns,
+        }
+    )
+
+
+ALL = [
+    (plots.concurrency, jobs),
+    (plots.distribution, builds),
+    (plots.duration_trend, builds),
+    (plots.flaky_board, flaky_tests),
+    (plots.flips, flipping),
+    (plots.queue_depth, jobs),
+    (plots.queue_times_by_hour, lambda: jobs(40)),
+    (plots.step_times, lambda: pd.concat([jobs()] * 20, ignore_index=True)),
+    (plots.success_trend, builds),
+    (plots.time_spent, jobs),
+    (plots.timeline, jobs),
+]
+"""Each picture with a frame that it can draw."""
+
+
+def rendered(ax: plt.Axes) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support")
+        ax.figure.savefig(file, format="png")
+    assert file.getvalue().startswith(b"\x89PNG")
+    return file.getvalue()
+
+
+def title(ax: plt.Axes) -> str:
+    return ax.get_title(loc="left")
+
+
+def note(ax: plt.Axes) -> str:
+    """The line below the title."""
+    return next((text.get_text() for text in ax.texts if getattr(text, "xy", None) == (0, 1)), "")
+
+
+def legend(ax: plt.Axes) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def labels(ax: plt.Axes) -> list[str]:
+    return [text.get_text() for text in ax.get_yticklabels()]
+
+
+def ticks(ax: plt.Axes) -> list[plt.Text]:
+    """The labels of both axes that are in sight."""
+    found = []
+    for axis, (low, high) in ((ax.xaxis, sorted(ax.get_xlim())), (ax.yaxis, sorted(ax.get_ylim()))):
+        places = axis.get_majorticklocs()
+        found += [text for text, place in zip(axis.get_ticklabels(), places, strict=True) if low <= place <= high]
+    return found
+
+
+def bars(ax: plt.Axes, label: str) -> list[tuple[float, float, int]]:
+    """From, to and row of the bars of one kind."""
+    found = [one for one in ax.containers if isinstance(one, BarContainer) and one.get_label() == label]
+    return [
+        (bar.get_x(), bar.get_x() + bar.get_width(), round(bar.get_y() + bar.get_height() / 2))
+        for container in found
+        for bar in container.patches
+    ]
+
+
+def marks(ax: plt.Axes, label: str) -> list[tuple[float, float]]:
+    (line,) = (line for line in ax.lines if line.get_label() == label)
+    return [(float(x), float(y)) for x, y in zip(line.get_xdata(orig=False), line.get_ydata(orig=False), strict=True)]
+
+
+def overlaps(texts: list[plt.Text]) -> list[tuple[str, str]]:
+    """Which of the texts that show anything lie over each other."""
+    shown = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()]
+    boxes = np.array([[box.x0, box.y0, box.x1, box.y1] for _, box in shown]).reshape(-1, 4)
+    found = []
+    for k, (x0, y0, x1, y1) in enumerate(boxes):
+        meets = (boxes[:, 0] < x1 - 1) & (x0 < boxes[:, 2] - 1) & (boxes[:, 1] < y1 - 1) & (y0 < boxes[:, 3] - 1)
+        found += [(shown[k][0], shown[m][0]) for m in np.flatnonzero(meets) if m > k]
+    return found

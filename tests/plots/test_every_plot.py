@@ -1,0 +1,181 @@
+"""What holds of every picture."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib import colors
+from matplotlib import pyplot as plt
+from plot_frames import ALL, UGLY, at, flaky_tests, flipping, jobs, labels, legend, overlaps, rendered, ticks, title
+
+from buildframe import plots
+from buildframe.errors import BadInput
+from buildframe.plots import look
+
+STAMPS = ("_at",)
+MINUTES = {"distribution", "duration_trend", "queue_times_by_hour", "step_times", "time_spent", "timeline"}
+every = pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
+
+
+def test_every_public_picture_is_tested():
+    assert {plot.__name__ for plot, _ in ALL} == set(plots.__all__) - {"shortened"}
+
+
+@every
+def test_it_draws_into_the_axes_given_and_leaves_settings_alone(plot, frame):
+    figure, axes = plt.subplots(1, 2)
+    before = dict(mpl.rcParams)
+    assert plot(frame(), ax=axes[1]) is axes[1]
+    assert dict(mpl.rcParams) == before
+    assert not axes[0].has_data()
+    assert plt.get_fignums() == [figure.number]
+    rendered(axes[1])
+
+
+@every
+def test_it_changes_nothing_in_the_frame(plot, frame):
+    given_, same = frame(), frame()
+    plot(given_)
+    pd.testing.assert_frame_equal(given_, same)
+
+
+@every
+def test_it_says_units_and_n_and_nothing_overlaps(plot, frame):
+    ax = plot(frame())
+    rendered(ax)
+    said = " ".join([ax.get_xlabel(), ax.get_ylabel(), title(ax), *(text.get_text() for text in ax.texts)])
+    assert ("minutes" in said) == (plot.__name__ in MINUTES)
+    assert any(sign.isdigit() for sign in said + " ".join(legend(ax) if ax.get_legend() else []))
+    texts = [ax._left_title, *ax.texts, *ticks(ax), ax.xaxis.label, ax.yaxis.label]
+    if ax.get_legend():
+        texts += ax.get_legend().get_texts()
+        assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1
+    assert overlaps(texts) == []
+
+
+@every
+def test_nothing_lies_outside_the_figure(plot, frame):
+    ax = plot(frame())
+    rendered(ax)
+    whole, shown = ax.figure.bbox, ax.get_tightbbox()
+    assert whole.x0 - 1 <= shown.x0
+    assert whole.y0 - 1 <= shown.y0
+    assert shown.x1 <= whole.x1 + 1
+    assert shown.y1 <= whole.y1 + 1
+
+
+@every
+def test_nothing_to_show_is_said_in_words(plot, frame):
+    whole = frame()
+    nulls = whole.assign(**{name: at(*[None] * len(whole)) for name in whole if name.endswith(STAMPS)}, state=None)
+    ax = plot(whole.iloc[:0])
+    rendered(ax)
+    assert [text.get_text()[-1] for text in ax.texts] == ["."]
+    assert not ax.axison
+    if plot is not plots.flaky_board:  # whose bars need no times
+        assert not plot(nulls).axison
+        assert not plot(pd.DataFrame({name: [None, None] for name in whole})).axison
+
+
+@every
+def test_one_row_is_drawn_or_refused_in_words(plot, frame):
+    ax = plot(frame().iloc[:1])
+    rendered(ax)
+    assert title(ax) or ax.texts[0].get_text().endswith(".")
+
+
+@every
+def test_the_order_of_rows_never_matters(plot, frame):
+    assert rendered(plot(frame())) == rendered(plot(frame().iloc[::-1].reset_index(drop=True)))
+
+
+@every
+def test_missing_columns_and_naive_times_are_refused(plot, frame):
+    whole = frame()
+    name = {plots.flaky_board: "latest_occurrence_at", plots.success_trend: "created_at"}.get(plot)
+    name = name or ("started_at" if plot in (plots.concurrency, plots.queue_times_by_hour) else "finished_at")
+    with pytest.raises(BadInput, match=name):
+        plot(whole.drop(columns=name))
+    with pytest.raises(BadInput, match="no time zone"):
+        plot(whole.assign(**{name: whole[name].dt.tz_localize(None)}))
+
+
+def luminance(colour: object) -> float:
+    return float(np.dot(colors.to_rgb(colour), (0.2126, 0.7152, 0.0722)))
+
+
+@every
+@pytest.mark.parametrize("ground", ["black", "none"])
+def test_the_ink_stands_out_from_the_ground(plot, frame, ground):
+    figure, ax = plt.subplots(facecolor=ground)
+    plot(frame(), ax=ax)
+    texts = [ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
+    texts += ax.get_legend().get_texts() if ax.get_legend() else []
+    behind = 1.0 if ground == "none" else luminance(figure.get_facecolor())
+    assert texts
+    assert all(abs(luminance(text.get_color()) - behind) > 0.5 for text in texts)
+
+
+@every
+def test_a_figure_of_its_own_is_white_also_in_a_dark_notebook(plot, frame):
+    with plt.style.context("dark_background"):
+        ax = plot(frame())
+        assert luminance(ax.figure.get_facecolor()) == 1
+        assert luminance(ax._left_title.get_color()) < 0.3
+        assert luminance(ax.get_xticklabels()[0].get_color()) < 0.3
+
+
+def ugly_frame(plot):
+    names = UGLY * 2
+    if plot is plots.flaky_board:
+        return flaky_tests(len(names), name=names, scope=names, location=names)
+    if plot is plots.flips:
+        return pd.concat([flipping(1).assign(name=name) for name in names[::2]], ignore_index=True)
+    return jobs(len(names), name=names, queue=names, pipeline="$\\frac{")
+
+
+@pytest.mark.parametrize(
+    "plot", [plots.concurrency, plots.flaky_board, plots.flips, plots.queue_depth, plots.step_times, plots.time_spent,
+             plots.timeline], ids=lambda plot: plot.__name__,
+)  # fmt: skip
+def test_names_are_drawn_as_they_are(plot):
+    ax = plot(ugly_frame(plot))
+    texts = [
+        *ax.get_yticklabels(),
+        ax._left_title,
+        *(ax.get_legend().get_texts() if ax.get_legend() else []),
+    ]
+    assert not any(text.get_parse_math() for text in texts if set(text.get_text()) - set("0123456789.,%"))
+    rendered(ax)
+    assert max(len(label) for label in labels(ax)) <= 56
+
+
+def test_a_queue_whose_name_begins_with_a_low_line_is_in_the_legend():
+    assert "_under, at most 2" in [label.strip() for label in legend(plots.concurrency(jobs(queue="_under")))]
+
+
+def test_long_names_lose_their_middle():
+    assert plots.shortened("a" * 20 + "b" * 20, 11) == "aaaaa…bbbbb"
+    assert plots.shortened("a" * 20 + "b" * 20, 10) == "aaaaa…bbbb"
+    assert plots.shortened("a" * 11, 11) == "a" * 11
+    assert plots.shortened("テスト" * 20, 11) == "テス…スト"
+    for width in range(5, 40):
+        assert len(plots.shortened("abc" * 30, width)) == width
+
+
+@given(st.lists(st.text(st.sampled_from("ab x\n…‹2›"), max_size=30), unique=True, max_size=30), st.integers(8, 14))
+def test_two_names_never_become_the_same_label(names, width):
+    found = look.labels(names, width)
+    assert sorted(found) == sorted(names)
+    assert len(set(found.values())) == len(names)
+    assert all(len(label) <= width for label in found.values())
+
+
+def test_labels_do_not_depend_on_the_order_of_names():
+    names = ["a" * k + "x" + "a" * (30 - k) for k in range(30)]
+    assert look.labels(names, 10) == look.labels(names[::-1], 10)
+    assert "aa…aa ‹2›" in look.labels(names, 10).values()

@@ -1,0 +1,91 @@
+"""Concurrency and queue depth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+from plot_frames import DAY, at, jobs, legend, note, title
+
+from buildframe import plots
+
+
+def areas(ax: plt.Axes) -> dict[str, float]:
+    """Minutes times jobs of each area, by what the legend says."""
+    bounds = {one.get_label(): one.get_paths()[0].vertices.T for one in ax.collections}
+    return {label: 1440 * abs(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1])) / 2 for label, (x, y) in bounds.items()}
+
+
+def test_the_area_is_machine_time_of_each_queue():
+    frame = jobs(4, queue=["a", "a", "b", "b"], finished_at=at(11, 12, 13, 24))
+    found = areas(plots.concurrency(frame))
+    assert found == pytest.approx({"a, at most 2": 20, "b, at most 2": 30})
+
+
+def test_the_area_is_queue_time_of_each_queue():
+    frame = jobs(3, queue=["a", "a", None], started_at=at(4, 3, None), finished_at=at(9, 9, None))
+    found = areas(plots.queue_depth(frame))
+    assert found == pytest.approx({"a, at most 2": 6, "(no name), at most 1": 11})  # which waits until it was fetched
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 3000), st.floats(0.1, 900), st.sampled_from("abcdefghij")), min_size=1))
+def test_means_keep_the_area_whatever_the_stretch(runs):
+    begin = [start for start, _, _ in runs]
+    frame = jobs(len(runs), started_at=at(*begin), finished_at=at(*[start + long for start, long, _ in runs]),
+                 runnable_at=at(*begin), queue=[queue for *_, queue in runs])  # fmt: skip
+    found = areas(plots.concurrency(frame))
+    plt.close("all")
+    assert sum(found.values()) == pytest.approx(sum(long for _, long, _ in runs), rel=1e-3)
+    assert len(found) == min(len(set(frame["queue"])), 7)
+
+
+def test_six_queues_have_a_colour_and_the_rest_share_one():
+    frame = jobs(20, queue=[f"queue {k:02d}" for k in range(20)], finished_at=at(*[100 + 10 * k for k in range(20)]))
+    ax = plots.concurrency(frame)
+    assert [label.split(",")[0] for label in legend(ax)][:7] == [
+        "queue 19", "queue 18", "queue 17", "queue 16", "queue 15", "queue 14", "14 other queues",
+    ]  # fmt: skip
+
+
+def test_a_queue_has_the_same_colour_in_both_pictures():
+    frame = jobs(2, queue=["a", "b"], runnable_at=at(0, 0), started_at=at(9, 1), finished_at=at(10, 21))
+
+    def colours(ax):
+        return {one.get_label()[0]: tuple(one.get_facecolor()[0]) for one in ax.collections}
+
+    running, waiting = plots.concurrency(frame), plots.queue_depth(frame)
+    assert legend(running)[0][0] == "b"
+    assert legend(waiting)[0][0] == "a"
+    assert colours(running) == colours(waiting)
+
+
+def test_the_axis_says_how_long_the_stretches_are_and_the_title_counts():
+    ax = plots.concurrency(jobs(3))
+    assert ax.get_ylabel() == "running jobs (mean of 1 s)"
+    assert title(ax) == "Running jobs by queue"
+    assert note(ax) == "3 jobs ran"
+    week = jobs(2, started_at=at(0, 10_000), finished_at=at(1, 10_010))
+    assert plots.concurrency(week).get_ylabel() == "running jobs (mean of 30 min)"
+    assert plots.queue_depth(jobs(1)).get_ylabel() == "waiting jobs (mean of 1 s)"
+    assert note(plots.queue_depth(jobs(1))) == "1 job became runnable"
+
+
+def test_what_may_be_missing_is_hatched():
+    created = [0, 1000, 2000]
+    frame = jobs(3, build_created_at=at(*created), runnable_at=at(*created), started_at=at(*[k + 1 for k in created]),
+                 finished_at=at(*[k + 30 for k in created]))  # fmt: skip
+    ax = plots.concurrency(frame)
+    assert legend(ax)[-1] == "jobs of other builds may be missing"
+    hatched = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches if patch.get_hatch()]
+    minutes = [((box.x0 - DAY) * 1440, (box.x1 - DAY) * 1440) for box in hatched]
+    assert len(minutes) == 2
+    assert minutes[0][0] < 1.1
+    assert minutes[1][1] > 2029
+
+
+def test_nothing_that_waited_is_said():
+    ax = plots.queue_depth(jobs(2, started_at=at(0, 1)))
+    assert ax.texts[0].get_text() == "No job here was ever waiting."

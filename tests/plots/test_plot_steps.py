@@ -1,0 +1,62 @@
+"""Step times, and where the machine time goes."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from plot_frames import at, jobs, labels, legend, marks, note, title
+
+from buildframe import plots
+
+
+def test_steps_are_ordered_by_their_largest_value_and_counted():
+    slow = jobs(20, name="slow", finished_at=at(*[k + 31 for k in range(20)]))
+    waits = jobs(
+        20, name="waits", started_at=at(*[k + 20 for k in range(20)]), finished_at=at(*[k + 21 for k in range(20)])
+    )
+    ax = plots.step_times(pd.concat([jobs(20, name="quick"), slow, waits]))
+    assert labels(ax) == ["quick  (20)", "waits  (20)", "slow  (20)"]  # from the bottom
+    assert [x for x, _ in marks(ax, "queue time")] == [1, 20, 1]
+    assert [x for x, _ in marks(ax, "run time")] == [2, 1, 30]
+    assert title(ax) == "Queue time and run time of 3 steps"
+    assert ax.get_xlim()[0] == 0
+    early = jobs(20, started_at=at(*[k - 5 for k in range(20)]), name="early")
+    assert plots.step_times(early).get_xlim()[0] <= -5
+
+
+def test_steps_with_too_few_runs_are_hollow_and_the_rest_is_announced():
+    ax = plots.step_times(pd.concat([jobs(30, name=[f"step {k % 10}" for k in range(30)])]), top=4)
+    assert legend(ax) == ["queue time, too few for p95", "run time, too few for p95"]
+    assert len(labels(ax)) == 4
+    assert title(ax) == "Queue time and run time of the slowest 4 of 10 steps"
+
+
+def test_time_spent_ranks_steps_by_their_sum_with_shares_that_add_up():
+    often = jobs(30, name="often")
+    long = jobs(3, name="long", finished_at=at(31, 32, 33))
+    still = jobs(2, name="still", finished_at=at(None, None))
+    ax = plots.time_spent(pd.concat([often, long, still], ignore_index=True))
+    assert labels(ax) == ["often  (30)", "long  (3)"]  # from the bottom
+    assert [bar.get_width() for bar in ax.patches] == [60, 90]
+    assert [text.get_text() for text in ax.texts if text.get_text().endswith("%")] == ["40.0%", "60.0%"]
+    assert title(ax) == "150 minutes of machine time by step"
+    assert note(ax) == "33 runs of 2 steps, all attempts; 2 still running"
+
+
+def test_time_spent_says_the_share_of_what_it_does_not_show():
+    ax = plots.time_spent(jobs(40, name=[f"step {k % 10}" for k in range(40)]), top=4)
+    assert len(labels(ax)) == 4
+    assert note(ax) == "40 runs of 10 steps, all attempts; the 6 steps not shown: 60.0%"
+
+
+def test_time_spent_keeps_negative_runs_in_its_sums_and_tells_of_them():
+    ax = plots.time_spent(jobs(4, finished_at=at(2, 4, 5, 0), name="a"))
+    assert ax.patches[0].get_width() == pytest.approx(1 + 2 + 2 - 4)
+    assert note(ax).endswith("1 negative")
+    assert plots.time_spent(jobs(2, finished_at=at(0, 0))).get_xlim()[0] < -1
+
+
+@pytest.mark.parametrize("plot", [plots.step_times, plots.time_spent])
+def test_steps_of_several_pipelines_are_apart(plot):
+    frame = jobs(40, name="lint", pipeline=["api", "web"] * 20)
+    assert sorted(labels(plot(frame))) == ["api / lint  (20)", "web / lint  (20)"]

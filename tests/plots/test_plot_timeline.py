@@ -1,0 +1,155 @@
+"""The timeline of a build."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from plot_frames import at, bars, jobs, labels, legend, marks, note, rendered, title
+
+from buildframe import plots
+from buildframe.errors import BadInput
+
+
+def test_timeline_tells_waiting_from_running():
+    ax = plots.timeline(jobs(2))
+    assert bars(ax, "waiting for an agent") == [(0, 1, 0), (1, 2, 1)]
+    assert bars(ax, "ran") == [(1, 3, 0), (2, 4, 1)]
+    assert labels(ax) == ["job 0", "job 1"]
+    assert ax.yaxis_inverted()
+    assert title(ax) == "web #41: 2 jobs"
+    assert legend(ax) == ["waiting for an agent", "ran"]
+
+
+def test_timeline_shows_failed_canceled_retried_and_open_jobs():
+    frame = jobs(
+        6,
+        state=["failed", "timed_out", "canceled", "running", "scheduled", "waiting"],
+        retried=[True, None, False, False, False, False],
+        runnable_at=at(0, 1, 2, 3, 4, None),
+        started_at=at(1, 2, None, 4, None, None),
+        finished_at=at(3, 4, 9, None, None, None),
+    )
+    ax = plots.timeline(frame)
+    assert bars(ax, "failed") == [(1, 3, 0)]
+    assert bars(ax, "timed out") == [(2, 4, 1)]
+    assert bars(ax, "canceled") == []
+    assert bars(ax, "ran") == [(4, 16, 3)]  # up to fetched_at
+    assert bars(ax, "waiting for an agent")[2:] == [(2, 9, 2), (3, 4, 3), (4, 16, 4)]
+    assert marks(ax, "retried") == [(3, 0)]
+    assert marks(ax, "not over yet") == [(16, 3), (16, 4)]
+    assert legend(ax) == ["waiting for an agent", "ran", "failed", "timed out", "retried", "not over yet"]
+    assert title(ax) == "web #41: 5 jobs"
+    assert note(ax) == "1 more job was never runnable"
+    hatches = {one.get_label(): one.patches[0].get_hatch() for one in ax.containers}
+    assert hatches["failed"] != hatches["timed out"]
+    assert not hatches["ran"]
+    assert bars(plots.timeline(jobs(1, state="canceled")), "canceled") == [(1, 3, 0)]
+
+
+def test_timeline_keeps_the_attempts_of_a_step_together():
+    frame = jobs(4, name=["a 1/2", "b", "a 2/2", "c"], step_key=[None, None, None, "b"])
+    assert labels(plots.timeline(frame)) == ["a 1/2", "a 2/2", "b", "c"]
+
+
+def test_timeline_leaves_out_jobs_that_no_agent_runs_and_waits_that_end_before_they_begin():
+    frame = jobs(3, type=["script", "waiter", "script"], started_at=at(-2, 2, 3))
+    ax = plots.timeline(frame)
+    assert labels(ax) == ["job 0", "job 2"]
+    assert bars(ax, "waiting for an agent") == [(2, 3, 1)]
+    assert bars(ax, "ran") == [(-2, 3, 0), (3, 5, 1)]
+    assert ax.get_xlim()[0] <= -2
+
+
+def test_one_job_does_not_fill_the_picture():
+    (bar,) = (one.patches[0] for one in plots.timeline(jobs(1)).containers if one.get_label() == "ran")
+    ax = bar.axes
+    assert bar.get_height() < 0.3 * abs(np.subtract(*ax.get_ylim()))
+
+
+def test_timeline_refuses_several_builds():
+    frame = jobs(2, build_id=["b", "c"], build_number=[41, 42])
+    with pytest.raises(BadInput, match=r'2 builds.*jobs\[jobs\["build_number"\] == 41\]'):
+        plots.timeline(frame)
+
+
+@pytest.mark.parametrize(("steps", "hidden"), [(5, False), (400, True)])
+def test_timeline_of_many_jobs_is_labelled_by_step_without_overlap(steps, hidden):
+    ax = plots.timeline(jobs(400, name=[f"step {k % steps} #{k}" for k in range(400)]))
+    rendered(ax)
+    extents = [text.get_window_extent() for text in ax.get_yticklabels()]
+    assert all(below.y1 <= above.y0 for above, below in itertools.pairwise(extents))
+    assert ("have no room" in ax.get_ylabel()) == hidden
+    assert len(labels(ax)) == 5 or hidden
+    assert ax.figure.get_figheight() <= 12
+    assert labels(ax)[0] == f"step 0  ({400 // steps})"
+
+
+def test_numbers_on_the_axis_are_plain():
+    ax = plots.timeline(jobs(1, finished_at=at(200_000)))
+    rendered(ax)
+    ticks = [text.get_text() for text in ax.get_xticklabels()]
+    assert "150,000" in ticks
+    assert np.all([("e" not in tick) for tick in ticks])
+
+
+def test_timeline_shows_triggers_from_runnable_to_the_end_of_their_build():
+    frame = jobs(3, type=["script", "trigger", "trigger"], state=["passed", "passed", "failed"],
+                 runnable_at=at(0, 3, 3), started_at=at(1, None, None), finished_at=at(3, 9, 7))  # fmt: skip
+    ax = plots.timeline(frame)
+    assert bars(ax, "triggered build") == [(3, 9, 1)]
+    assert bars(ax, "failed") == [(3, 7, 2)]
+    assert bars(ax, "waiting for an agent") == [(0, 1, 0)]
+
+
+def blocked(states: list[str], unblocked: list[float | None], **columns: object) -> pd.DataFrame:
+    """A script job from 1 to 3, block steps, and a script job from 20 to 22."""
+    n, none = len(states), [None] * len(states)
+    stamps = {"runnable_at": at(0, *none, 20), "started_at": at(1, *none, 20), "finished_at": at(3, *none, 22)}
+    kinds = ["script", *["manual"] * n, "script"]
+    return jobs(n + 2, type=kinds, state=["passed", *states, "passed"], unblocked_at=at(None, *unblocked, None),
+                **stamps | columns)  # fmt: skip
+
+
+def test_timeline_shows_a_block_step_over_the_gap_in_which_nothing_ran():
+    ax = plots.timeline(blocked(["unblocked"], [19]))
+    assert bars(ax, "blocked") == [(3, 19, 1)]
+    assert marks(ax, "unblocked") == [(19, 1)]
+    assert labels(ax) == ["job 0", "job 1", "job 2"]
+    two = plots.timeline(blocked(["unblocked", "unblocked"], [10, 19]))
+    assert bars(two, "blocked") == [(3, 10, 1), (10, 19, 2)]
+
+
+def test_timeline_of_a_block_step_that_came_while_something_ran_has_a_diamond_only():
+    ax = plots.timeline(blocked(["unblocked"], [2]))
+    assert bars(ax, "blocked") == [(2, 2, 1)]
+    assert marks(ax, "unblocked") == [(2, 1)]
+
+
+def test_timeline_of_a_build_that_is_still_blocked_lasts_until_it_was_fetched():
+    frame = blocked(["blocked", "broken"], [None, None]).iloc[:3]
+    ax = plots.timeline(frame)
+    assert bars(ax, "blocked") == [(3, 14, 1)]
+    assert marks(ax, "not over yet") == [(14, 1)]
+    assert "unblocked" not in legend(ax)
+    assert note(ax) == "1 more job was never runnable"
+    with pytest.raises(BadInput, match="unblocked_at"):
+        plots.timeline(frame.drop(columns="unblocked_at"))
+
+
+def test_timeline_calls_a_block_step_by_its_label():
+    frame = blocked(["unblocked"], [9], name=["a", None, "b"], label=["x", ":ship: Ship it?", "y"])
+    assert labels(plots.timeline(frame)) == ["a", "Ship it?", "b"]
+
+
+def test_timeline_tells_names_apart_that_differ_only_in_their_emoji():
+    assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test ‹2›", "test"]
+
+
+def test_timeline_of_a_thousand_jobs_is_not_hatched():
+    frame = jobs(1000, state=["failed", "passed"] * 500, name=[f"step {k % 30}" for k in range(1000)])
+    ax = plots.timeline(frame)
+    assert {one.patches[0].get_hatch() for one in ax.containers} == {None}
+    assert title(ax) == "web #41: 1,000 jobs"
