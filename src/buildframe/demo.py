@@ -45,12 +45,12 @@ def summaries(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
     by: Sequence[Key] = ["pipeline", metrics.step]
     waits = metrics.percentiles(jobs, of=metrics.queue_time, by=by)
     yield (
-        "Longest queue time (started − runnable), by p95, in minutes;\n"
+        "Longest queue time (started − runnable), by p95 with its 95 % interval, in minutes;\n"
         f"censored: still waiting or canceled while waiting, in no percentile:\n{longest(waits)}"
     )
     passed = jobs[jobs["state"] == "passed"]
     runs = metrics.percentiles(passed, of=metrics.run_time, by=by).drop(columns="n_censored")
-    yield f"Longest run time (finished − started) of passed jobs, by p95, in minutes:\n{longest(runs)}"
+    yield f"Longest run time (finished − started) of passed jobs, by p95 with its 95 % interval, in minutes:\n{longest(runs)}"
     rates = metrics.success_rate(builds, by="pipeline")
     yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{percents(rates)}"
 
@@ -58,8 +58,10 @@ def summaries(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
 def longest(summary: pd.DataFrame) -> str:
     """The groups with the largest p95 as text, seconds turned into minutes."""
     top = summary.nlargest(TOP, "p95_s")
-    minutes = {name.removesuffix("_s"): (top[name] / 60).map("{:.1f}".format) for name in ("p50_s", "p95_s")}
-    table = top.drop(columns=["n_negative", "p50_s", "p95_s"]).assign(**minutes)
+    shown = {"p50": "p50_s", "p95": "p95_s", "from": "p95_low_s", "to": "p95_high_s"}
+    minutes = {name: (top[column] / 60).map("{:.1f}".format) for name, column in shown.items()}
+    hidden = [name for name in top if name == "n_negative" or name.endswith("_s")]
+    table = top.drop(columns=hidden).assign(**minutes)
     return table.rename(columns={"n_censored": "censored"}).to_string(index=False)
 
 
