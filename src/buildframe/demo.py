@@ -50,7 +50,10 @@ def summaries(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
     )
     passed = jobs[jobs["state"] == "passed"]
     runs = metrics.percentiles(passed, of=metrics.run_time, by=by).drop(columns="n_censored")
-    yield f"Longest run time (finished − started) of passed jobs, by p95 with its 95 % interval, in minutes:\n{longest(runs)}"
+    yield (
+        "Longest run time (finished − started) of passed jobs, by p95 with its 95 % interval, in minutes:\n"
+        f"{longest(runs)}"
+    )
     rates = metrics.success_rate(builds, by="pipeline")
     yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{percents(rates)}"
 
@@ -60,7 +63,7 @@ def longest(summary: pd.DataFrame) -> str:
     top = summary.nlargest(TOP, "p95_s")
     shown = {"p50": "p50_s", "p95": "p95_s", "from": "p95_low_s", "to": "p95_high_s"}
     minutes = {name: (top[column] / 60).map("{:.1f}".format) for name, column in shown.items()}
-    hidden = [name for name in top if name == "n_negative" or name.endswith("_s")]
+    hidden = [name for name in map(str, top) if name == "n_negative" or name.endswith("_s")]
     table = top.drop(columns=hidden).assign(**minutes)
     return table.rename(columns={"n_censored": "censored"}).to_string(index=False)
 

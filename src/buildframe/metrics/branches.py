@@ -155,7 +155,7 @@ def _until(builds: Frame) -> Any:
         require(columns_of(builds), names)
         builds = lazy(builds).select(nw.col(*names).max()).to_native()
     stamps = collected(builds, names)
-    return pd.concat([moments(stamps, name) for name in names]).max()
+    return pd.Series([moments(stamps, name).max() for name in names], dtype=MOMENT).max()
 
 
 def _only(builds: Frame, branch: str | None) -> Frame:

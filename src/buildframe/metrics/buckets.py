@@ -40,11 +40,13 @@ class Buckets:
 
     def number(self, found: Rows, at: str) -> Rows:
         """The rows that have this time, in groups by bucket."""
-        edges = self.edges.tz_convert("UTC").as_unit("us").asi8
+        edges = np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
         native = found.frame.to_native()
         if isinstance(native, pd.DataFrame):
             known = native[native[at].notna()] if native[at].hasnans else native
-            numbered = lazy(known.assign(**{GROUP: _numbers(known[at].astype("int64").to_numpy(), edges)}))
+            numbered = lazy(
+                known.assign(**{GROUP: _numbers(known[at].to_numpy("datetime64[us]").view(np.int64), edges)})
+            )
         else:
             number = _number(nw.col(tick(at)), edges) if len(self) else nw.lit(0)
             in_engine = ticking(found.frame.filter(~nw.col(at).is_null()), [at])
@@ -70,7 +72,8 @@ def _numbers(times: Integers, edges: Integers) -> Integers:
     """A division takes a third of the time of a search, but is right only where buckets are equally long."""
     widths = np.diff(edges)
     if len(widths) and np.all(widths == widths[0]):
-        return (times - edges[0]) // widths[0]
+        numbers: Integers = (times - edges[0]) // widths[0]
+        return numbers
     return np.searchsorted(edges, times, side="right") - 1
 
 

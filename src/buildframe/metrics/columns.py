@@ -78,7 +78,7 @@ def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
     if str(durations.name).endswith("_s") and pd.api.types.is_numeric_dtype(durations.dtype):
         return durations.astype("float64")
     raise BadInput(
-        f"{name} is {durations.dtype}, not timedelta; pass a metric such as metrics.run_time, or a column of seconds …_s."
+        f"{name} is {durations.dtype}, not timedelta; pass a metric such as metrics.run_time, or seconds in a column …_s"
     )
 
 

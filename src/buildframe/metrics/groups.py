@@ -32,7 +32,11 @@ def groups_of(frame: pd.DataFrame, by: By) -> Groups:
     first, *others = (_in_order(keys[name]) for name in keys)
     codes, many = first
     for own, more in others:
-        codes, many = _without_gaps(codes * more + own, many * more)
+        if many * more > 2**62:
+            codes, many = _without_gaps(codes, many)
+        codes, many = codes * more + own, many * more
+    if others:
+        codes, _ = _without_gaps(codes, many)
     return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
 
 

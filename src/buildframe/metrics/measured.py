@@ -10,8 +10,8 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics import outcomes
-from buildframe.metrics.columns import column, require, seconds
-from buildframe.metrics.durations import NEVER_RUNNABLE, SPANS, RowMetric, Span
+from buildframe.metrics.columns import column, moments, require, seconds
+from buildframe.metrics.durations import NEVER_RUNNABLE, SPANS, RowMetric, Span, is_script
 from buildframe.metrics.engines import Frame, Rows, columns_of, is_pandas, lazy, rows, ticking
 from buildframe.metrics.groups import By
 
@@ -26,9 +26,8 @@ def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str,
     if isinstance(of, str) and not set(_stamps(span)) <= set(there):
         span = None
     if is_pandas(frame):
-        value = _seconds(frame, of)
-    else:
-        frame, value = _in_engine(frame, of, span)
+        return rows(frame, needs, by, **_in_pandas(frame, of, span))
+    frame, value = _in_engine(frame, of, span)
     found = rows(frame, (*needs, *_stamps(span)), by, _tells_more(span), value=value)
     return found if span is None else found.having(begun=_begun(span, "state" in there))
 
@@ -45,6 +44,23 @@ def _stamps(span: Span | None) -> tuple[str, ...]:
 
 def _tells_more(span: Span | None) -> tuple[str, ...]:
     return ("state",) if span is not None and span.end == "runnable_at" else ()
+
+
+def _in_pandas(frame: pd.DataFrame, of: RowMetric | str, span: Span | None) -> dict[str, Any]:
+    """What `_in_engine` and `_begun` say, from the stamps at once, which takes half as long as metrics of rows do."""
+    if span is None:
+        return {"value": _seconds(frame, of)}
+    start, end = (moments(frame, name).to_numpy("datetime64[us]") for name in (span.start, span.end))
+    begun, ended = ~np.isnat(start), ~np.isnat(end)
+    if span.scripts_only:
+        begun &= is_script(frame).to_numpy()
+    both = begun & ended
+    cut_off = begun & ~ended
+    if _tells_more(span) and "state" in frame:
+        cut_off &= ~column(frame, "state").isin(NEVER_RUNNABLE).to_numpy(bool)
+    if isinstance(of, str):
+        return {"value": _seconds(frame, of), "begun": cut_off}
+    return {"value": np.where(both, (end.view("int64") - start.view("int64")) / 1e6, np.nan), "begun": cut_off}
 
 
 def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:

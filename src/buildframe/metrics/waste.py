@@ -55,8 +55,9 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     ran = ~nw.col("started_at").is_null() & ~nw.col("finished_at").is_null()
     running = ~nw.col("started_at").is_null() & nw.col("finished_at").is_null()
     found = _of_builds(_with_run_time(jobs, by)).having(place=_place(), ran=ran)
-    span = nw.when(nw.col("ran")).then(nw.col("microseconds")).otherwise(nw.lit(0))
-    parts = {name: nw.when(nw.col("place") == i).then(span).otherwise(nw.lit(0)) for i, name in enumerate(_CLASSES)}
+    found = found.having(span=nw.when(nw.col("ran")).then(nw.col("microseconds")).otherwise(nw.lit(0)))
+    span = nw.col("span")
+    parts = {name: span * (nw.col("place") == i).cast(nw.Int64) for i, name in enumerate(_CLASSES)}
     counted = tally(found, n=nw.col("ran"), machine_s=span, **parts, n_running=running, n_negative=span < 0)
     return beside(counted.keys, _in_seconds(counted.sums))
 
@@ -76,8 +77,8 @@ def _with_run_time(jobs: Frame, by: By) -> Rows:
 def _of_builds(found: Rows) -> Rows:
     """The jobs with `failed_at`, when their build failed, and the outcome that it `repeated`; null where it did not."""
     failed = has_failed_hard() & ~is_superseded()
-    jobs = found.frame.filter(~nw.col("build_id").is_null())
-    jobs = jobs.select("build", *_OF_BUILD, failed_at=nw.when(failed).then(nw.col("finished_at")))
+    jobs = found.frame.select("build", *_OF_BUILD, "build_id", failed_at=nw.when(failed).then(nw.col("finished_at")))
+    jobs = jobs.filter(~nw.col("build_id").is_null()).drop("build_id")
     builds = _repeats(_once_each(jobs, in_memory=found.keys is not None)).select("build", "failed_at", "repeated")
     return replace(found, frame=found.frame.join(builds, on="build", how="left"))
 

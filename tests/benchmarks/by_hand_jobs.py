@@ -1,0 +1,298 @@
+"""More of `by_hand`: what follows the jobs of builds, of steps at a commit, and of queues."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from tests.benchmarks.by_hand import NAT, Integers, factorized, flag, is_any, known, steps, us, wilson
+
+_VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
+
+
+class _Attempts(NamedTuple):
+    """Jobs with an outcome: of each the key of its variant, and the sizes by which it was made, the first largest."""
+
+    rows: Integers
+    key: Integers
+    texts: list[pd.Series[Any]]
+    passed: Any
+    failed: Any
+    lost: Any
+
+
+def _attempts(jobs: pd.DataFrame) -> _Attempts:
+    soft = flag(jobs["soft_failed"])
+    of_state, states = pd.factorize(jobs["state"])
+    passed, failed, timed_out = (of_state == states.get_loc(one) for one in ("passed", "failed", "timed_out"))
+    failed &= ~soft
+    lost = failed & (known(jobs["signal"]) | (jobs["exit_status"].to_numpy(np.int64, na_value=0) == -1))
+    rows = np.flatnonzero(is_any(jobs["type"], "script") & (passed | failed | timed_out))
+    told = [factorized(jobs[name]) for name in ("organization", "pipeline")]
+    told += [steps(jobs), factorized(jobs["commit"]), factorized(jobs["matrix"])]
+    index = jobs["parallel_group_index"]
+    shard = index.to_numpy(np.int64, na_value=int(index.max()) + 1)
+    key = np.zeros(len(rows), np.int64)
+    for codes, texts in told:
+        key = key * len(texts) + codes[rows]
+    key = key * (int(index.max()) + 2) + shard[rows]
+    texts = [*(texts for _, texts in told), pd.Series(range(int(index.max()) + 2))]
+    return _Attempts(rows, key, texts, passed[rows], (failed & ~lost | timed_out)[rows], lost[rows])
+
+
+def _verdicts(passes: Integers, failures: Integers, lost: Integers) -> Integers:
+    unlike = np.where(passes > 0, 4, np.where(failures > 1, 3, 2))
+    return np.where(failures > 0, unlike, lost > 0)
+
+
+def outcomes_by_commit(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Sorted once by variant, so that each is a slice."""
+    found = _attempts(jobs)
+    order = np.argsort(found.key)
+    key = found.key[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    passes, failures, lost = (
+        np.add.reduceat(one[order], starts, dtype=np.int64) for one in (found.passed, found.failed, found.lost)
+    )
+    ended = us(jobs, "finished_at")[found.rows][order]
+    columns, left = {}, key[starts]
+    names = ["organization", "pipeline", "step", "commit", "matrix", "parallel_group_index"]
+    for name, texts in reversed([*zip(names, found.texts, strict=True)]):
+        left, codes = np.divmod(left, len(texts))
+        columns[name] = texts.array.take(codes)
+        if name == "parallel_group_index":
+            columns[name] = pd.arrays.IntegerArray(codes, codes == len(texts) - 1)
+    times = {"first_at": np.minimum.reduceat(ended, starts), "last_at": np.maximum.reduceat(ended, starts)}
+    return pd.DataFrame(
+        {
+            **{name: columns[name] for name in names},
+            "passes": passes,
+            "failures": failures,
+            "lost": lost,
+            **{name: pd.DatetimeIndex(at.view("M8[us]"), tz="UTC") for name, at in times.items()},
+            "verdict": pd.array(_VERDICTS, dtype="str").take(_verdicts(passes, failures, lost)),
+        }
+    )
+
+
+def flips(jobs: pd.DataFrame) -> pd.DataFrame:
+    found = _attempts(jobs)
+    _, n_pipelines, n_steps, n_commits, n_matrices, n_shards = map(len, found.texts)
+    order = np.argsort(found.key)
+    key = found.key[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    counts = (np.add.reduceat(one[order], starts, dtype=np.int64) for one in (found.passed, found.failed, found.lost))
+    passes, failures, lost = counts
+    verdicts = _verdicts(passes, failures, lost)
+    at_commit = key[starts] // (n_matrices * n_shards)
+    firsts = np.flatnonzero(np.diff(at_commit, prepend=-1))
+    verdict = np.maximum.reduceat(verdicts, firsts)
+    passed = np.maximum.reduceat(passes, firsts) > 0
+    step = at_commit[firsts] // n_commits
+    there = np.flatnonzero(np.bincount(step))
+    many = there[-1] + 1
+    commits, commits_passed = np.bincount(step)[there], np.bincount(step[passed], minlength=many)[there]
+    by_verdict = {name: np.bincount(step[verdict == i], minlength=many)[there] for i, name in enumerate(_VERDICTS)}
+    rates = wilson(by_verdict["flaky"], commits_passed)
+    names = {"organization": there // n_steps // n_pipelines, "pipeline": there // n_steps % n_pipelines}
+    names["step"] = there % n_steps
+    told = {name: texts.array.take(codes) for (name, codes), texts in zip(names.items(), found.texts, strict=False)}
+    told |= {"commits": commits, "commits_passed": commits_passed}
+    told |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "infrastructure")}
+    told |= {"n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates["rate"]}
+    ranked = pd.DataFrame(told | {end: rates[end] for end in ("low", "high")})
+    return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
+
+
+def waste(jobs: pd.DataFrame) -> pd.DataFrame:
+    codes, pipelines = factorized(jobs["pipeline"])
+    builds, ids = pd.factorize(jobs["build_id"])
+    state = pd.factorize(jobs["state"])
+    is_state = {name: state[0] == state[1].get_loc(name) for name in ("failed", "timed_out", "canceled")}
+    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    retried = flag(jobs["retried"])
+    hard = ((is_state["failed"] & ~flag(jobs["soft_failed"])) | is_state["timed_out"]) & ~retried & (over != NAT)
+    failed_at = np.full(len(ids), np.iinfo(np.int64).max)
+    np.minimum.at(failed_at, builds[hard], over[hard])
+    repeated = _repeated(jobs, builds, len(ids))[builds]
+    place = np.where(repeated, 3, 4)
+    place[over > failed_at[builds]] = 2
+    place[is_state["canceled"]] = 1
+    place[retried] = 0
+    ran = (begun != NAT) & (over != NAT)
+    place, codes_ran, span = place[ran], codes[ran], (over - begun)[ran]
+    many = len(pipelines)
+    parts = (np.bincount(codes_ran * 5 + place, span, many * 5) / 1e6).reshape(many, 5)
+    running = (begun != NAT) & (over == NAT)
+    names = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
+    told = {"n": np.bincount(codes_ran, minlength=many), "machine_s": parts.sum(axis=1)}
+    told |= {name: parts[:, i] for i, name in enumerate(names)}
+    told |= {"n_running": np.bincount(codes[running], minlength=many)}
+    return pd.DataFrame(
+        {"pipeline": pipelines} | told | {"n_negative": np.bincount(codes_ran[span < 0], minlength=many)}
+    )
+
+
+def _repeated(jobs: pd.DataFrame, builds: Integers, many: int) -> Any:
+    """Of each build, whether the one before it at its commit ended as it did."""
+    one = np.empty(many, np.int64)
+    one[builds[::-1]] = np.arange(len(builds))[::-1]
+    names = ["organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number"]
+    each = jobs[names].take(one).reset_index(drop=True)
+    each = each[each["build_state"].isin(["passed", "failed"]) & each["commit"].ne("HEAD") & each["commit"].notna()]
+    each = each.sort_values(["build_created_at", "build_number"])
+    before = each.groupby(names[:4], dropna=False, sort=False)["build_state"].shift()
+    repeated = np.zeros(many, np.bool_)
+    repeated[each.index[(before == each["build_state"]).to_numpy()]] = True
+    return repeated
+
+
+# Intervals
+
+
+def _builds(jobs: pd.DataFrame) -> tuple[Integers, pd.Index[Any]]:
+    codes, ids = pd.factorize(jobs["build_id"])
+    order = ids.argsort()
+    place = np.empty(len(ids), np.int64)
+    place[order] = np.arange(len(ids))
+    return place[codes], ids[order].rename("build_id")
+
+
+def _series(durations: Integers, ids: pd.Index[Any], name: str) -> pd.Series[pd.Timedelta]:
+    return pd.Series(pd.TimedeltaIndex(durations.view("m8[us]")), index=ids, name=name)
+
+
+def machine_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    codes, ids = _builds(jobs)
+    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    ran = (begun != NAT) & (over != NAT)
+    sums = np.bincount(codes[ran], (over - begun)[ran], len(ids)).astype(np.int64)
+    return _series(np.where(np.bincount(codes[ran], minlength=len(ids)) > 0, sums, NAT), ids, "machine_time")
+
+
+def _union(codes: Integers, begun: Integers, over: Integers, many: int) -> Integers:
+    """Builds one after the other on one axis, so that one sort and one running maximum do for all."""
+    reach = over.max() - begun.min() + 1
+    shift = codes * reach
+    order = np.argsort(begun + shift)
+    codes, begun, over = codes[order], (begun + shift)[order], (over + shift)[order]
+    reached = np.maximum.accumulate(over)
+    begun[1:] = np.maximum(begun[1:], reached[:-1])
+    return np.bincount(codes, np.maximum(over - begun, 0), many).astype(np.int64)
+
+
+def parallelism(jobs: pd.DataFrame) -> pd.Series[float]:
+    codes, ids = _builds(jobs)
+    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    ran = (begun != NAT) & (over != NAT)
+    machine = np.bincount(codes[ran], (over - begun)[ran], len(ids))
+    ran &= ~flag(jobs["retried"])
+    codes, begun, over = codes[ran], begun[ran], over[ran]
+    active = _union(codes, begun, np.maximum(begun, over), len(ids))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return pd.Series(np.where(active > 0, machine / active, np.nan), index=ids, name="parallelism")
+
+
+def active_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    codes, ids = _builds(jobs)
+    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    ran = (begun != NAT) & (over != NAT) & ~flag(jobs["retried"])
+    codes, begun, over = codes[ran], begun[ran], over[ran]
+    sums = _union(codes, begun, np.maximum(begun, over), len(ids))
+    return _series(np.where(np.bincount(codes, minlength=len(ids)) > 0, sums, NAT), ids, "active_time")
+
+
+def time_to_first_failure(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    codes, ids = _builds(jobs)
+    created = np.empty(len(ids), np.int64)
+    created[codes] = us(jobs, "build_created_at")
+    failed = is_any(jobs["state"], "failed") & ~flag(jobs["soft_failed"]) | is_any(jobs["state"], "timed_out")
+    over = us(jobs, "finished_at")
+    failed &= over != NAT
+    none = np.iinfo(np.int64).max
+    first = np.full(len(ids), none)
+    np.minimum.at(first, codes[failed], over[failed])
+    return _series(np.where(first == none, NAT, first - created), ids, "time_to_first_failure")
+
+
+def time_to_pass(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    codes, ids = _builds(jobs)
+    one = np.empty(len(ids), np.int64)
+    one[codes] = np.arange(len(codes))
+    last = np.full(len(ids), NAT)
+    np.maximum.at(last, codes, us(jobs, "finished_at"))
+    held = is_any(jobs["state"], "blocked")
+    last[codes[held]] = NAT  # there is no other kind of blocked job here than block steps
+    each = jobs[["build_state", "build_created_at"]].take(one)
+    counted = is_any(each["build_state"], "passed") & (last != NAT)
+    return _series(np.where(counted, last - us(each, "build_created_at"), NAT), ids, "time_to_pass")
+
+
+# Load
+
+
+def _load(jobs: pd.DataFrame, name: str, begun: Integers, over: Integers) -> pd.DataFrame:
+    """Changes in one number each, the last bit of which tells whether it is a beginning, sorted queue by queue."""
+    codes, queues = factorized(jobs["queue"])
+    created = us(jobs, "build_created_at")
+    there = (begun != NAT) & (over != NAT)
+    codes, begun, over = codes[there], begun[there], over[there]
+    whole_from, whole_to = created.min() + (over - created[there]).max(), created.max()
+    negative = np.bincount(codes[over < begun], minlength=len(queues))
+    order = np.argsort(codes.astype(np.int16), kind="stable")
+    begun, over = 2 * begun[order] + 1, 2 * np.maximum(begun, over)[order]
+    parts = []
+    for i, (stop, size) in enumerate(zip(stops := np.cumsum(np.bincount(codes)), np.diff(stops, prepend=0))):  # noqa: B905
+        part = np.sort(np.concatenate([begun[stop - size : stop], over[stop - size : stop]]))
+        at, level = part >> 1, np.cumsum(2 * (part & 1) - 1)
+        last = np.append(at[1:] != at[:-1], True)
+        at, level = at[last], level[last]
+        changed = np.diff(level, prepend=0) != 0
+        parts.append((np.full(changed.sum(), i), at[changed], level[changed]))
+    group, at, level = (np.concatenate(column) for column in zip(*parts, strict=True))
+    columns = {"queue": queues.array.take(group), "at": pd.DatetimeIndex(at.view("M8[us]"), tz="UTC"), name: level}
+    return pd.DataFrame(columns | {"whole": (at >= whole_from) & (at <= whole_to), "n_negative": negative[group]})
+
+
+def concurrency(jobs: pd.DataFrame) -> pd.DataFrame:
+    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    return _load(jobs, "running", begun, np.where(over == NAT, us(jobs, "fetched_at"), over))
+
+
+def queue_depth(jobs: pd.DataFrame) -> pd.DataFrame:
+    begun = np.where(is_any(jobs["type"], "script"), us(jobs, "runnable_at"), NAT)
+    started, finished = us(jobs, "started_at"), us(jobs, "finished_at")
+    over = np.where(started == NAT, np.where(finished == NAT, us(jobs, "fetched_at"), finished), started)
+    return _load(jobs, "waiting", begun, over)
+
+
+def utilisation(jobs: pd.DataFrame) -> pd.DataFrame:
+    codes, queues = factorized(jobs["queue"])
+    agents, names = pd.factorize(jobs["agent_id"])
+    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    ended = (begun != NAT) & (over != NAT)
+    counted = ended & (agents >= 0)
+    many, running = len(queues), np.bincount(codes[(begun != NAT) & (over == NAT)], minlength=len(queues))
+    ran, begun_then, over_then = codes[counted], begun[counted], over[counted]
+    pairs = ran * len(names) + agents[counted]
+    first, last = np.full(many * len(names), np.iinfo(np.int64).max), np.full(many * len(names), NAT)
+    np.minimum.at(first, pairs, begun_then)
+    np.maximum.at(last, pairs, over_then)
+    there = np.flatnonzero(last != NAT)
+    of, seen = there // len(names), (last - first)[there]
+    span = over_then - begun_then
+    busy_s, seen_s = np.bincount(ran, span, many) / 1e6, np.bincount(of, seen, many) / 1e6
+    told = {
+        "queue": queues,
+        "agents": np.bincount(of, minlength=many),
+        "busy_s": busy_s,
+        "seen_s": seen_s,
+        "at_most": busy_s / np.where(seen_s > 0, seen_s, np.nan),
+        "n_running": running,
+        "n_no_agent": np.bincount(codes[ended & ~counted], minlength=many),
+        "n_negative": np.bincount(ran[span < 0], minlength=many),
+    }
+    present = np.bincount(codes[begun != NAT], minlength=many) > 0
+    return pd.DataFrame(told)[present].reset_index(drop=True)

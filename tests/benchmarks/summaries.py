@@ -1,0 +1,134 @@
+"""Summaries of two million rows on pandas, Polars and DuckDB, beside the best that was written by hand for each.
+
+Before anything is timed, both must give the same values in the same columns. Jobs belong to 65,000 builds; what takes
+builds gets two million of those, since 65,000 take hardly longer than the calls themselves (these seconds are told
+without a target).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import duckdb
+import pandas as pd
+import polars as pl
+
+from buildframe import metrics
+from tests.benchmarks import by_hand, by_hand_builds, by_hand_engines, by_hand_jobs, reporting, rows
+from tests.benchmarks.reporting import Stopwatch, Times
+
+Summary = Callable[[Any], Any]
+
+AT_MOST = 1.5
+
+OF_JOBS: dict[str, Summary] = {
+    "percentiles_by_queue": lambda jobs: metrics.percentiles(jobs, by="queue"),
+    "percentiles_by_step": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
+    "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
+    "retry_rate": lambda jobs: metrics.retry_rate(jobs, by="pipeline"),
+    "flips": metrics.flips,
+    "outcomes_by_commit": metrics.outcomes_by_commit,
+    "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
+    "concurrency": metrics.concurrency,
+    "queue_depth": metrics.queue_depth,
+    "utilisation": metrics.utilisation,
+    "machine_time": metrics.machine_time,
+    "active_time": metrics.active_time,
+    "parallelism": metrics.parallelism,
+    "time_to_first_failure": metrics.time_to_first_failure,
+    "time_to_pass": metrics.time_to_pass,
+}
+OF_BUILDS: dict[str, Summary] = {
+    "success_rate": lambda builds: metrics.success_rate(builds, by="pipeline"),
+    "success_trend": metrics.success_trend,
+    "throughput": metrics.throughput,
+    "outages": lambda builds: metrics.outages(builds, branch=by_hand_builds.BRANCH),
+    "recovery_time": lambda builds: metrics.recovery_time(builds, branch=by_hand_builds.BRANCH),
+    "red_share": lambda builds: metrics.red_share(builds, branch=by_hand_builds.BRANCH),
+}
+
+
+class Pair(NamedTuple):
+    """Two ways to one summary, without arguments."""
+
+    ours: Callable[[], Any]
+    peer: Callable[[], Any]
+
+
+def pairs(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, Pair]:
+    """Of every engine, each summary that has a peer there; `builds` need not be those of the jobs."""
+    on_pandas = _on((by_hand, by_hand_jobs, by_hand_builds), builds, jobs)
+    builds, jobs = metrics.with_seconds(builds), metrics.with_seconds(jobs)
+    polars = _on((by_hand_engines,), pl.from_pandas(builds), pl.from_pandas(jobs))
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE TABLE builds AS SELECT * FROM builds")
+    connection.execute("CREATE TABLE jobs AS SELECT * FROM jobs")
+    sql, of_builds, of_jobs = by_hand_engines.Sql(connection), connection.table("builds"), connection.table("jobs")
+    in_duckdb = {
+        name: Pair(functools.partial(summary, of_jobs if name in OF_JOBS else of_builds), getattr(sql, name))
+        for name, summary in (OF_JOBS | OF_BUILDS).items()
+        if hasattr(sql, name)
+    }
+    engines = {"pandas": on_pandas, "Polars": polars, "DuckDB": in_duckdb}
+    return {f"{engine}, {name}": pair for engine, found in engines.items() for name, pair in found.items()}
+
+
+def _on(modules: Any, builds: Any, jobs: Any) -> dict[str, Pair]:
+    found = {}
+    for frame, summaries in ((jobs, OF_JOBS), (builds, OF_BUILDS)):
+        for name, summary in summaries.items():
+            for module in modules:
+                if hasattr(module, name):
+                    found[name] = Pair(
+                        functools.partial(summary, frame), functools.partial(getattr(module, name), frame)
+                    )
+    return found
+
+
+def check(pair: Pair) -> None:
+    """Fail where the two do not give the same columns and, but for the last digits, the same values."""
+    ours, peer = pair.ours(), pair.peer()
+    if isinstance(ours, pd.Series):
+        pd.testing.assert_series_equal(peer, ours, check_dtype=False, rtol=1e-9)
+        return
+    peer = peer[list(ours)].astype({name: dtype for name, dtype in ours.dtypes.items() if dtype == "str"})
+    pd.testing.assert_frame_equal(peer, ours, check_dtype=False, rtol=1e-9)
+
+
+def _timed(way: Callable[[], Any]) -> Stopwatch:
+    watch = Stopwatch()
+    with watch.running():
+        way()
+    return watch
+
+
+def compare(name: str, pair: Pair, runs: int) -> dict[str, Times]:
+    """Both, run after run in turn, once they agree."""
+    check(pair)
+    return {**reporting.in_turn(runs, {name: lambda: _timed(pair.ours), f"{name}, by hand": lambda: _timed(pair.peer)})}
+
+
+def ratio(ours: Times, peer: Times) -> float:
+    """How many times as long it takes: the least of each, since others' work on the machine only ever adds to it."""
+    return min(time.seconds for time in ours) / min(time.seconds for time in peer)
+
+
+def main(quick: bool) -> None:
+    runs, n_builds, n_jobs, many = (2, 300, 9_000, 5_000) if quick else (5, 65_000, 2_000_000, 2_000_000)
+    few, jobs = rows.made(n_builds, n_jobs)
+    builds = rows.made(many, 0).builds
+    print(f"{n_jobs:,} jobs of {n_builds:,} builds; {many:,} builds", flush=True)
+    measured = {name: compare(name, pair, runs) for name, pair in pairs(builds, jobs).items()}
+    reporting.show_times({name: times for both in measured.values() for name, times in both.items()})
+    alone = {name: lambda summary=summary: _timed(lambda: summary(few)) for name, summary in OF_BUILDS.items()}
+    print(f"\n{n_builds:,} builds, pandas (no target)")
+    reporting.show_times(reporting.in_turn(runs, alone))
+    for name, both in measured.items():
+        reporting.judge(f"{name} / by hand", ratio(*both.values()), at_most=AT_MOST)
+
+
+if __name__ == "__main__":
+    reporting.run(main)
