@@ -14,7 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_PACKAGES = ("pandas", "narwhals", "polars", "duckdb", "pyarrow", "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt")
+_PACKAGES = (
+    "pandas", "narwhals", "polars", "duckdb", "pyarrow", "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt",
+)  # fmt: skip
 
 
 def run(main: Callable[[bool], None]) -> None:

@@ -64,7 +64,7 @@ def recovery_time(
     *,
     branch: str | None = None,
     pipelines: Frame | None = None,
-    q: Sequence[float] = (0.5, 0.95),
+    q: float | Sequence[float] = (0.5, 0.95),
 ) -> pd.DataFrame:
     """Percentiles of how long a branch takes to recover, over its outages (see there) that are over.
 
@@ -139,7 +139,7 @@ class _Branches(NamedTuple):
 
 
 def _branches(builds: Frame, branch: str | None, pipelines: Frame | None, *more: str) -> _Branches:
-    if (branch is None) == (pipelines is None):
+    if not isinstance(branch, str | None) or (branch is None) == (pipelines is None):
         raise BadInput('Which branch? Give pipelines=ws.pipelines() for the default branch of each, or branch="main".')
     rows = collected(_only(builds, branch), [*_NEEDS, *more], ["organization", "pipeline_id"]).reset_index(drop=True)
     rows["finished_at"], codes = moments(rows, "finished_at"), _codes(rows)

@@ -16,6 +16,8 @@ from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT
 from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, check_zones, lazy, tick, ticking
 
+_MOST = 1_000_000
+
 
 @dataclass(frozen=True)
 class Buckets:
@@ -92,9 +94,11 @@ def _in_run(time: nw.Expr, edges: Integers, widths: Integers, start: int) -> nw.
 
 
 def _offset(freq: str) -> BaseOffset:
+    if not isinstance(freq, str):
+        raise BadInput(f"freq={freq!r}: give a text such as '1h', '1D', 'W-MON', 'MS' or 'QS'.")
     try:
         offset = to_offset(freq)
-    except ValueError as why:
+    except (ValueError, OverflowError) as why:
         raise BadInput(f"freq={freq!r}: {why}") from None
     if offset.n < 1 or not isinstance(offset, (Tick, Day, Week, MonthBegin, QuarterBegin, YearBegin)):
         raise BadInput(f"freq={freq!r} does not name the start of a bucket; take '1h', '1D', 'W-MON', 'MS' or 'QS'.")
@@ -108,6 +112,7 @@ def _edges(times: pd.Series[pd.Timestamp], offset: BaseOffset, tz: str) -> pd.Da
         return pd.DatetimeIndex(local)
     last = local.max()
     first_day = local.min().tz_localize(None).normalize()
+    _check_many(first_day, last.tz_localize(None), offset)
     if isinstance(offset, Tick):  # equally long, whatever the clocks do after the first midnight
         edges = pd.date_range(_in_zone(pd.DatetimeIndex([first_day]), tz)[0], last + 2 * offset, freq=offset)
     else:
@@ -116,9 +121,20 @@ def _edges(times: pd.Series[pd.Timestamp], offset: BaseOffset, tz: str) -> pd.Da
     return edges.as_unit("us")[: edges.searchsorted(last, side="right") + 1]
 
 
+def _check_many(first: pd.Timestamp, last: pd.Timestamp, offset: BaseOffset) -> None:
+    try:
+        many = (last - first) / (first + offset - first) if last + 4 * offset > first else 0.0  # date_range looks ahead
+    except (OverflowError, ValueError):
+        raise BadInput(f"freq={offset.freqstr!r}: such a bucket would end after the last time that there is.") from None
+    if many > _MOST:
+        raise BadInput(f"freq={offset.freqstr!r} would make {many:,.0f} buckets; take longer ones.")
+
+
 def zoned(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
     """The times in the zone; BadInput where it is none."""
     try:
+        if not isinstance(tz, str):
+            raise TypeError
         return times.dt.tz_convert(tz)
     except (LookupError, ValueError, TypeError):
         raise BadInput(f"tz={tz!r} is no time zone; take a name such as 'UTC' or 'Europe/Berlin'.") from None

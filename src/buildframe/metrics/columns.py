@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.spec import TABLES
@@ -14,6 +15,7 @@ from buildframe.spec import TABLES
 MOMENT = "datetime64[us, UTC]"
 
 _KINDS = {entry.name: entry.kind for table in TABLES.values() for entry in table}
+_KINDS["step"] = "text"  # what `with_seconds` adds
 _DTYPES = {"text": "str", "json": "str", "integer": "Int64", "flag": "boolean"}
 
 _SOURCES = {
@@ -25,7 +27,12 @@ _SOURCES = {
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """The column `name` of the frame; BadInput where there is none, or two of that name."""
+    """The column `name` of the frame; BadInput where there is none, or two of that name, or the frame is none."""
+    if not isinstance(frame, pd.DataFrame):
+        raise BadInput(
+            f"A {type(frame).__name__} is no frame of pandas, which metrics of rows take; "
+            "for other engines metrics.with_seconds(frame) adds what they measure as columns."
+        )
     found = list(frame.columns).count(name)
     if found == 1:
         return frame[name]
@@ -39,6 +46,21 @@ def require(there: Collection[str], needed: Iterable[str]) -> None:
     for name in needed:
         if name not in there:
             raise _missing(name)
+
+
+def kind_of(name: str) -> str | None:
+    """What a column of this name holds where it is fetched: text, json, integer, flag or moment."""
+    return _KINDS.get(name)
+
+
+def aligned(made: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
+    """What a function made of the frame, if it is a Series with the frame's index; else BadInput."""
+    if isinstance(made, pd.Series) and len(made) == len(frame) and made.index.equals(frame.index):
+        return made
+    raise BadInput(
+        f"{what} must give a Series with one value a row of the frame, on the frame's index. "
+        "What is by build goes onto rows by frame['build_id'].map(...)."
+    )
 
 
 def typed(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -62,6 +84,9 @@ def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
     if isinstance(found.dtype, pd.DatetimeTZDtype):
         instants: pd.Series[pd.Timestamp] = found.dt.tz_convert("UTC").astype(MOMENT)
         return instants
+    if isinstance(found.dtype, pd.ArrowDtype) and pa.types.is_timestamp(found.dtype.pyarrow_dtype):
+        plain: Any = _as_numpy(found.dtype.pyarrow_dtype)
+        return moments(pd.DataFrame({name: found.astype(plain)}), name)
     if found.isna().all():  # a hand-made column of None has no dtype of its own
         return pd.Series(pd.NaT, index=found.index, dtype=MOMENT)
     if pd.api.types.is_datetime64_dtype(found.dtype):
@@ -73,13 +98,20 @@ def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
     """Durations as float64 seconds, NaN where there is none; BadInput where `name` holds something else."""
+    if isinstance(durations.dtype, pd.ArrowDtype) and pa.types.is_duration(durations.dtype.pyarrow_dtype):
+        durations = durations.astype("timedelta64[us]")
     if pd.api.types.is_timedelta64_dtype(durations.dtype):
         return _as_floats(durations)
     if str(durations.name).endswith("_s") and pd.api.types.is_numeric_dtype(durations.dtype):
         return durations.astype("float64")
     raise BadInput(
-        f"{name} is {durations.dtype}, not timedelta; pass a metric such as metrics.run_time, or seconds in a column …_s"
+        f"{name} is {durations.dtype}, not timedelta; "
+        "pass a metric such as metrics.run_time, or a column of seconds, whose name ends in _s."
     )
+
+
+def _as_numpy(kind: pa.TimestampType) -> str:
+    return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
 
 
 def _as_floats(durations: pd.Series[Any]) -> pd.Series[float]:

@@ -23,6 +23,7 @@ def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
 
     Other types of job wait for no agent and are NaT. Waiting for earlier steps is `dependency_wait`.
     Needs `type`, `runnable_at`, `started_at`.
+    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
     """
     return _between(jobs, "runnable_at", "started_at").where(is_script(jobs)).rename("queue_time")
 
@@ -31,6 +32,7 @@ def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """How long a job waited for others: runnable_at - created_at.
 
     That is wait and block steps, dependencies and concurrency limits. Needs `created_at`, `runnable_at`.
+    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
     """
     return _between(jobs, "created_at", "runnable_at").rename("dependency_wait")
 
@@ -39,19 +41,25 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """How long a job ran: finished_at - started_at, whatever its outcome.
 
     Keep the passed ones for a trend, all of them for cost. Needs `started_at`, `finished_at`.
+    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
     """
     return _between(jobs, "started_at", "finished_at").rename("run_time")
 
 
 def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """From when a job could start until it ended: finished_at - runnable_at, both needed."""
+    """From when a job could start until it ended: finished_at - runnable_at.
+
+    Jobs of all types and outcomes. Needs both stamps.
+    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
+    """
     return _between(jobs, "runnable_at", "finished_at").rename("turnaround")
 
 
 def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """From a build's creation until it ended: finished_at - created_at, both needed.
 
-    A retry or an unblocked step reopens a build, so the wall time of a finished one may still grow.
+    A retry or an unblocked step reopens a build, so the wall time of a finished one may still grow. Needs both stamps.
+    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
     """
     return _between(builds, "created_at", "finished_at").rename("wall_time")
 

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import require, typed
+from buildframe.metrics.columns import kind_of, moments, require, typed
 from buildframe.metrics.groups import By, groups_of, listed, named_apart
 
 Frame = Any
@@ -29,6 +29,8 @@ Integers = npt.NDArray[np.int64]
 
 GROUP = "in group"
 """The column that holds the number of each row's group; in other engines those of its keys have this and a number."""
+
+_ENGINES = (nw.Implementation.PANDAS, nw.Implementation.POLARS, nw.Implementation.DUCKDB)
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 _TYPES: dict[pa.DataType, Any] = {
@@ -75,8 +77,11 @@ def lazy(frame: Frame) -> nw.LazyFrame[Any]:
     """The frame for narwhals; BadInput where it is no frame."""
     try:
         found: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
+        is_known = found.implementation in _ENGINES
     except (TypeError, AttributeError):
-        raise BadInput(f"A {type(frame).__name__} is no frame; give one of pandas, Polars or DuckDB.") from None
+        is_known = False
+    if not is_known:
+        raise BadInput(f"A {type(frame).__name__} is no frame; give one of pandas, Polars or DuckDB.")
     return found
 
 
@@ -97,7 +102,7 @@ def collected(frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> 
         return pd.DataFrame({name: typed(frame, name) for name in names}, index=frame.index)
     found, there = lazy(frame), columns_of(frame)
     require(there, needs)
-    return as_pandas(found.select(*needs, *(name for name in wants if name in there)))
+    return as_pandas(found.select(*typed_in(found, [*needs, *(name for name in wants if name in there)])))
 
 
 def as_pandas(found: nw.LazyFrame[Any]) -> pd.DataFrame:
@@ -105,11 +110,41 @@ def as_pandas(found: nw.LazyFrame[Any]) -> pd.DataFrame:
     whole = found.collect()
     if whole.implementation.is_pandas():
         return whole.to_pandas()
-    return whole.to_arrow().to_pandas(types_mapper=_mapped)
+    frame = whole.to_arrow().to_pandas(types_mapper=_mapped)
+    return frame.assign(**{name: moments(frame, name) for name in map(str, frame.select_dtypes("datetimetz"))})
 
 
 def _mapped(kind: pa.DataType) -> Any:
     return pd.Int64Dtype() if pa.types.is_integer(kind) else _TYPES.get(kind)
+
+
+def typed_in(found: nw.LazyFrame[Any], names: Iterable[str]) -> list[nw.Expr]:
+    """These columns, each once, of the type that they have when they are fetched; BadInput for another one."""
+    schema = found.collect_schema()
+    return [_typed_as(name, schema[name]) for name in dict.fromkeys(names)]
+
+
+def _typed_as(name: str, dtype: Any) -> nw.Expr:
+    kind = kind_of(name)
+    if kind == "moment" and dtype != nw.Unknown:
+        check_zone(name, dtype)
+    if isinstance(dtype, (nw.Categorical, nw.Enum)):  # which are ordered by something else than their texts
+        return nw.col(name).cast(nw.String)
+    wanted = _KINDS.get(kind or "")
+    if wanted is None or isinstance(dtype, type(wanted)) or (kind == "integer" and dtype.is_integer()):
+        return nw.col(name)
+    if dtype == nw.Unknown or (dtype.is_integer() and kind in ("flag", "text", "json")):
+        return nw.col(name).cast(wanted)  # nulls alone have no type of their own, or, in some engines, that of numbers
+    raise BadInput(f"The column {name!r} holds {dtype}, not {wanted}; convert it before.")
+
+
+_KINDS: dict[str, Any] = {
+    "text": nw.String(),
+    "json": nw.String(),
+    "flag": nw.Boolean(),
+    "integer": nw.Int64(),
+    "moment": nw.Datetime("us", "UTC"),
+}
 
 
 # Times as numbers
@@ -136,9 +171,13 @@ def check_zones(found: nw.LazyFrame[Any], names: Iterable[str]) -> None:
     """BadInput for the first of the columns that holds no times with a zone."""
     schema = found.collect_schema()
     for name in names:
-        dtype = schema[name]
-        if not isinstance(dtype, nw.Datetime) or dtype.time_zone is None:
-            raise BadInput(f"The column {name!r} holds {dtype}, not times with a zone; say which zone they are in.")
+        check_zone(name, schema[name])
+
+
+def check_zone(name: str, dtype: Any) -> None:
+    """BadInput where a column of this type holds no times with a zone."""
+    if not isinstance(dtype, nw.Datetime) or dtype.time_zone is None:
+        raise BadInput(f"The column {name!r} holds {dtype}, not times with a zone; say which zone they are in.")
 
 
 def _ticks(times: pd.Series[Any]) -> Any:
@@ -166,9 +205,9 @@ def rows(frame: Frame, needs: Collection[str], by: By = None, wants: Collection[
     names = [_name_of(key) for key in listed(by)]
     named_apart(names)
     require(there, [*needs, *names])
-    keys = {f"{GROUP} {i}": nw.col(name) for i, name in enumerate(names)} or {GROUP: nw.lit(0)}
-    wanted = [*needs, *(name for name in wants if name in there)]
-    return Rows(found.select(*map(nw.col, dict.fromkeys(wanted)), **keys, **more), list(keys), names)
+    keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_in(found, names))} or {GROUP: nw.lit(0)}
+    wanted = typed_in(found, [*needs, *(name for name in wants if name in there)])
+    return Rows(found.select(*wanted, **keys, **more), list(keys), names)
 
 
 def _rows_of_pandas(frame: pd.DataFrame, needs: Sequence[str], by: By, more: dict[str, Any]) -> Rows:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.engines import Frame, Rows, as_pandas, is_pandas, rows, tally
-from buildframe.metrics.groups import beside
+from buildframe.metrics.engines import GROUP, Frame, Rows, as_pandas, collected, is_pandas, lazy, rows, tally
+from buildframe.metrics.groups import beside, groups_of, paired
 from buildframe.metrics.outcomes import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
 from buildframe.metrics.rates import shares
 from buildframe.metrics.steps import step
 
-_STEP = ["organization", "pipeline", "step"]
-_VARIANT = ["commit", "matrix", "parallel_group_index"]
-_NEEDS = ("organization", "pipeline", *_VARIANT, "type", *OUTCOME, "finished_at")
-_COUNTS = ("passes", "failures", "lost")
+_STEP = ["organization", "pipeline", step]
+_LIKE = ["matrix", "parallel_group_index"]
+_NAMES = ["organization", "pipeline", "step", "commit", *_LIKE]
+_NEEDS = ("commit", "type", *OUTCOME, "finished_at")
+_COUNTS = ["passes", "failures", "lost"]
 
 _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
 """From the best to the worst; as a number, the place in here."""
@@ -46,12 +48,13 @@ def outcomes_by_commit(jobs: Frame) -> pd.DataFrame:
     A verdict is of what was seen: a flake that always struck, or never yet, is not told from the rest.
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
-    keys = [*_STEP, *_VARIANT]
+    found = _attempts(jobs)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    told = _verdicts(_attempts(jobs).filter(~nw.col("commit").is_null()), keys, **ends)
-    found = as_pandas(told.sort(keys, nulls_last=True)).reset_index(drop=True)
-    verdict = pd.Series(_VERDICTS[found.pop("verdict").to_numpy(np.intp)], index=found.index, dtype="str")
-    return found.astype(dict.fromkeys(_COUNTS, "Int64")).assign(verdict=verdict)
+    told = _verdicts(found.rows.filter(~nw.col("unknown")), found.variant, [*found.keys], **ends)
+    variants = as_pandas(told.sort(found.variant, nulls_last=True)).reset_index(drop=True)
+    verdict = pd.Series(_VERDICTS[variants["verdict"].to_numpy(np.intp)], variants.index, dtype="str")
+    summary = variants[[*_COUNTS, *ends]].astype(dict.fromkeys(_COUNTS, "Int64"))
+    return beside(found.texts(variants), summary.assign(verdict=verdict))
 
 
 def flips(jobs: Frame) -> pd.DataFrame:
@@ -71,48 +74,87 @@ def flips(jobs: Frame) -> pd.DataFrame:
     interval; NaN where no commit passed.
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
-    found = _in_steps(_attempts(jobs).to_native())
-    variants = _verdicts(found.frame, [*found.by, *_VARIANT])
-    variants = variants.with_columns(attempts=nw.sum_horizontal(*_COUNTS), passed=_flag(nw.col("passes") > 0))
-    highest = [nw.col(name).max() for name in ("verdict", "passed")]
-    commits = variants.group_by(*found.by, "commit").agg(*highest, nw.col("attempts").sum())
-    known = ~nw.col("commit").is_null()
+    found = _attempts(jobs)
+    unknown = _flag(nw.col("unknown")).sum()
+    variants = _verdicts(found.rows, found.variant, [*found.commit, *found.step], unknown=unknown)
+    worst = {"verdict": nw.col("verdict").max(), "passes": nw.col("passes").max(), "unknown": nw.col("unknown").sum()}
+    commits = _summed(variants, found.commit, found.step, **worst)
+    known = nw.col("unknown") == 0
     counted = tally(
-        replace(found, frame=commits),
+        Rows(commits, found.step, _NAMES[:3], found.keys.get(GROUP)),
         commits=known,
-        commits_passed=known & (nw.col("passed") > 0),
+        commits_passed=known & (nw.col("passes") > 0),
         **{name: known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
-        n_without_commit=nw.when(~known).then(nw.col("attempts")).otherwise(nw.lit(0)),
+        n_without_commit=nw.col("unknown"),
     )
     rates = shares(counted.sums["flaky"], counted.sums["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = beside(counted.keys, pd.concat([counted.sums, rates], axis=1))
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
-def _attempts(jobs: Frame) -> nw.LazyFrame[Any]:
-    """The script jobs with an outcome (0 or 1 in _COUNTS) and what tells them apart; an unknown commit is null."""
-    named = jobs.assign(step=step(jobs)) if is_pandas(jobs) else jobs
-    failed = has_failed_hard()
-    told = {"passes": has_passed(), "failures": failed & ~was_lost(), "lost": was_lost()}
-    flags = {name: _flag(outcome) for name, outcome in told.items()}
-    commit = nw.when(nw.col("commit") != "HEAD").then(nw.col("commit"))
-    attempts = rows(named, (*_NEEDS, "step")).frame.filter(is_script() & (has_passed() | failed))
-    return attempts.select(*_STEP, *_VARIANT[1:], "finished_at", commit=commit, **flags)
+@dataclass(frozen=True)
+class _Attempts:
+    """Script jobs with an outcome (flags in _COUNTS; `unknown` where the commit is), and what tells them apart.
+
+    `variant`, `commit` and `step` are columns; in pandas one each, of numbers, which group much faster than texts. Then
+    `keys` says by column what the numbers stand for that make up a variant.
+    """
+
+    rows: nw.LazyFrame[Any]
+    variant: list[str]
+    commit: list[str]
+    step: list[str]
+    keys: dict[str, pd.DataFrame]
+
+    def texts(self, variants: pd.DataFrame) -> pd.DataFrame:
+        """The six columns that users know them by."""
+        if not self.keys:
+            return variants[self.variant].set_axis(_NAMES, axis=1)
+        parts = [keys.iloc[variants[name].to_numpy()].reset_index(drop=True) for name, keys in self.keys.items()]
+        return pd.concat(parts, axis=1)
 
 
-def _in_steps(attempts: Frame) -> Rows:
-    """The attempts in groups of a step; in pandas the texts of a variant become numbers, which group much faster."""
-    numbers: dict[str, Any] = {}
-    if is_pandas(attempts):
-        codes = {name: pd.factorize(attempts[name])[0] for name in _VARIANT}
-        numbers = {name: np.where(code < 0, np.nan, code) for name, code in codes.items()}
-    return rows(attempts, (*_VARIANT, *_COUNTS), _STEP, **numbers)
+def _attempts(jobs: Frame) -> _Attempts:
+    if is_pandas(jobs):
+        return _numbered(jobs)
+    found = rows(jobs, _NEEDS, [*_STEP, "commit", *_LIKE])
+    unknown = ~(nw.col("commit") != "HEAD").fill_null(False)
+    return _Attempts(_ended(found.frame, unknown, found.by), found.by, found.by[:4], found.by[:3], {})
 
 
-def _verdicts(attempts: nw.LazyFrame[Any], keys: list[str], **ends: nw.Expr) -> nw.LazyFrame[Any]:
+def _numbered(jobs: pd.DataFrame) -> _Attempts:
+    step, commit, like = (groups_of(jobs, by) for by in (_STEP, "commit", _LIKE))
+    of_commit = paired((step.codes, len(step.keys)), (commit.codes, len(commit.keys)))
+    variant = paired(of_commit, (like.codes, len(like.keys)))
+    is_unknown = commit.keys["commit"].isin(["HEAD", None]).to_numpy()[commit.codes]
+    numbers = {GROUP: step.codes, "commit number": commit.codes, "like": like.codes}
+    names = [*numbers, "of commit", "variant"]
+    frame = collected(jobs, _NEEDS).assign(
+        **numbers, **{"of commit": of_commit[0]}, variant=variant[0], unknown=is_unknown
+    )
+    keys = dict(zip(numbers, (step.keys, commit.keys, like.keys), strict=True))
+    return _Attempts(_ended(lazy(frame), nw.col("unknown"), names), ["variant"], ["of commit"], [GROUP], keys)
+
+
+def _ended(jobs: nw.LazyFrame[Any], unknown: nw.Expr, told_by: Sequence[str]) -> nw.LazyFrame[Any]:
+    """The script jobs with an outcome; flags first, since texts are dear to filter."""
+    hard, lost = nw.col("hard"), nw.col("lost")
+    flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
+    told = jobs.select(*told_by, "finished_at", unknown=unknown, **flags)
+    told = told.filter(nw.col("script") & (nw.col("passes") | hard))
+    return told.with_columns(failures=hard & ~lost)
+
+
+def _verdicts(attempts: nw.LazyFrame[Any], by: list[str], more: Sequence[str], **ends: nw.Expr) -> nw.LazyFrame[Any]:
     """The outcomes of what is alike, added up, and the number of the verdict."""
-    added = attempts.group_by(*keys).agg(*(nw.col(name).sum() for name in _COUNTS), **ends)
-    return added.with_columns(verdict=_verdict())
+    counts = {name: _flag(nw.col(name)).sum() for name in _COUNTS}
+    return _summed(attempts, by, more, **counts, **ends).with_columns(verdict=_verdict())
+
+
+def _summed(frame: nw.LazyFrame[Any], by: list[str], more: Sequence[str], **sums: nw.Expr) -> nw.LazyFrame[Any]:
+    """In groups; `more` columns are the same in all of a group."""
+    same = {name: nw.col(name).max() for name in more if name not in by}
+    return frame.group_by(*by).agg(**same, **sums)
 
 
 def _verdict() -> nw.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,11 +11,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import column
+from buildframe.metrics.columns import aligned, typed
 
 Key = str | Callable[[pd.DataFrame], "pd.Series[Any]"]
 By = Key | Sequence[Key] | None
 """A column's name, a function `frame -> Series` such as `metrics.step`, several of these, or None for one group."""
+
+
+Numbers = tuple[npt.NDArray[np.intp], int]
+"""Of each row a number, and below how many they all are."""
 
 
 class Groups(NamedTuple):
@@ -29,28 +34,34 @@ def groups_of(frame: pd.DataFrame, by: By) -> Groups:
     keys = _keys(frame, by)
     if keys.columns.empty:
         return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
-    first, *others = (_in_order(keys[name]) for name in keys)
-    codes, many = first
-    for own, more in others:
-        if many * more > 2**62:
-            codes, many = _without_gaps(codes, many)
-        codes, many = codes * more + own, many * more
-    if others:
+    codes, many = functools.reduce(paired, (_in_order(keys[name]) for name in keys))
+    if len(keys.columns) > 1:
         codes, _ = _without_gaps(codes, many)
     return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
 
 
-def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
+def paired(first: Numbers, second: Numbers) -> Numbers:
+    """Numbers of pairs, in order of the first, then of the second; not all of them occur."""
+    (codes, many), (own, more) = first, second
+    if many * more > 2**62:
+        codes, many = _without_gaps(codes, many)
+    return codes * more + own, many * more
+
+
+def _in_order(key: pd.Series[Any]) -> Numbers:
     """Of each row the place of its value among the values, which are in order, null last; and how many there are."""
-    codes, values = pd.factorize(key, use_na_sentinel=False)
-    values = pd.Index(values)
-    order = values.argsort()
+    try:
+        codes, values = pd.factorize(key, use_na_sentinel=False)
+        values = pd.Index(values)
+        order = values.argsort()
+    except TypeError as why:
+        raise BadInput(f"The column {str(key.name)!r} cannot be grouped by: {why}.") from None
     is_null = values.isna()[order]
     order = np.concatenate([order[~is_null], order[is_null]])
     return _inverse(order)[codes], len(values)
 
 
-def _without_gaps(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
+def _without_gaps(codes: npt.NDArray[np.intp], many: int) -> Numbers:
     """Numbers in the same order, of which each occurs, and how many there are."""
     if many <= 2 * len(codes) + 1024:
         is_there = np.bincount(codes, minlength=many) > 0
@@ -79,8 +90,13 @@ def beside(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def listed(by: By) -> list[Key]:
-    """The keys, however they are given."""
-    return [] if by is None else [by] if isinstance(by, str) or callable(by) else list(by)
+    """The keys, however they are given; BadInput for what is none."""
+    keys: list[Any] = [] if by is None else list(by) if isinstance(by, list | tuple) else [by]
+    if wrong := [key for key in keys if not isinstance(key, str) and not callable(key)]:
+        raise BadInput(
+            f"by={wrong[0]!r}: group by a column's name, a function such as metrics.step, or a list of these."
+        )
+    return keys
 
 
 def named_apart(names: Sequence[str]) -> None:
@@ -98,8 +114,6 @@ def _keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
 
 def _key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
     if isinstance(key, str):
-        return column(frame, key)
-    made = key(frame)
-    if not isinstance(made, pd.Series) or len(made) != len(frame):
-        raise BadInput(f"{key!r} must give a Series with one value a row of the frame.")
+        return typed(frame, key)
+    made = aligned(key(frame), frame, f"by={getattr(key, '__name__', key)}")
     return made if made.name is not None else made.rename(getattr(key, "__name__", "group"))

@@ -34,6 +34,8 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     NaT where none has both stamps; a job that still runs has no run time and is left out
     (`jobs["started_at"].notna() & jobs["finished_at"].isna()` tells which). A negative run time (two clocks disagree)
     is kept in the sum. Needs `build_id`, `started_at`, `finished_at`.
+
+    One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
     builds = _builds(jobs, "started_at", "finished_at")
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
@@ -48,6 +50,8 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     B (1, 3), C (6, 7) give (1, 4) and (6, 7), so 4. NaT where no run is left; a job that still runs is left out (see
     `machine_time`), and a run that ends before it starts (two clocks disagree) covers nothing.
     Needs `build_id`, `started_at`, `finished_at`, `retried`.
+
+    One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
     builds = _builds(jobs, "started_at", "finished_at", "retried")
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
@@ -61,6 +65,8 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
 
     Superseded attempts are in the first and not in the second, so retries raise it. NaN where the active time is 0 or
     there is none. Needs `build_id`, `started_at`, `finished_at`, `retried`.
+
+    One entry a build, float64, indexed by `build_id`; an empty frame gives none.
     """
     active = active_time(jobs)
     return (machine_time(jobs) / active.where(active > pd.Timedelta(0))).rename("parallelism")
@@ -79,6 +85,8 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     while a block step holds it that was never unblocked and no longer waits (its build was canceled): it has no stamp.
     NaT where the creation is not known or nothing has ended, run or been unblocked yet.
     Needs `build_id`, `build_created_at`, `type`, `state`, `started_at`, `finished_at`, `unblocked_at`, `fetched_at`.
+
+    One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
     return _gaps(jobs, blocked=False).rename("idle_time")
 
@@ -90,6 +98,8 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     `unblocked_at` in it counts (what remains is idle: see `idle_time`, which also says when it is NaT and what it
     needs); a block step that waits still counts up to `fetched_at`. Time in which other jobs ran is not in it.
     0 where a build was never blocked.
+
+    One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
     return _gaps(jobs, blocked=True).rename("blocked_time")
 
@@ -100,6 +110,8 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
     A hard failure is a job in state `failed`, unless soft, or `timed_out`; attempts that were retried count as well, so
     a build that passed may have one. NaT where there is none; negative where clocks disagree.
     Needs `build_id`, `build_created_at`, `state`, `soft_failed`, `finished_at`.
+
+    One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
     builds = _builds(jobs, "build_created_at", "state", "soft_failed", "finished_at")
     failed = builds.flags(has_failed_hard())
@@ -113,6 +125,8 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     NaT for builds in other states, and for those that a block step holds, whose state is only the last that they had.
     A retry or an unblocked step reopens a build, so it may still grow; negative where clocks disagree.
     Needs `build_id`, `build_created_at`, `build_state`, `type`, `state`, `finished_at`.
+
+    One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
     builds = _builds(jobs, "build_created_at", "build_state", "type", "state", "finished_at")
     has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))

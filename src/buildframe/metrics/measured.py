@@ -10,7 +10,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics import outcomes
-from buildframe.metrics.columns import column, moments, require, seconds
+from buildframe.metrics.columns import aligned, column, moments, require, seconds
 from buildframe.metrics.durations import NEVER_RUNNABLE, SPANS, RowMetric, Span, is_script
 from buildframe.metrics.engines import Frame, Rows, columns_of, is_pandas, lazy, rows, ticking
 from buildframe.metrics.groups import By
@@ -21,6 +21,8 @@ def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str,
 
     It cannot be told of a metric, or a column, of another's making, nor without the stamps.
     """
+    if not isinstance(of, str) and not callable(of):
+        raise BadInput(f"of={of!r}: pass a metric such as metrics.run_time, or the name of a column.")
     there = columns_of(frame)
     span = _span_of(of)
     if isinstance(of, str) and not set(_stamps(span)) <= set(there):
@@ -64,9 +66,12 @@ def _in_pandas(frame: pd.DataFrame, of: RowMetric | str, span: Span | None) -> d
 
 
 def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:
-    durations = column(frame, of) if isinstance(of, str) else of(frame)
-    name = f"The column {of!r}" if isinstance(of, str) else f"The result of {getattr(of, '__name__', of)}"
-    return seconds(durations, name).to_numpy(np.float64, na_value=np.nan)
+    if isinstance(of, str):
+        return seconds(column(frame, of), f"The column {of!r}").to_numpy(np.float64, na_value=np.nan)
+    name = f"The result of {getattr(of, '__name__', of)}"
+    return seconds(aligned(of(frame), frame, f"of={getattr(of, '__name__', of)}"), name).to_numpy(
+        np.float64, na_value=np.nan
+    )
 
 
 def _in_engine(frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, nw.Expr]:
@@ -83,6 +88,8 @@ def _in_engine(frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Fr
 
 
 def _of_column(name: str, dtype: Any) -> nw.Expr:
+    if dtype == nw.Unknown:  # nulls alone
+        return nw.col(name).cast(nw.Float64)
     if dtype == nw.Duration:
         return nw.col(name).dt.total_microseconds() / 1e6
     if name.endswith("_s") and dtype.is_numeric():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import narwhals as nw
 import numpy as np
@@ -28,7 +28,7 @@ def percentiles(
     frame: Frame,
     of: RowMetric | str = queue_time,
     by: By = None,
-    q: Sequence[float] = (0.5, 0.95),
+    q: float | Sequence[float] = (0.5, 0.95),
     method: Method = "linear",
 ) -> pd.DataFrame:
     """Percentiles of a duration, over all rows of a group at once, and how sure they are.
@@ -53,7 +53,7 @@ def percentiles(
     An empty frame gives these columns and no rows. BadInput: a missing column, naive times, `of` that
     is no duration, q outside (0, 1), an unknown method.
     """
-    check(q, method)
+    q = checked(q, method)
     found = measured(frame, of, by)
     counts = count(found)
     return beside(counts.keys, pd.concat([counts.sums, quantiles(found, counts, q, method)], axis=1))
@@ -91,14 +91,17 @@ def label(p: float, end: str = "") -> str:
     return f"p{100 * p:.10g}_{end}_s" if end else f"p{100 * p:.10g}_s"
 
 
-def check(q: Sequence[float], method: Method) -> None:
-    """BadInput for a percentile or a method that is none."""
-    if outside := [p for p in q if not 0 < p < 1]:
-        raise BadInput(f"q={outside[0]!r} is no percentile: give shares between 0 and 1, such as .95.")
+def checked(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
+    """The percentiles as shares; BadInput for one, or a method, that is none."""
     try:
-        np.quantile([0.0], 0.5, method=method)
-    except ValueError as why:
-        raise BadInput(f"method={method!r}: {why}") from None
+        shares = tuple(map(float, q)) if isinstance(q, Iterable) else (float(q),)
+    except (TypeError, ValueError):
+        raise BadInput(f"q={q!r}: give shares between 0 and 1, such as (.5, .95).") from None
+    if outside := [p for p in shares if not 0 < p < 1]:
+        raise BadInput(f"q={outside[0]!r} is no percentile: give shares between 0 and 1, such as .95.")
+    if method not in get_args(Method):
+        raise BadInput(f"method={method!r} is none; take one of {', '.join(get_args(Method))}.")
+    return shares
 
 
 def _neighbours(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:

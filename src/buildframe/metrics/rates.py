@@ -67,10 +67,13 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     Statistical Association 22: 209-212; without correction for continuity. BadInput: successes not
     between 0 and n, confidence not between 0 and 1.
     """
-    x, size = np.asarray(successes, np.float64), np.asarray(n, np.float64)
+    try:
+        x, size = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(n, np.float64))
+    except (TypeError, ValueError) as why:
+        raise BadInput(f"Successes and n must be numbers, or arrays of one shape: {why}.") from None
     if np.any((x < 0) | (x > size)):
         raise BadInput("There cannot be fewer than 0 successes, nor more than n.")
-    if not 0 < confidence < 1:
+    if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
         raise BadInput(f"confidence={confidence!r}: give a share between 0 and 1, such as .95.")
     return _limits(x, np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2))
 

@@ -23,8 +23,7 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
 
 def check_once(frame: pd.DataFrame) -> None:
     """BadInput where an id stands in two rows; a frame without ids cannot be checked."""
-    if "id" not in frame or frame["id"].dropna().is_unique:
+    if "id" not in frame or (ids := column(frame, "id").dropna()).is_unique:
         return
-    ids = frame["id"].dropna()
     twice = ids[ids.duplicated()].iloc[0]
     raise BadInput(f"The id {twice!r} stands in several rows; metrics.latest(frame) keeps the one fetched last.")

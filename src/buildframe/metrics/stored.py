@@ -26,6 +26,7 @@ def with_seconds(frame: pd.DataFrame) -> pd.DataFrame:
 
     BadInput: a column missing that these need, naive times, an id in two rows (see `latest`).
     """
+    moments(frame, "created_at")
     check_once(frame)
     if "build_created_at" not in frame:
         return frame.assign(**_in_seconds(frame, (wall_time,)), day=_day(frame, "created_at"))

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.metrics.buckets import Buckets, filled
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import Frame
 from buildframe.metrics.measured import measured
-from buildframe.metrics.percentiles import check, count, quantiles
+from buildframe.metrics.percentiles import checked, count, quantiles
 
 
 def trend(
     frame: Frame,
     of: RowMetric | str = wall_time,
-    q: Sequence[float] = (0.5, 0.95),
+    q: float | Sequence[float] = (0.5, 0.95),
     freq: str = "1D",
     tz: str = "UTC",
     at: str = "created_at",
@@ -37,7 +38,9 @@ def trend(
     An empty frame gives these columns and no rows. BadInput as in `percentiles`, and for an unknown
     `tz` or a `freq` that is none.
     """
-    check(q, "linear")
+    q = checked(q, "linear")
+    if not isinstance(at, str):
+        raise BadInput(f"at={at!r}: give the name of a column of times, such as 'created_at'.")
     found = measured(frame, of, needs=(at, "fetched_at"))
     buckets = Buckets.of(found.frame, [at], freq, tz)
     inside = buckets.number(found, at)

@@ -1,0 +1,143 @@
+"""What is no argument, no column, or no frame is told in a sentence, on each engine; never by a traceback of theirs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from tests.metrics.test_engines import ENGINES, OF_BUILDS, OF_JOBS, assert_same
+from tests.metrics.worlds import builds_of, jobs_of
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+
+JOBS = jobs_of("many")
+BUILDS = builds_of("many")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: metrics.percentiles(JOBS, q="x"), "q='x': give shares"),
+        (lambda: metrics.percentiles(JOBS, q=[None]), "give shares between 0 and 1"),
+        (lambda: metrics.recovery_time(BUILDS, branch="main", q=50), "q=50.0 is no percentile"),
+        (lambda: metrics.percentiles(JOBS, None), "of=None: pass a metric"),
+        (lambda: metrics.percentiles(JOBS, [metrics.run_time]), "pass a metric"),
+        (lambda: metrics.percentiles(JOBS, lambda rows: metrics.run_time(rows).to_numpy()), "must give a Series"),
+        (lambda: metrics.percentiles(JOBS, metrics.active_time), r"frame\['build_id'\].map"),
+        (lambda: metrics.percentiles(JOBS, lambda rows: metrics.run_time(rows).sort_values()), "on the frame's index"),
+        (lambda: metrics.percentiles(JOBS, by=lambda rows: rows["queue"].sort_values()), "on the frame's index"),
+        (lambda: metrics.waste(JOBS, by=5), "by=5: "),
+        (lambda: metrics.concurrency(JOBS, by=[None]), "by=None: "),
+        (lambda: metrics.utilisation(JOBS, by=[1]), "by=1: "),
+        (lambda: metrics.percentiles(JOBS.assign(odd=[[1]] * len(JOBS)), by="odd"), "'odd' cannot be grouped by"),
+        (lambda: metrics.percentiles(JOBS, method=["linear"]), "method="),
+        (lambda: metrics.trend(BUILDS, freq=None), "freq=None"),
+        (lambda: metrics.trend(BUILDS, freq=5), "freq=5"),
+        (lambda: metrics.trend(BUILDS, freq="1us"), "buckets"),
+        (lambda: metrics.trend(BUILDS, freq="999999999D"), "freq='999999999D'"),
+        (lambda: metrics.trend(BUILDS, freq="99999YS"), "freq='99999YS'"),
+        (lambda: metrics.trend(BUILDS, tz=None), "tz=None is no time zone"),
+        (lambda: metrics.throughput(BUILDS, tz=5), "tz=5 is no time zone"),
+        (lambda: metrics.trend(BUILDS, at=["created_at"]), "at="),
+        (lambda: metrics.outages(BUILDS, branch=["main"]), "Which branch"),
+        (lambda: metrics.red_share(BUILDS, branch=5), "Which branch"),
+        (lambda: metrics.wilson("x", 10), "must be numbers"),
+        (lambda: metrics.wilson([1, 2], [1, 2, 3]), "must be numbers"),
+        (lambda: metrics.wilson(1, 2, None), "confidence=None"),
+        (lambda: metrics.wilson(1, 2, 1 - 1e-16), "confidence="),
+        (lambda: metrics.queue_time(None), "A NoneType is no frame of pandas"),
+        (lambda: metrics.step(pl.from_pandas(JOBS)), r"metrics.with_seconds\(frame\) adds"),
+        (lambda: metrics.latest(None), "no frame of pandas"),
+        (lambda: metrics.with_seconds(None), "no frame of pandas"),
+        (lambda: metrics.with_seconds(pd.concat([BUILDS, BUILDS[["id"]]], axis=1)), "2 columns named 'id'"),
+        (lambda: metrics.success_rate(pa.Table.from_pandas(BUILDS)), "A Table is no frame"),
+    ],
+)
+def test_arguments(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        call()
+
+
+def test_one_percentile_and_those_of_a_generator() -> None:
+    assert "p95_s" in metrics.percentiles(JOBS, q=0.95)
+    assert {"p50_s", "p90_s"} <= set(metrics.percentiles(JOBS, q=(p for p in (0.5, 0.9))))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("summary", "of", "column"),
+    [
+        ("success_rate", OF_BUILDS, "blocked"),
+        ("outages", OF_BUILDS, "number"),
+        ("flips", OF_JOBS, "exit_status"),
+        ("waste", OF_JOBS, "retried"),
+        ("waste", OF_JOBS, "started_at"),
+        ("outcomes_by_commit", OF_JOBS, "finished_at"),
+    ],
+)
+def test_a_column_of_another_type(summary: str, of: Any, column: str, engine: str) -> None:
+    frame = metrics.with_seconds(BUILDS if of is OF_BUILDS else JOBS).assign(**{column: "no"})
+    with pytest.raises(BadInput, match=f"column '{column}' holds"):
+        of[summary](ENGINES[engine](frame))
+
+
+@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
+def test_naive_times_are_refused(engine: str) -> None:
+    made = ENGINES.get(engine, lambda frame: frame)
+    naive = metrics.with_seconds(JOBS)
+    naive["finished_at"] = naive["finished_at"].dt.tz_localize(None)
+    for summary in ("outcomes_by_commit", "flips", "waste", "concurrency"):
+        with pytest.raises(BadInput, match="finished_at"):
+            OF_JOBS[summary](made(naive))
+
+
+@pytest.mark.parametrize("summary", [*OF_JOBS, *OF_BUILDS])
+def test_columns_of_nulls_without_a_type_are_as_those_with_one(summary: str) -> None:
+    of = OF_JOBS if summary in OF_JOBS else OF_BUILDS
+    frame = metrics.with_seconds(jobs_of("none") if of is OF_JOBS else builds_of("none"))
+    assert_same(of[summary](pl.DataFrame({name: [] for name in frame})), of[summary](frame))
+
+
+def test_a_session_of_another_zone_changes_nothing() -> None:
+    stored = metrics.with_seconds(JOBS)
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+    relation = connection.from_arrow(pa.Table.from_pandas(stored, preserve_index=False))
+    for name, summary in OF_JOBS.items():
+        assert_same(summary(relation), summary(stored)), name
+    by_time = metrics.percentiles(relation, by="build_created_at")
+    assert by_time["build_created_at"].dtype == "datetime64[us, UTC]"
+
+
+def test_frames_of_arrow_types_are_as_those_fetched(tmp_path: Any) -> None:
+    metrics.with_seconds(JOBS).to_parquet(tmp_path / "jobs.parquet")
+    read = pd.read_parquet(tmp_path / "jobs.parquet", dtype_backend="pyarrow")
+    assert_same(metrics.percentiles(read, by="queue"), metrics.percentiles(JOBS, by="queue"))
+    assert_same(metrics.waste(read), metrics.waste(JOBS))
+    lasted = read.assign(lasted=(read["finished_at"] - read["started_at"]))
+    assert (
+        metrics.percentiles(lasted, of="lasted")["n"].tolist()
+        == metrics.percentiles(JOBS, metrics.run_time)["n"].tolist()
+    )
+
+
+def test_keys_have_the_type_and_order_of_fetched_ones() -> None:
+    assert metrics.percentiles(pd.DataFrame(columns=JOBS.columns), by="queue")["queue"].dtype == "str"
+    ordered = pl.from_pandas(metrics.with_seconds(JOBS)).with_columns(
+        pl.col("queue").cast(pl.Enum(["macos", "default"]))
+    )
+    assert_same(metrics.percentiles(ordered, by="queue"), metrics.percentiles(JOBS, by="queue"))
+
+
+def test_numbers_do_not_depend_on_the_index() -> None:
+    odd = JOBS.set_axis(np.zeros(len(JOBS), int), axis=0)
+    assert_same(metrics.percentiles(odd, by=metrics.step), metrics.percentiles(JOBS, by=metrics.step))
+    assert dt.timedelta(0) <= metrics.queue_time(JOBS).max()
