@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib import colors, rcParams
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.ft2font import FT2Font
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.legend import Legend
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 
@@ -36,8 +39,10 @@ _SHADES = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9
 
 NO_NAME = "(no name)"
 _BOX = "\N{WHITE VERTICAL RECTANGLE}"
+_RIGHT_TO_LEFT = {"R", "AL"}
 
 POINTS_A_LABEL = 11.5
+_LEFT = 0.38  # of the width, at most for what is at the left of a picture
 
 _LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -61,7 +66,7 @@ def canvas(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
     are given, dark or bright, the ink stands out. A style context would also undo the settings by which a notebook
     shows pictures.
     """
-    look: dict[Any, Any] = _LOOK | (_NIGHT if ax is not None and luminance(ground(ax)) < 0.4 else _DAY)
+    look: dict[Any, Any] = _LOOK | (_NIGHT if ax is not None and luminance(ground(ax)) < 0.2 else _DAY)
     before: dict[Any, Any] = {name: rcParams[name] for name in look}
     rcParams.update(look)
     try:
@@ -80,6 +85,12 @@ def figure_of(ax: Axes) -> Figure:
 def points_per_pixel(ax: Axes) -> float:
     """For what is measured in pixels, but set in points."""
     return 72 / figure_of(ax).dpi
+
+
+def points_per_pixel_of(text: Text) -> float:
+    figure = text.get_figure(root=True)
+    assert figure is not None
+    return 72 / figure.dpi
 
 
 def ink() -> Any:
@@ -104,9 +115,85 @@ def ground(ax: Axes) -> Any:
 
 
 def luminance(colour: Any) -> float:
-    """How bright a colour is, from 0 to 1."""
-    red, green, blue = colors.to_rgb(tuple(colour) if not isinstance(colour, str) else colour)
+    """How bright a colour is, from 0 to 1 (relative luminance, WCAG 2.1)."""
+    parts = colors.to_rgb(tuple(colour) if not isinstance(colour, str) else colour)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+
+
+# Room
+
+
+def room(ax: Axes, left: float = 0, below: float = 40) -> tuple[float, float]:
+    """Points, wide and high, that the Axes will have at least, when all around them has its place.
+
+    `left` and `below`: points that the words there need. Axes in one grid share its rows and columns, so that each
+    also gives way to the words of the others.
+    """
+    box, points = _cell(ax), points_per_pixel(ax)
+    width, height = box.width * points, box.height * points
+    if ax.get_subplotspec() is None:
+        return width, height
+    if len(figure_of(ax).axes) > 1:
+        left, below = max(left, _LEFT * width), max(below, 0.22 * height)
+    return max(width - left - 25, 40), max(height - below - min(0.37 * height, 105), 20)
+
+
+def signs(ax: Axes, most: int) -> int:
+    """How many signs the names at the left may have, at most so many."""
+    return int(np.clip(_LEFT * _cell(ax).width * points_per_pixel(ax) / 5.2 - 8, 6, most))
+
+
+def is_small(ax: Axes) -> bool:
+    """Whether the Axes have no room for more than the picture, its title, and numbers."""
+    box, points = _cell(ax), points_per_pixel(ax)
+    return bool(box.width * points < 250 or box.height * points < 180)
+
+
+def _cell(ax: Axes) -> Bbox:
+    """What of the figure belongs to the Axes, in pixels: in a grid up to the middle between them and the next."""
+    figure, spec = ax.get_figure(root=False), ax.get_subplotspec()
+    assert figure is not None
+    if spec is None:
+        return ax.get_window_extent()
+    return _fraction(spec, figure).transformed(figure.transSubfigure)
+
+
+def _fraction(spec: SubplotSpec, figure: Figure | SubFigure) -> Bbox:
+    whole = spec.get_topmost_subplotspec()
+    outer = Bbox.unit() if whole is spec else _fraction(whole, figure)
+    bottoms, tops, lefts, rights = spec.get_gridspec().get_grid_positions(figure)
+    right = [outer.x0, *(rights[:-1] + lefts[1:]) / 2, outer.x1]
+    down = [outer.y1, *(bottoms[:-1] + tops[1:]) / 2, outer.y0]
+    return Bbox.from_extents(right[spec.colspan.start], down[spec.rowspan.stop], right[spec.colspan.stop],
+                             down[spec.rowspan.start])  # fmt: skip
+
+
+def _settle(ax: Axes) -> None:
+    """Gives what is around the Axes its place: by the figure's layout, or else by shrinking them in their cell."""
+    figure = figure_of(ax)
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+    elif ax.get_subplotspec() is not None:
+        box, words, cell = ax.get_window_extent(), ax.get_tightbbox(), _cell(ax).padded(-4 / points_per_pixel(ax))
+        assert words is not None
+        x0, y0 = np.maximum(cell.min - words.min, 0) + box.min
+        x1, y1 = np.minimum(cell.max - words.max, 0) + box.max
+        if x1 > x0 and y1 > y0:
+            ax.set_position(Bbox.from_extents(x0, y0, x1, y1).transformed(figure.transSubfigure.inverted()))
+            ax.set_in_layout(True)  # which a position that is set undoes
+
+
+def fill(text: Text, points: float) -> None:
+    """Breaks a text into lines no longer than so many points, also where other resolutions make signs wider."""
+    words, upright = text.get_text(), text.get_rotation() == 90
+    width = len(words)
+    while width > 8:
+        extent = text.get_window_extent()
+        if (extent.height if upright else extent.width) * points_per_pixel_of(text) <= 0.94 * points:
+            break
+        width = int(width * 0.92)
+        text.set_text(textwrap.fill(words, width))
 
 
 # Title, note and legend
@@ -115,79 +202,106 @@ def luminance(colour: Any) -> float:
 def dress(ax: Axes, title: str, note: str = "", grid: str = "") -> None:
     """What is the same in every picture; to be called when all is drawn.
 
-    From the top: the title, a note of what is counted and left out, the legend, where it hides nothing.
-    `grid` is the axis of the values, "x" or "y": it has lines across the picture, and plain numbers.
+    From the top: the title, a note of what is counted and left out, the legend, where it hides nothing. Of these
+    small Axes have what fits. `grid` is the axis of the values, "x" or "y": it has lines across the picture, and
+    plain numbers.
     """
     ax.set_facecolor(ground(ax))
     ax.grid(visible=False)
     if grid in ("x", "y"):
         ax.grid(axis="x" if grid == "x" else "y", color=faint(), linewidth=0.8)
-        plain_numbers(ax.xaxis if grid == "x" else ax.yaxis)
+        plain_numbers(ax, grid)
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left" if grid == "y" else "bottom"]].set_visible(False)
     ax.spines[:].set_color(GREY)
     ax.tick_params(length=0, labelsize=9, labelcolor=ink())
     ax.tick_params(axis="x", pad=6)  # or the first meets the 0 of the other axis
-    ax.xaxis.label.set_color(ink())
-    ax.yaxis.label.set_color(ink())
+    _say_axes(ax)
+    _settle(ax)  # only now is it known how wide the Axes are
     _head(ax, title, note)
+    _settle(ax)
+
+
+def _say_axes(ax: Axes) -> None:
+    for label, length in zip((ax.xaxis.label, ax.yaxis.label), room(ax), strict=True):
+        label.set_color(ink())
+        label.set_parse_math(False)
+        if is_small(ax):
+            label.set_text("")
+        fill(label, length)
 
 
 def _head(ax: Axes, title: str, note: str) -> None:
-    if (engine := figure_of(ax).get_layout_engine()) is not None:
-        engine.execute(figure_of(ax))  # only now is it known how wide the Axes are
-    width = ax.get_window_extent().width * points_per_pixel(ax)
-    height = _legend_above(ax, width) + 6
+    """From the bottom to the top, as high as there is room; the title always."""
+    points = points_per_pixel(ax)
+    width = min(ax.get_window_extent().width * points, room(ax)[0])
+    most = 0.45 * _cell(ax).height * points
+    heading = ax.set_title(title, loc="left", color=ink(), parse_math=False)
+    fill(heading, width)
+    most -= heading.get_window_extent().height * points + 8
+    height = _legend_above(ax, width, most) + 6
     if note:
-        lines = textwrap.fill(note, max(int(width / 4.7), 20))
-        ax.annotate(lines, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, color=ink(),
-                    alpha=0.85, va="bottom", annotation_clip=False, parse_math=False)  # fmt: skip
-        height += 11.5 * (lines.count("\n") + 1) + 2
-    lines = textwrap.fill(title, max(int(width / 6.6), 20))
-    ax.set_title(lines, loc="left", pad=height, color=ink(), parse_math=False)
+        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, color=ink(),
+                           alpha=0.85, va="bottom", annotation_clip=False, parse_math=False)  # fmt: skip
+        fill(line, width)
+        if (high := line.get_window_extent().height * points) + height > most and is_small(ax):
+            line.remove()
+        else:
+            height += high + 3
+    ax.set_title(heading.get_text(), loc="left", pad=height, color=ink(), parse_math=False)
 
 
-def _legend_above(ax: Axes, width: float) -> float:
+def _legend_above(ax: Axes, width: float, most: float) -> float:
     """Its height in points; in as many columns as fit, marks behind areas and lines."""
     handles, labels = ax.get_legend_handles_labels()
     if not labels:
         return 0
     order = sorted(range(len(labels)), key=lambda i: getattr(handles[i], "get_linestyle", str)() == "None")
     entries = [handles[i] for i in order], [labels[i] for i in order]
-    columns = min(len(labels), 7)
-    while (extent := _legend(ax, *entries, columns)).width * points_per_pixel(ax) > width and columns > 1:
+    columns, points = min(len(labels), 7), points_per_pixel(ax)
+    while (legend := _legend(ax, *entries, columns)).get_window_extent().width * points > 0.94 * width and columns > 1:
         columns -= 1
-    return float(extent.height * points_per_pixel(ax))
+    for text in legend.get_texts() if columns == 1 else []:
+        fill(text, width - 24)
+    height = float(legend.get_window_extent().height * points)
+    if height > most and is_small(ax):
+        legend.remove()
+        return 0
+    return height
 
 
-def _legend(ax: Axes, handles: list[Any], labels: list[str], columns: int) -> Bbox:
+def _legend(ax: Axes, handles: list[Any], labels: list[str], columns: int) -> Legend:
     legend = ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.3,
                        borderpad=0.2, handlelength=1.6, columnspacing=1.4, labelcolor=ink())  # fmt: skip
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return legend.get_window_extent()
+    return legend
 
 
 def say(ax: Axes, sentence: str) -> Axes:
     """The Axes with nothing but a sentence."""
     ax.set_axis_off()
-    ax.text(0.5, 0.5, textwrap.fill(sentence, 60), transform=ax.transAxes, ha="center", va="center", fontsize=11,
-            color=ink(), parse_math=False)  # fmt: skip
+    text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=11, color=ink(),
+                   parse_math=False)  # fmt: skip
+    fill(text, min(ax.get_window_extent().width * points_per_pixel(ax), 400))
     return ax
 
 
 # Axes
 
 
-def plain_numbers(axis: Axis) -> None:
-    """Numbers as people write them: 90,000 instead of 9e4."""
-    axis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+def plain_numbers(ax: Axes, which: str) -> None:
+    """Numbers as people write them: 90,000 instead of 9e4; as many as have room along the axis "x" or "y"."""
+    width, height = room(ax)
+    axis, most = (ax.xaxis, width / 42) if which == "x" else (ax.yaxis, height / 16)
+    axis.set_major_locator(MaxNLocator(int(np.clip(most, 1, 8)), steps=[1, 2, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
 def dates(ax: Axes) -> None:
     """Naive times along the bottom are shown as they are, whatever zone is set for other pictures."""
-    locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
+    most = int(np.clip(room(ax)[0] / 40, 3, 9))
+    locator = AutoDateLocator(tz=UTC, minticks=min(3, most - 1), maxticks=most)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
 
@@ -215,10 +329,14 @@ def shortened(name: str, width: int) -> str:
 
 
 def fitting(name: str, width: int) -> str:
-    """The name `shortened`, with a box for each sign that no font has; else there would be a warning for each, too."""
+    """The name `shortened`, with a box for each sign that no font has; else there would be a warning for each, too.
+
+    One from right to left is isolated, so that it does not turn the words beside it.
+    """
     fonts = _fonts(tuple(rcParams["font.sans-serif"]))
     line = shortened(name, width)
-    return "".join(sign if any(font.get_char_index(ord(sign)) for font in fonts) else _BOX for sign in line)
+    shown = "".join(sign if any(font.get_char_index(ord(sign)) for font in fonts) else _BOX for sign in line)
+    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.intersection(map(unicodedata.bidirectional, shown)) else shown
 
 
 @functools.cache
