@@ -230,6 +230,43 @@ def time_to_pass(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     return _series(np.where(counted, last - us(each, "build_created_at"), NAT), ids, "time_to_pass")
 
 
+def _gaps(jobs: pd.DataFrame, blocked: bool) -> pd.Series[pd.Timedelta]:
+    """Builds one after the other, as in `_union`; a gap belongs to what begins at its end."""
+    codes, ids = _builds(jobs)
+    begun, over, seen = us(jobs, "started_at"), us(jobs, "finished_at"), us(jobs, "fetched_at")
+    created, last = np.empty(len(ids), np.int64), np.full(len(ids), NAT)
+    created[codes] = us(jobs, "build_created_at")
+    end = np.where(over == NAT, seen, over)
+    unblocked = us(jobs, "unblocked_at")
+    unblocked = np.where(is_any(jobs["state"], "blocked") & (unblocked == NAT), seen, unblocked)
+    ran, released = np.flatnonzero((begun != NAT) & (end > begun)), np.flatnonzero(unblocked != NAT)
+    unblocked = np.maximum(unblocked[released], created[codes[released]])
+    begun, end = (np.maximum(at[ran], created[codes[ran]]) for at in (begun, end))
+    for places, at in ((codes, over), (codes[ran], end), (codes[released], unblocked)):
+        np.maximum.at(last, places, at)
+    known = np.flatnonzero(last != NAT)
+    last[known] = np.maximum(last[known], created[known])
+    shift = np.arange(len(ids)) * (last.max() - created.min() + 1)
+    parts = [(known, created[known], created[known]), (codes[released], unblocked, unblocked)]
+    parts += [(codes[ran], begun, end), (known, last[known], last[known])]
+    build, start, stop = (np.concatenate(one) for one in zip(*parts, strict=True))
+    is_counted = np.repeat([False, blocked, not blocked, not blocked], [len(one[0]) for one in parts])
+    order = np.argsort(start + shift[build], kind="stable")
+    build, start, is_counted = build[order], (start + shift[build])[order], is_counted[order]
+    reached = np.maximum.accumulate(stop[order] + shift[build])
+    gap = np.maximum(start[1:] - reached[:-1], 0) * is_counted[1:]
+    sums = np.bincount(build[1:], gap, len(ids)).astype(np.int64)
+    return _series(np.where(last != NAT, sums, NAT), ids, "blocked_time" if blocked else "idle_time")
+
+
+def idle_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    return _gaps(jobs, blocked=False)
+
+
+def blocked_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
+    return _gaps(jobs, blocked=True)
+
+
 # Load
 
 

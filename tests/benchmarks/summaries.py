@@ -37,6 +37,8 @@ OF_JOBS: dict[str, Summary] = {
     "machine_time": metrics.machine_time,
     "active_time": metrics.active_time,
     "parallelism": metrics.parallelism,
+    "idle_time": metrics.idle_time,
+    "blocked_time": metrics.blocked_time,
     "time_to_first_failure": metrics.time_to_first_failure,
     "time_to_pass": metrics.time_to_pass,
 }

@@ -176,11 +176,12 @@ def _there(frame: pd.DataFrame, *names: str) -> list[str]:
 
 def _codes(rows: pd.DataFrame) -> Integers:
     """The number of each row's pipeline, in the order in which they appear."""
-    codes = np.zeros(len(rows), np.int64)
-    for name in ["pipeline_id"] if _is_whole(rows, "pipeline_id") else _there(rows, "organization", "pipeline"):
+    first, *others = ["pipeline_id"] if _is_whole(rows, "pipeline_id") else _there(rows, "organization", "pipeline")
+    codes = pd.factorize(rows[first], use_na_sentinel=False)[0]
+    for name in others:
         own, values = pd.factorize(rows[name], use_na_sentinel=False)
-        codes = codes * len(values) + own
-    return pd.factorize(codes)[0]
+        codes = pd.factorize(codes * len(values) + own)[0]
+    return codes
 
 
 def _default(rows: pd.DataFrame, codes: Integers, pipelines: Frame) -> pd.Series[str]:
@@ -235,7 +236,8 @@ def _outcomes(rows: pd.DataFrame, places: Integers, line: Integers, more: Sequen
     is_known = settled.to_numpy()[places]
     places, line = places[is_known], line[is_known]
     at = rows["finished_at"].astype("int64").to_numpy()
-    order = np.lexsort((failed[places], _numbers(rows)[places], at[places], line))
+    later = 2 * _numbers(rows)[places] + failed[places]  # one key less to sort by
+    order = np.lexsort((later, at[places], line))
     known = rows[["number", "finished_at", *more]].take(places[order])
     return known.assign(line=line[order], failed=failed[places[order]])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT
 from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, check_zones, lazy, tick, ticking
+from buildframe.metrics.intervals import NAT
 
 _MOST = 1_000_000
 
@@ -31,29 +32,25 @@ class Buckets:
         """Those that hold all times in the columns `at`; none where there are none."""
         offset = _offset(freq)
         check_zones(found, (*at, "fetched_at"))
-        times = [nw.col(name) for name in at]
-        ends = [end for time in times for end in (time.min(), time.max().name.suffix(" at last"))]
-        *seen, fetched = as_pandas(found.select(*ends, nw.col("fetched_at").max().name.suffix(" of all"))).iloc[0]
-        known = pd.Series([time.tz_convert("UTC") for time in seen if pd.notna(time)], dtype=MOMENT)
+        *seen, fetched = _ends(found, at)
+        known = pd.Series([time for time in seen if pd.notna(time)], dtype=MOMENT)
         return cls(_edges(known, offset, tz), fetched)
 
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
 
     def number(self, found: Rows, at: str) -> Rows:
-        """The rows that have this time, in groups by bucket."""
+        """The rows in groups by bucket, and one more group of those without this time."""
         edges = np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
         native = found.frame.to_native()
         if isinstance(native, pd.DataFrame):
-            known = native[native[at].notna()] if native[at].hasnans else native
-            numbered = lazy(
-                known.assign(**{GROUP: _numbers(known[at].to_numpy("datetime64[us]").view(np.int64), edges)})
-            )
+            numbered = lazy(native.assign(**{GROUP: _numbers(_microseconds(native[at]), edges)}))
+        elif found.frame.implementation.is_duckdb():
+            numbered = lazy(_numbered_in_duckdb(native, at, edges))
         else:
-            number = _number(nw.col(tick(at)), edges) if len(self) else nw.lit(0)
-            in_engine = ticking(found.frame.filter(~nw.col(at).is_null()), [at])
-            numbered = in_engine.with_columns(number.cast(nw.Int64).alias(GROUP))
-        return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self))))
+            number = _number(nw.col(tick(at)), edges, _either)
+            numbered = ticking(found.frame, [at]).with_columns(number.fill_null(len(self)).alias(GROUP))
+        return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self) + 1)))
 
     def beside(self, summary: pd.DataFrame) -> pd.DataFrame:
         """The starts of the buckets, the summary, and which bucket was not over when the rows were fetched."""
@@ -70,27 +67,70 @@ def filled(counts: Tally, number: int) -> Tally:
     return Tally(pd.DataFrame(index=sums.index), pd.DataFrame({GROUP: range(number)}), sums)
 
 
+def _ends(found: nw.LazyFrame[Any], at: Sequence[str]) -> list[Any]:
+    """The first and the last time of each column, and the latest `fetched_at`; NaT where there is none."""
+    native = found.to_native()
+    if isinstance(native, pd.DataFrame):
+        ends = [end for name in at for end in _first_and_last(_microseconds(native[name]))]
+        ends.append(_first_and_last(_microseconds(native["fetched_at"]))[1])
+        return [pd.NaT if end == NAT else pd.Timestamp(end, unit="us", tz="UTC") for end in ends]
+    times = [nw.col(name) for name in at]
+    both = [end for time in times for end in (time.min(), time.max().name.suffix(" at last"))]
+    row = as_pandas(found.select(*both, nw.col("fetched_at").max().name.suffix(" of all"))).iloc[0]
+    return [time if pd.isna(time) else time.tz_convert("UTC") for time in row]
+
+
+def _microseconds(times: pd.Series[Any]) -> Integers:
+    return times.to_numpy("datetime64[us]").view(np.int64)
+
+
+def _first_and_last(times: Integers) -> tuple[int, int]:
+    first, last = (times.min(), times.max()) if len(times) else (NAT, NAT)
+    if first == NAT != last:
+        first = times[times != NAT].min()
+    return int(first), int(last)
+
+
 def _numbers(times: Integers, edges: Integers) -> Integers:
     """A division takes a third of the time of a search, but is right only where buckets are equally long."""
-    widths = np.diff(edges)
-    if len(widths) and np.all(widths == widths[0]):
+    widths, number = np.diff(edges), max(len(edges) - 1, 0)
+    if number and np.all(widths == widths[0]):
         numbers: Integers = (times - edges[0]) // widths[0]
-        return numbers
-    return np.searchsorted(edges, times, side="right") - 1
+    else:
+        numbers = np.searchsorted(edges, times, side="right") - 1
+    return numbers if times.min(initial=0) > NAT else np.where(times == NAT, number, numbers)
 
 
-def _number(time: nw.Expr, edges: Integers) -> nw.Expr:
+def _number(time: Any, edges: Integers, either: Callable[[Any, Any, Any], Any]) -> Any:
     """The number of the bucket: a branch for each run of edges that lie equally far apart, as clocks change seldom."""
+    if not len(edges):  # then no time is known
+        return time
     widths = np.diff(edges)
-    starts = [0, *(np.flatnonzero(np.diff(widths)) + 1)]
-    number = _in_run(time, edges, widths, starts[0])
-    for start in starts[1:]:
-        number = nw.when(time >= int(edges[start])).then(_in_run(time, edges, widths, start)).otherwise(number)
+    number = _in_run(time, edges, widths, 0)
+    for start in (np.flatnonzero(np.diff(widths)) + 1).tolist():
+        number = either(time >= int(edges[start]), _in_run(time, edges, widths, start), number)
     return number
 
 
-def _in_run(time: nw.Expr, edges: Integers, widths: Integers, start: int) -> nw.Expr:
-    return (time - int(edges[start])) // int(widths[start]) + int(start)
+def _in_run(time: Any, edges: Integers, widths: Integers, start: int) -> Any:
+    return (time - int(edges[start])) // int(widths[start]) + start
+
+
+def _either(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:
+    return nw.when(condition).then(one).otherwise(other)
+
+
+def _numbered_in_duckdb(rows: Any, at: str, edges: Integers) -> Any:
+    """By its own division; that of narwhals, which is right for negative numbers, too, takes as long as the rest."""
+    import duckdb
+
+    def either(condition: Any, one: Any, other: Any) -> Any:
+        return duckdb.CaseExpression(condition, one).otherwise(other)
+
+    time = duckdb.FunctionExpression("epoch_us", duckdb.ColumnExpression(at))
+    many = duckdb.ConstantExpression(max(len(edges) - 1, 0))
+    number = duckdb.CoalesceOperator(_number(time, edges, either), many).alias(GROUP)
+    return rows.select(*(name for name in rows.columns if name != GROUP), number)
 
 
 def _offset(freq: str) -> BaseOffset:

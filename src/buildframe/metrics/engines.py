@@ -7,7 +7,7 @@ as `metrics.step`, is computed; in others it is the column that `metrics.with_se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +99,11 @@ def collected(frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> 
     """These columns as pandas: all of `needs`, else BadInput says which is missing; of `wants` those that are there."""
     if is_pandas(frame):
         names = [*needs, *(name for name in wants if name in frame)]
-        return pd.DataFrame({name: typed(frame, name) for name in names}, index=frame.index)
-    found, there = lazy(frame), columns_of(frame)
-    require(there, needs)
-    return as_pandas(found.select(*typed_in(found, [*needs, *(name for name in wants if name in there)])))
+        return pd.DataFrame({name: typed(frame, name) for name in names}, index=frame.index, copy=False)
+    found = lazy(frame)
+    schema = found.collect_schema()
+    require(schema, needs)
+    return as_pandas(found.select(*typed_in(schema, [*needs, *(name for name in wants if name in schema)])))
 
 
 def as_pandas(found: nw.LazyFrame[Any]) -> pd.DataFrame:
@@ -118,9 +119,8 @@ def _mapped(kind: pa.DataType) -> Any:
     return pd.Int64Dtype() if pa.types.is_integer(kind) else _TYPES.get(kind)
 
 
-def typed_in(found: nw.LazyFrame[Any], names: Iterable[str]) -> list[nw.Expr]:
+def typed_in(schema: Mapping[str, Any], names: Iterable[str]) -> list[nw.Expr]:
     """These columns, each once, of the type that they have when they are fetched; BadInput for another one."""
-    schema = found.collect_schema()
     return [_typed_as(name, schema[name]) for name in dict.fromkeys(names)]
 
 
@@ -201,19 +201,21 @@ def rows(frame: Frame, needs: Collection[str], by: By = None, wants: Collection[
     """
     if is_pandas(frame):
         return _rows_of_pandas(frame, [*needs, *(name for name in wants if name in frame)], by, more)
-    found, there = lazy(frame), columns_of(frame)
+    found = lazy(frame)
+    schema = found.collect_schema()  # which asks DuckDB each time
     names = [_name_of(key) for key in listed(by)]
     named_apart(names)
-    require(there, [*needs, *names])
-    keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_in(found, names))} or {GROUP: nw.lit(0)}
-    wanted = typed_in(found, [*needs, *(name for name in wants if name in there)])
+    require(schema, [*needs, *names])
+    keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_in(schema, names))} or {GROUP: nw.lit(0)}
+    wanted = typed_in(schema, [*needs, *(name for name in wants if name in schema)])
     return Rows(found.select(*wanted, **keys, **more), list(keys), names)
 
 
 def _rows_of_pandas(frame: pd.DataFrame, needs: Sequence[str], by: By, more: dict[str, Any]) -> Rows:
     groups = groups_of(frame, by)
     columns = {name: _quick(typed(frame, name)) for name in needs}
-    found = pd.DataFrame({**columns, **{name: np.asarray(new) for name, new in more.items()}, GROUP: groups.codes})
+    columns |= {name: np.asarray(new) for name, new in more.items()} | {GROUP: groups.codes}
+    found = pd.DataFrame(columns, copy=False)
     return Rows(lazy(found), [GROUP], list(groups.keys.columns), groups.keys)
 
 
@@ -249,7 +251,8 @@ def _tally_of_pandas(found: pd.DataFrame, keys: pd.DataFrame) -> Tally:
 
 def _sums(codes: Integers, counts: pd.Series[Any], many: int) -> Integers:
     if pd.api.types.is_bool_dtype(counts.dtype):
-        return np.bincount(codes[counts.to_numpy(bool, na_value=False)], minlength=many)
+        those = counts.to_numpy(bool, na_value=False)
+        return np.bincount(codes if those.all() else codes[those], minlength=many)
     sums = np.zeros(many, np.int64)
     np.add.at(sums, codes, counts.to_numpy(np.int64, na_value=0))
     return sums

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.engines import GROUP, Frame, Rows, as_pandas, collected, is_pandas, lazy, rows, tally
-from buildframe.metrics.groups import beside, groups_of, paired
+from buildframe.metrics.groups import Key, beside, groups_of
 from buildframe.metrics.outcomes import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
 from buildframe.metrics.rates import shares
 from buildframe.metrics.steps import step
 
-_STEP = ["organization", "pipeline", step]
+_STEP: list[Key] = ["organization", "pipeline", step]
 _LIKE = ["matrix", "parallel_group_index"]
 _NAMES = ["organization", "pipeline", "step", "commit", *_LIKE]
 _NEEDS = ("commit", "type", *OUTCOME, "finished_at")
@@ -50,7 +50,7 @@ def outcomes_by_commit(jobs: Frame) -> pd.DataFrame:
     """
     found = _attempts(jobs)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    told = _verdicts(found.rows.filter(~nw.col("unknown")), found.variant, [*found.keys], **ends)
+    told = _summed(found.rows.filter(nw.col("unknown") == 0), found.variant, **ends).with_columns(verdict=_verdict())
     variants = as_pandas(told.sort(found.variant, nulls_last=True)).reset_index(drop=True)
     verdict = pd.Series(_VERDICTS[variants["verdict"].to_numpy(np.intp)], variants.index, dtype="str")
     summary = variants[[*_COUNTS, *ends]].astype(dict.fromkeys(_COUNTS, "Int64"))
@@ -75,13 +75,14 @@ def flips(jobs: Frame) -> pd.DataFrame:
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
     found = _attempts(jobs)
-    unknown = _flag(nw.col("unknown")).sum()
-    variants = _verdicts(found.rows, found.variant, [*found.commit, *found.step], unknown=unknown)
-    worst = {"verdict": nw.col("verdict").max(), "passes": nw.col("passes").max(), "unknown": nw.col("unknown").sum()}
-    commits = _summed(variants, found.commit, found.step, **worst)
+    unknown = nw.col("unknown").sum()
+    variants = _summed(found.rows, found.variant, unknown=unknown)
+    variants = variants.with_columns(verdict=_verdict(), **found.numbers)
+    worst = {name: nw.col(name).max() for name in ("verdict", "passes", *found.step) if name not in found.commit}
+    commits = variants.group_by(*found.commit).agg(**worst, unknown=unknown)
     known = nw.col("unknown") == 0
     counted = tally(
-        Rows(commits, found.step, _NAMES[:3], found.keys.get(GROUP)),
+        Rows(commits, found.step, _NAMES[:3], found.keys[0] if found.keys else None),
         commits=known,
         commits_passed=known & (nw.col("passes") > 0),
         **{name: known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
@@ -89,29 +90,34 @@ def flips(jobs: Frame) -> pd.DataFrame:
     )
     rates = shares(counted.sums["flaky"], counted.sums["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = beside(counted.keys, pd.concat([counted.sums, rates], axis=1))
+    ranked = ranked[ranked["commits"] + ranked["n_without_commit"] > 0]
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Script jobs with an outcome (flags in _COUNTS; `unknown` where the commit is), and what tells them apart.
+    """Script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 where the commit is), and what tells them apart.
 
-    `variant`, `commit` and `step` are columns; in pandas one each, of numbers, which group much faster than texts. Then
-    `keys` says by column what the numbers stand for that make up a variant.
+    `variant`, `commit` and `step` are columns. In pandas it is one each, a number, since those group much faster than
+    texts; then `numbers` makes the latter two from the first, and `keys` are what the numbers stand for that make it.
     """
 
     rows: nw.LazyFrame[Any]
     variant: list[str]
     commit: list[str]
     step: list[str]
-    keys: dict[str, pd.DataFrame]
+    numbers: dict[str, nw.Expr]
+    keys: list[pd.DataFrame]
 
     def texts(self, variants: pd.DataFrame) -> pd.DataFrame:
-        """The six columns that users know them by."""
+        """The six columns that users know variants by."""
         if not self.keys:
             return variants[self.variant].set_axis(_NAMES, axis=1)
-        parts = [keys.iloc[variants[name].to_numpy()].reset_index(drop=True) for name, keys in self.keys.items()]
-        return pd.concat(parts, axis=1)
+        _, commits, likes = self.keys
+        left, like = np.divmod(variants["variant"].to_numpy(), len(likes))
+        numbers = (*np.divmod(left, len(commits)), like)
+        found = [keys.take(one).reset_index(drop=True) for keys, one in zip(self.keys, numbers, strict=True)]
+        return pd.concat(found, axis=1)
 
 
 def _attempts(jobs: Frame) -> _Attempts:
@@ -119,21 +125,20 @@ def _attempts(jobs: Frame) -> _Attempts:
         return _numbered(jobs)
     found = rows(jobs, _NEEDS, [*_STEP, "commit", *_LIKE])
     unknown = ~(nw.col("commit") != "HEAD").fill_null(False)
-    return _Attempts(_ended(found.frame, unknown, found.by), found.by, found.by[:4], found.by[:3], {})
+    return _Attempts(_ended(found.frame, unknown, found.by), found.by, found.by[:4], found.by[:3], {}, [])
 
 
 def _numbered(jobs: pd.DataFrame) -> _Attempts:
-    step, commit, like = (groups_of(jobs, by) for by in (_STEP, "commit", _LIKE))
-    of_commit = paired((step.codes, len(step.keys)), (commit.codes, len(commit.keys)))
-    variant = paired(of_commit, (like.codes, len(like.keys)))
-    is_unknown = commit.keys["commit"].isin(["HEAD", None]).to_numpy()[commit.codes]
-    numbers = {GROUP: step.codes, "commit number": commit.codes, "like": like.codes}
-    names = [*numbers, "of commit", "variant"]
-    frame = collected(jobs, _NEEDS).assign(
-        **numbers, **{"of commit": of_commit[0]}, variant=variant[0], unknown=is_unknown
-    )
-    keys = dict(zip(numbers, (step.keys, commit.keys, like.keys), strict=True))
-    return _Attempts(_ended(lazy(frame), nw.col("unknown"), names), ["variant"], ["of commit"], [GROUP], keys)
+    groups = [groups_of(jobs, _STEP), groups_of(jobs, "commit"), groups_of(jobs, _LIKE)]
+    keys = [one.keys for one in groups]
+    step, commit, like = (one.codes for one in groups)
+    is_unknown = keys[1]["commit"].isin(["HEAD", None]).to_numpy()
+    variant = (step * len(keys[1]) + commit) * len(keys[2]) + like
+    frame = lazy(collected(jobs, _NEEDS).assign(variant=variant, unknown=is_unknown[commit]))
+    at_commit = nw.col("variant") // max(len(keys[2]), 1)
+    numbers = {"at commit": at_commit, GROUP: at_commit // max(len(keys[1]), 1)}
+    attempts = _ended(frame, nw.col("unknown"), ["variant"])
+    return _Attempts(attempts, ["variant"], ["at commit"], [GROUP], numbers, keys)
 
 
 def _ended(jobs: nw.LazyFrame[Any], unknown: nw.Expr, told_by: Sequence[str]) -> nw.LazyFrame[Any]:
@@ -142,27 +147,17 @@ def _ended(jobs: nw.LazyFrame[Any], unknown: nw.Expr, told_by: Sequence[str]) ->
     flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
     told = jobs.select(*told_by, "finished_at", unknown=unknown, **flags)
     told = told.filter(nw.col("script") & (nw.col("passes") | hard))
-    return told.with_columns(failures=hard & ~lost)
+    outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": nw.col("unknown")}
+    return told.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
 
 
-def _verdicts(attempts: nw.LazyFrame[Any], by: list[str], more: Sequence[str], **ends: nw.Expr) -> nw.LazyFrame[Any]:
-    """The outcomes of what is alike, added up, and the number of the verdict."""
-    counts = {name: _flag(nw.col(name)).sum() for name in _COUNTS}
-    return _summed(attempts, by, more, **counts, **ends).with_columns(verdict=_verdict())
-
-
-def _summed(frame: nw.LazyFrame[Any], by: list[str], more: Sequence[str], **sums: nw.Expr) -> nw.LazyFrame[Any]:
-    """In groups; `more` columns are the same in all of a group."""
-    same = {name: nw.col(name).max() for name in more if name not in by}
-    return frame.group_by(*by).agg(**same, **sums)
+def _summed(attempts: nw.LazyFrame[Any], by: list[str], **more: nw.Expr) -> nw.LazyFrame[Any]:
+    """The outcomes of what is alike, added up."""
+    return attempts.group_by(*by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
 
 
 def _verdict() -> nw.Expr:
     """The place of the verdict in _VERDICTS."""
     passes, failures, lost = (nw.col(name) for name in _COUNTS)
     unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))
-    return nw.when(failures > 0).then(unlike).otherwise(_flag(lost > 0))
-
-
-def _flag(flag: nw.Expr) -> nw.Expr:
-    return flag.cast(nw.Int64)
+    return nw.when(failures > 0).then(unlike).otherwise((lost > 0).cast(nw.Int64))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,10 +17,6 @@ By = Key | Sequence[Key] | None
 """A column's name, a function `frame -> Series` such as `metrics.step`, several of these, or None for one group."""
 
 
-Numbers = tuple[npt.NDArray[np.intp], int]
-"""Of each row a number, and below how many they all are."""
-
-
 class Groups(NamedTuple):
     """`codes`: of each row, the number of its group; `keys`: a frame with one row a group, in order."""
 
@@ -34,21 +29,18 @@ def groups_of(frame: pd.DataFrame, by: By) -> Groups:
     keys = _keys(frame, by)
     if keys.columns.empty:
         return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
-    codes, many = functools.reduce(paired, (_in_order(keys[name]) for name in keys))
-    if len(keys.columns) > 1:
+    first, *others = (_in_order(keys[name]) for name in keys)
+    codes, many = first
+    for own, more in others:
+        if many * more > 2**62:
+            codes, many = _without_gaps(codes, many)
+        codes, many = codes * more + own, many * more
+    if others:
         codes, _ = _without_gaps(codes, many)
     return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
 
 
-def paired(first: Numbers, second: Numbers) -> Numbers:
-    """Numbers of pairs, in order of the first, then of the second; not all of them occur."""
-    (codes, many), (own, more) = first, second
-    if many * more > 2**62:
-        codes, many = _without_gaps(codes, many)
-    return codes * more + own, many * more
-
-
-def _in_order(key: pd.Series[Any]) -> Numbers:
+def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
     """Of each row the place of its value among the values, which are in order, null last; and how many there are."""
     try:
         codes, values = pd.factorize(key, use_na_sentinel=False)
@@ -61,7 +53,7 @@ def _in_order(key: pd.Series[Any]) -> Numbers:
     return _inverse(order)[codes], len(values)
 
 
-def _without_gaps(codes: npt.NDArray[np.intp], many: int) -> Numbers:
+def _without_gaps(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
     """Numbers in the same order, of which each occurs, and how many there are."""
     if many <= 2 * len(codes) + 1024:
         is_there = np.bincount(codes, minlength=many) > 0

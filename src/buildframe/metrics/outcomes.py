@@ -22,14 +22,17 @@ def has_passed() -> nw.Expr:
 
 def has_failed_hard() -> nw.Expr:
     """Jobs that failed or ran out of time, unless the failure is soft."""
-    failed = (nw.col("state") == "failed").fill_null(False) & ~nw.col("soft_failed").fill_null(False)
-    return failed | (nw.col("state") == "timed_out").fill_null(False)
+    return _has_failed() | (nw.col("state") == "timed_out").fill_null(False)
 
 
 def was_lost() -> nw.Expr:
     """Hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
     by_signal = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
-    return has_failed_hard() & (nw.col("state") == "failed").fill_null(False) & by_signal
+    return _has_failed() & by_signal
+
+
+def _has_failed() -> nw.Expr:
+    return (nw.col("state") == "failed").fill_null(False) & ~nw.col("soft_failed").fill_null(False)
 
 
 def is_superseded() -> nw.Expr:

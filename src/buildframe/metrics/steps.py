@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import column
@@ -27,10 +28,11 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     Names repeat between pipelines: group by `["pipeline", metrics.step]` where a frame holds several.
     """
     keys, names = column(jobs, "step_key").astype("str"), column(jobs, "name").astype("str")
-    codes, known = pd.factorize(names)
-    plain = pd.array([_plain(name) for name in known], dtype="str")
-    steps = pd.Series(plain.take(codes, allow_fill=True), names.index)
-    return keys.where(keys.notna(), steps).astype("str").rename("step")
+    of_key, key = pd.factorize(keys)
+    of_name, name = pd.factorize(names)
+    places = np.where(of_key >= 0, of_key, np.where(of_name >= 0, len(key) + of_name, -1))
+    texts = pd.array([*key, *map(_plain, name)], dtype="str")
+    return pd.Series(texts.take(places, allow_fill=True), keys.index, name="step")
 
 
 def _plain(name: str) -> str:

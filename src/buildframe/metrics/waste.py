@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,15 +10,14 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import column
-from buildframe.metrics.durations import run_time
-from buildframe.metrics.engines import Frame, Rows, is_pandas, rows, tally, ticking
-from buildframe.metrics.groups import By, beside
+from buildframe.metrics.engines import Frame, Integers, Rows, collected, is_pandas, lazy, rows, tally, ticking
+from buildframe.metrics.groups import By, beside, groups_of
+from buildframe.metrics.intervals import NAT, microseconds
 from buildframe.metrics.outcomes import between, has_failed_hard, is_superseded
 
 _OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 _NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *_OF_BUILD)
-_COMMIT = ("organization", "pipeline", "branch", "commit")
+_COMMIT = ["organization", "pipeline", "branch", "commit"]
 
 _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
 
@@ -52,69 +52,91 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     `n_negative` (Int64): run times below zero, from clocks that disagree; they are in `n` and in the sums.
     An empty frame gives these columns and no rows. BadInput: a missing column, naive times.
     """
-    ran = ~nw.col("started_at").is_null() & ~nw.col("finished_at").is_null()
-    running = ~nw.col("started_at").is_null() & nw.col("finished_at").is_null()
-    found = _of_builds(_with_run_time(jobs, by)).having(place=_place(), ran=ran)
-    found = found.having(span=nw.when(nw.col("ran")).then(nw.col("microseconds")).otherwise(nw.lit(0)))
+    found = _in_pandas(jobs, by) if is_pandas(jobs) else _in_engine(jobs, by)
+    found = found.having(retried=is_superseded(), canceled=(nw.col("state") == "canceled").fill_null(False))
     span = nw.col("span")
-    parts = {name: span * (nw.col("place") == i).cast(nw.Int64) for i, name in enumerate(_CLASSES)}
-    counted = tally(found, n=nw.col("ran"), machine_s=span, **parts, n_running=running, n_negative=span < 0)
+    parts = {name: span * one.cast(nw.Int64) for name, one in zip(_CLASSES, _first_that_fits(), strict=True)}
+    counted = tally(found, n=nw.col("ran"), **parts, n_running=nw.col("running"), n_negative=span < 0)
     return beside(counted.keys, _in_seconds(counted.sums))
 
 
-def _with_run_time(jobs: Frame, by: By) -> Rows:
-    """The jobs with `microseconds` of run time and `build`, which is a number in pandas since texts are dear there."""
-    if not is_pandas(jobs):
-        found = rows(jobs, _NEEDS, by, build=nw.col("build_id"))
-        ticked = replace(found, frame=ticking(found.frame, ("started_at", "finished_at")))
-        return ticked.having(microseconds=between("started_at", "finished_at"))
-    spans = run_time(jobs)
-    microseconds = np.where(spans.isna(), 0, spans.to_numpy("timedelta64[us]").astype(np.int64))
-    numbers = pd.Series(pd.factorize(column(jobs, "build_id"))[0])
-    return rows(jobs, _NEEDS, by, microseconds=microseconds, build=numbers)
+def _first_that_fits() -> list[nw.Expr]:
+    """For each class, whether a job is in it."""
+    left, found = nw.col("ran"), []
+    for name in ("retried", "canceled", "is_late", "repeated"):
+        found.append(left & nw.col(name))
+        left = left & ~nw.col(name)
+    return [*found, left]
 
 
-def _of_builds(found: Rows) -> Rows:
-    """The jobs with `failed_at`, when their build failed, and the outcome that it `repeated`; null where it did not."""
-    failed = has_failed_hard() & ~is_superseded()
-    jobs = found.frame.select("build", *_OF_BUILD, "build_id", failed_at=nw.when(failed).then(nw.col("finished_at")))
-    jobs = jobs.filter(~nw.col("build_id").is_null()).drop("build_id")
-    builds = _repeats(_once_each(jobs, in_memory=found.keys is not None)).select("build", "failed_at", "repeated")
-    return replace(found, frame=found.frame.join(builds, on="build", how="left"))
+def _in_engine(jobs: Frame, by: By) -> Rows:
+    """The jobs with their `span` in microseconds (0 unless they `ran`), `running`, and what their builds tell of them.
+
+    That is whether a job `is_late`, as it ended after its build's first failure, and whether its build `repeated`.
+    """
+    found = rows(jobs, _NEEDS, by, build=nw.col("build_id"))
+    found = replace(found, frame=ticking(found.frame, ("started_at", "finished_at")))
+    started, finished = (~nw.col(name).is_null() for name in ("started_at", "finished_at"))
+    span = between("started_at", "finished_at").fill_null(0)
+    builds = _repeats(_once_each(found.frame), _COMMIT).select("build", "failed_at", "repeated")
+    joined = replace(found, frame=found.frame.join(builds, on="build", how="left"))
+    is_late = (nw.col("finished_at") > nw.col("failed_at")).fill_null(False)
+    return joined.having(
+        span=span,
+        ran=started & finished,
+        running=started & ~finished,
+        is_late=is_late,
+        repeated=nw.col("repeated").fill_null(False),
+    )
 
 
-def _once_each(jobs: nw.LazyFrame[Any], *, in_memory: bool) -> nw.LazyFrame[Any]:
-    """The builds of these jobs: in pandas the first row is at hand, in other engines grouping is much faster."""
-    first_failure = nw.col("failed_at").min()
-    if not in_memory:
-        return jobs.group_by("build").agg(first_failure, *(nw.col(name).any_value() for name in _OF_BUILD))
-    failures = jobs.filter(~nw.col("failed_at").is_null()).group_by("build").agg(first_failure)
-    return jobs.drop("failed_at").unique("build", keep="any").join(failures, on="build", how="left")
+def _once_each(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+    """The builds of these jobs, with `failed_at`."""
+    told = jobs.select("build", *_OF_BUILD, failed_at=nw.when(_fails_build()).then(nw.col("finished_at")))
+    known = told.filter(~nw.col("build").is_null())
+    return known.group_by("build").agg(nw.col("failed_at").min(), *(nw.col(name).any_value() for name in _OF_BUILD))
 
 
-def _repeats(builds: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
-    """The builds with the outcome that they `repeated`, as the one before them at their commit had the same."""
+def _fails_build() -> nw.Expr:
+    return has_failed_hard() & ~is_superseded()
+
+
+def _in_pandas(jobs: pd.DataFrame, by: By) -> Rows:
+    """What `_in_engine` says; builds are numbered, so that what they tell is found without a join."""
+    table = collected(jobs, _NEEDS)
+    begun, over = microseconds(table, "started_at"), microseconds(table, "finished_at")
+    ran, running = (begun != NAT) & (over != NAT), (begun != NAT) & (over == NAT)
+    build, ids = pd.factorize(table["build_id"])  # -1, the last of what follows, where it is null
+    fails = lazy(table).select(fails=_fails_build()).to_native()["fails"].to_numpy(bool) & (over != NAT) & (build >= 0)
+    failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(failed_at, build[fails], over[fails])
+    repeated = np.append(_repeated(table, build, len(ids)), False)
+    told = {"is_late": over > failed_at[build], "repeated": repeated[build]}
+    span = np.where(ran, over - begun, 0)
+    return rows(jobs, ("state", "retried"), by, span=span, ran=ran, running=running, **told)
+
+
+def _repeated(jobs: pd.DataFrame, build: Integers, many: int) -> Any:
+    """Of each build whether it repeated, told by the last of its rows."""
+    row = np.zeros(many + 1, np.int64)
+    row[build] = np.arange(len(build))
+    builds = jobs[list(_OF_BUILD)].take(row[:many])
+    line = groups_of(builds, _COMMIT).codes
+    return _repeats(lazy(builds.assign(line=line)), ["line"]).to_native()["repeated"].to_numpy(bool)
+
+
+def _repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
+    """The builds, and whether one `repeated` the outcome of the one before it at its commit (`line`)."""
     settled = nw.col("build_state").is_in(["passed", "failed"])
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
-    before = nw.col("build_state").shift(1).over(*_COMMIT, "compared", order_by=["build_created_at", "build_number"])
-    told = builds.with_columns(compared=(settled & known).fill_null(value=False)).with_columns(before=before)
-    same = nw.col("compared") & (nw.col("before") == nw.col("build_state")).fill_null(value=False)
-    return told.with_columns(repeated=nw.when(same).then(nw.col("before")))
-
-
-def _place() -> nw.Expr:
-    """The place in _CLASSES of the first that fits."""
-    fits = (
-        is_superseded(),
-        nw.col("state") == "canceled",
-        nw.col("finished_at") > nw.col("failed_at"),
-        ~nw.col("repeated").is_null(),
-    )
-    place = nw.lit(len(fits))
-    for i, one in reversed([*enumerate(fits)]):
-        place = nw.when(one).then(nw.lit(i)).otherwise(place)
-    return place
+    before = nw.col("build_state").shift(1).over(*line, "compared", order_by=["build_created_at", "build_number"])
+    told = builds.with_columns(compared=(settled & known).fill_null(False)).with_columns(before=before)
+    return told.with_columns(repeated=nw.col("compared") & (nw.col("before") == nw.col("build_state")).fill_null(False))
 
 
 def _in_seconds(sums: pd.DataFrame) -> pd.DataFrame:
-    return sums.assign(**{name: sums[name].to_numpy(np.float64) / 1e6 for name in ("machine_s", *_CLASSES)})
+    seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in _CLASSES}
+    machine = sums[list(_CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6
+    told = sums.assign(**seconds)
+    told.insert(1, "machine_s", machine)
+    return told
