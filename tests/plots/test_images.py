@@ -1,8 +1,8 @@
 """Each picture against one that somebody has looked at: little data, much data, and what is special.
 
-Drawn into Axes of fixed size, and without words: fonts differ between machines, and move all else. What the words say,
-and that they do not lie over each other, is tested beside. After a change that is meant, look at what comes of
-`pytest tests/plots/test_images.py --mpl-generate-path=tests/plots/baseline`.
+Drawn into Axes of fixed size and place, and without words: fonts differ between machines, and move all else. What the
+words say, and that they do not lie over each other, is tested beside. After a change that is meant, look at what comes
+of `pytest tests/plots/test_images.py --mpl-generate-path=tests/plots/baseline`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ image = pytest.mark.mpl_image_compare(baseline_dir="baseline", style="default", 
 
 
 def wordless(plot, frame: pd.DataFrame, height: float = 3.5, **options: object) -> plt.Figure:
-    figure, ax = plt.subplots(figsize=(7, height))
+    figure = plt.figure(figsize=(7, height))
+    ax = figure.add_axes((0.125, 0.11, 0.775, 0.77))
     plot(frame, ax, **options)
     without_words(ax)
     return figure
@@ -139,6 +140,21 @@ def test_image_flips():
 
 
 @image
+def test_image_timeline_of_clocks_that_disagree():
+    frame = jobs(5, started_at=at(1, 5, 3, 9, 1), finished_at=at(3, -2, 7, 6, 8))
+    return wordless(plots.timeline, frame)
+
+
+@image
+def test_image_queue_depth_of_a_month():
+    random = np.random.default_rng(8)
+    up = np.sort(np.repeat(random.uniform(0, 30 * 1440, 200), 12))
+    frame = jobs(2400, queue=["default", "gpu", "mac"] * 800, runnable_at=at(*up),
+                 started_at=at(*(up + random.exponential(8, 2400))), build_created_at=at(*up))  # fmt: skip
+    return wordless(plots.queue_depth, frame)
+
+
+@image
 def test_image_flaky_board():
     now = flaky_tests(12, last_resolved_at=at(*[None, 9_000, 9_999, 1_000] * 3))
     then = at(*[0] * 12)
@@ -159,11 +175,12 @@ def test_image_timeline_of_a_thousand_jobs():
 @image
 def test_image_on_a_dark_ground():
     with plt.style.context("dark_background"):
-        figure, axes = plt.subplots(2, 2, figsize=(12, 7))
-        plots.duration_trend(month_of_builds(), axes[0, 0])
-        plots.timeline(build_of_all_kinds(), axes[0, 1])
-        plots.queue_times_by_hour(day_of_jobs(), axes[1, 0])
-        plots.flips(flipping(5, 20), axes[1, 1])
-    for ax in axes.flat:
+        figure = plt.figure(figsize=(12, 8))
+        axes = [figure.add_axes((x, y, 0.35, 0.35)) for x in (0.1, 0.6) for y in (0.1, 0.6)]
+        plots.duration_trend(month_of_builds(), axes[0])
+        plots.timeline(build_of_all_kinds(), axes[1])
+        plots.queue_times_by_hour(day_of_jobs(), axes[2])
+        plots.flips(flipping(5, 20), axes[3])
+    for ax in axes:
         without_words(ax)
     return figure

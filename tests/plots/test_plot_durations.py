@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import QuadMesh
 from plot_frames import at, builds, jobs, labels, legend, marks, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from buildframe.plots import look
 
 
 def test_trend_shows_median_and_band_in_minutes():
@@ -43,7 +45,7 @@ def test_trend_has_no_band_where_there_are_too_few_and_a_bar_where_it_stands_alo
 
 def test_trend_tells_why_there_is_no_median():
     ax = plots.duration_trend(builds(each=1))
-    assert ax.texts[0].get_text() == "A median needs two finished builds in a bucket; none has as\nmany."
+    assert ax.texts[0].get_text() == "A median needs two finished builds in a bucket; none has as many."
 
 
 def test_trend_keeps_negative_durations_in_sight():
@@ -63,6 +65,48 @@ def test_trend_begins_its_days_in_the_zone_and_shows_its_clock():
         (x, _) = marks(ax, "median")[0]
         assert "Europe/Berlin" in ax.get_xlabel()
         assert ax.xaxis.get_major_formatter().format_ticks([x]) == ["00:00"]
+
+
+@pytest.mark.parametrize(("plot", "freq"), [(plots.duration_trend, "1D"), (plots.success_trend, "1D"),
+                                            (plots.success_trend, "1h"), (plots.duration_trend, "1W")])  # fmt: skip
+def test_one_bucket_has_an_axis_on_which_its_date_can_be_read(plot, freq):
+    ax = plot(builds(days=1), freq=freq)
+    low, high = ax.get_xlim()
+    assert high - low == pytest.approx(6 * pd.Timedelta(freq) / pd.Timedelta(1, "D"))
+    assert low < next(x for line in ax.lines for x in line.get_xdata(orig=False)) < high
+
+
+def test_one_bucket_does_not_cut_an_outage_that_lasts_longer():
+    ax = plots.success_trend(builds(days=1, fetched=20 * 1440), branch="main")
+    assert ax.get_xlim()[1] >= max(bar.get_x() + bar.get_width() for bar in ax.patches) > ax.get_xlim()[0] + 20
+
+
+def test_one_is_no_plural():
+    one = builds(days=1, each=1)
+    assert legend(plots.distribution(one)) == ["1 row"]
+
+
+def test_numbers_in_cells_stand_out_from_every_shade():
+    n = 24 * 40
+    up = [k % 24 * 60 + k // 24 for k in range(n)]
+    ax = plots.queue_times_by_hour(jobs(n, runnable_at=at(*up), started_at=at(*[u + k % 24 for k, u in enumerate(up)])))
+    (mesh,) = (one for one in ax.collections if isinstance(one, QuadMesh))
+    mesh.update_scalarmappable()
+    shades = mesh.get_facecolors()[[24 * day + hour for day, hour in cells(ax)]]
+    inks = [text.get_color() for text in ax.texts if text.get_transform() == ax.transData]
+    assert len(inks) == 24
+    assert all(contrast(*pair) >= 4.5 for pair in zip(shades, inks, strict=True))
+
+
+def contrast(a: object, b: object) -> float:
+    """Of two colours, from 1 to 21 (WCAG 2.1)."""
+    low, high = sorted(look.luminance(one) for one in (a, b))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_luminance_is_that_of_the_guidelines():
+    assert look.luminance("white") == pytest.approx(1)
+    assert contrast("#767676", "white") == pytest.approx(4.54, abs=0.01)  # the lightest grey that passes AA on white
 
 
 def test_distribution_is_the_share_that_took_at_most_so_long():
@@ -145,4 +189,4 @@ def test_hours_with_too_few_jobs_are_dots_and_those_that_never_started_are_count
     assert title(ax) == "Queue time of 41 jobs by hour and weekday"
     assert note(ax) == "a cell is the p95 in minutes, a dot one of too few jobs; 2 never started"
     few = plots.queue_times_by_hour(frame.head(3))
-    assert few.texts[0].get_text() == "A percentile of 0.95 needs more jobs in an hour than any\nhere has."
+    assert few.texts[0].get_text() == "A percentile of 0.95 needs more jobs in an hour than any here has."

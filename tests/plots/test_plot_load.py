@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
+from matplotlib.collections import LineCollection, PolyCollection
 from plot_frames import DAY, at, jobs, legend, note, title
 
 from buildframe import plots
 
 
+def of_queues(ax: plt.Axes) -> list[PolyCollection]:
+    return [one for one in ax.collections if isinstance(one, PolyCollection)]
+
+
+def peaks(ax: plt.Axes) -> list[float]:
+    """Of each stretch, as they are drawn."""
+    (lines,) = (one for one in ax.collections if isinstance(one, LineCollection))
+    return [float(line[0, 1]) for line in lines.get_segments()]
+
+
 def areas(ax: plt.Axes) -> dict[str, float]:
     """Minutes times jobs of each area, by what the legend says."""
-    bounds = {one.get_label(): one.get_paths()[0].vertices.T for one in ax.collections}
+    bounds = {one.get_label(): one.get_paths()[0].vertices.T for one in of_queues(ax)}
     return {label: 1440 * abs(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1])) / 2 for label, (x, y) in bounds.items()}
 
 
@@ -30,7 +41,7 @@ def test_the_area_is_queue_time_of_each_queue():
     assert found == pytest.approx({"a, at most 2": 6, "(no name), at most 1": 11})  # which waits until it was fetched
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.tuples(st.floats(0, 3000), st.floats(0.1, 900), st.sampled_from("abcdefghij")), min_size=1))
 def test_means_keep_the_area_whatever_the_stretch(runs):
     begin = [start for start, _, _ in runs]
@@ -54,7 +65,7 @@ def test_a_queue_has_the_same_colour_in_both_pictures():
     frame = jobs(2, queue=["a", "b"], runnable_at=at(0, 0), started_at=at(9, 1), finished_at=at(10, 21))
 
     def colours(ax):
-        return {one.get_label()[0]: tuple(one.get_facecolor()[0]) for one in ax.collections}
+        return {one.get_label()[0]: tuple(one.get_facecolor()[0]) for one in of_queues(ax)}
 
     running, waiting = plots.concurrency(frame), plots.queue_depth(frame)
     assert legend(running)[0][0] == "b"
@@ -71,6 +82,35 @@ def test_the_axis_says_how_long_the_stretches_are_and_the_title_counts():
     assert plots.concurrency(week).get_ylabel() == "running jobs (mean of 30 min)"
     assert plots.queue_depth(jobs(1)).get_ylabel() == "waiting jobs (mean of 1 s)"
     assert note(plots.queue_depth(jobs(1))) == "1 job became runnable"
+
+
+def test_the_peak_of_each_stretch_is_of_all_queues_at_one_moment():
+    frame = jobs(4, queue=["a", "a", "b", "b"], started_at=at(0, 0, 1, 5), finished_at=at(1, 1, 3, 6))
+    ax = plots.concurrency(frame)  # two at once, then one, then none, then one
+    assert "peak, at most 2" in legend(ax)
+    assert peaks(ax)[:5] == [2] * 5
+    assert set(peaks(ax)) == {0, 1, 2}
+
+
+def test_short_peaks_in_long_stretches_are_in_sight_and_in_the_legend():
+    runs = [k * 1440.0 for k in range(30)] * 3
+    ax = plots.concurrency(jobs(90, started_at=at(*runs), finished_at=at(*[one + 1 for one in runs])))
+    assert ax.get_ylabel() == "running jobs (mean of 2 h)"
+    assert max(peaks(ax)) == 3 <= ax.get_ylim()[1]
+    assert legend(ax)[:2] == ["default, at most 3", "peak, at most 3"]
+
+
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.sampled_from("abc")), min_size=1, max_size=12))
+def test_peaks_are_the_most_that_ran_at_any_moment(runs):
+    begin, end = [start for start, _, _ in runs], [start + long for start, long, _ in runs]
+    ax = plots.concurrency(jobs(len(runs), started_at=at(*begin), finished_at=at(*end), queue=[q for *_, q in runs]))
+    (stretch,) = (each for each in (1, 5, 15) if f"(mean of {each} s)" in ax.get_ylabel())
+    drawn = peaks(ax)
+    plt.close("all")
+    moments = [min(begin) + k * stretch // 60 for k in range(len(drawn))]
+    running = [sum(start <= moment < start + long for start, long, _ in runs) for moment in moments]
+    assert drawn == running
 
 
 def test_what_may_be_missing_is_hatched():

@@ -102,10 +102,11 @@ def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
 
 def test_flips_show_the_latest_commits_and_count_the_others():
     ax = plots.flips(flipping(1, 70))
-    assert len(ax.get_xticklabels()) == 60
+    assert ax.get_xlim() == (0, 60)
+    assert len(ax.get_xticklabels()) == 30  # every second
     assert ax.get_xticklabels()[-1].get_text() == f"{69:07x}"
     assert "10 earlier ones not shown" in note(ax)
-    assert "1 steps with flips not shown" in note(plots.flips(flipping(2, 4), top=1))
+    assert "1 step not shown" in note(plots.flips(flipping(2, 4), top=1))
 
 
 def test_no_flips_are_said():
@@ -135,7 +136,9 @@ def test_the_board_tells_what_is_new_came_back_or_was_resolved():
     gone = flaky_tests(1, id="gone", fetched_at=START, latest_occurrence_at=START, instances=pd.array([9], "Int64"))
     ax = plots.flaky_board(now, before=pd.concat([before, gone]).astype(now.dtypes))
     assert legend(ax) == ["new", "came back", "still flaky", "resolved"]
-    assert widths(ax) == [9, 4, 3, 2, 1]
+    assert widths(ax) == [4, 3, 1, 9, 2]
+    assert title(ax) == "3 flaky tests, 8 instances"
+    assert note(ax).startswith("1 new, 1 came back, 1 still flaky, 2 resolved; beside each")
     assert legend(plots.flaky_board(now)) == ["still flaky", "resolved"]
 
 
@@ -143,7 +146,40 @@ def test_the_board_shows_the_worst_and_counts_all():
     ax = plots.flaky_board(flaky_tests(50), top=5)
     assert widths(ax) == [50, 49, 48, 47, 46]
     assert title(ax) == "50 flaky tests, 1,275 instances"
-    assert note(ax).startswith("the 5 with most;")
+    assert note(ax).startswith("5 of 50 shown;")
+
+
+def earlier(now: pd.DataFrame, **columns: object) -> pd.DataFrame:
+    return now.assign(fetched_at=START, latest_occurrence_at=START - pd.Timedelta(9, "h"), **columns)
+
+
+def test_what_was_resolved_before_the_earlier_list_is_no_news():
+    now = flaky_tests(4, latest_occurrence_at=at(*[-600] * 3, 500), last_resolved_at=at(-60, 600, None, 600))
+    before = earlier(now, last_resolved_at=at(-60, None, None, -60))
+    ax = plots.flaky_board(now, before=before)
+    assert widths(ax) == [2, 3, 1]
+    assert title(ax) == "1 flaky test, 2 instances"
+    assert "1 still flaky, 2 resolved; 1 test resolved before the earlier list not shown" in note(ax)
+    long_gone = now.iloc[:1]
+    said = plots.flaky_board(long_gone, before=before.iloc[:1]).texts[0].get_text()
+    assert " ".join(said.split()) == "The service lists no flaky test. 1 test had been resolved already."
+
+
+def test_resolved_tests_are_not_called_flaky():
+    ax = plots.flaky_board(flaky_tests(4, last_resolved_at=at(*[9_999] * 4)))
+    assert title(ax) == "No flaky test, 4 resolved"
+    some = plots.flaky_board(flaky_tests(4, last_resolved_at=at(9_999, None, 9_999, None)), top=3)
+    assert title(some) == "2 flaky tests, 4 instances"
+    assert widths(some) == [3, 1, 4]  # what flakes still comes first
+    assert note(some).startswith("2 still flaky, 2 resolved; 3 of 4 shown;")
+
+
+def test_many_tests_of_one_kind_do_not_hide_the_others():
+    now = flaky_tests(40, last_resolved_at=at(*[None] * 40))
+    before = earlier(now, last_resolved_at=at(*[None] * 38, -60, None)).iloc[:39]
+    ax = plots.flaky_board(now, before=before, top=5)
+    assert widths(ax) == [1, 2, 40, 39, 38]
+    assert legend(ax) == ["new", "came back", "still flaky"]
 
 
 def test_tests_of_one_name_are_told_apart_by_scope_then_place():

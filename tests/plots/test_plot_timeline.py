@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import colors
 from plot_frames import at, bars, jobs, labels, legend, marks, note, rendered, title
 
 from buildframe import plots
@@ -81,7 +82,7 @@ def test_timeline_of_many_jobs_is_labelled_by_step_without_overlap(steps, hidden
     rendered(ax)
     extents = [text.get_window_extent() for text in ax.get_yticklabels()]
     assert all(below.y1 <= above.y0 for above, below in itertools.pairwise(extents))
-    assert ("have no room" in ax.get_ylabel()) == hidden
+    assert ("no room" in ax.get_ylabel()) == hidden
     assert len(labels(ax)) == 5 or hidden
     assert ax.figure.get_figheight() <= 12
     assert labels(ax)[0] == f"step 0  ({400 // steps})"
@@ -153,3 +154,27 @@ def test_timeline_of_a_thousand_jobs_is_not_hatched():
     ax = plots.timeline(frame)
     assert {one.patches[0].get_hatch() for one in ax.containers} == {None}
     assert title(ax) == "web #41: 1,000 jobs"
+
+
+def test_timeline_tells_of_runs_that_end_before_they_start_and_cuts_nothing():
+    ax = plots.timeline(jobs(3, finished_at=at(-2, 4, 1), started_at=at(1, 2, 3), runnable_at=at(0, 3, 4)))
+    assert bars(ax, "ran") == [(2, 4, 1)]
+    assert marks(ax, "its start") == [(1, 0), (3, 2)]
+    assert marks(ax, "its end") == [(-2, 0), (1, 2)]
+    assert note(ax) == "2 negative runs (clocks disagree); 2 negative waits not drawn"
+    assert ax.get_xlim()[0] <= -2
+    assert ax.get_xlim()[1] >= 4
+
+
+def brightness(colour: object) -> float:
+    return float(255 * np.dot(colors.to_rgb(colour), (0.299, 0.587, 0.114)))
+
+
+def test_thin_bars_differ_in_a_print_without_colour():
+    states = ["passed", "failed", "canceled", "timed_out"] * 20
+    frame = jobs(80, state=states, type=["script"] * 72 + ["trigger"] * 8)
+    frame.loc[frame["type"] == "trigger", "state"] = "passed"
+    found = {one.get_label(): one.patches[0].get_facecolor() for one in plots.timeline(frame).containers}
+    assert len(found) == 6
+    shades = sorted(brightness(np.multiply(c[:3], c[3]) + 1 - c[3]) for c in found.values())
+    assert min(np.diff(shades)) > 20

@@ -20,17 +20,21 @@ from buildframe.plots.look import (
     dress,
     fitting,
     ground,
+    joined,
     labels,
-    listed,
     say,
+    some,
 )  # fmt: skip
+from buildframe.plots.room import POINTS_A_LABEL, at_left, is_small, room, signs
 
 _MOST_COMMITS = 60
+_LEAST_COMMITS = 20  # that have room, or one would be as wide as the picture
+_BELOW = 140  # points that the commits take
 _SHA = re.compile("[0-9a-f]{40}")
 _VERDICTS = {
-    "passed": ("passed", "#CFE3EF"),
+    "passed": ("passed", "#DCEBF4"),
     "infrastructure": ("agent lost", GREY),
-    "undecided": ("failed once", "#F2BC9B"),
+    "undecided": ("failed once", "#F0B28C"),
     "deterministic": ("only failed", RED),
     "flaky": ("passed and failed: a flip", ORANGE),
 }
@@ -49,18 +53,18 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     """
     steps = _named(metrics.flips(jobs))
     flipped = steps[steps["flaky"] > 0]
-    shown = flipped.head(top)
-    with canvas(ax, 10, 2.4 + 0.25 * float(np.clip(len(shown), 3, top))) as ax:
+    with canvas(ax, 10, 3.2 + 0.23 * float(np.clip(len(flipped), 3, top))) as ax:
+        shown = flipped.head(min(top, max(int(room(ax, below=_BELOW)[1] / POINTS_A_LABEL), 1)))
         if shown.empty:
             return say(ax, "No step has passed and failed on one commit." if len(steps) else "There are no outcomes.")
         table = _table(metrics.outcomes_by_commit(jobs), shown)
-        earlier = max(table.shape[1] - _MOST_COMMITS, 0)
+        earlier = max(table.shape[1] - min(_MOST_COMMITS, int(room(ax, at_left(ax, 40))[0] / 4)), 0)
         _draw(ax, table.iloc[:, earlier:])
         _label(ax, shown, list(table.columns[earlier:]))
         note = "commits on which one of these steps failed; of each step the flips of all commits that it passed"
-        left_out = listed(earlier_ones_not_shown=earlier, steps_with_flips_not_shown=len(flipped) - len(shown))
+        left_out = some(earlier, "earlier one", "not shown"), some(len(flipped) - len(shown), "step", "not shown")
         title = f"{counted(int(flipped['flaky'].sum()), 'flip')} of {counted(len(flipped), 'step')}"
-        dress(ax, title, note + (f"; {left_out}" if left_out else ""))
+        dress(ax, title, joined(note, *left_out))
         ax.spines[:].set_visible(False)
     return ax
 
@@ -92,22 +96,31 @@ def _draw(ax: Axes, table: pd.DataFrame) -> None:
     for rank, (said, colour) in enumerate(_VERDICTS.values()):
         if (ranks == rank).any():
             ax.bar(0, 0, color=colour, label=said)
+    wide = room(ax, at_left(ax, 40))[0] / max(ranks.shape[1], _LEAST_COMMITS)
     row, column = np.nonzero(ranks == len(colours) - 1)
-    ax.plot(column + 0.5, row + 0.5, "x", color="#333333", markersize=5, markeredgewidth=1.2)
+    ax.plot(column + 0.5, row + 0.5, "x", color="#333333", markersize=min(5, 0.6 * wide), markeredgewidth=1.2)
 
 
 def _label(ax: Axes, shown: pd.DataFrame, commits: list[str]) -> None:
-    names, short = labels(shown["name"], 32), labels(commits, 12, _short)
+    names = labels(shown["name"], max(signs(ax, 40) - 8, 9))
     rows = [
         f"{names[str(row.name)]}  ({row.flaky:,} of {row.commits_passed:,})" for row in shown.itertuples(index=False)
     ]
     ax.set_yticks(np.arange(len(shown)) + 0.5, rows, parse_math=False)
-    ax.set_xticks(np.arange(len(commits)) + 0.5, [short[commit] for commit in commits], parse_math=False,
-                  rotation=90, family="monospace")  # fmt: skip
+    _label_commits(ax, commits)
     ax.set_ylabel("step (flips)")
     ax.set_xlabel("commit, in the order in which their outcomes came")
-    ax.set_xlim(0, max(len(commits), 20))
+    ax.set_xlim(0, max(len(commits), _LEAST_COMMITS))
     ax.set_ylim(max(len(shown), 3), 0)
+
+
+def _label_commits(ax: Axes, commits: list[str]) -> None:
+    """Each, or every second or so, as there is room, the latest always."""
+    short = labels(commits, 12, _short)
+    every = int(np.ceil(POINTS_A_LABEL * max(len(commits), _LEAST_COMMITS) / room(ax, at_left(ax, 40))[0]))
+    shown = range((len(commits) - 1) % every, len(commits), every)
+    words = ["" if is_small(ax) else short[commits[k]] for k in shown]
+    ax.set_xticks([k + 0.5 for k in shown], words, parse_math=False, rotation=90, family="monospace")
 
 
 def _short(commit: str, width: int) -> str:

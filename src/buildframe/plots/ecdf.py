@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from buildframe import metrics
 from buildframe.metrics.columns import column, moments, seconds
 from buildframe.metrics.durations import RowMetric
-from buildframe.plots.look import BLUE, ORANGE, canvas, dress, faint, ground, listed, say
+from buildframe.plots.look import BLUE, ORANGE, canvas, counted, dress, faint, ground, listed, say
 from buildframe.spec.times import When, when
 
 Floats = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def _draw(ax: Axes, minutes: Floats, period: pd.Series[Any], colour: str, line: 
     left_out = listed(not_seen_to_end=0 if pd.isna(period["n_censored"]) else int(period["n_censored"]))
     name = "" if period[_PERIOD] == "all" else f"{period[_PERIOD]}: "
     median = "" if np.isnan(period["p50_s"]) else f", median {_plain(period['p50_s'] / 60)} min"
-    label = f"{name}{len(ordered):,} rows{median}{f'; {left_out}' if left_out else ''}"
+    label = f"{name}{counted(len(ordered), 'row')}{median}{f'; {left_out}' if left_out else ''}"
     ax.plot([x[0], *x], [0, *y], color=colour, linestyle=line, linewidth=1.8, drawstyle="steps-post", label=label)
     ax.plot(period["p50_s"] / 60, 0.5, "o", color=colour, markerfacecolor=ground(ax), markersize=7)
 

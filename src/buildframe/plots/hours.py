@@ -19,16 +19,22 @@ from buildframe.metrics.durations import is_script
 from buildframe.plots.look import (
     GREY,
     canvas,
+    counted,
     dress,
     ground,
+    is_day,
+    joined,
     listed,
     luminance,
-    points_per_pixel,
     say,
     shades,
     sum_of,
 )  # fmt: skip
+from buildframe.plots.room import POINTS_A_LABEL, room
 
+_BRIGHT = 0.179  # brighter grounds have more contrast with black than with white, always 4.5 : 1 or more (WCAG 2.1)
+_LEFT = 70  # points that the weekdays take
+_LEAST = 5.0  # points that can be read
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -49,9 +55,15 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
         n = sum_of(cells, "n")
         left_out = listed(never_started=sum_of(cells, "n_censored"), negative=sum_of(cells, "n_negative"))
         note = f"a cell is the p{100 * q:.4g} in minutes, a dot one of too few jobs"
-        dress(ax, f"Queue time of {n:,} jobs by hour and weekday", f"{note}; {left_out}" if left_out else note)
+        title = f"Queue time of {counted(n, 'job')} by hour and weekday"
+        dress(ax, title, joined(note, "" if ax.texts else _range(cells["minutes"]), left_out))
         ax.spines[:].set_visible(False)
     return ax
+
+
+def _range(minutes: pd.Series[float]) -> str:
+    """For cells that have no room for their numbers."""
+    return f"from {minutes.min():,.2g} to {minutes.max():,.4g}, the {'darker' if is_day() else 'brighter'} the more"
 
 
 def _cells(jobs: pd.DataFrame, tz: str, q: float) -> pd.DataFrame:
@@ -75,19 +87,23 @@ def _draw(ax: Axes, cells: pd.DataFrame) -> None:
     few = cells[cells["minutes"].isna()]
     ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=GREY, markersize=4)
     _write(ax, table, ScalarMappable(norm, cmap))
-    ax.set_xticks(np.arange(24) + 0.5, [f"{hour}" for hour in range(24)])
-    ax.set_yticks(np.arange(7) + 0.5, _DAYS)
+    width, height = room(ax, _LEFT)
+    every = next(every for every in (1, 2, 3, 6, 12) if width / 24 * every > 15 or every == 12)
+    ax.set_xticks(np.arange(0, 24, every) + 0.5, [f"{hour}" for hour in range(0, 24, every)])
+    days = _DAYS if width > 200 else [day[:3] for day in _DAYS]
+    apart = 1 if height > 7 * POINTS_A_LABEL else 2
+    ax.set_yticks(np.arange(0, 7, apart) + 0.5, days[::apart])
     ax.set_xlim(0, 24)
     ax.set_ylim(7, 0)
 
 
 def _write(ax: Axes, table: npt.NDArray[np.float64], scale: ScalarMappable) -> None:
-    """The number in each cell, as large as it has room."""
-    extent, points = ax.get_window_extent(), points_per_pixel(ax)
-    size = min(8.0, extent.width / 24 * points / 2.9, extent.height / 7 * points * 0.6)
-    bright = [luminance(colour) > 0.45 for colour in scale.to_rgba(table[~np.isnan(table)])]
-    for day, hour, is_bright in zip(*np.nonzero(~np.isnan(table)), bright, strict=True):
+    """The number in each cell, as large as it has room, in the ink that stands out more from it."""
+    width, height = room(ax, _LEFT)
+    size = min(8.0, width / 24 / 2.6, height / 7 * 0.6)
+    bright = [luminance(colour) > _BRIGHT for colour in scale.to_rgba(table[~np.isnan(table)])]
+    for day, hour, is_bright in zip(*np.nonzero(~np.isnan(table)), bright, strict=True) if size >= _LEAST else ():
         minutes = float(table[day, hour])
         text = f"{minutes:.1f}" if abs(minutes) < 9.95 else f"{minutes:,.0f}"
-        colour = "#333333" if is_bright else "white"
+        colour = "black" if is_bright else "white"
         ax.text(hour + 0.5, day + 0.5, text, ha="center", va="center", fontsize=size, color=colour)

@@ -25,14 +25,19 @@ from buildframe.plots.look import (
     counted,
     dates,
     dress,
+    ground,
     ink,
     labels,
     say,
 )  # fmt: skip
+from buildframe.plots.room import room
 
 Floats = npt.NDArray[np.float64]
 
-_COLOURS = (BLUE, ORANGE, GREEN, SKY, RED, PURPLE)
+_LOOKS = ((BLUE, ""), (ORANGE, ""), (GREEN, "////"), (SKY, "...."), (RED, "xxxx"), (PURPLE, "\\\\\\\\"))
+"""Colours as bright as each other are hatched apart, for a print without colour."""
+
+_OTHERS = GREY, "----"
 _BINS = 500  # about as many as there are pixels
 _WIDTHS = {
     1: "1 s", 5: "5 s", 15: "15 s", 60: "1 min", 300: "5 min", 900: "15 min", 1800: "30 min", 3600: "1 h", 7200: "2 h",
@@ -44,8 +49,9 @@ def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How many jobs ran at once, as areas of queues one above the other.
 
     From `metrics.concurrency`, exact; drawn are means, weighted by time, of stretches so short that a picture
-    can just show them; the axis says how long they are, the legend how many ran at most. The six busiest
-    queues have a colour each, the others share one. Where a stretch is hatched, jobs of builds outside the
+    can just show them; the axis says how long they are. A line above them is at the most that ran at any moment of
+    each stretch, in all queues together; the legend says how many that were at most, in all and in each queue. The
+    six busiest queues have a colour each, the others share one. Where a stretch is hatched, jobs of builds outside the
     frame may be missing. Times are UTC. Needs what `metrics.concurrency` needs, and `type`.
     """
     ran = moments(jobs, "started_at").notna() & is_script(jobs)
@@ -69,6 +75,7 @@ def _areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did: str)
         edges, width = _edges(changes["at"])
         means = _means(changes, count, edges)
         _stack(ax, edges, means, changes.groupby("queue")[count].max())
+        _draw_peaks(ax, edges, _peaks(changes, count, edges))
         _hatch(ax, changes)
         dates(ax)
         ax.set_xlabel("UTC")
@@ -97,18 +104,37 @@ def _means(changes: pd.DataFrame, count: str, edges: Floats) -> pd.DataFrame:
     return found[found.sum().sort_values(ascending=False, kind="stable").index]
 
 
+def _peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
+    """The most of all queues together at any moment of each stretch."""
+    ordered = changes.sort_values("at", kind="stable")
+    steps = ordered.groupby("queue")[count].diff().fillna(ordered[count]).astype("float64")
+    levels = steps.groupby(ordered["at"]).sum().cumsum()
+    at = levels.index.astype("int64").to_numpy() / 1e6
+    stretch, level = np.searchsorted(edges, at, side="right") - 1, levels.to_numpy()
+    last = np.searchsorted(at, edges[:-1], side="right") - 1  # the level that each stretch begins with
+    peaks = np.where(last >= 0, level[last], 0.0)
+    np.maximum.at(peaks, stretch, level)
+    return peaks
+
+
+def _draw_peaks(ax: Axes, edges: Floats, peaks: Floats) -> None:
+    at = pd.to_datetime(edges, unit="s").to_numpy()
+    ax.hlines(peaks, at[:-1], at[1:], color=ink(), linewidth=1, label=f"peak, at most {peaks.max():,.0f}")
+    ax.set_ylim(0, 1.05 * peaks.max())
+
+
 def _stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
-    own, others = list(means.columns[: len(_COLOURS)]), list(means.columns[len(_COLOURS) :])
-    names = labels(means.columns, 24)
+    own, others = list(means.columns[: len(_LOOKS)]), list(means.columns[len(_LOOKS) :])
+    names = labels(means.columns, 24 if room(ax)[0] > 300 else 14)
     areas = [means[queue] for queue in own] + ([means[others].sum(axis=1)] if others else [])
     said = [f"{_visible(names[queue])}, at most {peaks[queue]:,}" for queue in own]
     said += [f"{counted(len(others), 'other queue')}"] if others else []
-    colours = dict(zip(sorted(own), _COLOURS, strict=False))  # by name, so that a queue has one in all pictures
+    looks = dict(zip(sorted(own), _LOOKS, strict=False))  # by name, so that a queue has one in all pictures
+    colours, hatches = zip(*(looks[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
     at = pd.to_datetime(edges, unit="s").to_numpy()
     ax.stackplot(at, [np.append(area, area.iloc[-1]) for area in areas], labels=said, step="post",
-                 colors=[*(colours[queue] for queue in own), GREY], alpha=0.85, linewidth=0)  # fmt: skip
+                 colors=colours, hatch=hatches, edgecolor=ground(ax), alpha=0.85, linewidth=0)  # fmt: skip
     ax.set_xlim(at[0], at[-1])
-    ax.set_ylim(bottom=0)
 
 
 def _visible(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import textwrap
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,15 +15,14 @@ import pandas as pd
 from matplotlib import colors, rcParams
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.ft2font import FT2Font
-from matplotlib.gridspec import SubplotSpec
 from matplotlib.legend import Legend
-from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from matplotlib.transforms import Bbox
+from pandas.tseries.frequencies import to_offset
+
+from buildframe.plots.room import cell, figure_of, fill, is_small, points_per_pixel, room, settle
 
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GREY = (
     "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999",
@@ -40,9 +38,6 @@ _SHADES = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9
 NO_NAME = "(no name)"
 _BOX = "\N{WHITE VERTICAL RECTANGLE}"
 _RIGHT_TO_LEFT = {"R", "AL"}
-
-POINTS_A_LABEL = 11.5
-_LEFT = 0.38  # of the width, at most for what is at the left of a picture
 
 _LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -75,24 +70,6 @@ def canvas(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
         rcParams.update(before)
 
 
-def figure_of(ax: Axes) -> Figure:
-    """The whole figure that the Axes are in."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure
-
-
-def points_per_pixel(ax: Axes) -> float:
-    """For what is measured in pixels, but set in points."""
-    return 72 / figure_of(ax).dpi
-
-
-def points_per_pixel_of(text: Text) -> float:
-    figure = text.get_figure(root=True)
-    assert figure is not None
-    return 72 / figure.dpi
-
-
 def ink() -> Any:
     """The colour of text and marks, within a canvas."""
     return rcParams["text.color"]
@@ -103,9 +80,14 @@ def faint() -> Any:
     return rcParams["grid.color"]
 
 
+def is_day() -> bool:
+    """Whether the ink is dark, within a canvas."""
+    return luminance(ink()) < 0.5
+
+
 def shades() -> colors.Colormap:
     """From little, near the ground, to much, far from it; within a canvas."""
-    return _SHADES if luminance(ink()) < 0.5 else _SHADES.reversed()
+    return _SHADES if is_day() else _SHADES.reversed()
 
 
 def ground(ax: Axes) -> Any:
@@ -119,81 +101,6 @@ def luminance(colour: Any) -> float:
     parts = colors.to_rgb(tuple(colour) if not isinstance(colour, str) else colour)
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-
-
-# Room
-
-
-def room(ax: Axes, left: float = 0, below: float = 40) -> tuple[float, float]:
-    """Points, wide and high, that the Axes will have at least, when all around them has its place.
-
-    `left` and `below`: points that the words there need. Axes in one grid share its rows and columns, so that each
-    also gives way to the words of the others.
-    """
-    box, points = _cell(ax), points_per_pixel(ax)
-    width, height = box.width * points, box.height * points
-    if ax.get_subplotspec() is None:
-        return width, height
-    if len(figure_of(ax).axes) > 1:
-        left, below = max(left, _LEFT * width), max(below, 0.22 * height)
-    return max(width - left - 25, 40), max(height - below - min(0.37 * height, 105), 20)
-
-
-def signs(ax: Axes, most: int) -> int:
-    """How many signs the names at the left may have, at most so many."""
-    return int(np.clip(_LEFT * _cell(ax).width * points_per_pixel(ax) / 5.2 - 8, 6, most))
-
-
-def is_small(ax: Axes) -> bool:
-    """Whether the Axes have no room for more than the picture, its title, and numbers."""
-    box, points = _cell(ax), points_per_pixel(ax)
-    return bool(box.width * points < 250 or box.height * points < 180)
-
-
-def _cell(ax: Axes) -> Bbox:
-    """What of the figure belongs to the Axes, in pixels: in a grid up to the middle between them and the next."""
-    figure, spec = ax.get_figure(root=False), ax.get_subplotspec()
-    assert figure is not None
-    if spec is None:
-        return ax.get_window_extent()
-    return _fraction(spec, figure).transformed(figure.transSubfigure)
-
-
-def _fraction(spec: SubplotSpec, figure: Figure | SubFigure) -> Bbox:
-    whole = spec.get_topmost_subplotspec()
-    outer = Bbox.unit() if whole is spec else _fraction(whole, figure)
-    bottoms, tops, lefts, rights = spec.get_gridspec().get_grid_positions(figure)
-    right = [outer.x0, *(rights[:-1] + lefts[1:]) / 2, outer.x1]
-    down = [outer.y1, *(bottoms[:-1] + tops[1:]) / 2, outer.y0]
-    return Bbox.from_extents(right[spec.colspan.start], down[spec.rowspan.stop], right[spec.colspan.stop],
-                             down[spec.rowspan.start])  # fmt: skip
-
-
-def _settle(ax: Axes) -> None:
-    """Gives what is around the Axes its place: by the figure's layout, or else by shrinking them in their cell."""
-    figure = figure_of(ax)
-    if (engine := figure.get_layout_engine()) is not None:
-        engine.execute(figure)
-    elif ax.get_subplotspec() is not None:
-        box, words, cell = ax.get_window_extent(), ax.get_tightbbox(), _cell(ax).padded(-4 / points_per_pixel(ax))
-        assert words is not None
-        x0, y0 = np.maximum(cell.min - words.min, 0) + box.min
-        x1, y1 = np.minimum(cell.max - words.max, 0) + box.max
-        if x1 > x0 and y1 > y0:
-            ax.set_position(Bbox.from_extents(x0, y0, x1, y1).transformed(figure.transSubfigure.inverted()))
-            ax.set_in_layout(True)  # which a position that is set undoes
-
-
-def fill(text: Text, points: float) -> None:
-    """Breaks a text into lines no longer than so many points, also where other resolutions make signs wider."""
-    words, upright = text.get_text(), text.get_rotation() == 90
-    width = len(words)
-    while width > 8:
-        extent = text.get_window_extent()
-        if (extent.height if upright else extent.width) * points_per_pixel_of(text) <= 0.94 * points:
-            break
-        width = int(width * 0.92)
-        text.set_text(textwrap.fill(words, width))
 
 
 # Title, note and legend
@@ -216,14 +123,24 @@ def dress(ax: Axes, title: str, note: str = "", grid: str = "") -> None:
     ax.spines[:].set_color(GREY)
     ax.tick_params(length=0, labelsize=9, labelcolor=ink())
     ax.tick_params(axis="x", pad=6)  # or the first meets the 0 of the other axis
-    _say_axes(ax)
-    _settle(ax)  # only now is it known how wide the Axes are
-    _head(ax, title, note)
-    _settle(ax)
+    settle(ax)  # only now is it known how large the Axes are
+    width, height = _sides(ax)
+    _say_axes(ax, width, height)
+    _head(ax, title, note, width)
+    settle(ax)
 
 
-def _say_axes(ax: Axes) -> None:
-    for label, length in zip((ax.xaxis.label, ax.yaxis.label), room(ax), strict=True):
+def _sides(ax: Axes) -> tuple[float, float]:
+    """Points wide and high, of Axes of a grid only what is left to them when the others have their words."""
+    extent, points = ax.get_window_extent(), points_per_pixel(ax)
+    width, height = extent.width * points, extent.height * points - 45
+    if len(figure_of(ax).axes) == 1:
+        return width, height
+    return min(width, room(ax)[0]), min(height, room(ax)[1])
+
+
+def _say_axes(ax: Axes, width: float, height: float) -> None:
+    for label, length in ((ax.xaxis.label, width), (ax.yaxis.label, height)):
         label.set_color(ink())
         label.set_parse_math(False)
         if is_small(ax):
@@ -231,11 +148,10 @@ def _say_axes(ax: Axes) -> None:
         fill(label, length)
 
 
-def _head(ax: Axes, title: str, note: str) -> None:
+def _head(ax: Axes, title: str, note: str, width: float) -> None:
     """From the bottom to the top, as high as there is room; the title always."""
     points = points_per_pixel(ax)
-    width = min(ax.get_window_extent().width * points, room(ax)[0])
-    most = 0.45 * _cell(ax).height * points
+    most = 0.45 * cell(ax).height * points
     heading = ax.set_title(title, loc="left", color=ink(), parse_math=False)
     fill(heading, width)
     most -= heading.get_window_extent().height * points + 8
@@ -247,8 +163,8 @@ def _head(ax: Axes, title: str, note: str) -> None:
         if (high := line.get_window_extent().height * points) + height > most and is_small(ax):
             line.remove()
         else:
-            height += high + 3
-    ax.set_title(heading.get_text(), loc="left", pad=height, color=ink(), parse_math=False)
+            height += high
+    ax.set_title(heading.get_text(), loc="left", pad=height + 4, color=ink(), parse_math=False)
 
 
 def _legend_above(ax: Axes, width: float, most: float) -> float:
@@ -300,10 +216,19 @@ def plain_numbers(ax: Axes, which: str) -> None:
 
 def dates(ax: Axes) -> None:
     """Naive times along the bottom are shown as they are, whatever zone is set for other pictures."""
-    most = int(np.clip(room(ax)[0] / 40, 3, 9))
-    locator = AutoDateLocator(tz=UTC, minticks=min(3, most - 1), maxticks=most)  # type: ignore[no-untyped-call]
+    most = int(np.clip(room(ax)[0] / 34, 5, 9))  # of fewer it finds none for some spans
+    locator = AutoDateLocator(tz=UTC, minticks=3 if most >= 7 else 2, maxticks=most)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+
+
+def around_one(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
+    """Where there is but one bucket, the axis shows three more at each side, so that its date can be read."""
+    if len(buckets) == 1:
+        at = buckets.dt.tz_localize(None).iloc[0]
+        apart = max(at + to_offset(freq) - at, pd.Timedelta(1, "min"))
+        low, high = date2num([at - 3 * apart, at + 3 * apart])  # type: ignore[no-untyped-call]
+        ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
 
 
 def minutes_from_zero(ax: Axes, least: float) -> None:
@@ -325,7 +250,7 @@ def shortened(name: str, width: int) -> str:
         return line
     width = width * len(line) // (len(line) + wide)
     tail = (width - 1) // 2
-    return f"{line[: width - 1 - tail]}…{line[-tail:]}"
+    return f"{line[: width - 1 - tail]}…{line[len(line) - tail :]}"
 
 
 def fitting(name: str, width: int) -> str:
@@ -367,6 +292,16 @@ def labels(names: Iterable[str], width: int, short: Callable[[str, int], str] = 
 def counted(n: int, what: str) -> str:
     """ "1 job", "2,000 jobs"."""
     return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
+def some(n: int, what: str, rest: str) -> str:
+    """ "1 job not shown", "2 jobs not shown"; nothing of none."""
+    return f"{counted(n, what)} {rest}" if n else ""
+
+
+def joined(*parts: str) -> str:
+    """Those parts of a note that say something."""
+    return "; ".join(part for part in parts if part)
 
 
 def listed(**counts: int | str) -> str:

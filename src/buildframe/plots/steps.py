@@ -10,8 +10,24 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.metrics.durations import is_script
-from buildframe.plots.look import BLUE, NO_NAME, ORANGE, canvas, counted, dress, ground, ink, labels, listed, say
+from buildframe.plots.look import (
+    BLUE,
+    NO_NAME,
+    ORANGE,
+    canvas,
+    counted,
+    dress,
+    ground,
+    ink,
+    joined,
+    labels,
+    listed,
+    say,
+)  # fmt: skip
+from buildframe.plots.room import POINTS_A_LABEL, at_left, room, signs
 from buildframe.plots.trend import why_no_median
+
+_POINTS_A_SPAN = 16  # high is a step with its two bars
 
 
 def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axes:
@@ -23,13 +39,13 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     `runnable_at`, `started_at`, `finished_at`.
     """
     times = _times_of_steps(jobs)
-    shown = times.head(top).iloc[::-1]
-    with canvas(ax, 9, 1.8 + 0.42 * max(len(shown), 3)) as ax:
+    with canvas(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, top))) as ax:
+        shown = times.head(_most(ax, top, _POINTS_A_SPAN)).iloc[::-1]
         if shown.empty:
             return say(ax, why_no_median(len(times), "jobs of a step"))
         _draw_spans(ax, shown, "queue", ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", BLUE, "o", -0.17)
-        ax.set_xlim(left=0 if ax.dataLim.xmin >= 0 else None)
+        _keep_in_sight(ax)
         _label(ax, shown["n"])
         ax.set_xlabel("minutes, median (dot) to 95th percentile (end of bar)")
         ax.set_ylabel("step (runs)")
@@ -50,6 +66,7 @@ def time_spent(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axe
     spent = runs.groupby(_step_of_pipeline(scripts)).agg(["sum", "count"])
     spent = spent[spent["count"] > 0].sort_index().sort_values("sum", ascending=False, kind="stable")
     with canvas(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, top))) as ax:
+        top = _most(ax, top, POINTS_A_LABEL)
         if spent.empty:
             return say(ax, "Nothing here has run and finished.")
         _draw_spent(ax, spent, top)
@@ -62,12 +79,24 @@ def time_spent(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axe
     return ax
 
 
+def _most(ax: Axes, top: int, points: float) -> int:
+    """How many rows of so many points there is room for, at most `top`."""
+    return min(top, max(int(room(ax)[1] / points), 1))
+
+
+def _keep_in_sight(ax: Axes) -> None:
+    """The whole of the marks, from 0 on or whatever is less."""
+    low, high = ax.dataLim.intervalx
+    marks = max(high - min(low, 0), 1e-9) * 8 / room(ax, at_left(ax, 32))[0]
+    ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
+
+
 def _of(shown: int, all: int, which: str) -> str:
     return counted(all, "step") if shown == all else f"the {which} {shown} of {counted(all, 'step')}"
 
 
 def _label(ax: Axes, n: pd.Series[Any]) -> None:
-    names = labels(n.index, 32)
+    names = labels(n.index, signs(ax, 32))
     ax.set_yticks(range(len(n)), [f"{names[str(name)]}  ({runs:,})" for name, runs in n.items()], parse_math=False)
 
 
@@ -111,12 +140,12 @@ def _draw_spent(ax: Axes, spent: pd.DataFrame, top: int) -> None:
         share = f"{value / all:.1%}" if all > 0 else ""
         ax.annotate(share, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9,
                     color=ink())  # fmt: skip
-    ax.margins(x=0.09)
+    ax.margins(x=max(0.09, 40 / room(ax, at_left(ax, 32))[0]))
     ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
 
 
 def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:
     others, all = spent.iloc[top:], spent["sum"].sum()
-    hidden = f"; the {counted(len(others), 'step')} not shown: {others['sum'].sum() / all:.1%}" if len(others) else ""
+    hidden = f"the {counted(len(others), 'step')} not shown: {others['sum'].sum() / all:.1%}" if len(others) else ""
     runs = f"{counted(int(spent['count'].sum()), 'run')} of {counted(len(spent), 'step')}, all attempts"
-    return runs + hidden + (f"; {left_out}" if left_out else "")
+    return joined(runs, hidden, left_out)

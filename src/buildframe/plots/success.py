@@ -11,6 +11,7 @@ from buildframe.plots.look import (
     BLUE,
     RED,
     SKY,
+    around_one,
     canvas,
     counted,
     dates,
@@ -22,12 +23,18 @@ from buildframe.plots.look import (
     labels,
     listed,
     say,
+    some,
     sum_of,
 )  # fmt: skip
+from buildframe.plots.room import POINTS_A_LABEL, room, signs
 from buildframe.plots.trend import alone
 
 _MOST_LANES = 10
-_LANE = 8  # percent points that a lane is high
+_LANE = 8  # percent points that a lane is high, at least
+_LEAST = 70  # points that the rates are high, at least
+
+
+_PERCENTS = range(0, 101, 20)
 
 
 def success_trend(
@@ -53,11 +60,13 @@ def success_trend(
     buckets = metrics.success_trend(builds, freq=freq, tz=tz)
     lanes = [] if red is None else _lanes(red)
     with canvas(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
+        lanes = lanes[: max(int((room(ax)[1] - _LEAST) / POINTS_A_LABEL), 0)]
         if buckets["rate"].isna().all():
             return say(ax, "No build here has passed or failed.")
         _draw(ax, buckets)
         if red is not None:
             _draw_lanes(ax, red, lanes, tz)
+        around_one(ax, buckets["bucket"], freq)
         dates(ax)
         ax.set_xlabel(f"created ({tz}), in buckets of {freq}")
         ax.set_ylabel("builds that passed")
@@ -93,8 +102,8 @@ def _note(red: pd.DataFrame, lanes: list[str]) -> str:
     if red.empty:
         return "; no outage"
     found = f"; {counted(len(red), 'outage')} of {counted(_named(red).nunique(), 'pipeline')}"
-    left_out = listed(still_open=int(red["open"].sum()), pipelines_not_shown=_named(red).nunique() - len(lanes))
-    return found + (f", {left_out}" if left_out else "")
+    hidden = some(_named(red).nunique() - len(lanes), "pipeline", "not shown")
+    return ", ".join(part for part in (found, listed(still_open=int(red["open"].sum())), hidden) if part)
 
 
 def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
@@ -109,24 +118,31 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     if partial.any():
         ax.plot(at[partial], rate[partial], "o", color=BLUE, markerfacecolor=ground(ax), markersize=7,
                 label="bucket not over yet")  # fmt: skip
-    ax.set_yticks(range(0, 101, 20), [f"{percent}%" for percent in range(0, 101, 20)])
+    ax.set_yticks(_PERCENTS, [f"{percent}%" for percent in _PERCENTS])
     ax.set_ylim(0, 103)
 
 
+def _height_of_lane(ax: Axes, n: int) -> float:
+    """In percent points, so that a label has room."""
+    height = room(ax)[1]
+    return max(_LANE, 103 * POINTS_A_LABEL / max(height - POINTS_A_LABEL * (n + 0.7), 1))
+
+
 def _draw_lanes(ax: Axes, red: pd.DataFrame, lanes: list[str], tz: str) -> None:
+    lane = _height_of_lane(ax, len(lanes))
     begin = red["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
     spans = pd.DataFrame({"begin": begin, "end": begin + pd.to_timedelta(red["seen_s"], unit="s"), "open": red["open"]})
-    spans["y"] = _named(red).map({name: -_LANE * (k + 1) for k, name in enumerate(lanes)})
+    spans["y"] = _named(red).map({name: -lane * (k + 1) for k, name in enumerate(lanes)})
     spans = spans[spans["y"].notna()]
     if len(spans):
-        ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * _LANE, left=spans["begin"], color=RED, edgecolor=RED,
+        ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=RED, edgecolor=RED,
                 linewidth=1, label="branch failing")  # fmt: skip
     still = spans[spans["open"].fillna(False).astype(bool)]
     if len(still):
         ax.plot(still["end"], still["y"], ">", color=ink(), markersize=5, linestyle="none", label="still failing")
-    names = labels(lanes, 24)
-    ticks = {percent: f"{percent}%" for percent in range(0, 101, 20)}
-    ticks |= {-_LANE * (k + 1): names[name] for k, name in enumerate(lanes)}
+    names = labels(lanes, signs(ax, 24))
+    ticks: dict[float, str] = {percent: f"{percent}%" for percent in _PERCENTS}
+    ticks |= {-lane * (k + 1): names[name] for k, name in enumerate(lanes)}
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.axhline(0, color=faint(), linewidth=0.8)
-    ax.set_ylim(-_LANE * (len(lanes) + 0.7) if lanes else 0, 103)
+    ax.set_ylim(-lane * (len(lanes) + 0.7) if lanes else 0, 103)

@@ -8,7 +8,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.plots.look import BLUE, SKY, canvas, dates, dress, ground, listed, minutes_from_zero, say, sum_of
+from buildframe.plots.look import (
+    BLUE,
+    SKY,
+    around_one,
+    canvas,
+    counted,
+    dates,
+    dress,
+    ground,
+    listed,
+    minutes_from_zero,
+    say,
+    sum_of,
+)  # fmt: skip
 
 
 def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
@@ -25,11 +38,12 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         if buckets["p50_s"].isna().all():
             return say(ax, why_no_median(n, "builds in a bucket"))
         _draw(ax, buckets)
+        around_one(ax, buckets["bucket"], freq)
         dates(ax)
         ax.set_xlabel(f"created ({tz}), in buckets of {freq}")
         ax.set_ylabel("wall time (minutes)")
         left_out = listed(not_finished=sum_of(buckets, "n_censored"), negative=sum_of(buckets, "n_negative"))
-        dress(ax, f"Wall time of {n:,} builds", left_out, grid="y")
+        dress(ax, f"Wall time of {counted(n, 'build')}", left_out, grid="y")
     return ax
 
 
