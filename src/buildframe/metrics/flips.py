@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -48,9 +47,9 @@ def outcomes_by_commit(jobs: Frame) -> pd.DataFrame:
     A verdict is of what was seen: a flake that always struck, or never yet, is not told from the rest.
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
-    found = _attempts(jobs)
+    found = _attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    told = _summed(found.rows.filter(nw.col("unknown") == 0), found.variant, **ends).with_columns(verdict=_verdict())
+    told = _summed(found.rows, found.variant, **ends).with_columns(verdict=_verdict())
     variants = as_pandas(told.sort(found.variant, nulls_last=True)).reset_index(drop=True)
     verdict = pd.Series(_VERDICTS[variants["verdict"].to_numpy(np.intp)], variants.index, dtype="str")
     summary = variants[[*_COUNTS, *ends]].astype(dict.fromkeys(_COUNTS, "Int64"))
@@ -74,7 +73,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
     interval; NaN where no commit passed.
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
-    found = _attempts(jobs)
+    found = _attempts(jobs, only_known=False)
     unknown = nw.col("unknown").sum()
     variants = _summed(found.rows, found.variant, unknown=unknown)
     variants = variants.with_columns(verdict=_verdict(), **found.numbers)
@@ -120,15 +119,21 @@ class _Attempts:
         return pd.concat(found, axis=1)
 
 
-def _attempts(jobs: Frame) -> _Attempts:
-    if is_pandas(jobs):
-        return _numbered(jobs)
+def _attempts(jobs: Frame, *, only_known: bool) -> _Attempts:
+    """Those of all jobs, or only those at a known commit."""
+    found = _numbered(jobs) if is_pandas(jobs) else _named(jobs)
+    return replace(found, rows=_ended(found, only_known=only_known))
+
+
+def _named(jobs: Frame) -> _Attempts:
+    """All jobs and whether the commit is `unknown`."""
     found = rows(jobs, _NEEDS, [*_STEP, "commit", *_LIKE])
     unknown = ~(nw.col("commit") != "HEAD").fill_null(False)
-    return _Attempts(_ended(found.frame, unknown, found.by), found.by, found.by[:4], found.by[:3], {}, [])
+    return _Attempts(found.frame.with_columns(unknown=unknown), found.by, found.by[:4], found.by[:3], {}, [])
 
 
 def _numbered(jobs: pd.DataFrame) -> _Attempts:
+    """The same with numbers."""
     groups = [groups_of(jobs, _STEP), groups_of(jobs, "commit"), groups_of(jobs, _LIKE)]
     keys = [one.keys for one in groups]
     step, commit, like = (one.codes for one in groups)
@@ -137,16 +142,16 @@ def _numbered(jobs: pd.DataFrame) -> _Attempts:
     frame = lazy(collected(jobs, _NEEDS).assign(variant=variant, unknown=is_unknown[commit]))
     at_commit = nw.col("variant") // max(len(keys[2]), 1)
     numbers = {"at commit": at_commit, GROUP: at_commit // max(len(keys[1]), 1)}
-    attempts = _ended(frame, nw.col("unknown"), ["variant"])
-    return _Attempts(attempts, ["variant"], ["at commit"], [GROUP], numbers, keys)
+    return _Attempts(frame, ["variant"], ["at commit"], [GROUP], numbers, keys)
 
 
-def _ended(jobs: nw.LazyFrame[Any], unknown: nw.Expr, told_by: Sequence[str]) -> nw.LazyFrame[Any]:
+def _ended(found: _Attempts, *, only_known: bool) -> nw.LazyFrame[Any]:
     """The script jobs with an outcome; flags first, since texts are dear to filter."""
     hard, lost = nw.col("hard"), nw.col("lost")
     flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
-    told = jobs.select(*told_by, "finished_at", unknown=unknown, **flags)
-    told = told.filter(nw.col("script") & (nw.col("passes") | hard))
+    told = found.rows.select(*found.variant, "finished_at", "unknown", **flags)
+    counted = nw.col("script") & (nw.col("passes") | hard)
+    told = told.filter(counted & ~nw.col("unknown") if only_known else counted)
     outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": nw.col("unknown")}
     return told.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
 

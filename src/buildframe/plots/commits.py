@@ -29,7 +29,7 @@ from buildframe.plots.room import POINTS_A_LABEL, at_left, is_small, room, signs
 
 _MOST_COMMITS = 60
 _LEAST_COMMITS = 20  # that have room, or one would be as wide as the picture
-_BELOW = 140  # points that the commits take
+_BELOW = 115  # points that the commits take
 _SHA = re.compile("[0-9a-f]{40}")
 _VERDICTS = {
     "passed": ("passed", "#DCEBF4"),
@@ -58,7 +58,7 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
         if shown.empty:
             return say(ax, "No step has passed and failed on one commit." if len(steps) else "There are no outcomes.")
         table = _table(metrics.outcomes_by_commit(jobs), shown)
-        earlier = max(table.shape[1] - min(_MOST_COMMITS, int(room(ax, at_left(ax, 40))[0] / 4)), 0)
+        earlier = max(table.shape[1] - min(_MOST_COMMITS, int(room(ax, at_left(ax, 40))[0] / 5)), 0)
         _draw(ax, table.iloc[:, earlier:])
         _label(ax, shown, list(table.columns[earlier:]))
         note = "commits on which one of these steps failed; of each step the flips of all commits that it passed"
@@ -90,13 +90,13 @@ def _table(outcomes: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(ax: Axes, table: pd.DataFrame) -> None:
     ranks = table.to_numpy(np.float64)
+    wide = room(ax, at_left(ax, 40))[0] / max(ranks.shape[1], _LEAST_COMMITS)
     colours = [colour for _, colour in _VERDICTS.values()]
     ax.pcolormesh(np.ma.masked_invalid(ranks), cmap=ListedColormap(colours), vmin=-0.5, vmax=len(colours) - 0.5,
-                  edgecolors=[ground(ax)], linewidth=1)  # fmt: skip
+                  edgecolors=[ground(ax)], linewidth=min(1, wide / 10))  # fmt: skip
     for rank, (said, colour) in enumerate(_VERDICTS.values()):
         if (ranks == rank).any():
             ax.bar(0, 0, color=colour, label=said)
-    wide = room(ax, at_left(ax, 40))[0] / max(ranks.shape[1], _LEAST_COMMITS)
     row, column = np.nonzero(ranks == len(colours) - 1)
     ax.plot(column + 0.5, row + 0.5, "x", color="#333333", markersize=min(5, 0.6 * wide), markeredgewidth=1.2)
 

@@ -84,10 +84,10 @@ def settle(ax: Axes) -> None:
     if (engine := figure_of(ax).get_layout_engine()) is not None:
         engine.execute(figure_of(ax))
     elif ax.get_subplotspec() is not None:
-        box, words, cell = ax.get_window_extent(), ax.get_tightbbox(), cell(ax).padded(-4 / points_per_pixel(ax))
+        box, words, own = ax.get_window_extent(), ax.get_tightbbox(), cell(ax).padded(-4 / points_per_pixel(ax))
         assert words is not None
-        x0, y0 = box.min + np.maximum(np.subtract(cell.min, words.min), 0)
-        x1, y1 = box.max + np.minimum(np.subtract(cell.max, words.max), 0)
+        x0, y0 = box.min + np.maximum(np.subtract(own.min, words.min), 0)
+        x1, y1 = box.max + np.minimum(np.subtract(own.max, words.max), 0)
         if x1 > x0 and y1 > y0 and (figure := ax.get_figure(root=False)) is not None:
             ax.set_position(Bbox.from_extents(x0, y0, x1, y1).transformed(figure.transSubfigure.inverted()))
             ax.set_in_layout(True)  # which a position that is set undoes
