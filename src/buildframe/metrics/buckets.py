@@ -33,7 +33,7 @@ class Buckets:
         offset = _offset(freq)
         check_zones(found, (*at, "fetched_at"))
         *seen, fetched = _ends(found, at)
-        known = pd.Series([time for time in seen if pd.notna(time)], dtype=MOMENT)
+        known: pd.Series[Any] = pd.Series([time for time in seen if pd.notna(time)], dtype=MOMENT)
         return cls(_edges(known, offset, tz), fetched)
 
     def __len__(self) -> int:
