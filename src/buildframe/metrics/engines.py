@@ -75,13 +75,13 @@ class Tally:
 
 def lazy(frame: Frame) -> nw.LazyFrame[Any]:
     """The frame for narwhals; BadInput where it is no frame."""
+    refusal = BadInput(f"A {type(frame).__name__} is no frame; give one of pandas, Polars or DuckDB.")
     try:
         found: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
-        is_known = found.implementation in _ENGINES
     except (TypeError, AttributeError):
-        is_known = False
-    if not is_known:
-        raise BadInput(f"A {type(frame).__name__} is no frame; give one of pandas, Polars or DuckDB.")
+        raise refusal from None
+    if found.implementation not in _ENGINES:
+        raise refusal
     return found
 
 

@@ -48,7 +48,7 @@ def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
         order = values.argsort()
     except TypeError as why:
         raise BadInput(f"The column {str(key.name)!r} cannot be grouped by: {why}.") from None
-    is_null = values.isna()[order]
+    is_null = np.asarray(values.isna(), bool)[order]
     order = np.concatenate([order[~is_null], order[is_null]])
     return _inverse(order)[codes], len(values)
 

@@ -8,12 +8,12 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 
-from buildframe.metrics.engines import Frame, Rows, rows, tally
+from buildframe.metrics.engines import Frame, Rows, Tally, rows, tally
 from buildframe.metrics.groups import By, beside
 from buildframe.metrics.outcomes import has_passed, is_script, is_superseded
 from buildframe.metrics.rates import shares
 
-_COUNTS = ("executions", "retried", "retried_passed", "automatic", "manual")
+_KINDS = ("automatic", "manual")
 
 
 def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
@@ -36,28 +36,32 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
     found = rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
-    counted = tally(_counted(found, _replacing(jobs)), **{name: nw.col(name) for name in _COUNTS})
-    return beside(counted.keys, _rates(counted.sums))
+    execution = is_script() & ~nw.col("started_at").is_null()
+    retried = execution & is_superseded()
+    counted = tally(found, executions=execution, retried=retried, retried_passed=retried & has_passed())
+    kinds = _kinds(replace(found, frame=found.frame.filter(retried)), _replacing(jobs))
+    return beside(counted.keys, _rates(pd.concat([counted.sums, _beside(counted, kinds)], axis=1)))
 
 
 def _replacing(jobs: Frame) -> nw.LazyFrame[Any]:
     """The jobs that took the place of others: `replacing` (their id) and `kind`, each id once."""
     attempts = rows(jobs, ("id", "retry_type")).frame.select(replacing=_text("id"), kind="retry_type")
-    return attempts.filter(nw.col("kind").is_in(["automatic", "manual"])).unique("replacing", keep="any")
+    return attempts.filter(nw.col("kind").is_in(_KINDS)).unique("replacing", keep="any")
 
 
-def _counted(found: Rows, replacing: nw.LazyFrame[Any]) -> Rows:
-    """The executions as flags; below them, since few were retried and a join of all is dear, the kinds of those."""
-    execution = is_script() & ~nw.col("started_at").is_null()
-    retried = execution & is_superseded()
-    kinds = found.frame.filter(retried).with_columns(replacing=_text("retried_in_job_id"))
-    kinds = kinds.join(replacing, on="replacing", how="inner")
-    no = nw.lit(value=False)
-    executions = {"executions": execution, "retried": retried, "retried_passed": retried & has_passed()}
-    told = {kind: nw.col("kind") == kind for kind in ("automatic", "manual")}
-    upper = found.frame.select(*found.by, **executions, automatic=no, manual=no)
-    lower = kinds.select(*found.by, **dict.fromkeys(executions, no), **told)
-    return replace(found, frame=nw.concat([upper, lower]))
+def _kinds(retried: Rows, replacing: nw.LazyFrame[Any]) -> Tally:
+    """The kinds of the few executions that were retried: a join of all is dear."""
+    joined = retried.frame.with_columns(replacing=_text("retried_in_job_id")).join(
+        replacing, on="replacing", how="inner"
+    )
+    return tally(replace(retried, frame=joined), **{kind: nw.col("kind") == kind for kind in _KINDS})
+
+
+def _beside(counted: Tally, kinds: Tally) -> pd.DataFrame:
+    """The kinds of each group, 0 where nothing in it was retried."""
+    known = pd.concat([kinds.groups, kinds.sums], axis=1)
+    whole = counted.groups.merge(known, how="left", on=list(counted.groups.columns))
+    return whole[list(_KINDS)].fillna(0).astype("Int64")
 
 
 def _text(name: str) -> nw.Expr:
@@ -67,6 +71,6 @@ def _text(name: str) -> nw.Expr:
 
 def _rates(counts: pd.DataFrame) -> pd.DataFrame:
     unknown = counts["retried"] - counts["automatic"] - counts["manual"]
-    parts = {f"{kind}_rate": shares(counts[kind], counts["executions"])["rate"] for kind in ("automatic", "manual")}
+    parts = {f"{kind}_rate": shares(counts[kind], counts["executions"])["rate"] for kind in _KINDS}
     whole = shares(counts["retried"], counts["executions"])
     return pd.concat([counts.assign(of_unknown_kind=unknown), whole], axis=1).assign(**parts)
