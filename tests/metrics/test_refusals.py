@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -111,8 +110,8 @@ def test_a_session_of_another_zone_changes_nothing() -> None:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'America/New_York'")
     relation = connection.from_arrow(pa.Table.from_pandas(stored, preserve_index=False))
-    for name, summary in OF_JOBS.items():
-        assert_same(summary(relation), summary(stored)), name
+    for summary in OF_JOBS.values():
+        assert_same(summary(relation), summary(stored))
     by_time = metrics.percentiles(relation, by="build_created_at")
     assert by_time["build_created_at"].dtype == "datetime64[us, UTC]"
 
@@ -140,4 +139,3 @@ def test_keys_have_the_type_and_order_of_fetched_ones() -> None:
 def test_numbers_do_not_depend_on_the_index() -> None:
     odd = JOBS.set_axis(np.zeros(len(JOBS), int), axis=0)
     assert_same(metrics.percentiles(odd, by=metrics.step), metrics.percentiles(JOBS, by=metrics.step))
-    assert dt.timedelta(0) <= metrics.queue_time(JOBS).max()

@@ -13,9 +13,8 @@ from pandas.tseries.frequencies import to_offset
 from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Tick, Week, YearBegin
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import MOMENT
+from buildframe.metrics.columns import MOMENT, NAT, microseconds
 from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, check_zones, lazy, tick, ticking
-from buildframe.metrics.intervals import NAT
 
 _MOST = 1_000_000
 
@@ -44,7 +43,7 @@ class Buckets:
         edges = np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
         native = found.frame.to_native()
         if isinstance(native, pd.DataFrame):
-            numbered = lazy(native.assign(**{GROUP: _numbers(_microseconds(native[at]), edges)}))
+            numbered = lazy(native.assign(**{GROUP: _numbers(microseconds(native[at]), edges)}))
         elif found.frame.implementation.is_duckdb():
             numbered = lazy(_numbered_in_duckdb(native, at, edges))
         else:
@@ -71,17 +70,13 @@ def _ends(found: nw.LazyFrame[Any], at: Sequence[str]) -> list[Any]:
     """The first and the last time of each column, and the latest `fetched_at`; NaT where there is none."""
     native = found.to_native()
     if isinstance(native, pd.DataFrame):
-        ends = [end for name in at for end in _first_and_last(_microseconds(native[name]))]
-        ends.append(_first_and_last(_microseconds(native["fetched_at"]))[1])
+        ends = [end for name in at for end in _first_and_last(microseconds(native[name]))]
+        ends.append(_first_and_last(microseconds(native["fetched_at"]))[1])
         return [pd.NaT if end == NAT else pd.Timestamp(end, unit="us", tz="UTC") for end in ends]
     times = [nw.col(name) for name in at]
     both = [end for time in times for end in (time.min(), time.max().name.suffix(" at last"))]
     row = as_pandas(found.select(*both, nw.col("fetched_at").max().name.suffix(" of all"))).iloc[0]
     return [time if pd.isna(time) else time.tz_convert("UTC") for time in row]
-
-
-def _microseconds(times: pd.Series[Any]) -> Integers:
-    return times.to_numpy("datetime64[us]").view(np.int64)
 
 
 def _first_and_last(times: Integers) -> tuple[int, int]:
@@ -163,7 +158,7 @@ def _edges(times: pd.Series[pd.Timestamp], offset: BaseOffset, tz: str) -> pd.Da
 
 def _check_many(first: pd.Timestamp, last: pd.Timestamp, offset: BaseOffset) -> None:
     try:
-        many = (last - first) / (first + offset - first) if last + 4 * offset > first else 0.0  # date_range looks ahead
+        many = (last + 4 * offset - first) / (first + offset - first)  # date_range looks ahead
     except (OverflowError, ValueError):
         raise BadInput(f"freq={offset.freqstr!r}: such a bucket would end after the last time that there is.") from None
     if many > _MOST:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -13,6 +14,9 @@ from buildframe.errors import BadInput
 from buildframe.spec import TABLES
 
 MOMENT = "datetime64[us, UTC]"
+
+NAT = np.iinfo(np.int64).min
+"""NaT among whole microseconds; it is less than every stamp."""
 
 _KINDS = {entry.name: entry.kind for table in TABLES.values() for entry in table}
 _KINDS["step"] = "text"  # what `with_seconds` adds
@@ -94,6 +98,11 @@ def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
     raise BadInput(
         f"The column {name!r} holds {found.dtype}, not times; convert it: pd.to_datetime(frame[{name!r}], utc=True)."
     )
+
+
+def microseconds(times: pd.Series[Any]) -> npt.NDArray[np.int64]:
+    """Times as whole microseconds since 1970, `NAT` where there is none."""
+    return times.to_numpy("datetime64[us]").view(np.int64)
 
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import kind_of, moments, require, typed
+from buildframe.metrics.columns import NAT, kind_of, microseconds, moments, require, typed
 from buildframe.metrics.groups import By, groups_of, listed, named_apart
 
 Frame = Any
@@ -181,8 +181,8 @@ def check_zone(name: str, dtype: Any) -> None:
 
 
 def _ticks(times: pd.Series[Any]) -> Any:
-    exact = times.to_numpy("datetime64[us]")
-    return pd.arrays.IntegerArray(exact.view("int64"), np.isnat(exact))
+    exact = microseconds(times)
+    return pd.arrays.IntegerArray(exact, exact == NAT)
 
 
 def _in_duckdb(name: str) -> Any:
@@ -203,7 +203,7 @@ def rows(frame: Frame, needs: Collection[str], by: By = None, wants: Collection[
         return _rows_of_pandas(frame, [*needs, *(name for name in wants if name in frame)], by, more)
     found = lazy(frame)
     schema = found.collect_schema()  # which asks DuckDB each time
-    names = [_name_of(key) for key in listed(by)]
+    names = [name_of(key) for key in listed(by)]
     named_apart(names)
     require(schema, [*needs, *names])
     keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_in(schema, names))} or {GROUP: nw.lit(0)}
@@ -226,7 +226,8 @@ def _quick(column: pd.Series[Any]) -> Any:
     return column.array
 
 
-def _name_of(key: Any) -> str:
+def name_of(key: Any) -> str:
+    """What the column of a key is called."""
     return key if isinstance(key, str) else getattr(key, "__name__", "group")
 
 

@@ -17,15 +17,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import moments
+from buildframe.metrics.columns import NAT, microseconds, moments
 from buildframe.metrics.engines import Frame, collected
 from buildframe.metrics.outcomes import has_failed_hard, is_superseded
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-NAT = np.iinfo(np.int64).min
-"""NaT among whole microseconds; it is less than every stamp."""
 
 
 def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
@@ -144,7 +141,7 @@ class _Builds(NamedTuple):
     ids: pd.Index[Any]
 
     def stamps(self, name: str) -> Integers:
-        return microseconds(self.jobs, name)
+        return instants(self.jobs, name)
 
     def flags(self, of: nw.Expr) -> Flags:
         return nw.from_native(self.jobs, eager_only=True).select(flag=of)["flag"].to_numpy().astype(np.bool_)
@@ -180,9 +177,9 @@ def _builds(jobs: Frame, *needs: str) -> _Builds:
     return _Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id"))
 
 
-def microseconds(table: pd.DataFrame, name: str) -> Integers:
+def instants(table: pd.DataFrame, name: str) -> Integers:
     """The stamps of a column as whole microseconds since 1970, NAT where there is none."""
-    return np.asarray(moments(table, name).astype("int64"), np.int64)
+    return microseconds(moments(table, name))
 
 
 def _difference(start: Integers, end: Integers) -> Integers:

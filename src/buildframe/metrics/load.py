@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
+from buildframe.metrics.columns import NAT
 from buildframe.metrics.durations import is_script
-from buildframe.metrics.engines import Frame, collected, is_pandas
+from buildframe.metrics.engines import Frame, collected, is_pandas, name_of
 from buildframe.metrics.groups import By, Groups, beside, groups_of, listed, named_apart
-from buildframe.metrics.intervals import NAT, Flags, Integers, microseconds
+from buildframe.metrics.intervals import Flags, Integers, instants
 from buildframe.spec.times import Moment, When, when
 
 
@@ -42,8 +43,8 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     An empty frame gives these columns and no rows. BadInput: `end` not after `start`, times without a zone.
     """
     table, groups = _grouped(jobs, ["started_at", "finished_at", "fetched_at", "build_created_at"], by)
-    begun = microseconds(table, "started_at")
-    over = _first_known(microseconds(table, "finished_at"), microseconds(table, "fetched_at"))
+    begun = instants(table, "started_at")
+    over = _first_known(instants(table, "finished_at"), instants(table, "fetched_at"))
     return _load("running", table, groups, begun, over, _window(table, start, end))
 
 
@@ -60,8 +61,8 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     """
     stamps = ["runnable_at", "started_at", "finished_at", "fetched_at", "build_created_at"]
     table, groups = _grouped(jobs, ["type", *stamps], by)
-    begun = np.where(is_script(table).to_numpy(), microseconds(table, "runnable_at"), NAT)
-    over = _first_known(*(microseconds(table, name) for name in ("started_at", "finished_at", "fetched_at")))
+    begun = np.where(is_script(table).to_numpy(), instants(table, "runnable_at"), NAT)
+    over = _first_known(*(instants(table, name) for name in ("started_at", "finished_at", "fetched_at")))
     return _load("waiting", table, groups, begun, over, _window(table, start, end))
 
 
@@ -86,7 +87,7 @@ def utilisation(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     these columns and no rows.
     """
     table, groups = _grouped(jobs, ["agent_id", "started_at", "finished_at"], by)
-    begun, over = microseconds(table, "started_at"), microseconds(table, "finished_at")
+    begun, over = instants(table, "started_at"), instants(table, "finished_at")
     agents, started = pd.factorize(table["agent_id"])[0], begun != NAT
     ended = started & (over != NAT)
     counted = ended & (agents >= 0)
@@ -122,7 +123,7 @@ def _grouped(frame: Frame, needs: Sequence[str], by: By) -> tuple[pd.DataFrame, 
     """The columns needed, and the groups of their rows; outside pandas a function of rows is the column of its name."""
     if is_pandas(frame):
         return collected(frame, needs), groups_of(frame, by)
-    names = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in listed(by)]
+    names = [name_of(key) for key in listed(by)]
     named_apart(names)
     table = collected(frame, list(dict.fromkeys([*needs, *names])))
     return table, groups_of(table, names)
@@ -154,7 +155,7 @@ class _Steps(NamedTuple):
 
 
 def _window(table: pd.DataFrame, start: When | None, end: When | None) -> _Window:
-    latest = microseconds(table, "fetched_at").max(initial=NAT)
+    latest = instants(table, "fetched_at").max(initial=NAT)
     now = None if latest == NAT else Moment.from_us(int(latest))
     window = _Window(*(None if at is None else when(at, name, now).us for name, at in (("start", start), ("end", end))))
     if window.start is not None and window.end is not None and window.end <= window.start:
@@ -167,7 +168,7 @@ def _load(
 ) -> pd.DataFrame:
     known = (begun != NAT) & (over != NAT)
     codes, begun, ended = groups.codes[known], begun[known], over[known]
-    created = microseconds(table, "build_created_at")
+    created = instants(table, "build_created_at")
     negative = np.bincount(codes[ended < begun], minlength=len(groups.keys))
     steps = _within(window, codes, begun, np.maximum(begun, ended), len(groups.keys))
     columns = {

@@ -10,9 +10,10 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines import Frame, Integers, Rows, collected, is_pandas, lazy, rows, tally, ticking
 from buildframe.metrics.groups import By, beside, groups_of
-from buildframe.metrics.intervals import NAT, microseconds
+from buildframe.metrics.intervals import instants
 from buildframe.metrics.outcomes import between, has_failed_hard, is_superseded
 
 _OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
@@ -104,7 +105,7 @@ def _fails_build() -> nw.Expr:
 def _in_pandas(jobs: pd.DataFrame, by: By) -> Rows:
     """What `_in_engine` says; builds are numbered, so that what they tell is found without a join."""
     table = collected(jobs, _NEEDS)
-    begun, over = microseconds(table, "started_at"), microseconds(table, "finished_at")
+    begun, over = instants(table, "started_at"), instants(table, "finished_at")
     ran, running = (begun != NAT) & (over != NAT), (begun != NAT) & (over == NAT)
     build, ids = pd.factorize(table["build_id"])  # -1, the last of what follows, where it is null
     fails = lazy(table).select(fails=_fails_build()).to_native()["fails"].to_numpy(bool) & (over != NAT) & (build >= 0)

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.plots.look import (
-    BLUE,
     RED,
     SKY,
     around_one,
@@ -18,7 +17,6 @@ from buildframe.plots.look import (
     dress,
     faint,
     fitting,
-    ground,
     ink,
     labels,
     listed,
@@ -27,7 +25,7 @@ from buildframe.plots.look import (
     sum_of,
 )  # fmt: skip
 from buildframe.plots.room import POINTS_A_LABEL, room, signs
-from buildframe.plots.trend import alone
+from buildframe.plots.trend import alone, draw_line
 
 _MOST_LANES = 10
 _LANE = 8  # percent points that a lane is high, at least
@@ -113,11 +111,7 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     ax.fill_between(at, low, high, color=SKY, alpha=0.35, linewidth=0, label="95% interval (Wilson)")
     lonely = alone(~np.isnan(rate))
     ax.vlines(at[lonely], low[lonely], high[lonely], color=SKY, alpha=0.6, linewidth=4)
-    ax.plot(at, rate, color=BLUE, linewidth=1.8, label="success rate")
-    ax.plot(at[~partial], rate[~partial], "o", color=BLUE, markersize=5 if len(at) <= 60 else 2.5)
-    if partial.any():
-        ax.plot(at[partial], rate[partial], "o", color=BLUE, markerfacecolor=ground(ax), markersize=7,
-                label="bucket not over yet")  # fmt: skip
+    draw_line(ax, at, rate, partial, "success rate")
     ax.set_yticks(_PERCENTS, [f"{percent}%" for percent in _PERCENTS])
     ax.set_ylim(0, 103)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -60,12 +62,17 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
         ax.fill_between(at, p50, p95, color=SKY, alpha=0.35, linewidth=0, label="median to p95 (buckets of 20 or more)")
         lonely = alone(~np.isnan(p95))
         ax.vlines(at[lonely], p50[lonely], p95[lonely], color=SKY, alpha=0.6, linewidth=4)
-    ax.plot(at, p50, color=BLUE, linewidth=1.8, label="median")
-    ax.plot(at[~partial], p50[~partial], "o", color=BLUE, markersize=5 if len(at) <= 60 else 2.5)
-    if partial.any():
-        ax.plot(at[partial], p50[partial], "o", color=BLUE, markerfacecolor=ground(ax), markersize=7,
-                label="bucket not over yet")  # fmt: skip
+    draw_line(ax, at, p50, partial, "median")
     minutes_from_zero(ax, float(np.nanmin(p50)))
+
+
+def draw_line(ax: Axes, at: Any, values: Any, partial: npt.NDArray[np.bool_], label: str) -> None:
+    """A value of each bucket, with dots that are hollow where a bucket was not over."""
+    ax.plot(at, values, color=BLUE, linewidth=1.8, label=label)
+    ax.plot(at[~partial], values[~partial], "o", color=BLUE, markersize=5 if len(at) <= 60 else 2.5)
+    if partial.any():
+        ax.plot(at[partial], values[partial], "o", color=BLUE, markerfacecolor=ground(ax), markersize=7,
+                label="bucket not over yet")  # fmt: skip
 
 
 def alone(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
