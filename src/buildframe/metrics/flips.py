@@ -62,8 +62,8 @@ def flips(jobs: Frame) -> pd.DataFrame:
     A commit counts once for a step, however many retries, rebuilds, shards and values of the matrix it had there. Of
     these its verdict is the worst, in the order flaky, deterministic, undecided, infrastructure, passed (as
     `outcomes_by_commit` tells them, which also says what is counted, what is left out and which columns are needed);
-    so a failed shard beside a passed one is no flip. The rate is one of commits, and not that of attempts: failures at a
-    rate p, retried once, flip p / (1 + p) of the commits that passed.
+    so a failed shard beside a passed one is no flip. The rate is one of commits, and not that of attempts: failures
+    at a rate p, retried once, flip p / (1 + p) of the commits that passed.
     A step that is never tried again cannot be seen to flip.
 
     One row for each organization, pipeline and step, the highest `low` first, then by key; columns: these, then
