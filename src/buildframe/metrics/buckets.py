@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pandas.tseries.frequencies import to_offset
 from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Tick, Week, YearBegin
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT, NAT, microseconds
-from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_pandas, check_zones, lazy, tick, ticking
+from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, check_zones, lazy, tally, tick, ticking
 
 _MOST = 1_000_000
 
@@ -39,17 +40,39 @@ class Buckets:
         return max(len(self.edges) - 1, 0)
 
     def number(self, found: Rows, at: str) -> Rows:
-        """The rows in groups by bucket, and one more group of those without this time."""
-        edges = np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
-        native = found.frame.to_native()
+        """The rows in groups by bucket, and one more, the last or that of null, of those without this time."""
+        edges, native = self._edges(), found.frame.to_native()
         if isinstance(native, pd.DataFrame):
             numbered = lazy(native.assign(**{GROUP: _numbers(microseconds(native[at]), edges)}))
         elif found.frame.implementation.is_duckdb():
-            numbered = lazy(_numbered_in_duckdb(native, at, edges))
+            kept = [name for name in native.columns if name != GROUP]
+            numbered = lazy(_numbered_in_duckdb(native, kept, at, edges, {}))
         else:
             number = _number(nw.col(tick(at)), edges, _either)
-            numbered = ticking(found.frame, [at]).with_columns(number.fill_null(len(self)).alias(GROUP))
+            numbered = ticking(found.frame, [at]).with_columns(number.alias(GROUP))
         return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self) + 1)))
+
+    def sizes(self, found: Rows, at: Mapping[str, str]) -> pd.DataFrame:
+        """How many rows have a time in each bucket (Int64): `at` tells the name of the count and the time's column."""
+        native = found.frame.to_native()
+        if isinstance(native, pd.DataFrame):
+            edges = self._edges()
+            numbers = {name: _numbers(microseconds(native[stamp]), edges) for name, stamp in at.items()}
+            counts = {name: np.bincount(one, minlength=len(self))[: len(self)] for name, one in numbers.items()}
+            return pd.DataFrame(counts, dtype="Int64")
+        each = [self._alone(found, stamp, {name: int(name == own) for name in at}) for own, stamp in at.items()]
+        both = replace(found, frame=nw.concat(each), by=[GROUP])
+        return filled(tally(both, **{name: nw.col(name) for name in at}), len(self)).sums
+
+    def _alone(self, found: Rows, at: str, more: Mapping[str, int]) -> nw.LazyFrame[Any]:
+        """The number of the bucket of each row that has this time, with these constants beside it."""
+        if found.frame.implementation.is_duckdb():
+            return lazy(_numbered_in_duckdb(found.frame.to_native(), (), at, self._edges(), more))
+        known = replace(found, frame=found.frame.filter(~nw.col(at).is_null()))
+        return self.number(known, at).frame.select(GROUP, **{name: nw.lit(one) for name, one in more.items()})
+
+    def _edges(self) -> Integers:
+        return np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
 
     def beside(self, summary: pd.DataFrame) -> pd.DataFrame:
         """The starts of the buckets, the summary, and which bucket was not over when the rows were fetched."""
@@ -61,9 +84,11 @@ class Buckets:
 
 def filled(counts: Tally, number: int) -> Tally:
     """The counts of all buckets, 0 where there was nothing."""
-    places = counts.groups[GROUP].to_numpy(np.int64)
-    sums = counts.sums.set_index(places).reindex(range(number), fill_value=0).astype("Int64")
-    return Tally(pd.DataFrame(index=sums.index), pd.DataFrame({GROUP: range(number)}), sums)
+    places = counts.groups[GROUP].to_numpy(np.int64, na_value=number)
+    sums = np.zeros((number + 1, counts.sums.shape[1]), np.int64)
+    sums[places] = counts.sums.to_numpy(np.int64)
+    whole = pd.DataFrame(sums[:number], columns=counts.sums.columns, dtype="Int64")
+    return Tally(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole)
 
 
 def _ends(found: nw.LazyFrame[Any], at: Sequence[str]) -> list[Any]:
@@ -75,25 +100,40 @@ def _ends(found: nw.LazyFrame[Any], at: Sequence[str]) -> list[Any]:
         return [pd.NaT if end == NAT else pd.Timestamp(end, unit="us", tz="UTC") for end in ends]
     times = [nw.col(name) for name in at]
     both = [end for time in times for end in (time.min(), time.max().name.suffix(" at last"))]
-    row = as_pandas(found.select(*both, nw.col("fetched_at").max().name.suffix(" of all"))).iloc[0]
-    return [time if pd.isna(time) else time.tz_convert("UTC") for time in row]
+    row = found.select(*both, nw.col("fetched_at").max().name.suffix(" of all")).collect().to_arrow()
+    return [_moment(column) for column in row.columns]
+
+
+def _moment(column: pa.ChunkedArray[Any]) -> Any:
+    """The one time in it, or NaT."""
+    ticks = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())[0].as_py()
+    return pd.NaT if ticks is None else pd.Timestamp(ticks, unit="us", tz="UTC")
 
 
 def _first_and_last(times: Integers) -> tuple[int, int]:
     first, last = (times.min(), times.max()) if len(times) else (NAT, NAT)
     if first == NAT != last:
-        first = times[times != NAT].min()
+        unsigned = times.view(np.uint64)  # in which "none" is greater than all since 1970, less than all before
+        first = unsigned.min() if unsigned.max() == 2**63 else times[times != NAT].min()
     return int(first), int(last)
 
 
 def _numbers(times: Integers, edges: Integers) -> Integers:
-    """A division takes a third of the time of a search, but is right only where buckets are equally long."""
+    """Of each time the number of its bucket, or, where there is none, how many buckets there are.
+
+    A division takes a third of the time of a search, but is right only where buckets are equally long.
+    """
     widths, number = np.diff(edges), max(len(edges) - 1, 0)
-    if number and np.all(widths == widths[0]):
-        numbers: Integers = (times - edges[0]) // widths[0]
-    else:
+    if not number:
+        return np.zeros(len(times), np.int64)
+    if np.any(widths != widths[0]):
         numbers = np.searchsorted(edges, times, side="right") - 1
-    return numbers if times.min(initial=0) > NAT else np.where(times == NAT, number, numbers)
+    else:
+        numbers = times - edges[0]  # the one array that is made: memory takes longer than sums
+        numbers //= widths[0]
+    unsigned = numbers.view(np.uint64)  # in which what comes before the first bucket is large
+    np.minimum(unsigned, np.uint64(number), out=unsigned)
+    return numbers
 
 
 def _number(time: Any, edges: Integers, either: Callable[[Any, Any, Any], Any]) -> Any:
@@ -115,7 +155,7 @@ def _either(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:
     return nw.when(condition).then(one).otherwise(other)
 
 
-def _numbered_in_duckdb(rows: Any, at: str, edges: Integers) -> Any:
+def _numbered_in_duckdb(rows: Any, kept: Sequence[str], at: str, edges: Integers, more: Mapping[str, int]) -> Any:
     """By its own division; that of narwhals, which is right for negative numbers, too, takes as long as the rest."""
     import duckdb
 
@@ -123,9 +163,8 @@ def _numbered_in_duckdb(rows: Any, at: str, edges: Integers) -> Any:
         return duckdb.CaseExpression(condition, one).otherwise(other)
 
     time = duckdb.FunctionExpression("epoch_us", duckdb.ColumnExpression(at))
-    many = duckdb.ConstantExpression(max(len(edges) - 1, 0))
-    number = duckdb.CoalesceOperator(_number(time, edges, either), many).alias(GROUP)
-    return rows.select(*(name for name in rows.columns if name != GROUP), number)
+    number = _number(time, edges, either).alias(GROUP)
+    return rows.select(*kept, number, *(duckdb.ConstantExpression(one).alias(name) for name, one in more.items()))
 
 
 def _offset(freq: str) -> BaseOffset:

@@ -111,8 +111,14 @@ def as_pandas(found: nw.LazyFrame[Any]) -> pd.DataFrame:
     whole = found.collect()
     if whole.implementation.is_pandas():
         return whole.to_pandas()
-    frame = whole.to_arrow().to_pandas(types_mapper=_mapped)
-    return frame.assign(**{name: moments(frame, name) for name in map(str, frame.select_dtypes("datetimetz"))})
+    return _typed_by_pandas(whole.to_arrow())
+
+
+def _typed_by_pandas(table: pa.Table) -> pd.DataFrame:
+    """The table with the dtypes of frames that are fetched."""
+    frame = table.to_pandas(types_mapper=_mapped)
+    times = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)]
+    return frame.assign(**{name: moments(frame, name) for name in map(str, times)}) if times else frame
 
 
 def _mapped(kind: pa.DataType) -> Any:
@@ -168,10 +174,11 @@ def ticking(found: nw.LazyFrame[Any], names: Iterable[str]) -> nw.LazyFrame[Any]
 
 
 def check_zones(found: nw.LazyFrame[Any], names: Iterable[str]) -> None:
-    """BadInput for the first of the columns that holds no times with a zone."""
-    schema = found.collect_schema()
-    for name in names:
-        check_zone(name, schema[name])
+    """BadInput for the first of the columns that holds no times with a zone; `typed_in` has checked those fetched."""
+    if unchecked := [name for name in names if kind_of(name) != "moment"]:
+        schema = found.collect_schema()  # which asks DuckDB about each column
+        for name in unchecked:
+            check_zone(name, schema[name])
 
 
 def check_zone(name: str, dtype: Any) -> None:
@@ -235,12 +242,12 @@ def tally(found: Rows, **counts: nw.Expr) -> Tally:
     """The sums of these flags or whole numbers in each group, in the order of keys, null keys last."""
     if found.keys is not None and found.frame.implementation.is_pandas():
         return _tally_of_pandas(found.frame.select(GROUP, **counts).to_native(), found.keys)
-    numbers = {name: count.cast(nw.Int64).fill_null(0) for name, count in counts.items()}
-    summed = found.frame.select(*found.by, **numbers).group_by(*found.by).agg(*(nw.col(name).sum() for name in counts))
-    whole = as_pandas(summed.with_columns(nw.col(name).cast(nw.Int64) for name in counts))  # DuckDB's are decimals
-    whole = whole.sort_values(found.by, na_position="last", ignore_index=True)
-    keys = whole[found.by].set_axis(found.names, axis=1) if found.names else pd.DataFrame(index=whole.index)
-    return Tally(keys, whole[found.by], whole[list(counts)].astype("Int64"))
+    sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's are decimals
+    whole = found.frame.group_by(*found.by).agg(**sums).collect().to_arrow()
+    whole = whole.sort_by([(name, "ascending") for name in found.by])
+    groups, summed = (_typed_by_pandas(whole.select(names)) for names in (found.by, list(counts)))
+    keys = groups.set_axis(found.names, axis=1) if found.names else pd.DataFrame(index=groups.index)
+    return Tally(keys, groups, summed.fillna(0))
 
 
 def _tally_of_pandas(found: pd.DataFrame, keys: pd.DataFrame) -> Tally:

@@ -54,9 +54,7 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     at = {"demand": "created_at", "served": "finished_at"}
     found = rows(builds, (*at.values(), "fetched_at"))
     buckets = Buckets.of(found.frame, list(at.values()), freq, tz)
-    every = nw.lit(value=True)
-    counts = {name: tally(buckets.number(found.only(stamp), stamp), n=every) for name, stamp in at.items()}
-    return buckets.beside(pd.DataFrame({name: filled(one, len(buckets)).sums["n"] for name, one in counts.items()}))
+    return buckets.beside(buckets.sizes(found, at))
 
 
 def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:

@@ -44,9 +44,10 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
 
 
 def _replacing(jobs: Frame) -> nw.LazyFrame[Any]:
-    """The jobs that took the place of others: `replacing` (their id) and `kind`, each id once."""
-    attempts = rows(jobs, ("id", "retry_type")).frame.select(replacing=_text("id"), kind="retry_type")
-    return attempts.filter(nw.col("kind").is_in(_KINDS)).unique("replacing", keep="any")
+    """The jobs that took the place of others: `replacing` (their id, each once) and a flag for each kind."""
+    attempts = rows(jobs, ("id", "retry_type")).frame.filter(nw.col("retry_type").is_in(_KINDS))
+    kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # which move faster than their names
+    return attempts.select(replacing=_text("id"), **kinds).unique("replacing", keep="any")
 
 
 def _kinds(retried: Rows, replacing: nw.LazyFrame[Any]) -> Tally:
@@ -54,7 +55,7 @@ def _kinds(retried: Rows, replacing: nw.LazyFrame[Any]) -> Tally:
     joined = retried.frame.with_columns(replacing=_text("retried_in_job_id")).join(
         replacing, on="replacing", how="inner"
     )
-    return tally(replace(retried, frame=joined), **{kind: nw.col("kind") == kind for kind in _KINDS})
+    return tally(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
 
 
 def _beside(counted: Tally, kinds: Tally) -> pd.DataFrame:
