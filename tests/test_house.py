@@ -49,6 +49,8 @@ def test_the_public_names() -> None:
         "OutcomeUnknown",
         "RateLimited",
         "ServiceError",
+        "Store",
+        "StoreFailed",
         "Unauthorized",
         "Unavailable",
         "Unreachable",

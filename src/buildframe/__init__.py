@@ -22,6 +22,7 @@ from buildframe.errors import (
     OutcomeUnknown,
     RateLimited,
     ServiceError,
+    StoreFailed,
     Unauthorized,
     Unavailable,
     Unreachable,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from buildframe.service import Settings
+    from buildframe.store.history import Store
     from buildframe.workspace import Workspace
 
 __all__ = [
@@ -49,6 +51,8 @@ __all__ = [
     "OutcomeUnknown",
     "RateLimited",
     "ServiceError",
+    "Store",
+    "StoreFailed",
     "Unauthorized",
     "Unavailable",
     "Unreachable",
@@ -118,3 +122,11 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     from buildframe import store
 
     return store.load(path)
+
+
+def __getattr__(name: str) -> object:
+    if name == "Store":  # loaded at first use, as it brings a package of its own
+        from buildframe.store.history import Store
+
+        return Store
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

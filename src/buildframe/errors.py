@@ -6,6 +6,7 @@
     ├── Unreachable         no answer: address, network, TLS, time-out
     ├── Malformed           an answer that is not what the service's document says
     ├── Incomplete          a walk could not be finished; says how far it came
+    ├── StoreFailed         the store could not be read or written; what was in it is whole
     ├── OutcomeUnknown      an action was sent and its answer is lost; says how to look what became of it
     ├── GraphQLError        GraphQL answered with errors
     ├── Unverified          a webhook delivery that cannot be trusted
@@ -58,6 +59,13 @@ class Malformed(BuildframeError):
 
 class Incomplete(BuildframeError):
     """A walk could not be finished; the text says how far it came and why it stopped."""
+
+
+class StoreFailed(BuildframeError):
+    """The store could not be read or written; the text holds what the disk or the object store said.
+
+    What was committed before is whole, and the next sync brings what this one could not.
+    """
 
 
 class OutcomeUnknown(BuildframeError):

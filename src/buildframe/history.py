@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe import spec
+from buildframe import spec, wire
 from buildframe.crew import Crew
 from buildframe.decoding import Decoding, Wanted
 from buildframe.errors import BadInput, BuildframeError, Incomplete
@@ -47,6 +47,22 @@ def builds(
     except KeyboardInterrupt as stop:
         stop.add_note(walk.how_far)
         raise
+
+
+def one_build(source: Source, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The frame of a single build, and that of its jobs."""
+    decoding, effort = Decoding(Build, Wanted("builds"), Wanted("jobs")), Effort()
+
+    def read(answer: Answer) -> Page:
+        wire.check(request, answer)
+        return decoding.read(request, answer._replace(body=b"[" + answer.body + b"]"))
+
+    with without_token(source.client):
+        page = source.client.fetch(request, read, effort)
+    tables = decoding.tables(page)
+    assert tables.jobs is not None
+    told = Told(source.client.base_url + request.target, page.at, effort)
+    return told.on(decoding.frame([tables.rows]), "builds"), told.on(decoding.job_frame([tables.jobs]), "jobs")
 
 
 class _Walk:

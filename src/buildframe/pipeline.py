@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from buildframe import fetch, spec, wire
+from buildframe import fetch, history, spec, wire
 from buildframe.client import Client
 from buildframe.errors import BuildframeError, OutcomeUnknown
-from buildframe.lists import BuildLists, takes
+from buildframe.lists import BuildLists, History, takes
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges
 
 
@@ -38,6 +38,12 @@ class Pipeline(BuildLists):
         """One build with its jobs, as a typed record; all attempts unless `include_retried_jobs=False`."""
         wanted = {"include_retried_jobs": True, **filters}
         return fetch.record(self._client, wire.place(spec.get_build, *self._place, number, **wanted), spec.Build)
+
+    @takes(spec.get_build)
+    def history_of(self, number: int, **filters: Unpack[JobsOfBuild]) -> History:
+        """One build and its jobs as two frames, like those of `history`."""
+        wanted = {"include_retried_jobs": True, **filters}
+        return History(*history.one_build(self._source(), wire.place(spec.get_build, *self._place, number, **wanted)))
 
     @takes(spec.create_build)
     def create_build(self, **properties: Unpack[NewBuild]) -> spec.Build:
