@@ -20,6 +20,7 @@ from buildframe.metrics.intervals import (
     time_to_first_failure,
     time_to_pass,
 )
+from buildframe.metrics.lifecycle import flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilisation
 from buildframe.metrics.percentiles import percentiles
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
@@ -36,6 +37,7 @@ __all__ = [
     "concurrency",
     "dependency_wait",
     "flaky_board",
+    "flaky_lifecycle",
     "flips",
     "idle_time",
     "latest",

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from metric_frames import UTC, at
+
+from buildframe.errors import BadInput
+from buildframe.metrics.flaky import flaky_board
+from buildframe.metrics.lifecycle import flaky_lifecycle
+
+DAY = 24 * 60
+READ = 40 * DAY  # when the list was last read, in minutes
+
+State = tuple[str, float, float | None, int, float | None, float | None]
+
+
+def kept(*states: State) -> pd.DataFrame:
+    """A list as it changed: id, days from and until which a state was listed, instances, days of the latest
+    occurrence and of the last resolution."""
+    ids, first, until, instances, seen, resolved = zip(*states, strict=True) if states else ((),) * 6
+
+    def days(values: tuple[float | None, ...]) -> pd.Series:
+        return at(*[None if value is None else value * DAY for value in values])
+
+    return pd.DataFrame(
+        {
+            "suite": pd.Series(["rspec"] * len(ids), dtype="str"),
+            "id": pd.Series(ids, dtype="str"),
+            "scope": pd.Series([f"Scope of {id}" for id in ids], dtype="str"),
+            "name": pd.Series([f"is {id}" for id in ids], dtype="str"),
+            "location": pd.Series([f"./spec/{id}_spec.rb:3" for id in ids], dtype="str"),
+            "instances": pd.Series(instances, dtype="Int64"),
+            "latest_occurrence_at": days(seen),
+            "last_resolved_at": days(resolved),
+            "fetched_at": days(
+                tuple(READ / DAY if end is None else start for start, end in zip(first, until, strict=True))
+            ),
+            "valid_from": days(first),
+            "valid_to": days(until),
+        }
+    )
+
+
+OLD: State = ("old", 0, None, 9, 39, None)
+
+
+@pytest.mark.parametrize(
+    ("states", "status", "since", "reopened"),
+    [
+        ([(0, None, 3, 38, None)], "active", 0, 0),  # may be older than what was kept, so it is not new
+        ([(35, None, 3, 38, None)], "new", 35, 0),
+        ([(33, None, 3, 38, None)], "new", 33, 0),
+        ([(32, None, 3, 38, None)], "active", 32, 0),
+        ([(0, None, 3, 25, None)], "dormant", 39, 0),
+        ([(0, None, 3, 26, None)], "active", 0, 0),
+        ([(35, None, 3, None, None)], "new", 35, 0),
+        ([(0, None, 3, 20, 21)], "resolved", 21, 0),
+        ([(0, 30, 3, 20, None)], "resolved", 30, 0),  # no longer listed
+        ([(0, 30, 3, 20, None), (30, None, 3, 20, 29)], "resolved", 29, 0),
+        ([(0, 30, 3, 20, 21), (30, None, 4, 29.5, 21)], "reopened", 30, 1),
+        ([(0, 30, 3, 20, 21), (36, None, 4, 35.5, 21)], "reopened", 36, 1),
+        ([(0, 30, 3, 29, None), (36, None, 4, 35.5, None)], "reopened", 36, 1),  # it was missing for six days
+        ([(0, 30, 3, 29, None), (30, None, 4, 30, 29.5)], "reopened", 30, 1),  # resolved between two readings
+        ([(35, None, 4, 38, 34)], "reopened", 35, 1),  # resolved before it was known
+        ([(0, 30, 3, 29, None), (30, None, 4, 30, None)], "active", 0, 0),
+        ([(0, 10, 3, 9, 9.5), (10, 20, 4, 10, 9.5), (20, 30, 4, 10, 19), (30, None, 5, 29, 19)], "reopened", 30, 2),
+        ([(0, 30, 3, 20, 21), (30, 36, 4, 20.5, 21), (36, None, 5, 37.5, 21)], "reopened", 36, 1),  # once
+        ([(0, 10, 3, 9, 9.5), (10, None, 4, 10, 9.5)], "dormant", 24, 1),
+        ([(0, 10, 3, 9, 9.5), (10, 30, 4, 10, 9.5), (30, None, 4, 10, 29)], "resolved", 29, 1),
+    ],
+)
+def test_what_became_of_a_test(states, status, since, reopened):
+    told = flaky_lifecycle(kept(OLD, *(("a", *state) for state in states))).set_index("id").loc["a"]
+    assert (told["status"], told["n_reopened"]) == (status, reopened)
+    assert told["since"] == at(since * DAY)[0]
+
+
+def test_what_else_is_told():
+    told = flaky_lifecycle(
+        kept(OLD, ("a", 0, 30, 3, 29, None), ("b", 10, 20, 1, 9, None), ("b", 20, None, 2, 39, None))
+    )
+    assert told["id"].tolist() == ["a", "b", "old"]
+    assert told["known_start"].tolist() == [False, True, False]
+    assert told["first_listed_at"].tolist() == at(0, 10 * DAY, 0).tolist()
+    assert told["listed_until"].tolist() == at(30 * DAY, READ, READ).tolist()
+    assert told["instances"].tolist() == [3, 2, 9]
+    assert told["latest_occurrence_at"].tolist() == at(29 * DAY, 39 * DAY, 39 * DAY).tolist()
+    assert {name: str(dtype) for name, dtype in told.dtypes.items()} == {
+        "suite": "str", "id": "str", "scope": "str", "name": "str", "location": "str", "status": "str", "since": UTC,
+        "first_listed_at": UTC, "known_start": "boolean", "listed_until": UTC, "instances": "Int64",
+        "latest_occurrence_at": UTC, "n_reopened": "Int64",
+    }  # fmt: skip
+
+
+def test_each_list_has_its_own_readings():
+    other = kept(("x", 20, None, 1, 39, None)).assign(suite="jest")
+    told = flaky_lifecycle(pd.concat([kept(OLD, ("a", 0, None, 3, 38, None)), other]), new="30d")
+    assert dict(zip(told["suite"] + "/" + told["id"], told["status"], strict=True)) == {
+        "jest/x": "active",  # its list was read for the first time then
+        "rspec/a": "active",
+        "rspec/old": "active",
+    }
+
+
+def test_a_history_of_nothing():
+    told = flaky_lifecycle(kept())
+    assert told.empty
+    assert list(told) == list(flaky_lifecycle(kept(OLD)))
+
+
+@pytest.mark.parametrize("engine", ["polars", "lazy", "duckdb"])
+def test_frames_of_other_engines(engine: str):
+    history = kept(OLD, ("a", 0, 30, 3, 20, 21), ("a", 30, None, 4, 29.5, 21))
+    made = {"polars": pl.from_pandas, "lazy": lambda frame: pl.from_pandas(frame).lazy(), "duckdb": duckdb.from_df}
+    pd.testing.assert_frame_equal(flaky_lifecycle(made[engine](history)), flaky_lifecycle(history))
+
+
+def test_bad_input():
+    with pytest.raises(BadInput, match="'a' twice"):
+        flaky_lifecycle(kept(("a", 0, 30, 3, 29, None), ("a", 0, None, 3, 29, None)))
+    with pytest.raises(BadInput, match="new='soon' is no length of time"):
+        flaky_lifecycle(kept(OLD), new="soon")
+    with pytest.raises(BadInput, match="no column 'valid_from'"):
+        flaky_lifecycle(kept(OLD).drop(columns="valid_from"))
+
+
+@st.composite
+def readings(draw: st.DrawFn) -> list[dict[str, tuple[int, float, float | None]]]:
+    """What a list held at each reading: of each test instances, latest occurrence and last resolution."""
+    found: list[dict[str, tuple[int, float, float | None]]] = []
+    for day in range(draw(st.integers(1, 6))):
+        tests = draw(st.sets(st.sampled_from("abc")))
+        moment = st.integers(0, 23).map(lambda hour, day=day: day + hour / 24)
+        found.append({id: (day, draw(moment), draw(st.none() | moment)) for id in sorted(tests)})
+    return found
+
+
+@given(readings())
+def test_what_two_lists_tell_is_what_their_history_tells(lists):
+    """The board of the last list and the one before names the same tests resolved, and as coming back just then."""
+    states: list[State] = []
+    for day, tests in enumerate(lists):
+        until = None if day == len(lists) - 1 else day + 1
+        states += [(id, day + 1.0, None if until is None else until + 1.0, *values) for id, values in tests.items()]
+    if len(lists) < 2 or not lists[-1] or not lists[-2]:
+        return
+    told = flaky_lifecycle(kept(*states).sample(frac=1, random_state=1), new="0s", dormant="900d").set_index("id")
+    last, before = (
+        kept(*((id, day, None, *values) for id, values in lists[day - 1].items()))
+        for day in (len(lists), len(lists) - 1)
+    )
+    board = flaky_board(last, before).set_index("id")["status"]
+    assert ((told.loc[board.index, "status"] == "resolved") == (board == "resolved")).all()
+    came_back = board.index[board == "came_back"]
+    assert (told.loc[came_back, "status"] == "reopened").all()
+    assert (told.loc[came_back, "since"] == at(len(lists) * DAY)[0]).all()
