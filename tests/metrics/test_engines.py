@@ -133,6 +133,15 @@ def test_stamps_do_where_there_are_no_seconds() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("by", [None, "queue"])
+def test_a_column_of_ones_own(by: str | None, engine: str) -> None:
+    jobs = jobs_of("many").assign(twice_s=2 * jobs_of("many").pipe(metrics.run_time).dt.total_seconds())
+    told = metrics.percentiles(ENGINES[engine](jobs), of="twice_s", by=by)
+    assert_same(told, metrics.percentiles(jobs, of="twice_s", by=by))
+    assert told["n_censored"].isna().all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_missing_is_named(engine: str) -> None:
     jobs = ENGINES[engine](jobs_of("few").drop(columns="runnable_at"))
     with pytest.raises(BadInput, match=r"no column 'runnable_at'; it comes with ws\.jobs\(\)"):

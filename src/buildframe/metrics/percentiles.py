@@ -22,6 +22,7 @@ Method = Literal[
 ]  # fmt: skip
 
 CONFIDENCE = 0.95
+_COUNTED = ["n", "n_censored", "n_negative"]
 
 
 def percentiles(
@@ -61,14 +62,13 @@ def percentiles(
 
 def count(found: Rows) -> Tally:
     """How many rows of each group have a duration, were cut off (null where that cannot be told), and are negative."""
-    value, is_known = nw.col("value"), "begun" in found.frame.collect_schema()
-    cut_off = nw.col("begun") if is_known else nw.lit(0)
-    counts = tally(found, n=~value.is_null(), n_censored=cut_off, n_negative=value < 0)
-    return (
-        counts
-        if is_known
-        else replace(counts, sums=counts.sums.assign(n_censored=pd.array([pd.NA] * len(counts.sums), "Int64")))
-    )
+    value = nw.col("value")
+    found_of = {"n": ~value.is_null(), "n_negative": value < 0}
+    if "begun" in found.frame.collect_schema():
+        found_of["n_censored"] = nw.col("begun")
+    counts = tally(found, **found_of)
+    unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
+    return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[_COUNTED])
 
 
 def quantiles(found: Rows, counts: Tally, q: Sequence[float], method: Method) -> pd.DataFrame:
