@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,10 @@ import pytest
 
 import buildframe as bf
 from buildframe.cli import main
+from buildframe.workspace import Workspace
 
+ROOT = Path(__file__).parent.parent
+SCOPES = ["read_builds", "read_pipelines", "read_suites", "read_organizations"]
 COMMAND = [sys.executable, "-m", "buildframe.cli"]
 
 
@@ -91,6 +96,105 @@ def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
     finally:
         serving.terminate()  # Ctrl-C does the same, but is ignored by what runs in the background of a shell
     assert serving.wait(20) == 0
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """A sandbox that the command finds where it would find the service."""
+    with bf.sandbox(builds=60, days=2, deepest=100) as ci:
+        monkeypatch.setenv("BUILDFRAME_URL", ci.sandbox.url)
+        monkeypatch.setenv("BUILDFRAME_ORG", "acme")
+        monkeypatch.setenv("BUILDFRAME_TOKEN", ci.sandbox.token(SCOPES))
+        yield ci
+
+
+def test_the_readme_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_reads_it(tmp_path: Path) -> None:
+    commands = re.findall(r"^\$ (.venv/bin/.*(?:--sandbox|Store).*)$", (ROOT / "README.md").read_text(), re.M)
+    assert len(commands) == 2
+    told = []
+    for command in commands:
+        here = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+        run = subprocess.run(here, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert (run.returncode, run.stderr) == (0, "")
+        told.append(run.stdout)
+    with bf.sandbox() as ci:
+        builds, jobs = ci.history(progress=False)
+    assert f"{len(builds):,} builds and {len(jobs):,} jobs new or read again" in told[0]
+    assert "complete from 2026-08-01T15:00:00Z" in told[0]
+    assert f"[{len(builds)} rows x " in told[1]
+    assert bf.Store(tmp_path / "ci-history").flaky_tests()["suite"].nunique() > 1
+
+
+def test_a_sync_says_what_it_did(service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "ci")
+    assert main(["sync", folder, "--since", "1d", "--suite", "rspec", "--suite", "jest", "--personal"]) == 0
+    builds, jobs = service.history(created_from="1d", progress=False)
+    told = capsys.readouterr().out
+    assert told.startswith(f"{folder}: {len(builds):,} builds and {len(jobs):,} jobs new or read again")
+    store = bf.Store(folder)
+    assert set(store.flaky_tests()["suite"]) == {"rspec", "jest"}
+    assert len(store.members()) == len(service.members(progress=False))
+    assert "env" not in store.sql("SELECT * FROM builds LIMIT 1")
+    assert main(["sync", folder, "--pipeline", "web", "--env"]) == 0
+    assert "env" in store.sql("SELECT * FROM builds LIMIT 1")
+    assert sorted(scope.count("/") for scope in store.covers) == [0, 1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_cannot_be_synced_completely_is_status_3_with_the_reason(
+    service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(130):  # at one instant, of which the service lists 100
+        service.pipeline("web").create_build(commit="HEAD", branch="main")
+    assert main(["sync", str(tmp_path)]) == 3
+    told = capsys.readouterr().out
+    assert "INCOMPLETE" in told
+    assert "the service refuses to list them by page numbers" in told
+    assert len(bf.Store(tmp_path).builds()) >= 100
+
+
+def test_a_store_is_compacted_and_cleaned(
+    service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(["sync", str(tmp_path)]) == 0
+        service.pipeline("web").create_build(commit="HEAD", branch="main")
+    many = sum(len(bf.Store(tmp_path).files(name)) for name in ("builds", "jobs"))
+    capsys.readouterr()
+    assert main(["compact", str(tmp_path)]) == 0
+    fewer = many - sum(len(bf.Store(tmp_path).files(name)) for name in ("builds", "jobs"))
+    assert fewer > 0
+    assert capsys.readouterr().out == f"{tmp_path}: {fewer} files fewer\n"
+    assert main(["clean", str(tmp_path), "--keep", "1d"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 0 files deleted\n"  # none is a day old
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compact", "none"], "There is no store at"),
+        (["clean", "none"], "There is no store at"),
+        (["clean", "none", "--keep", "always"], "no length of time"),
+        (["sync", "none", "--pipeline", "wbe"], "404: No pipeline found"),
+        (["sync", "none", "--since", "yesterday"], "is no time"),
+        (["sync", "none", "--suite", "nope"], "404"),
+        (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "sync a workspace to keep their flaky tests"),
+    ],
+)
+@pytest.mark.usefixtures("service")
+def test_what_the_store_refuses_is_a_line_and_a_status(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("buildframe: ")
+    assert words in told
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_error_is_a_line_and_a_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

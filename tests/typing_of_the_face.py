@@ -8,6 +8,7 @@ import pandas as pd
 
 import buildframe as bf
 from buildframe import metrics, spec
+from buildframe.store.syncing import Synced
 from buildframe.workspace import History, Pipeline, Workspace
 
 ws = bf.connect("acme")
@@ -37,6 +38,11 @@ assert_type(ws.flaky_tests("rspec", branch="main"), pd.DataFrame)
 assert_type(ws.graphql("{ viewer { id } }"), dict[str, Any])
 assert_type(ws.log(jobs.iloc[0]), str)
 ws.set_team(web, "t", "build_and_read")
+store = bf.Store("ci-history", as_of=3)
+assert_type(store.sync(ws.pipeline("web"), since="90d", suites=["rspec"]), Synced)
+assert_type(store.jobs(created_from="7d", pipeline="web", columns=["step"]), pd.DataFrame)
+assert_type(store.covers["acme"], tuple[spec.Moment, spec.Moment])
+assert_type(store.clean("30d"), int)
 
 ws.builds(brnach="main")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 ws.builds(state="pased")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

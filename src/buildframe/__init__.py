@@ -1,7 +1,8 @@
 """CI builds as DataFrames: fetch builds and jobs completely, measure them rightly, see where the time goes.
 
 `connect()` gives a Workspace on a real organization, `sandbox()` one on a service of your own machine.
-`metrics` and `plots` are modules to import; `save` and `load` keep frames as Parquet.
+`metrics` and `plots` are modules to import. `save` and `load` keep frames as Parquet, `Store` keeps all that was ever
+fetched.
 """
 
 from __future__ import annotations
@@ -130,3 +131,7 @@ def __getattr__(name: str) -> object:
 
         return Store
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

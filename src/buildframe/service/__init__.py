@@ -26,9 +26,12 @@ from buildframe.service.door.faults import Fault, Faults
 from buildframe.service.door.quota import Quota
 from buildframe.service.life.clock import Clock
 from buildframe.service.life.engine import Engine
+from buildframe.service.life.rules import Refusal
 from buildframe.service.world.catalogue import ORGANIZATIONS
+from buildframe.service.world.lines import Line
 from buildframe.service.world.model import make_world
 from buildframe.service.world.roster import SUITES
+from buildframe.service.world.runs import BuildRun
 from buildframe.service.world.truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.spec import Moment, When, when
 
@@ -175,10 +178,34 @@ class Sandbox:
 
     def push(self, pipeline: str, n: int = 1, *, organization: str = "acme") -> list[int]:
         """Let `n` commits arrive now, each of which is built; returns the numbers of the builds."""
+        return self._engine.push(self._line(organization, pipeline), n)
+
+    def retry(self, pipeline: str, number: int, job: str, *, organization: str = "acme") -> None:
+        """Let someone repeat a job (its UUID) that failed, which reopens its build if that is over."""
+        build = self._build(self._line(organization, pipeline), number)
+        if all(one.id != job for one in build.jobs):
+            raise BadInput(f"There is no job {job!r} in build {number} of {pipeline!r}.")
+        try:
+            self._engine.retry(build.id, job)
+        except Refusal as why:
+            raise BadInput(str(why)) from None
+
+    def forget(self, pipeline: str, numbers: Sequence[int], *, organization: str = "acme") -> None:
+        """Delete builds, as retention does, whatever their state is."""
+        line = self._line(organization, pipeline)
+        self._engine.forget(line, [self._build(line, number).number for number in numbers])
+
+    def _line(self, organization: str, pipeline: str) -> Line:
         line = self._data.lines.find(organization, pipeline)
         if line is None:
             raise BadInput(f"There is no pipeline {pipeline!r} in {organization!r}.")
-        return self._engine.push(line, n)
+        return line
+
+    def _build(self, line: Line, number: int) -> BuildRun:
+        found = [self._data.load_build(id) for id in self._data.ids_of(line.key, [number])]
+        if not found or found[0] is None:
+            raise BadInput(f"There is no build {number} of {line.pipeline.slug!r}.")
+        return found[0]
 
     def fault(self, fault: Fault) -> None:
         """Let something go wrong from now on, in addition to what does already."""

@@ -26,10 +26,13 @@ def latest_of(
 
 
 def later(new: pa.Table, stored: pa.Table) -> pa.Table:
-    """The builds of `new` that are not stored, or were fetched later than what is."""
+    """The builds of `new` that are not stored, or that were not fetched earlier than what is.
+
+    The service tells its time in whole seconds: of two of one second the one that comes to be stored last is taken.
+    """
     at: dict[Any, Any] = dict(zip(stored["id"].to_pylist(), stored["fetched_at"].to_pylist(), strict=True))
     rows: Any = zip(new["id"].to_pylist(), new["fetched_at"].to_pylist(), strict=True)
-    return new.filter(pa.array([id not in at or at[id] < fetched for id, fetched in rows], pa.bool_()))
+    return new.filter(pa.array([id not in at or at[id] <= fetched for id, fetched in rows], pa.bool_()))
 
 
 def those(rows: pa.Table, key: str, ids: pa.Array[Any]) -> pa.Table:
@@ -37,8 +40,8 @@ def those(rows: pa.Table, key: str, ids: pa.Array[Any]) -> pa.Table:
     return rows.filter(pc.is_in(rows[key], value_set=ids))
 
 
-def changed(stored: pa.Table, listed: pa.Table, whose: Mapping[str, str], at: Moment) -> pa.Table | None:
-    """What is stored of a list that is kept as it changes, after it was read at `at`; None where nothing changed.
+def changed(stored: pa.Table, listed: pa.Table, whose: Mapping[str, str], at: Moment) -> pa.Table:
+    """What is stored of a list that is kept as it changes, after it was read at `at`; the same where nothing changed.
 
     Rows that are new or other than before are valid from then on; those that they replace, and those no longer
     listed, are valid until then.
@@ -49,7 +52,7 @@ def changed(stored: pa.Table, listed: pa.Table, whose: Mapping[str, str], at: Mo
     now = {row["id"]: row for row in listed.to_pylist()}
     same = {id for id, row in now.items() if id in before and _content(row) == _content(before[id])}
     if len(same) == len(before) == len(now):
-        return None
+        return stored
     ended = pa.array([own and row["id"] not in same for row, own in zip(rows, is_own, strict=True)], pa.bool_())
     closed = pc.if_else(ended, pa.scalar(at, stored["valid_to"].type), stored["valid_to"])
     old = stored.set_column(stored.column_names.index("valid_to"), "valid_to", closed)

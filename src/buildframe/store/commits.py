@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,12 +23,10 @@ from buildframe.errors import BadInput, StoreFailed
 from buildframe.spec import Moment
 from buildframe.store import changes, kept
 from buildframe.store.kept import GONE_AT, IS_OPEN, Keeping
-from buildframe.store.lake import Change, Overtaken, Place, Table, told_plainly
-from buildframe.store.state import Mark, State
+from buildframe.store.lake import Change, Overtaken, Place, Table, days_of, told_plainly
+from buildframe.store.state import NEVER, Mark, State
 
-_NEVER = Moment.from_us(0)
-
-GRACE_HOURS = 24
+GRACE = dt.timedelta(days=1)
 """Files written or given up since are kept: a sync or a reader may be at them."""
 
 _TIMES = 100
@@ -90,24 +88,37 @@ def compact(place: Place) -> Committed:
 
 
 def clean(place: Place, keep: dt.timedelta) -> int:
-    """Delete the files that only versions older than this need, but none that were written within a day."""
-    with told_plainly("cleaned", place.url):
+    """Delete the files that only versions older than this need, but none written or given up within a day; how many.
+
+    The store is told first that those versions are not to be read.
+    """
+    with told_plainly("cleaned", place):
         builds = Table.at(place, "builds")
         if builds is None:
             raise BadInput(f"There is no store at {place.url!r} yet; fill one with store.sync(ws).")
-        states = list(State.all(builds))
-        as_of = [state.as_of for state in states if state.as_of is not None]
-        kept = [state for state, at in zip(states, as_of, strict=True) if at >= as_of[0] - keep]
-        forgotten = builds.forget([state.version for state in kept], GRACE_HOURS)
-        for name in states[0].versions:
-            table = Table.at(place, name)
-            versions = {state.versions[name] for state in kept if name in state.versions}
-            forgotten += 0 if table is None else table.forget(sorted(versions), GRACE_HOURS)
-        return forgotten
+        oldest = _oldest_kept(builds, keep)
+        before = dt.datetime.now(dt.UTC) - GRACE
+        state = _until_first(place, lambda writing: writing.forget(oldest.version)).state
+        versions = {**dict.fromkeys(state.versions, 0), **oldest.versions, "builds": oldest.version}
+        tables = ((Table.at(place, name), version) for name, version in versions.items())
+        return sum(table.delete_unneeded(version, before) for table, version in tables if table is not None)
+
+
+def _oldest_kept(builds: Table, keep: dt.timedelta) -> State:
+    """The oldest state within `keep` of the newest, or that was the newest within a day."""
+    since = dt.datetime.now(dt.UTC) - GRACE
+    newest = kept = State.newest(builds)
+    assert newest.as_of is not None
+    for state in State.all(builds, newest.version - 1):
+        is_young = state.as_of is not None and state.as_of >= newest.as_of - keep
+        if state.version < newest.first or not (is_young or builds.committed_at(kept.version) >= since):
+            break
+        kept = state
+    return kept
 
 
 def _until_first(place: Place, write: Callable[[_Writing], Committed]) -> Committed:
-    with told_plainly("written", place.url):
+    with told_plainly("written", place):
         for times in range(_TIMES):
             try:
                 with _Writing(place) as writing:
@@ -127,7 +138,7 @@ class _Writing:
         self._state = State()
         self._versions: dict[str, int] = {}
         self._stack = ExitStack()
-        self._bytes = 0
+        self._changes: list[Change] = []
 
     def __enter__(self) -> _Writing:
         return self
@@ -138,32 +149,38 @@ class _Writing:
     def take(self, keeping: Keeping, batch: Batch) -> Committed:
         builds = self._builds(keeping.schema("builds"))
         rows = self._rows(builds, kept.builds(batch.builds, batch.jobs), keeping)
-        rows = changes.later(rows, _stored(builds, _days(rows), ["id", "fetched_at"]))
+        rows = changes.later(rows, _stored(builds, days_of(rows), ["id", "fetched_at"]))
         gone = self._gone(builds, batch)
-        later = [one for one in batch.lists if one.at > self._state.lists.get(one.name, _NEVER)]
-        for listed in later:
-            self._keep(listed, keeping)
+        later = [one for one in batch.lists if one.at > self._state.lists.get(one.name, NEVER)]
+        for name in dict.fromkeys(one.table for one in later):
+            self._keep(name, [one for one in later if one.table == name], keeping)
         jobs = self._replace_jobs(batch.jobs, rows, keeping)
         lists = {**self._state.lists, **{listed.name: listed.at for listed in later}}
         change = self._change(builds)
         both = pa.concat_tables([rows, gone])
-        change.replace(both, "id", both["id"].combine_chunks(), _days(both))
+        change.replace(both, "id", both["id"].combine_chunks(), days_of(both))
         state = replace(self._state, lists=lists, as_of=_last(self._state.as_of, batch.as_of))
         if batch.scope is not None and batch.mark is not None:
             state = state.marked(batch.scope, batch.mark, batch.basis)
-        return self._finish(change, state, rows.num_rows, jobs, gone.num_rows)
+        return self._finish(state, rows.num_rows, jobs, gone.num_rows)
 
     def merge(self) -> Committed:
         builds = Table.at(self._place, "builds")
         assert builds is not None
         self._begin_with(builds)
         if (jobs := self._pinned("jobs")) is not None:
-            of_jobs = self._change(jobs)
-            of_jobs.merge_days()
-            self._commit(of_jobs)
-        change = self._change(builds)
-        change.merge_days()
-        return self._finish(change, self._state, 0, 0, 0)
+            self._change(jobs).merge_days()
+        self._change(builds).merge_days()
+        return self._finish(self._state, 0, 0, 0)
+
+    def forget(self, first: int) -> Committed:
+        """Tell that versions before this one are not to be read any more."""
+        builds = Table.at(self._place, "builds")
+        assert builds is not None
+        self._begin_with(builds)
+        state = replace(self._state, first=max(first, self._state.first))
+        self._change(builds)
+        return self._finish(state, 0, 0, 0)
 
     # --- the builds
 
@@ -181,7 +198,7 @@ class _Writing:
 
     def _gone(self, builds: Table, batch: Batch) -> pa.Table:
         """The rows of builds that are gone, unless a later sync has found them again."""
-        days = sorted({str(day) for day in batch.gone["day"]})
+        days = {None if pd.isna(day) else str(day) for day in batch.gone["day"]}
         stored = _stored(builds, days, builds.names)
         seen = dict(zip(batch.gone["id"], batch.gone["fetched_at"], strict=True))
         same = [
@@ -189,14 +206,7 @@ class _Writing:
             for id, at in zip(stored["id"].to_pylist(), stored["fetched_at"].to_pylist(), strict=True)
         ]
         rows = stored.filter(pa.array(same, pa.bool_()))
-        for name, value in ((GONE_AT, batch.as_of), (IS_OPEN, False)):
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(
-                place,
-                rows.schema.field(place),
-                pa.repeat(pa.scalar(value, rows.schema.field(place).type), rows.num_rows),
-            )
-        return rows
+        return _with(_with(rows, GONE_AT, batch.as_of), IS_OPEN, False)
 
     # --- the other tables
 
@@ -218,57 +228,54 @@ class _Writing:
         chosen = jobs[jobs["build_id"].isin(ids.to_pylist())]
         rows = self._rows(table, metrics.with_seconds(chosen), keeping)
         change = self._change(table)
-        change.replace(rows, "build_id", ids, _days(builds))
-        self._commit(change)
+        change.replace(rows, "build_id", ids, days_of(builds))
         return rows.num_rows
 
-    def _keep(self, listed: Listed, keeping: Keeping) -> None:
-        table = self._pinned(listed.table, keeping.schema(listed.table))
+    def _keep(self, name: str, lists: Sequence[Listed], keeping: Keeping) -> None:
+        """Bring lists of one table up to date."""
+        table = self._pinned(name, keeping.schema(name))
         assert table is not None
-        stored = table.dataset().to_table()
-        frame = listed.frame.assign(**listed.whose, valid_from=pd.Timestamp(listed.at))
-        rows = changes.changed(stored, self._rows(table, frame, keeping), listed.whose, listed.at)
+        stored = rows = table.dataset().to_table()
+        for listed in lists:
+            frame = listed.frame.assign(**listed.whose, valid_from=pd.Timestamp(listed.at))
+            rows = changes.changed(rows, self._rows(table, frame, keeping), listed.whose, listed.at)
         change = self._change(table)
-        if rows is not None:
+        if rows is not stored:
             change.write(rows)
             change.removed.extend(table.files())
-        self._commit(change)
 
     # --- committing
 
     def _change(self, table: Table) -> Change:
         change = Change(table)
         self._stack.callback(change.discard)
+        self._changes.append(change)
         return change
 
-    def _commit(self, change: Change) -> None:
-        self._versions[change.table.name] = change.table.version if change.is_none else self._committed(change)
-
-    def _committed(self, change: Change, told: Mapping[str, Any] | None = None) -> int:
-        version = change.table.commit(change, told)
-        self._bytes += change.bytes_written
-        change.added = []  # a commit names them now
-        return version
-
-    def _finish(self, change: Change, state: State, builds: int, jobs: int, gone: int) -> Committed:
+    def _finish(self, state: State, builds: int, jobs: int, gone: int) -> Committed:
+        """Commit all changes, now that all files are written; that of the builds, made last, comes last."""
+        *others, of_builds = self._changes
+        for change in others:
+            table = change.table
+            self._versions[table.name] = table.version if change.is_none else table.commit(change)
         state = replace(state, versions=self._versions)
-        version = self._committed(change, state.told())
-        return Committed(replace(state, version=version), builds, jobs, gone, self._bytes)
+        version = of_builds.table.commit(of_builds, state.told())
+        written = sum(change.bytes_written for change in self._changes)
+        return Committed(replace(state, version=version), builds, jobs, gone, written)
 
 
-def _stored(table: Table, days: list[str], columns: list[str]) -> pa.Table:
+def _stored(table: Table, days: Collection[str | None], columns: list[str]) -> pa.Table:
     """These columns of the rows of some days."""
-    day = pa.array(days, pa.string()).cast(pa.date32())
-    return table.dataset().to_table(columns, filter=pc.field("day").isin(day))
+    day = pa.array([day for day in days if day is not None], pa.string()).cast(pa.date32())
+    is_theirs = pc.field("day").isin(day)
+    return table.dataset().to_table(
+        columns, filter=is_theirs | pc.field("day").is_null() if None in days else is_theirs
+    )
 
 
 def _with(rows: pa.Table, name: str, value: Any) -> pa.Table:
     field = rows.schema.field(name)
     return rows.set_column(rows.column_names.index(name), field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
-
-
-def _days(rows: pa.Table) -> list[str]:
-    return sorted(str(day) for day in pc.unique(rows["day"]))
 
 
 def _last(one: Moment | None, other: Moment) -> Moment:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,42 +31,37 @@ _TYPES: dict[pa.DataType, Any] = {
 }
 
 
-def within(column: str, start: Moment | None, end: Moment | None) -> list[pc.Expression]:
-    """Conditions on a time and on the day that it lies in, by which whole files are skipped."""
-    chosen = []
-    if start is not None:
-        chosen += [pc.field("day") >= _day(start), pc.field(column) >= _at(start)]
-    if end is not None:
-        chosen += [pc.field("day") <= _day(end), pc.field(column) < _at(end)]
-    return chosen
-
-
-def _at(moment: Moment) -> pa.Scalar[Any]:
-    return pa.scalar(moment.us, pa.int64()).cast(pa.timestamp("us", "UTC"))
-
-
-def _day(moment: Moment) -> pa.Scalar[Any]:
-    return pa.scalar(moment.date(), pa.date32())
-
-
 def read(
     table: Table,
     declared: Sequence[str],
     columns: Sequence[str] | None,
     chosen: Sequence[pc.Expression],
     created: str | None,
+    first: Moment | None = None,
+    last: Moment | None = None,
 ) -> pd.DataFrame:
-    """The rows for which all holds that was chosen, newest first where `created` names the time."""
+    """The rows for which all holds that was chosen, newest first where `created` names the time.
+
+    That lies from `first` on and before `last`; files of other days are not opened.
+    """
     there = table.names
     names = [name for name in declared if name in there] if columns is None else _checked(columns, table)
     needed = [*names, *([created] if created and created not in names else [])]
-    condition = None
-    for one in chosen:
-        condition = one if condition is None else condition & one
-    rows = table.dataset().to_table(needed, filter=condition)
+    conditions = [*chosen, *([_within(created, first, last)] if created else [])]
+    dataset = table.dataset(*(None if moment is None else moment.date().isoformat() for moment in (first, last)))
+    rows = dataset.to_table(needed, filter=functools.reduce(operator.and_, conditions, pc.scalar(True)))
     if created is not None:
         rows = rows.take(pc.sort_indices(rows, [(created, "descending")]))
     return as_frame(rows.select(names))
+
+
+def _within(created: str, first: Moment | None, last: Moment | None) -> pc.Expression:
+    from_first = pc.scalar(True) if first is None else pc.field(created) >= _at(first)
+    return from_first if last is None else from_first & (pc.field(created) < _at(last))
+
+
+def _at(moment: Moment) -> pa.Scalar[Any]:
+    return pa.scalar(moment.us, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
 def _checked(columns: Sequence[str], table: Table) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 
+from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
 from buildframe.spec import TABLES, Moment, When, when
@@ -30,9 +32,13 @@ class Store:
     `deltalake` for it, and are never shown. Nothing is read or made until it is needed.
 
     `as_of` reads the store as an earlier sync left it: the last one at or before this time of the service, an age such
-    as "7d", counted back from the last sync, or the number of a version. Such a store cannot be synced.
+    as "7d", counted back from the last sync, or the number of a version. Such a store cannot be changed.
 
-    Needs the extra `store`. StoreFailed: what is there cannot be read or written; BadInput: there is no store yet.
+    Frames are read with the dtypes of a fetch; their `attrs` tell the `source`, its `version`, `as_of` when it holds,
+    and what it `covers`.
+
+    Needs the extra `store`. StoreFailed: what is there cannot be read or written; BadInput: there is no store yet, or
+    it has no such table, column, pipeline or suite.
     """
 
     def __init__(
@@ -73,22 +79,27 @@ class Store:
         Killed at any instant, the store is as the last commit left it, and the next sync brings the rest. What could
         not be read completely is kept, and `why` says so; the next sync then asks for it again.
         """
-        if self._as_of is not None:
-            raise BadInput("A store of the past cannot be synced; leave out as_of=.")
+        self._refuse_the_past("synced")
         names = _suites(suites, ci)
         return Sync(self._place, Scope.of(ci), Keeping(personal, env), progress).run(since, names)
 
-    def compact(self) -> None:
-        """Make one file of each day that has several; older versions can still be read."""
-        self._state()
-        commits.compact(self._place)
+    def compact(self) -> int:
+        """Make one file of each day that has several; how many files fewer. Older versions can still be read.
 
-    def clean(self, keep: str = "30d") -> int:
+        Each sync writes a file for each day that it changes; many small files take longer to read.
+        """
+        self._refuse_the_past("compacted")
+        before = self._many_files()
+        commits.compact(self._place)
+        return before - self._many_files()
+
+    def clean(self, keep: str | dt.timedelta = "30d") -> int:
         """Delete files that only versions older than `keep` need; how many. What was written meanwhile stays.
 
         Those versions can then not be read any more; the newest always can. At least one day is kept, since a sync
         that is under way has files that no version names yet.
         """
+        self._refuse_the_past("cleaned")
         return commits.clean(self._place, span(keep, "keep"))
 
     # --- reading
@@ -103,9 +114,9 @@ class Store:
     ) -> pd.DataFrame:
         """Builds created from `created_from` on and before `created_to`, newest first, as `ws.builds()` gives them.
 
-        `pipeline` is a slug, or a pipeline's id; builds from before a renaming are those of the pipeline that has the
-        slug now. Ages count back from the last sync. What the service has forgotten or deleted is there, too.
-        Columns beyond those of a fetch are there by name: `wall_time_s`, `day`, `is_open`, `gone_at`.
+        `pipeline` is a slug, or a pipeline's id: all builds of the pipeline that has the slug now, or else had it last,
+        whatever it was called meanwhile. Ages count back from the last sync. What the service has forgotten or deleted
+        is there, too. Columns beyond those of a fetch are there by name: `wall_time_s`, `day`, `is_open`, `gone_at`.
         """
         return self._of_builds("builds", created_from, created_to, pipeline, columns)
 
@@ -124,7 +135,11 @@ class Store:
         return self._of_builds("jobs", created_from, created_to, pipeline, columns)
 
     def pipelines(self, *, history: bool = False) -> pd.DataFrame:
-        """The pipelines; with `history` also as they were, each row with `valid_from` and `valid_to`."""
+        """The pipelines; with `history` also as they were, each row with `valid_from` and `valid_to`.
+
+        A row held from the reading of the list that first had it (`valid_from`) to the first that had it no more
+        (`valid_to`, null where it still holds); `fetched_at` is the last reading that is known to have had it.
+        """
         return self._listed("pipelines", history, {})
 
     def members(self, *, history: bool = False) -> pd.DataFrame:
@@ -136,19 +151,26 @@ class Store:
 
         `fetched_at` is when the list was last read, so that `metrics.flaky_board` takes it as it is.
         """
+        if suite is not None:
+            self._check_suite(suite)
         return self._listed("flaky_tests", history, {} if suite is None else {"suite": suite})
 
     def sql(self, query: str) -> pd.DataFrame:
-        """What DuckDB answers to a query of the tables builds, jobs, pipelines, members and flaky_tests; in UTC."""
+        """What DuckDB answers to a query of the tables builds, jobs, pipelines, members and flaky_tests; in UTC.
+
+        Columns are those that are stored: of lists each state with `valid_from` and `valid_to`, which is null in
+        those that hold now. The frame has the dtypes of a fetch.
+        """
         state = self._state()
-        with told_plainly("read", self._place.url):
+        with told_plainly("read", self._place):
             tables = {name: state.table(self._place, name) for name in STORED}
             return frames.asked({name: table for name, table in tables.items() if table is not None}, query)
 
     def files(self, table: str) -> list[str]:
         """The addresses of the Parquet files of a table, for programs that know no Delta; rows are in them once.
 
-        The day of each is in its path only.
+        The day of builds and jobs is in their files' paths only (`day=2026-10-30`). A folder may hold other files,
+        too, so read these and never all.
         """
         return self._table(table, self._state()).uris()
 
@@ -164,23 +186,38 @@ class Store:
         assert as_of is not None
         return as_of
 
+    @property
+    def covers(self) -> dict[str, tuple[Moment, Moment]]:
+        """How far the store reaches: by organization, or "organization/pipeline's id", from when until when.
+
+        Builds created since the first of the two times are known as they were at the second, or later.
+        """
+        return {scope: (mark.since, mark.until) for scope, mark in sorted(self._state().marks.items())}
+
     # --- inside
 
+    def _refuse_the_past(self, what: str) -> None:
+        if self._as_of is not None:
+            raise BadInput(f"A store of the past cannot be {what}; leave out as_of=.")
+
+    def _many_files(self) -> int:
+        state = self._state()
+        with told_plainly("read", self._place):
+            tables = (state.table(self._place, name) for name in STORED)
+            return sum(len(table.files()) for table in tables if table is not None)
+
     def _state(self) -> State:
-        with told_plainly("read", self._place.url):
+        with told_plainly("read", self._place):
             builds = Table.at(self._place, "builds")
-            states = iter(()) if builds is None else State.all(builds)
-            newest = next(states, None)
-            if newest is None:
+            newest = State() if builds is None else State.newest(builds)
+            if builds is None or newest.as_of is None:
                 raise BadInput(f"There is no store at {self._place.url!r} yet; fill one with store.sync(ws).")
-            if self._as_of is None:
-                return newest
-            return _as_of(self._as_of, [newest, *states])
+            return newest if self._as_of is None else _as_of(self._as_of, builds, newest)
 
     def _table(self, name: str, state: State) -> Table:
         if name not in STORED:
             raise BadInput(f"A store has no table {name!r}; it has {', '.join(STORED)}.")
-        with told_plainly("read", self._place.url):
+        with told_plainly("read", self._place):
             table = state.table(self._place, name)
         if table is None:
             raise BadInput(f"The store at {self._place.url!r} has no table {name!r}{_HOW.get(name, '')}.")
@@ -192,40 +229,70 @@ class Store:
         state = self._state()
         table = self._table(name, state)
         created = "created_at" if name == "builds" else "build_created_at"
-        chosen = [
-            *frames.within(created, _moment(start, "created_from", state), _moment(end, "created_to", state)),
-            *([] if pipeline is None else [self._is_of(pipeline, state)]),
-        ]
-        with told_plainly("read", self._place.url):
-            found = frames.read(table, _declared(name), columns, chosen, created)
-        return frames.told(found, name, self._place.url, state)
+        first, last = _moment(start, "created_from", state), _moment(end, "created_to", state)
+        if first is not None and last is not None and first >= last:
+            raise BadInput(f"No time lies between created_from {first.text()} and created_to {last.text()}.")
+        with told_plainly("read", self._place):
+            chosen = [] if pipeline is None else [self._is_of(pipeline, state)]
+            found = frames.read(table, _declared(name), columns, chosen, created, first, last)
+        return self._told(found, name, state)
 
     def _is_of(self, pipeline: str, state: State) -> pc.Expression:
-        """By id where the slug is known, since it may change."""
+        """By id, since slugs change; one that no pipeline has now means the one that had it last."""
         if not isinstance(pipeline, str):
             raise BadInput(f"pipeline={pipeline!r}: pass a slug, or an id.")
-        known = state.table(self._place, "pipelines")
-        ids = (
-            []
-            if known is None
-            else known.dataset().to_table(["id"], filter=_is_now("slug", pipeline))["id"].to_pylist()
-        )
-        by_slug = pc.field("pipeline_id").isin(ids) if ids else pc.field("pipeline") == pipeline
-        return by_slug | (pc.field("pipeline_id") == pipeline)
+        known = self._pipelines_listed(state)
+        named = [row for row in known if pipeline in (row["id"], row["slug"])]
+        if not named:
+            known = self._pipelines_of_builds(state)
+            named = [row for row in known if pipeline in (row["id"], row["slug"])]
+        if not named:
+            slugs = sorted({row["slug"] for row in known if row["slug"] is not None})
+            raise BadInput(f"pipeline={pipeline!r}: the store knows no such pipeline.{nearest(pipeline, slugs)}")
+        now = [row for row in named if row["until"] is None]
+        ids = [row["id"] for row in now or [max(named, key=lambda row: row["until"])]]
+        return pc.field("pipeline_id").isin(ids)
+
+    def _pipelines_listed(self, state: State) -> list[dict[str, Any]]:
+        """Ids and slugs of pipelines in lists, each with until when it was so; None where it still is."""
+        table = state.table(self._place, "pipelines")
+        if table is None:
+            return []
+        return table.dataset().to_table({name: pc.field(was) for name, was in _SLUGS.items()}).to_pylist()
+
+    def _pipelines_of_builds(self, state: State) -> list[dict[str, Any]]:
+        """The same of those that builds name, until the last that does: where no list was read, or none has them."""
+        columns = {"id": pc.field("pipeline_id"), "slug": pc.field("pipeline"), "until": pc.field("created_at")}
+        rows = self._table("builds", state).dataset().to_table(columns).group_by(["id", "slug"])
+        return rows.aggregate([("until", "max")]).rename_columns(["id", "slug", "until"]).to_pylist()
 
     def _listed(self, name: str, history: bool, whose: Mapping[str, str]) -> pd.DataFrame:
         state = self._state()
         table = self._table(name, state)
         extra = [*(n for n in ("organization", "suite") if n not in _declared(name) and n in table.names)]
-        columns = [*extra, *_declared(name), *(("valid_from", "valid_to") if history else ())]
         chosen = [pc.field(key) == value for key, value in whose.items()]
         chosen += [] if history else [pc.field("valid_to").is_null()]
-        with told_plainly("read", self._place.url):
-            found = frames.read(table, columns, None, chosen, None)
-        if not history:
-            found = frames.as_last_read(found, name, state.lists)
+        with told_plainly("read", self._place):
+            found = frames.read(table, [*extra, *_declared(name), *_VALID], None, chosen, None)
+        read_again = frames.as_last_read(found, name, state.lists)["fetched_at"]
+        found["fetched_at"] = read_again.where(found["valid_to"].isna(), found["fetched_at"])
+        return self._told(found if history else found.drop(columns=_VALID), name, state)
+
+    def _check_suite(self, suite: str) -> None:
+        lists = (name.split("/") for name in self._state().lists)
+        suites = sorted({name[-1] for name in lists if name[0] == "flaky_tests"})
+        if suite not in suites:
+            raise BadInput(f"The store keeps no flaky tests of a suite {suite!r}.{nearest(str(suite), suites)}")
+
+    def _told(self, found: pd.DataFrame, name: str, state: State) -> pd.DataFrame:
+        found.attrs["covers"] = {
+            scope: [mark.since.text(), mark.until.text()] for scope, mark in sorted(state.marks.items())
+        }
         return frames.told(found, name, self._place.url, state)
 
+
+_VALID = ["valid_from", "valid_to"]
+_SLUGS = {"id": "id", "slug": "slug", "until": "valid_to"}
 
 _HOW = {
     "members": "; sync with personal=True to keep them",
@@ -238,25 +305,22 @@ def _declared(name: str) -> list[str]:
     return [column.name for column in TABLES[name]]
 
 
-def _is_now(column: str, value: str) -> pc.Expression:
-    return (pc.field(column) == value) & pc.field("valid_to").is_null()
-
-
 def _moment(value: When | None, name: str, state: State) -> Moment | None:
     return None if value is None else when(value, name, state.as_of)
 
 
-def _as_of(wanted: When | int, states: Sequence[State]) -> State:
-    if isinstance(wanted, int):
-        found = [state for state in states if state.version <= wanted]
-    else:
-        at = when(wanted, "as_of", states[0].as_of)
-        found = [state for state in states if state.as_of is not None and state.as_of <= at]
-    if not found:
+def _as_of(wanted: When | int, builds: Table, newest: State) -> State:
+    if isinstance(wanted, int) and wanted > newest.version:
+        raise BadInput(f"as_of={wanted}: the newest version is {newest.version}.")
+    found = State.at(builds, wanted if isinstance(wanted, int) else when(wanted, "as_of", newest.as_of))
+    if found is None:
+        oldest = State.oldest(builds)
+        assert oldest.as_of is not None
         raise BadInput(
-            f"as_of={wanted!r} lies before the first sync that can still be read, version {states[-1].version}."
+            f"as_of={wanted!r} lies before the first sync that can still be read: version {oldest.version}, "
+            f"at {oldest.as_of.text()}."
         )
-    return found[0]
+    return found
 
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:

@@ -40,10 +40,11 @@ GAUGES: dict[str, frozenset[str]] = {
 """Columns that say what goes on at an instant: they change all the time and make no history."""
 
 IS_OPEN = "is_open"
-"""Of a build: not over when last seen, or with a job that an agent had; so it may yet change without a sign."""
+"""Of a build: neither over nor blocked when last seen, or with a job that an agent had; so it may yet change without a
+sign in any list."""
 
 GONE_AT = "gone_at"
-"""Of a build: the service's time when it said that there is no such build."""
+"""Of a build: the service's time when it said that there is no such build, or none for this token."""
 
 OVER = frozenset({"passed", "failed", "blocked", "canceled", "skipped", "not_run"})
 """States in which a build stays unless it finishes anew, which lists by `finished_from` tell."""
@@ -101,7 +102,7 @@ def _after(table: str) -> list[tuple[str, pa.DataType]]:
 def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     """Builds with what is stored beside them."""
     held = set(jobs.loc[jobs["state"].isin(HELD_BY_AN_AGENT), "build_id"])
-    is_open = ~frame["state"].isin(OVER) | frame["id"].isin(held)
+    is_open = ~(frame["state"].isin(OVER) | frame["blocked"].fillna(False)) | frame["id"].isin(held)
     never = pd.Series(pd.NaT, frame.index, dtype=frame["created_at"].dtype)
     return metrics.with_seconds(frame).assign(**{IS_OPEN: is_open, GONE_AT: never})
 

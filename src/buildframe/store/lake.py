@@ -6,15 +6,18 @@ is refused where somebody else's came first (`Overtaken`): what it was made from
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,13 +33,27 @@ if TYPE_CHECKING:
 _KEY = "buildframe"
 """Under which a commit carries what is told with it."""
 
+_ID = "buildframe_change"
+"""Under which a commit carries the id of the change that it made, by which its maker knows it again."""
+
+_UNDATED = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows without a day, as engines name it."""
+
+_STACK = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
+_LONGEST = 600
+_SECRET = re.compile("key|secret|token|password|credential|signature|sas", re.IGNORECASE)
+
 _ROWS = 20_000
 """Rows of a group within a file: small enough that one pipeline's week skips most, large enough to compress."""
 
 _MOST_FILES = 8
 """Of a day: more are made one when the day is written the next time."""
 
-_KEEP_LOG = {"delta.logRetentionDuration": "interval 36500 days", "delta.enableExpiredLogCleanup": "false"}
+_KEEP_LOG = {
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": "20",  # each commit since a checkpoint adds a third of a millisecond to opening
+}
 
 
 class Overtaken(Exception):
@@ -53,16 +70,22 @@ def package() -> Any:
 
 
 @contextmanager
-def told_plainly(what: str, where: str) -> Iterator[None]:
-    """What the disk or the object store says, as StoreFailed."""
+def told_plainly(what: str, place: Place) -> Iterator[None]:
+    """What the disk or the object store says, as StoreFailed; without the secrets of the place's options."""
     package()
     from deltalake.exceptions import DeltaError
 
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
-        said = next(iter(str(why).strip().splitlines()), type(why).__name__)
-        raise StoreFailed(f"The store at {where} could not be {what}: {said}") from why
+        said = place.without_secrets(_said(why))[:_LONGEST]
+        raise StoreFailed(f"The store at {place.url} could not be {what}: {said}") from None
+
+
+def _said(why: Exception) -> str:
+    """An error's text in one line, without colours and stack."""
+    lines = (line.strip(" ↳") for line in re.sub(r"\x1b\[\d*m", "", str(why)).splitlines())
+    return "; ".join(line for line in lines if line and not _STACK.match(line)) or type(why).__name__
 
 
 @dataclass(frozen=True)
@@ -75,14 +98,17 @@ class Place:
     @classmethod
     def of(cls, url: str | os.PathLike[str], options: Mapping[str, str] | None) -> Place:
         """The place that a user means."""
-        text = os.fspath(url)
+        text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
         if not isinstance(text, str) or not text.strip():
             raise BadInput(f"{url!r} is no place for a store; give a folder, such as 'ci-history', or a URL.")
         if "://" in text:
             return cls(text.rstrip("/"), dict(options or {}))
         if Path(text).exists() and not Path(text).is_dir():
             raise BadInput(f"{text!r} is a file; a store needs a folder.")
-        return cls(str(Path(text).absolute()), dict(options or {}))
+        folder = str(Path(text).absolute())
+        if unquote(folder) != folder:  # deltalake would take it for the other name
+            raise BadInput(f"{folder!r} cannot be a store's folder: its name would be read as {unquote(folder)!r}.")
+        return cls(folder, dict(options or {}))
 
     @property
     def is_local(self) -> bool:
@@ -92,6 +118,13 @@ class Place:
     def of_table(self, name: str) -> str:
         """Where a table of it lies."""
         return f"{self.url}/{name}"
+
+    def without_secrets(self, text: str) -> str:
+        """The text without what the options hold in secret."""
+        hidden = [value for name, value in self.options.items() if value and _SECRET.search(name)]
+        for value in sorted({*hidden, *map(quote, hidden)}, key=len, reverse=True):
+            text = text.replace(value, "[hidden]")
+        return text
 
     def files(self, name: str) -> fs.FileSystem:
         """The files of a table."""
@@ -105,15 +138,16 @@ class Place:
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file of a version: its path within the table, and its partition (a day, or nothing)."""
+    """A Parquet file of a version: its path within the table, its bytes and rows, its partition (a day, or nothing)."""
 
     path: str
     size: int
+    rows: int
     partition: Mapping[str, str | None]
 
     @property
     def day(self) -> str | None:
-        """The day of all of its rows."""
+        """The day of all of its rows; None where they have none."""
         return self.partition.get("day")
 
 
@@ -139,21 +173,21 @@ class Table:
     @classmethod
     def made(cls, place: Place, name: str, schema: pa.Schema) -> Table:
         """The newest version; of no rows where there is no table yet."""
-        partitions = ["day"] if "day" in schema.names else None
+        found = cls.at(place, name)
+        if found is not None:
+            return found
         if place.is_local:
             Path(place.of_table(name)).mkdir(parents=True, exist_ok=True)
         package().DeltaTable.create(
             place.of_table(name),
             schema,
             mode="ignore",
-            partition_by=partitions,
+            partition_by=["day"] if "day" in schema.names else None,
             name=name,
             configuration=_KEEP_LOG,
             storage_options=dict(place.options),
         )
-        found = cls.at(place, name)
-        assert found is not None
-        return found
+        return cls.made(place, name, schema)
 
     @property
     def version(self) -> int:
@@ -174,18 +208,20 @@ class Table:
     def files(self) -> list[File]:
         """The files of this version."""
         told = pa.table(self._delta.get_add_actions())
-        columns = (told[name].to_pylist() for name in ("path", "size_bytes"))
+        columns = (told[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
         days = told["partition"].to_pylist() if "partition" in told.column_names else [{}] * len(told)
         parts = ({name: None if day is None else str(day) for name, day in (one or {}).items()} for one in days)
         return [File(*one) for one in zip(*columns, parts, strict=True)]
 
     def uris(self) -> list[str]:
         """The addresses of its files, for readers that know no Delta."""
-        return list(self._delta.file_uris())
+        return [f"{self.place.of_table(self.name)}/{file.path}" for file in self.files()]
 
-    def dataset(self) -> ds.Dataset:
-        """The version for Arrow, which skips files and groups of rows by what is told of them."""
-        return self._delta.to_pyarrow_dataset()
+    def dataset(self, first: str | None = None, last: str | None = None) -> ds.Dataset:
+        """The version for Arrow, or its files of these days; groups of rows are skipped by what is told of them."""
+        days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day is not None]
+        files = self.place.files(self.name) if self.place.is_local else None
+        return self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
 
     def read(self, file: File, columns: Sequence[str] | None = None) -> pa.Table:
         """A file's rows, without the column of its partition; a column that it lacks is left out."""
@@ -196,8 +232,15 @@ class Table:
 
     def rolled_back_to(self, version: int) -> Table:
         """A newer version that has the rows of an older one."""
-        with _conflicts():
-            self._delta.restore(version)
+        older = self.at(self.place, self.name, version)
+        assert older is not None
+        wanted, now = ({file.path: file for file in table.files()} for table in (older, self))
+        change = Change(self)
+        change.added = [_addition(file) for path, file in wanted.items() if path not in now]
+        change.removed = [file for path, file in now.items() if path not in wanted]
+        if change.is_none:
+            return self
+        self.commit(change)
         return self._newest()
 
     def widened(self, schema: pa.Schema) -> Table:
@@ -205,8 +248,9 @@ class Table:
         fields = [entry for entry in schema if entry.name not in self.names]
         if not fields:
             return self
-        with _conflicts():
-            self._delta.alter.add_columns(package().Schema.from_arrow(pa.schema(fields)).fields)
+        wider = package().Schema.from_arrow(pa.schema(fields)).fields
+        with self._committing(secrets.token_hex(8)) as properties:
+            self._delta.alter.add_columns(wider, commit_properties=properties)
         return self._newest()
 
     def _newest(self) -> Table:
@@ -216,49 +260,96 @@ class Table:
 
     def commit(self, change: Change, told: Mapping[str, Any] | None = None) -> int:
         """Make the change the newest version, which follows this one, and give its number; else Overtaken."""
-        deltalake = package()
-        told_with = deltalake.CommitProperties(
-            custom_metadata={_KEY: json.dumps(told)} if told is not None else None, max_commit_retries=0
-        )
-        with _conflicts():
+        version = change.tried = self.version + 1
+        with self._committing(change.id, told) as properties:
             self._delta.create_write_transaction(
                 [*change.added, *map(_removal, change.removed)],
                 "append",
                 self._delta.schema(),
                 self._delta.metadata().partition_columns,
-                commit_properties=told_with,
+                commit_properties=properties,
             )
-        return self.version + 1
+        return version
 
-    def told(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What commits up to this version carry, the newest first, each with its version."""
-        log = self.place.files(self.name)
-        for version in range(self.version, -1, -1):
-            try:
-                with log.open_input_file(f"_delta_log/{version:020d}.json") as file:
-                    lines = file.read().splitlines()
-            except FileNotFoundError:  # cleaned
-                return
-            for entry in map(json.loads, lines):
-                if _KEY in entry.get("commitInfo", {}):
-                    yield version, json.loads(entry["commitInfo"][_KEY])
+    @contextmanager
+    def _committing(self, id: str, told: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """What a commit takes that is to follow this version.
 
-    def forget(self, keep_versions: Sequence[int], hours: int) -> int:
-        """Delete files that no version needs but those before `hours` which are not to be kept; how many."""
-        return len(
-            self._delta.vacuum(
-                hours, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=list(keep_versions)
-            )
-        )
+        Whether it came to be, and whether another did, is read from the log: an error does not tell, since a
+        checkpoint may fail after the commit, and an object store's answer may be lost.
+        """
+        following = self.version + 1  # before a change of columns brings this up to date
+        carried = {} if told is None else {_KEY: json.dumps(told)}
+        try:
+            yield package().CommitProperties(custom_metadata={_ID: id, **carried}, max_commit_retries=0)
+        except Exception as why:
+            entry = self.log_entry(following)
+            if entry is None:
+                raise
+            if id.encode() not in entry:
+                raise Overtaken(str(why)) from None
+        if self.place.is_local:
+            _settled(Path(self.place.of_table(self.name), _entry(following)))
+
+    def log_entry(self, version: int) -> bytes | None:
+        """What the log holds of a version; None where there is no such version."""
+        try:
+            with self.place.files(self.name).open_input_file(_entry(version)) as file:
+                found: bytes = file.read()
+                return found
+        except FileNotFoundError:
+            return None
+
+    def told(self, version: int) -> Mapping[str, Any] | None:
+        """What the commit of a version carries."""
+        info = self._actions(version, "commitInfo")
+        return next((json.loads(one[_KEY]) for one in info if _KEY in one), None)
+
+    def committed_at(self, version: int) -> dt.datetime:
+        """When a version was committed, by the clock of the machine that did."""
+        us = next((int(one["timestamp"]) for one in self._actions(version, "commitInfo")), 0)
+        return dt.datetime.fromtimestamp(us / 1000, dt.UTC)
+
+    def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
+        try:
+            lines = map(json.loads, (self.log_entry(version) or b"").splitlines())
+            return [line[kind] for line in lines if kind in line]
+        except (ValueError, TypeError, KeyError):
+            raise StoreFailed(
+                f"The store at {self.place.url} is damaged: {self.name}/{_entry(version)} is no entry of a log. "
+                "Bring that file back from a copy."
+            ) from None
+
+    def delete_unneeded(self, first: int, before: dt.datetime) -> int:
+        """Delete files that no version from `first` on has, and that were written before a time; how many."""
+        oldest = self.at(self.place, self.name, first)
+        assert oldest is not None
+        needed = {file.path for file in oldest.files()}
+        for version in range(first + 1, self.version + 1):
+            needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
+        files = self.place.files(self.name)
+        there = files.get_file_info(fs.FileSelector("", recursive=True))
+        old = [one.path for one in there if one.is_file and one.mtime is not None and one.mtime < before]
+        unneeded = [path for path in old if path.endswith(".parquet") and not path.startswith("_delta_log")]
+        unneeded = [path for path in unneeded if path not in needed]
+        for path in unneeded:
+            files.delete_file(path)
+        return len(unneeded)
 
 
 @dataclass
 class Change:
-    """Files that a commit adds (they are written already) and removes."""
+    """Files that a commit adds (they are written already) and removes.
+
+    `begun` are the paths of files written or begun, `tried` is the version that a commit was to make of it.
+    """
 
     table: Table
     added: list[Any] = field(default_factory=list)
     removed: list[File] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
+    tried: int | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def is_none(self) -> bool:
@@ -274,33 +365,39 @@ class Change:
         """Write a file with these rows, of one day where the table has days."""
         if not rows.num_rows:
             return
-        folder = f"day={day}/" if day is not None else ""
+        has_days = "day" in self.table.names
+        folder = f"day={day or _UNDATED}/" if has_days else ""
         path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
+        self.begun.append(path)
         size = _written(self.table.place, self.table.name, path, plain)
-        now = int(time.time() * 1000)
-        partition = {"day": day} if day is not None else {}
-        action = package().transaction.AddAction(
-            path, size, partition, now, True, json.dumps({"numRecords": rows.num_rows})
-        )
-        self.added.append(action)
+        self.added.append(_addition(File(path, size, rows.num_rows, {"day": day} if has_days else {})))
 
     def discard(self) -> None:
-        """Delete the files that were written, as no commit will name them."""
+        """Delete the files that were written, unless a commit names them, or may yet come to."""
+        if not self.begun or self._may_be_committed():
+            return
         files = self.table.place.files(self.table.name)
-        for action in self.added:
-            try:
-                files.delete_file(action.path)
-            except OSError:  # the cleaning finds it later
-                continue
+        for path in self.begun:
+            with suppress(Exception):  # the cleaning finds it later
+                files.delete_file(path)
 
-    def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str]) -> None:
+    def _may_be_committed(self) -> bool:
+        if self.tried is None:
+            return False
+        try:
+            entry = self.table.log_entry(self.tried)
+        except Exception:
+            return True
+        return self.id.encode() in entry if entry is not None else not self.table.place.is_local
+
+    def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
         """Put `rows` in the place of those whose `key` is among `ids`, which lie in the days named."""
         by_day = _by_day(rows)
         files: dict[str | None, list[File]] = {}
         for file in self.table.files():
             files.setdefault(file.day, []).append(file)
-        for day in sorted({*by_day, *days}):
+        for day in {**by_day, **dict.fromkeys(days)}:
             own = files.get(day, [])
             held = [file for file in own if self._holds(file, key, ids)] if day in days else []
             new = by_day.get(day)
@@ -314,7 +411,9 @@ class Change:
         there = self.table.read(file, [key])[key]
         return bool(pc.any(pc.is_in(there, value_set=ids)).as_py())
 
-    def _rewrite(self, day: str, held: Sequence[File], new: pa.Table | None, key: str, ids: pa.Array[Any]) -> None:
+    def _rewrite(
+        self, day: str | None, held: Sequence[File], new: pa.Table | None, key: str, ids: pa.Array[Any]
+    ) -> None:
         kept = [rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids))) for rows in map(self.table.read, held)]
         parts = [*kept, *([] if new is None else [new.drop_columns(["day"])])]
         whole = pa.concat_tables(parts, promote_options="default")
@@ -330,22 +429,23 @@ class Change:
             files.setdefault(file.day, []).append(file)
         nothing = pa.array([], pa.string())
         for day, own in files.items():
-            if day is not None and len(own) > 1:
+            if len(own) > 1:
                 self._rewrite(day, own, None, self.table.names[0], nothing)
+
+
+def _addition(file: File) -> Any:
+    counted = json.dumps({"numRecords": file.rows})
+    return package().transaction.AddAction(
+        file.path, file.size, dict(file.partition), int(time.time() * 1000), True, counted
+    )
 
 
 def _removal(file: File) -> Any:
     return package().transaction.RemoveAction(file.path, True, int(time.time() * 1000), file.size, dict(file.partition))
 
 
-@contextmanager
-def _conflicts() -> Iterator[None]:
-    from deltalake.exceptions import CommitFailedError
-
-    try:
-        yield
-    except CommitFailedError as why:
-        raise Overtaken(str(why)) from None
+def _entry(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
 
 
 def _written(place: Place, table: str, path: str, rows: pa.Table) -> int:
@@ -355,11 +455,29 @@ def _written(place: Place, table: str, path: str, rows: pa.Table) -> int:
     with files.open_output_stream(path) as sink:
         pq.write_table(rows, sink, compression="zstd", row_group_size=_ROWS, store_schema=False)
     if place.is_local:
-        with open(Path(place.of_table(table), path), "rb") as file:
-            os.fsync(file.fileno())
+        _settled(Path(place.of_table(table), path))
     return int(files.get_file_info(path).size)
 
 
-def _by_day(rows: pa.Table) -> dict[str, pa.Table]:
-    days = pc.unique(rows["day"])
-    return {str(day): rows.filter(pc.equal(rows["day"], day)) for day in days}
+def _settled(path: Path) -> None:
+    """See that a file is on the disk, name and content, before anything says that it is there."""
+    for one in (path, path.parent):
+        opened = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def _by_day(rows: pa.Table) -> dict[str | None, pa.Table]:
+    return {day: rows.filter(_is_of(rows["day"], day)) for day in days_of(rows)}
+
+
+def _is_of(days: pa.ChunkedArray[Any], day: str | None) -> Any:
+    return pc.is_null(days) if day is None else pc.equal(days, pa.scalar(dt.date.fromisoformat(day)))
+
+
+def days_of(rows: pa.Table) -> list[str | None]:
+    """The days of rows, in their order; None, last, where some have none."""
+    found = pc.unique(rows["day"]).to_pylist()
+    return sorted((None if day is None else str(day) for day in found), key=lambda day: (day is None, day or ""))

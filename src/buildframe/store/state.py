@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -11,6 +12,9 @@ from buildframe.spec import Moment
 from buildframe.store.lake import Place, Table
 
 FORMAT = 1
+
+NEVER = Moment.from_us(0)
+"""Before all that a service tells of."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class State:
     """What the newest sync tells of the store.
 
     `version` is that of the builds, `versions` those of the other tables; `marks` are by scope (an organization, or
-    it and a pipeline's id), `lists` are the service's times when each list was last read.
+    it and a pipeline's id), `lists` are the service's times when each list was last read. Versions before `first` may
+    lack files, as a cleaning deleted what only they needed.
     """
 
     version: int = -1
@@ -38,6 +43,7 @@ class State:
     versions: Mapping[str, int] = field(default_factory=dict)
     marks: Mapping[str, Mark] = field(default_factory=dict)
     lists: Mapping[str, Moment] = field(default_factory=dict)
+    first: int = 0
 
     @classmethod
     def newest(cls, builds: Table) -> Self:
@@ -45,10 +51,38 @@ class State:
         return next(cls.all(builds), cls())
 
     @classmethod
-    def all(cls, builds: Table) -> Iterator[Self]:
-        """Those of all versions up to it, the newest first."""
-        for version, told in builds.told():
-            yield cls._read(version, told)
+    def all(cls, builds: Table, down_from: int | None = None) -> Iterator[Self]:
+        """Those of all versions up to it, or to an earlier one, the newest first."""
+        for version in range(builds.version if down_from is None else down_from, -1, -1):
+            told = builds.told(version)
+            if told is not None:
+                yield cls._read(version, told)
+
+    @classmethod
+    def at(cls, builds: Table, wanted: Moment | int) -> Self | None:
+        """The last at or before a time or a version; None where there is none that can still be read."""
+        newest = cls.newest(builds)
+        version = wanted if isinstance(wanted, int) else cls._version_at(builds, newest, wanted)
+        found = next(cls.all(builds, min(version, newest.version)), None)
+        return found if found is not None and found.version >= newest.first else None
+
+    @classmethod
+    def oldest(cls, builds: Table) -> Self:
+        """The first that can still be read."""
+        newest = cls.newest(builds)
+        told = ((version, builds.told(version)) for version in range(newest.first, newest.version + 1))
+        return next(cls._read(version, what) for version, what in told if what is not None)
+
+    @classmethod
+    def _version_at(cls, builds: Table, newest: Self, wanted: Moment) -> int:
+        """The last that is not later than a time; by halves, since the times of versions never go back."""
+
+        def as_of(version: int) -> Moment:
+            state = next(cls.all(builds, version), None)
+            return NEVER if state is None or state.as_of is None else state.as_of
+
+        versions = range(newest.first, newest.version + 1)
+        return newest.first + bisect.bisect_right(versions, wanted, key=as_of) - 1
 
     @classmethod
     def _read(cls, version: int, told: Mapping[str, Any]) -> Self:
@@ -63,6 +97,7 @@ class State:
             told["versions"],
             {scope: Mark(*map(Moment.parse, ends)) for scope, ends in told["marks"].items()},
             {name: Moment.parse(at) for name, at in told["lists"].items()},
+            told.get("first", 0),
         )
 
     def told(self) -> dict[str, Any]:
@@ -74,6 +109,7 @@ class State:
             "versions": dict(self.versions),
             "marks": {scope: [mark.since.text(), mark.until.text()] for scope, mark in self.marks.items()},
             "lists": {name: at.text() for name, at in self.lists.items()},
+            "first": self.first,
         }
 
     def table(self, place: Place, name: str) -> Table | None:

@@ -1,27 +1,28 @@
 """What a sync asks the service for, in this order.
 
-What may have changed without a sign in any list is asked for first, and the store reaches to the service's time then:
-whatever changes later is found by the next sync.
+What is under way is asked for first, and the store reaches to the service's time then: whatever changes later is found
+by the next sync. A long time is asked for in stretches, each a commit: first on to now, then back.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
 
-from buildframe.errors import BadInput, NotFound
+from buildframe.errors import BadInput, Forbidden, NotFound
 from buildframe.lists import History
 from buildframe.pipeline import Pipeline
 from buildframe.spec import Moment, When, when
+from buildframe.spec.jobs import queue_of
 from buildframe.store import changes, commits
 from buildframe.store.commits import Batch, Committed, Listed
 from buildframe.store.kept import IS_OPEN, Keeping
-from buildframe.store.lake import Place, Table
+from buildframe.store.lake import Place, Table, told_plainly
 from buildframe.store.state import Mark, State
 from buildframe.workspace import Workspace
 
@@ -33,17 +34,23 @@ OVERLAP = dt.timedelta(minutes=5)
 
 _PLACE = ("id", "pipeline_id", "pipeline", "number")
 
-_FIRST = dt.timedelta(days=1)
+_FIRST = dt.timedelta(hours=30)
+"""Of a long time the first stretch that is asked for: more than a day, so that a daily sync has no other."""
+
 _MANY = 100_000
-"""Jobs of a stretch of a long way back; with more the next stretch is shorter."""
+"""Jobs of a stretch; with more the next one is shorter, so that memory holds it."""
+
+_OF_ONE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
+"""What the service tells of a job where a single build is asked for, and not in lists."""
 
 
 @dataclass(frozen=True)
 class Synced:
     """What a sync did.
 
-    `builds` and `jobs` that are new or changed, and those `gone`; `bytes` of files written; `requests` sent; the
-    store's `version`. It knows all builds created from `since` as they were at `as_of`, unless `why` says why not.
+    `builds` and `jobs` that are new, or were read again, and builds that are `gone`; `bytes` of files written;
+    `requests` sent; the store's `version`. It knows all builds created from `since` as they were at `as_of`, unless
+    `why` says why not.
     """
 
     builds: int
@@ -67,7 +74,7 @@ class Synced:
             f"complete from {self.since.text()} to {self.as_of.text()}" if self.complete else f"INCOMPLETE: {self.why}"
         )
         return (
-            f"{self.builds:,} builds and {self.jobs:,} jobs new or changed{gone}, by {self.requests} requests; "
+            f"{self.builds:,} builds and {self.jobs:,} jobs new or read again{gone}, by {self.requests} requests; "
             f"{reach} (version {self.version})"
         )
 
@@ -102,38 +109,51 @@ class Sync:
 
     def __init__(self, place: Place, scope: Scope, keeping: Keeping, progress: bool | None) -> None:
         self._place, self._scope, self._keeping, self._progress = place, scope, keeping, progress
-        self._requests = 0
+        self._requests = 0 if scope.pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[Committed] = []
 
     def run(self, since: When, suites: Sequence[str]) -> Synced:
-        """Ask, and commit; what lies further back than the store reaches comes last, in stretches."""
-        builds = Table.at(self._place, "builds")
-        state = State() if builds is None else State.newest(builds)
-        basis = state.marks.get(self._scope.name)
+        """Ask, and commit; what lies further back than the store reaches comes last."""
+        with told_plainly("read", self._place):
+            builds = Table.at(self._place, "builds")
+            state = State() if builds is None else State.newest(builds)
+        basis = state.marks.get(self._scope.name) or state.marks.get(self._scope.organization)
         still_open = self._walk(state=list(OPEN))
         now = Moment.parse(still_open.builds.attrs["as_of"])
         start = min(when(since, "since", now), now)
         again = max(start, Moment.of(now - _FIRST)) if basis is None else Moment.of(basis.until - OVERLAP)
+        until = _end(again, _FIRST, now)
         walks = [still_open]
         if basis is not None:
             walks.append(self._walk(finished_from=again, created_to=again))
-        walks.append(self._walk(created_from=again))
+        walks.append(self._created(again, until, now))
         lists = self._lists(suites)
         gone = self._look_by_number(state, walks, lists)
-        mark = Mark(again if basis is None else basis.since, now)
+        if basis is not None:
+            lists = self._look_at_new_pipelines(state, walks, lists, Mark(basis.since, again))
+        mark = Mark(again if basis is None else basis.since, until)
         self._commit(walks, now, lists=lists, gone=gone, mark=mark, basis=basis)
-        return self._told(now, self._fill(mark, start))
+        return self._told(now, self._fill(self._catch_up(mark, now), start))
+
+    def _catch_up(self, mark: Mark, now: Moment) -> Mark:
+        """Fetch what was created after the mark, on to now, a commit for each stretch."""
+        length = _FIRST
+        while mark.until < now and not self._why:
+            further = Mark(mark.since, _end(mark.until, length, now))
+            walk = self._created(mark.until, further.until, now)
+            self._commit([walk], now, mark=further, basis=mark)
+            mark, length = further, _next(length, walk)
+        return mark
 
     def _fill(self, mark: Mark, start: Moment) -> Mark:
-        """Fetch what lies before the mark, back to `start`, a commit for each stretch."""
+        """Fetch what was created before the mark, back to `start`, a commit for each stretch."""
         length = _FIRST
         while mark.since > start and not self._why:
-            since = max(start, Moment.of(mark.since - length))
-            walk = self._walk(created_from=since, created_to=mark.since)
-            wider = Mark(since, mark.until)
+            wider = Mark(max(start, Moment.of(mark.since - length)), mark.until)
+            walk = self._walk(created_from=wider.since, created_to=mark.since)
             self._commit([walk], mark.until, mark=wider, basis=mark)
-            mark, length = wider, length / 2 if len(walk.jobs) > _MANY else length * 2
+            mark, length = wider, _next(length, walk)
         return mark
 
     def _commit(self, walks: Sequence[History], as_of: Moment, mark: Mark, **more: Any) -> None:
@@ -152,21 +172,25 @@ class Sync:
             version=done[-1].state.version,
             as_of=now,
             since=mark.since,
-            why="; ".join(self._why) or None,
+            why="; ".join(dict.fromkeys(self._why)) or None,
         )
 
-    # --- asking
+    # --- asking for lists
 
-    def _walk(self, **asked: Any) -> History:
+    def _created(self, since: Moment, until: Moment, now: Moment) -> History:
+        """Builds created from `since` to `until`; where that is now, also those created meanwhile."""
+        return self._walk(created_from=since, created_to=until if until < now else None)
+
+    def _walk(self, of: Workspace | Pipeline | None = None, **asked: Any) -> History:
         """Builds with their jobs; what cannot be read completely is kept, but the store then reaches no further."""
-        found = self._scope.ci.history(**asked, progress=self._progress)
+        found = (of or self._scope.ci).history(**asked, progress=self._progress)
         self._requests += found.builds.attrs["requests"]
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
         return found
 
     def _lists(self, suites: Sequence[str]) -> tuple[Listed, ...]:
-        """The lists of an organization; a pipeline has none."""
+        """The lists of an organization, the pipelines first; a pipeline has none."""
         ci = self._scope.ci
         if isinstance(ci, Pipeline):
             return ()
@@ -180,36 +204,90 @@ class Sync:
         self._requests += sum(listed.frame.attrs["requests"] for listed in found)
         return tuple(found)
 
+    def _look_at_new_pipelines(
+        self, state: State, walks: list[History], lists: tuple[Listed, ...], known: Mark
+    ) -> tuple[Listed, ...]:
+        """Add the builds of pipelines that are older than what is known, yet were not to be seen: a token may come to
+        see more. Where these cannot be read completely, the pipelines stay new for the next sync.
+        """
+        table, ci = state.table(self._place, "pipelines"), self._scope.ci
+        if isinstance(ci, Pipeline) or table is None:
+            return lists
+        is_now = pc.field("valid_to").is_null()
+        seen = table.dataset().to_table(["id"], filter=is_now)["id"].to_pylist()
+        listed, before = lists[0].frame, len(self._why)
+        is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(known.until))
+        for slug in listed.loc[is_new, "slug"]:
+            walks.append(self._walk(ci.pipeline(slug), created_from=known.since, created_to=known.until))
+        return lists if len(self._why) == before else lists[1:]
+
+    # --- asking by number
+
     def _look_by_number(self, state: State, walks: list[History], lists: Sequence[Listed]) -> pd.DataFrame:
         """Builds that were open when last seen and that no walk brought, one by one; those that are gone."""
         missed = self._missed(state, walks)
-        slugs = {
-            id: slug for listed in lists[:1] for id, slug in zip(listed.frame["id"], listed.frame["slug"], strict=True)
-        }
+        slugs = _by_id(lists[0].frame) if lists else {}
         is_gone = []
-        for id, pipeline_id, slug, number in zip(*(missed[name] for name in _PLACE), strict=True):
-            found = self._one(slugs.get(pipeline_id, slug), number)
+        for id, pipeline_id, slug, number in missed[list(_PLACE)].itertuples(index=False):
+            found = self._one(slugs.get(pipeline_id) or slug, number)
             is_there = found is not None and found.builds["id"].iloc[0] == id  # a slug can come to name another one
             walks += [found] if found is not None and is_there else []
             is_gone.append(not is_there)
-        return missed.loc[is_gone, ["id", "day", "fetched_at"]]
+        gone = missed.loc[is_gone, [*_PLACE, "day", "fetched_at"]]
+        return gone[~gone["pipeline_id"].isin(self._renamed_since(slugs) if len(gone) else ())]
+
+    def _renamed_since(self, slugs: Mapping[str, str]) -> set[str]:
+        """Pipelines that have other slugs by now, by which their builds are to be looked for the next time."""
+        ci = self._scope.ci
+        if isinstance(ci, Pipeline):
+            return set()
+        listed = ci.pipelines(columns=["id", "slug"], progress=self._progress)
+        self._requests += listed.attrs["requests"]
+        return {id for id, slug in _by_id(listed).items() if slugs.get(id) != slug}
 
     def _missed(self, state: State, walks: Sequence[History]) -> pd.DataFrame:
-        builds = state.table(self._place, "builds")
         columns = [*_PLACE, "day", "fetched_at"]
-        if builds is None:
-            return pd.DataFrame(columns=columns)
         own = pc.field("organization") == self._scope.organization
         if self._scope.pipeline_id is not None:
             own = own & (pc.field("pipeline_id") == self._scope.pipeline_id)
-        found = builds.dataset().to_table(columns, filter=pc.field(IS_OPEN) & own).to_pandas()
+        with told_plainly("read", self._place):
+            builds = state.table(self._place, "builds")
+            if builds is None:
+                return pd.DataFrame(columns=columns)
+            found = builds.dataset().to_table(columns, filter=pc.field(IS_OPEN) & own).to_pandas()
         return found[~found["id"].isin(pd.concat([walk.builds["id"] for walk in walks]))]
 
     def _one(self, slug: str, number: int) -> History | None:
+        """A build as lists tell it; None where there is none, or none for this token."""
         ci = self._scope.ci
         pipeline = ci if isinstance(ci, Pipeline) else ci.pipeline(slug)
-        self._requests += 1
         try:
-            return pipeline.history_of(number)
-        except NotFound:
+            found = pipeline.history_of(number)
+        except (NotFound, Forbidden):
+            self._requests += 1
             return None
+        self._requests += found.builds.attrs["requests"]
+        return History(found.builds, _as_listed(found.jobs))
+
+
+def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
+    """Where a stretch ends."""
+    return min(now, Moment.of(since + length))
+
+
+def _next(length: dt.timedelta, walk: History) -> dt.timedelta:
+    """How long the next stretch is to be."""
+    return length / 2 if len(walk.jobs) > _MANY else length * 2
+
+
+def _by_id(pipelines: pd.DataFrame) -> dict[str, str]:
+    return dict(zip(pipelines["id"], pipelines["slug"], strict=True))
+
+
+def _as_listed(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs of a single build as a list of builds tells them."""
+    none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _OF_ONE_BUILD_ONLY}
+    told = jobs[["type", "agent_query_rules"]].astype(object)
+    rows = told.where(told.notna(), None).itertuples(index=False)
+    queues = [queue_of(type, rules, None) for type, rules in rows]
+    return jobs.assign(**none, queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype))

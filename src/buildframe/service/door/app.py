@@ -14,6 +14,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -69,7 +70,11 @@ class Door:
     def _handler(self, by_method: dict[str, Endpoint]) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def handle(http: HttpRequest) -> Response:
             endpoint = by_method["GET" if http.method == "HEAD" else http.method]
-            return await run_in_threadpool(self._handled, endpoint, http, await body_of(http))
+            try:
+                sent = await body_of(http)
+            except ClientDisconnect:  # who asked is gone, and nobody hears an answer
+                return Response(status_code=400)
+            return await run_in_threadpool(self._handled, endpoint, http, sent)
 
         return handle
 

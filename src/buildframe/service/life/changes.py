@@ -326,6 +326,7 @@ class Life:
 
     def _unblock(self, build: BuildRun, job: JobRun, who: Who) -> None:
         job.state, job.unblocked_by, job.unblocked_at = "unblocked", who, self.now
+        build.finished = None  # it goes on, though it may be to end at once
         self._notify("job.activated", build, job)
         self._advance(build, self.lines.plan(build.plan).dependents[job.step])
         self._settle(build)

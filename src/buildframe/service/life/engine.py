@@ -152,6 +152,16 @@ class Engine(Life):
             self._flush()
             return job
 
+    def retry(self, build_id: str, job_id: str) -> None:
+        """Repeat a job by hand, however long ago it failed. Raises `Refusal` unless it did."""
+        with self._acting():
+            build = self._build(build_id)
+            job = build.job(job_id)
+            if not rules.can_be_retried(build, job):
+                raise Refusal(f"The job can't be retried because it is {job.state}, or was retried already.")
+            self._retry(build, job)
+            self._flush()
+
     def forget(self, line: Line, numbers: Sequence[int]) -> None:
         """Let builds vanish, as retention does."""
         with self._acting():
@@ -304,8 +314,10 @@ class Engine(Life):
     def _on_retry(self, build_id: str, job_id: str) -> None:
         build = self._build(build_id)
         job = build.job(job_id)
-        if not rules.can_be_retried(build, job):
-            return
+        if rules.can_be_retried(build, job):
+            self._retry(build, job)
+
+    def _retry(self, build: BuildRun, job: JobRun) -> None:
         if rules.is_over(build):
             build.reopened, build.restarts, build.finished = True, True, None
         self._repeat(build, job, "manual")

@@ -1,0 +1,187 @@
+"""Batches made by hand, and what a store reads, in the same plain form."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+
+from buildframe import tables
+from buildframe.spec import Moment
+from buildframe.store import lake
+from buildframe.store.commits import Batch, Listed
+from buildframe.store.history import Store
+from buildframe.store.kept import Keeping
+from buildframe.store.lake import Change, Table
+
+BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)
+PLAIN = Keeping()
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build as it was fetched `at` a second, of a day (None: without `created_at`), with its jobs."""
+
+    key: int
+    at: int
+    day: int | None = 0
+    state: str = "passed"
+    jobs: tuple[int, ...] = (0, 1)
+
+    @property
+    def id(self) -> str:
+        return f"build-{self.key}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "running"
+
+
+def moment(second: int) -> Moment:
+    return Moment.of(BEGIN + dt.timedelta(days=30, seconds=second))
+
+
+def batch(builds: Iterable[Build], at: int, gone: Iterable[Build] = (), **more: Any) -> Batch:
+    builds = list(builds)
+    heads = frame("builds", [_head(build) for build in builds])
+    jobs = frame("jobs", [_job(build, job) for build in builds for job in build.jobs])
+    lost = pd.DataFrame([(one.id, _day(one), moment(one.at)) for one in gone], columns=["id", "day", "fetched_at"])
+    return Batch(heads, jobs, moment(at), gone=lost, **more)
+
+
+def flaky(instances: Mapping[str, int], at: int, suite: str = "rspec") -> Listed:
+    """A list of flaky tests, by id how often each was seen."""
+    rows = [
+        {"id": id, "name": f"name of {id}", "instances": n, "fetched_at": moment(at)} for id, n in instances.items()
+    ]
+    listed = frame("flaky_tests", rows)
+    listed.attrs["as_of"] = moment(at).text()
+    return Listed("flaky_tests", {"organization": "acme", "suite": suite}, listed)
+
+
+def frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    empty = tables.to_frame(table, [])
+    return pd.DataFrame(rows, columns=list(empty)).astype(empty.dtypes.to_dict())
+
+
+def _created(build: Build) -> dt.datetime | None:
+    return None if build.day is None else BEGIN + dt.timedelta(days=build.day, seconds=build.key)
+
+
+def _day(build: Build) -> dt.date | None:
+    created = _created(build)
+    return None if created is None else created.date()
+
+
+def _head(build: Build) -> dict[str, Any]:
+    return {
+        "id": build.id,
+        "number": build.key,
+        "organization": "acme",
+        "pipeline": "web",
+        "pipeline_id": f"pipeline-{build.key % 2}",
+        "state": build.state,
+        "message": f"as of {build.at}",
+        "creator": "Ada Example",
+        "created_at": _created(build),
+        "fetched_at": moment(build.at),
+    }
+
+
+def _job(build: Build, job: int) -> dict[str, Any]:
+    head = _head(build)
+    return {
+        **{name: head[name] for name in ("organization", "pipeline", "pipeline_id", "created_at", "fetched_at")},
+        "build_id": build.id,
+        "build_number": build.key,
+        "build_state": build.state,
+        "build_created_at": head["created_at"],
+        "id": f"{build.id}/{job}",
+        "name": f"as of {build.at}",
+        "type": "script",
+        "state": build.state,
+    }
+
+
+# --- what a store holds
+
+Held = dict[str, tuple[str, bool, tuple[str, ...]]]
+"""By a build's id: its message, whether it is gone, and its jobs, each with its name."""
+
+
+def expected(builds: Iterable[Build], gone: Collection[str] = ()) -> Held:
+    return {
+        build.id: (
+            f"as of {build.at}",
+            build.id in gone,
+            tuple(sorted(f"{build.id}/{job} as of {build.at}" for job in build.jobs)),
+        )
+        for build in builds
+    }
+
+
+def held(store: Store) -> Held:
+    """What a store reads; each id must be there once, and jobs only of builds that are."""
+    builds = store.builds(columns=["id", "message", "gone_at"])
+    jobs = store.jobs(columns=["id", "build_id", "name"])
+    assert builds["id"].is_unique
+    assert jobs["id"].is_unique
+    assert set(jobs["build_id"]) <= set(builds["id"])
+    texts: dict[str, list[str]] = {id: [] for id in builds["id"]}
+    for id, build, name in jobs.itertuples(index=False):
+        texts[build].append(f"{id} {name}")
+    rows = zip(builds["id"], builds["message"], builds["gone_at"].notna(), strict=True)
+    return {id: (message, is_gone, tuple(sorted(texts[id]))) for id, message, is_gone in rows}
+
+
+# --- what comes in between
+
+
+class Killed(BaseException):
+    """Stands for the end of a process: nothing of the package catches it, and nothing is tidied up after it."""
+
+
+@contextmanager
+def at_instant(number: int, what: Any, of: str = "") -> Iterator[None]:
+    """Do something at the so-maniest instant at which a table or a file is made, changed or committed.
+
+    Each comes before or after one of these; `of` chooses those whose name holds it, such as "commit".
+    """
+    left = [what, *[None] * number]
+
+    def between(name: str) -> None:
+        if of in name and left and (now := left.pop()) is not None:
+            now()
+
+    def around(owner: Any, name: str) -> Any:
+        true = getattr(owner, name)
+
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            between(f"before {name}")
+            found = true(*args, **kwargs)
+            between(f"after {name}")
+            return found
+
+        return mock.patch.object(owner, name, instead)
+
+    with around(Table, "commit"), around(Table, "made"), around(Table, "widened"), around(lake, "_written"):
+        yield
+
+
+@contextmanager
+def dies_at(number: int, of: str = "") -> Iterator[None]:
+    """End what is done at an instant as kill -9 does: files stay as they lie."""
+
+    def kill() -> None:
+        raise Killed
+
+    with mock.patch.object(Change, "discard"), at_instant(number, kill, of):
+        try:
+            yield
+        except Killed:
+            return

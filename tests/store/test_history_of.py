@@ -1,0 +1,43 @@
+"""One build as two frames: those that a list of builds gives of it."""
+
+from __future__ import annotations
+
+import pytest
+from pandas.testing import assert_frame_equal
+
+import buildframe as bf
+
+ONLY_ALONE = ["agent_hostname", "agent_meta_data"]
+
+
+def test_one_build_is_as_in_the_list_but_for_what_only_a_single_one_tells_of_agents(ci):
+    builds, jobs = ci.pipeline("web").history(progress=False)
+    number = int(jobs.loc[jobs["retried"].fillna(False), "build_number"].iloc[0])
+    found = ci.pipeline("web").history_of(number)
+    assert_frame_equal(found.builds, builds[builds["number"] == number].reset_index(drop=True))
+    listed = jobs[jobs["build_number"] == number].reset_index(drop=True)
+    assert_frame_equal(found.jobs.drop(columns=ONLY_ALONE), listed.drop(columns=ONLY_ALONE))
+    assert found.jobs.loc[found.jobs["agent"].notna(), "agent_hostname"].notna().all()
+    assert listed["agent_hostname"].isna().all()
+
+
+def test_without_retried_attempts(ci):
+    jobs = ci.pipeline("web").jobs(progress=False)
+    number = int(jobs.loc[jobs["retried"].fillna(False), "build_number"].iloc[0])
+    last = ci.pipeline("web").history_of(number, include_retried_jobs=False).jobs
+    assert not last["retried"].fillna(False).any()
+    assert len(last) < (jobs["build_number"] == number).sum()
+
+
+def test_its_frames_tell_where_they_are_from(ci):
+    number = int(ci.pipeline("web").builds(columns=["number"], progress=False)["number"].iloc[0])
+    found = ci.pipeline("web").history_of(number)
+    for name, frame in zip(("builds", "jobs"), found, strict=True):
+        assert {"table": name, "complete": True, "requests": 1}.items() <= frame.attrs.items()
+        assert f"/pipelines/web/builds/{number}" in frame.attrs["source"]
+        assert frame.attrs["as_of"] == ci.sandbox.clock.now().text()
+
+
+def test_one_that_is_not_there(ci):
+    with pytest.raises(bf.NotFound, match="No build found"):
+        ci.pipeline("web").history_of(10**9)

@@ -1,0 +1,208 @@
+"""Ends that nobody chose, by the real thing: kill -9 at random instants, a full disk, a folder that is read-only."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from buildframe.errors import StoreFailed
+from buildframe.store import commits
+from buildframe.store.history import Store
+from buildframe.store.lake import Place, Table
+from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
+
+ROOT = Path(__file__).parent.parent.parent
+TABLES = ("builds", "jobs", "flaky_tests")
+KILLS = int(os.environ.get("KILLS", "10"))
+
+
+def builds_of(step: int) -> list[Build]:
+    """What the sync of this number brings: some builds anew, some for the first time."""
+    return [Build(key, at=step, day=key % 5, jobs=tuple(range(key % 4))) for key in range(step % 7, 30 + step, 3)]
+
+
+def after(steps: int) -> Held:
+    """What is held after so many syncs."""
+    found = {build.key: build for step in range(steps) for build in builds_of(step)}
+    return expected(found.values())
+
+
+def write(folder: str, steps: Sequence[int]) -> None:
+    """Sync after sync, each said when it is done."""
+    for step in steps:
+        listed = flaky({"a": step, "b": step // 3}, step + 1)
+        commits.commit(Place.of(folder, None), PLAIN, batch(builds_of(step), step + 1, lists=(listed,)))
+        print(step, flush=True)
+
+
+def warm_up() -> None:
+    """Load what a commit needs."""
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+        write(folder, [0])
+
+
+def child(call: str, *around: str, file: str = "test_kills") -> subprocess.Popen[str]:
+    """A process that warms up, says `ready`, and then does that call of a file of tests."""
+    program = (
+        f"from tests.store import test_kills, {file}; test_kills.warm_up(); print('ready', flush=True); {file}.{call}"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([*around, sys.executable, "-c", program], cwd=ROOT, text=True, **pipes)
+
+
+def test_kills_at_random_instants_leave_whole_versions(tmp_path: Path) -> None:
+    instants, known, kills = random.Random(7), 0, 0
+    was: dict[int, Held] = {}
+    while kills < KILLS:
+        process = child(f"write({str(tmp_path)!r}, range({known}, {known + 40}))")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        said = [process.stdout.readline()] if kills % 2 else []  # a machine that has much to do gets something done
+        time.sleep(instants.uniform(0.0, 0.4))
+        process.kill()
+        said += process.communicate()[0].split()
+        kills += 1
+        done = int(said[-1]) + 1 if said else known
+        if not (tmp_path / "builds" / "_delta_log" / f"{1:020d}.json").exists():
+            continue
+        now = held(Store(tmp_path))
+        assert now in (after(done), after(done + 1)), "neither what was said to be done, nor the next one too"
+        known = done if now == after(done) else done + 1
+        was[Store(tmp_path).version] = now
+    assert known >= KILLS // 2
+    for version, then in was.items():
+        assert held(Store(tmp_path, as_of=version)) == then
+    _clean_leaves_what_is_named(tmp_path, after(known))
+
+
+def _clean_leaves_what_is_named(folder: Path, content: Held) -> None:
+    """Files that no version names are deleted when they are a day old, and not before."""
+    files = set(folder.glob("**/*.parquet"))
+    assert Store(folder).clean("0d") == 0
+    yesterday = time.time() - 2 * 86_400
+    for file in files:
+        os.utime(file, (yesterday, yesterday))
+    orphan = folder / "jobs" / "day=2026-10-01" / "of-a-killed-sync.parquet"
+    shutil.copy(next((folder / "jobs").glob("**/*.parquet")), orphan)
+    os.utime(orphan, (yesterday, yesterday))
+    fresh = orphan.with_name("of-a-sync-under-way.parquet")
+    shutil.copy(orphan, fresh)
+    assert Store(folder).clean("0d") >= 1
+    assert not orphan.exists()
+    assert fresh.exists()
+    assert held(Store(folder)) == content
+
+
+# --- a disk that is full
+
+
+def fill_up(folder: str, room: Sequence[int]) -> None:
+    """Syncs into a small disk that has less and less ballast, until one is done; each must leave all as it was."""
+    ballast = Path(folder, "ballast")
+    _until_one_is_done(folder, room, lambda free: _fill(ballast, free), ballast.unlink)
+
+
+def write_small_files(folder: str, room: Sequence[int]) -> None:
+    """Syncs that may write files only up to some size, until one is done."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+    def limit(bytes: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, hard))
+
+    _until_one_is_done(folder, room, limit, lambda: limit(hard))
+
+
+def _fill(ballast: Path, free: int) -> None:
+    there = os.statvfs(ballast.parent)
+    ballast.write_bytes(b"\0" * max(0, there.f_bavail * there.f_frsize - free))
+
+
+def _until_one_is_done(folder: str, room: Sequence[int], narrow, widen) -> None:  # type: ignore[no-untyped-def]
+    write(f"{folder}/ci", range(3))
+    store, said = Path(folder, "ci"), set()
+    for free in room:
+        files = set(store.glob("**/*.parquet"))
+        narrow(free)
+        try:
+            write(str(store), [3])
+            break
+        except StoreFailed as why:
+            said.add(str(why).rsplit(": ", 1)[-1])
+        finally:
+            widen()
+        assert held(Store(store)) == after(3)
+        assert set(store.glob("**/*.parquet")) - files <= _named(store), "files were left that no version names"
+    else:
+        raise AssertionError("no sync was done, whatever the room")
+    assert held(Store(store)) == after(4)
+    print("refused:", len(said), *sorted(said), sep="\n")
+
+
+def _named(store: Path) -> set[Path]:
+    """Files that the newest version of a table names, though no sync may have been done with it."""
+    return {store / name / file.path for name in TABLES for file in _table(store, name).files()}
+
+
+def _table(store: Path, name: str) -> Table:
+    table = Table.at(Place.of(store, None), name)
+    assert table is not None
+    return table
+
+
+def _outcome(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "refused:" in said
+    return said
+
+
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    said = _outcome(child(f"write_small_files({str(tmp_path)!r}, [1, 600, 1_200, 2_500, 5_000, 9_000, 20_000, 10**6])"))
+    assert "File too large" in said
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    script = f"mount -t tmpfs -o size=2m tmpfs {tmp_path} && exec "
+    try:
+        subprocess.run([*mount, script + "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no disk of its own can be mounted here")
+    room = [*range(0, 200_000, 8_192), 10**6]
+    said = _outcome(child(f"fill_up({str(tmp_path)!r}, {room})", *mount, script + '"$@"', "sh"))
+    assert "No space left on device" in said
+
+
+# --- what else a folder can be
+
+
+def test_a_folder_that_may_not_be_written() -> None:
+    folder = Path(tempfile.mkdtemp())
+    write(str(folder), [0])
+    for one in (folder, *folder.rglob("*")):
+        one.chmod(0o555 if one.is_dir() else 0o444)
+    try:
+        become_nobody = "__import__('os').getuid() or __import__('os').setuid(65534)"  # root may write anywhere
+        said, _ = child(f"warm_up(); {become_nobody}; test_kills.write({str(folder)!r}, [1])").communicate()
+    finally:
+        for one in (folder, *folder.rglob("*")):
+            one.chmod(0o755)
+    last = said.splitlines()[-1]
+    assert last.startswith("buildframe.errors.StoreFailed: The store at ")
+    assert "ermission denied" in last
+    assert held(Store(folder)) == after(1)
+    shutil.rmtree(folder)

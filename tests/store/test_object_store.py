@@ -1,0 +1,193 @@
+"""A store in an object store: S3 as moto's server speaks it, over loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import boto3
+import httpx
+import pytest
+
+import buildframe as bf
+from buildframe.errors import BadInput, StoreFailed
+from buildframe.store import commits
+from buildframe.store.history import Store
+from buildframe.store.lake import Place
+from buildframe.workspace import Workspace
+from tests.conftest import Scripted, says
+from tests.store.batches import PLAIN, Build, batch, expected, flaky, held
+
+SECRET = "an+invented/secret=that=is=nobodys"
+OPTIONS = {
+    "AWS_ACCESS_KEY_ID": "INVENTEDKEYOFNOBODY0",
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+    "max_retries": "1",
+    "retry_timeout": "2s",
+}
+
+
+def _serve(**environment: str) -> Iterator[str]:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen(command, env={**os.environ, **environment}, **quiet)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _until_it_answers(url)
+        yield url
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _until_it_answers(url: str) -> None:
+    for _ in range(600):
+        try:
+            httpx.get(url)
+            return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("moto's server does not answer")
+
+
+def _client(url: str) -> boto3.client:
+    keys = {"aws_access_key_id": OPTIONS["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": SECRET}
+    return boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    server = _serve()
+    yield next(server)
+    server.close()
+
+
+@pytest.fixture
+def options(s3: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """For an address of a bucket of its own, `url`."""
+    return {**OPTIONS, "AWS_ENDPOINT_URL": s3}
+
+
+@pytest.fixture
+def url(s3: str, request: pytest.FixtureRequest) -> str:
+    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:50].strip("-")
+    _client(s3).create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/ci-history"
+
+
+def test_a_sync_is_read_in_every_way(ci: Workspace, url: str, options: dict[str, str]) -> None:
+    store = Store(url, storage_options=options)
+    with pytest.raises(BadInput, match="There is no store at"):
+        store.builds()
+    first = store.sync(ci, since="3d", suites=["rspec"], progress=False)
+    again = store.sync(ci, since="5d", suites=["rspec"], progress=False)
+    assert first.complete
+    assert again.complete
+    builds = store.builds()
+    assert builds["id"].is_unique
+    assert set(ci.builds(created_from="5d", progress=False)["id"]) == set(builds["id"])
+    assert len(store.sql("select * from jobs")) == len(store.jobs()) == len(ci.jobs(created_from="5d", progress=False))
+    assert len(Store(url, storage_options=options, as_of=first.version).builds()) == first.builds
+    assert all(file.startswith(url) for file in store.files("builds"))
+    assert not [value for value in builds.attrs.values() if SECRET in str(value)]
+    assert SECRET not in repr(store)
+    assert SECRET not in repr(vars(store))
+
+
+def test_compaction_and_cleaning(url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import datetime as dt
+
+    place, store = Place.of(url, options), Store(url, storage_options=options)
+    for step in range(3):
+        builds = [Build(1, step, day=1), Build(10 + step, step)]
+        commits.commit(place, PLAIN, batch(builds, step, lists=(flaky({"a": step}, step),)))
+    wanted = expected([Build(1, 2, day=1), *(Build(10 + step, step) for step in range(3))])
+    many = len(store.files("builds"))
+    commits.compact(place)
+    assert len(store.files("builds")) < many
+    assert held(store) == wanted
+    version = store.version
+    assert commits.clean(place, dt.timedelta(0)) == 0
+    monkeypatch.setattr(commits, "GRACE", dt.timedelta(seconds=-5))  # its stamps are whole seconds
+    assert commits.clean(place, dt.timedelta(0)) > 0
+    assert held(store) == wanted
+    assert store.version == version + 2
+    with pytest.raises(BadInput, match="before the first sync that can still be read"):
+        Store(url, storage_options=options, as_of=0).builds()
+
+
+def test_two_writers(url: str, options: dict[str, str]) -> None:
+    place = Place.of(url, options)
+
+    def write(writer: int) -> None:
+        for step in range(3):
+            builds = [Build(1, 2 * step + writer, jobs=(writer,)), Build(10 * (writer + 1) + step, step)]
+            commits.commit(place, PLAIN, batch(builds, step))
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    own = [Build(10 * (writer + 1) + step, step) for writer in (0, 1) for step in range(3)]
+    assert held(Store(url, storage_options=options)) == expected([Build(1, 5, jobs=(1,)), *own])
+
+
+def test_a_bucket_that_is_not_there(options: dict[str, str]) -> None:
+    store = Store("s3://there-is-none/ci", storage_options=options)
+    with pytest.raises(StoreFailed, match="NoSuchBucket"):
+        store.builds()
+
+
+def test_no_object_store_there(ci: Workspace) -> None:
+    gone = {**OPTIONS, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    with pytest.raises(StoreFailed, match="onnection refused"):
+        Store("s3://bucket/ci", storage_options=gone).sync(ci, since="1d", progress=False)
+
+
+def test_wrong_credentials_are_refused_and_not_told() -> None:
+    server = _serve(INITIAL_NO_AUTH_ACTION_COUNT="2")
+    try:
+        url = next(server)
+        _client(url).create_bucket(Bucket="bucket")  # the second action, the last for which no key is looked at
+        options = {**OPTIONS, "AWS_ENDPOINT_URL": url, "AWS_SESSION_TOKEN": "an invented token, too"}
+        with pytest.raises(StoreFailed) as refused:
+            Store("s3://bucket/ci", storage_options=options).builds()
+    finally:
+        server.close()
+    assert "403" in str(refused.value)
+    assert refused.value.__cause__ is None
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        assert options[name] not in str(refused.value)
+
+
+def test_secrets_that_an_answer_tells_are_not_told_on(scripted: Callable[..., Scripted]) -> None:
+    told = f"<Error><Code>AccessDenied</Code>{OPTIONS['AWS_ACCESS_KEY_ID']} {SECRET}</Error>"
+    server = scripted(says(told.encode(), 403))
+    with pytest.raises(StoreFailed) as refused:
+        Store("s3://bucket/ci", storage_options={**OPTIONS, "AWS_ENDPOINT_URL": server.url}).builds()
+    assert "AccessDenied" in str(refused.value)
+    assert "[hidden] [hidden]" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_what_an_error_would_tell_of_the_options_is_hidden() -> None:
+    place = Place.of("s3://bucket/ci", {**OPTIONS, "AWS_SESSION_TOKEN": ""})
+    said = place.without_secrets(f"key {OPTIONS['AWS_ACCESS_KEY_ID']}, {SECRET}, in us-east-1")
+    assert said == "key [hidden], [hidden], in us-east-1"
+
+
+def test_the_face_takes_options_as_they_are() -> None:
+    assert repr(bf.Store("s3://bucket/ci", storage_options=OPTIONS)) == "<Store at s3://bucket/ci>"

@@ -1,0 +1,350 @@
+"""Reading a store: the same frames as a fetch, what was then, and what is said where there is nothing to read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+import buildframe as bf
+from buildframe import metrics
+from buildframe.workspace import Workspace
+
+LEFT_OUT = {
+    "builds": {"creator", "creator_email", "author", "author_email", "env"},
+    "jobs": {"unblocked_by"},
+}
+
+
+class Filled(NamedTuple):
+    """A store that was synced, then `docs` was renamed, and two days later it was synced again."""
+
+    folder: Path
+    ci: Workspace
+    between: int
+    flaky_then: pd.DataFrame
+
+    @property
+    def store(self) -> bf.Store:
+        return bf.Store(self.folder)
+
+    @property
+    def earlier(self) -> bf.Store:
+        return bf.Store(self.folder, as_of="1d")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    folder = tmp_path_factory.mktemp("stores") / "ci-history"
+    with bf.sandbox(builds=200, days=4) as ci:
+        suites = ci.sandbox.suites()
+        first = bf.Store(folder).sync(ci, suites=suites, progress=False)
+        flaky = ci.flaky_tests("rspec", progress=False)
+        ci.pipeline("docs").update(name="Handbook")
+        ci.sandbox.clock.advance(dt.timedelta(days=2))
+        bf.Store(folder).sync(ci, suites=suites, progress=False)
+        yield Filled(folder, ci, first.version, flaky)
+
+
+def fetched(ci: Workspace, name: str, **asked: Any) -> pd.DataFrame:
+    found: pd.DataFrame = getattr(ci.history(progress=False, **asked), name)
+    return found.drop(columns=LEFT_OUT[name])
+
+
+def own_fields(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the store has as the service has it: slug and addresses are as last seen."""
+    if "triggered_build" in frame:  # JSON, with an address
+        frame = frame.assign(triggered_build=frame["triggered_build"].str.replace("/docs/", "/handbook/"))
+    seen = [name for name in frame if name in ("fetched_at", "pipeline") or name.endswith("url")]
+    return frame.drop(columns=seen).sort_values("id", ignore_index=True)
+
+
+# --- the same as a fetch
+
+
+@pytest.mark.parametrize("name", ["builds", "jobs"])
+def test_all_that_is_stored_is_what_a_fetch_gives(filled: Filled, name: str) -> None:
+    stored, there = getattr(filled.store, name)(), fetched(filled.ci, name)
+    assert_frame_equal(stored.dtypes.to_frame(), there.dtypes.to_frame())
+    assert_frame_equal(own_fields(stored), own_fields(there))
+    assert len(stored) > 150
+
+
+def test_the_order_is_newest_first(filled: Filled) -> None:
+    assert filled.store.builds()["created_at"].is_monotonic_decreasing
+    assert filled.store.jobs()["build_created_at"].is_monotonic_decreasing
+
+
+@given(hours=st.tuples(st.integers(0, 150), st.integers(0, 150)).filter(lambda ends: ends[0] != ends[1]))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_stretch_of_time_is_what_the_service_lists_of_it(filled: Filled, hours: tuple[int, int]) -> None:
+    asked = {"created_from": f"{max(hours)}h", "created_to": f"{min(hours)}h"}
+    whole, now = filled.store.builds(), filled.store.as_of
+    start, end = (now - dt.timedelta(hours=one) for one in (max(hours), min(hours)))
+    inside = whole["created_at"].between(start, end, inclusive="left")
+    assert_frame_equal(filled.store.builds(**asked), whole[inside].reset_index(drop=True))
+    assert set(filled.store.jobs(**asked)["build_id"]) <= set(whole[inside]["id"])
+
+
+def test_a_stretch_without_builds_has_the_columns_and_dtypes_of_all(filled: Filled) -> None:
+    for read in (filled.store.builds, filled.store.jobs):
+        empty = read(created_to="2020-01-01")
+        assert len(empty) == 0
+        assert_frame_equal(empty.dtypes.to_frame(), read().dtypes.to_frame())
+
+
+def test_columns_beyond_a_fetch_are_those_of_the_metrics(filled: Filled) -> None:
+    beside = ["queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s", "step", "day"]
+    assert_frame_equal(filled.store.jobs(columns=beside), metrics.with_seconds(filled.store.jobs())[beside])
+    builds = filled.store.builds(columns=["id", "state", "wall_time_s", "day", "is_open", "gone_at"])
+    assert builds["wall_time_s"].equals(metrics.with_seconds(filled.store.builds())["wall_time_s"])
+    assert set(builds[builds["is_open"]]["state"]) <= {"scheduled", "creating", "running", "failing", "canceling"}
+    assert builds["gone_at"].isna().all()
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        lambda builds, jobs: metrics.percentiles(jobs, of=metrics.queue_time, by="queue"),
+        lambda builds, jobs: metrics.waste(jobs, by="pipeline_id"),
+        lambda builds, jobs: metrics.flips(jobs),
+        lambda builds, jobs: metrics.trend(builds, of=metrics.wall_time),
+        lambda builds, jobs: metrics.success_rate(builds, by="pipeline_id"),
+    ],
+    ids=["percentiles", "waste", "flips", "trend", "success_rate"],
+)
+def test_numbers_from_the_store_are_those_of_a_fetch(filled: Filled, summary: Any) -> None:
+    builds, jobs = filled.ci.history(progress=False)
+    now = builds["fetched_at"].max()  # rows that were over when last seen are not asked for again
+    slugs = {"pipeline": "name"}
+    stored = [frame.assign(fetched_at=now, **slugs) for frame in (filled.store.builds(), filled.store.jobs())]
+    assert_frame_equal(summary(*stored), summary(builds.assign(**slugs), jobs.assign(fetched_at=now, **slugs)))
+
+
+# --- one pipeline
+
+
+def test_a_pipeline_has_its_builds_from_before_a_renaming(filled: Filled) -> None:
+    id = filled.ci.pipeline("handbook").get().id
+    whole = filled.store.builds()
+    assert set(whole[whole["pipeline_id"] == id]["pipeline"]) == {"docs", "handbook"}
+    own = whole[whole["pipeline_id"] == id].reset_index(drop=True)
+    for name in ("handbook", "docs", id):
+        assert_frame_equal(filled.store.builds(pipeline=name), own)
+    assert set(filled.earlier.builds(pipeline="docs")["pipeline"]) == {"docs"}
+
+
+def test_a_pipeline_that_was_never_seen_is_an_error_that_helps(filled: Filled) -> None:
+    with pytest.raises(bf.BadInput, match=r"knows no such pipeline\. Did you mean 'handbook'"):
+        filled.store.jobs(pipeline="handbok")
+    with pytest.raises(bf.BadInput, match="knows no such pipeline"):
+        filled.earlier.builds(pipeline="handbook")
+
+
+def test_a_store_of_one_pipeline_knows_its_names_from_its_builds(filled: Filled, tmp_path: Path) -> None:
+    with bf.sandbox(builds=60, days=2) as ci:
+        store = bf.Store(tmp_path)
+        store.sync(ci.pipeline("web"), progress=False)
+        ci.pipeline("web").update(name="Front")
+        ci.sandbox.clock.advance(dt.timedelta(days=1))
+        ci.pipeline("front").create_build(commit="HEAD", branch="main")
+        store.sync(ci.pipeline("front"), progress=False)
+        builds = ci.pipeline("front").builds(progress=False)
+    assert set(store.builds()["pipeline"]) == {"web", "front"}
+    for name in ("web", "front"):
+        assert set(store.builds(pipeline=name)["id"]) == set(builds["id"])
+    with pytest.raises(bf.BadInput, match="knows no such pipeline"):
+        store.builds(pipeline="api")
+    with pytest.raises(bf.BadInput, match="sync a workspace, not only a pipeline"):
+        store.pipelines()
+
+
+# --- what was then
+
+
+def test_an_earlier_version_is_what_it_was(filled: Filled) -> None:
+    then = filled.earlier
+    assert then.version == filled.between
+    assert then.as_of < filled.store.as_of
+    assert_frame_equal(then.builds(), bf.Store(filled.folder, as_of=filled.between).builds())
+    assert_frame_equal(then.builds(), bf.Store(filled.folder, as_of=then.as_of).builds())
+    assert then.builds()["created_at"].max() < filled.store.builds()["created_at"].max()
+    went_on = then.builds().merge(filled.store.builds(), on="id", suffixes=("_then", "_now"))
+    assert (went_on["state_then"] != went_on["state_now"]).any()
+    assert then.sql("SELECT count(*) AS n FROM builds")["n"].item() == len(then.builds())
+    assert set(then.files("jobs")) != set(filled.store.files("jobs"))
+
+
+@pytest.mark.parametrize(
+    ("as_of", "words"),
+    [
+        ("30d", r"lies before the first sync that can still be read: version \d+, at 2026-10-30T15:00:00Z"),
+        (-1, "lies before the first sync"),
+        (10_000, "the newest version is"),
+        ("yesterday", "is no time"),
+    ],
+)
+def test_a_time_that_cannot_be_read_is_an_error(filled: Filled, as_of: Any, words: str) -> None:
+    with pytest.raises(bf.BadInput, match=words):
+        bf.Store(filled.folder, as_of=as_of).builds()
+
+
+def test_the_past_is_not_written(filled: Filled) -> None:
+    for write in (lambda: filled.earlier.sync(filled.ci), filled.earlier.compact, filled.earlier.clean):
+        with pytest.raises(bf.BadInput, match="A store of the past cannot be"):
+            write()
+
+
+def test_how_far_it_reaches_is_told_beside_every_frame(filled: Filled, tmp_path: Path) -> None:
+    assert filled.store.covers == {"acme": (bf.Store(filled.folder).as_of - dt.timedelta(days=92), filled.store.as_of)}
+    builds = filled.store.builds()
+    assert builds.attrs == {
+        "table": "builds",
+        "source": str(filled.folder),
+        "as_of": "2026-11-01T15:00:00Z",
+        "version": filled.store.version,
+        "covers": {"acme": ["2026-08-01T15:00:00Z", "2026-11-01T15:00:00Z"]},
+    }
+    bf.save(tmp_path / "builds.parquet", builds)
+    assert_frame_equal(bf.load(tmp_path / "builds.parquet"), builds)
+
+
+# --- lists
+
+
+def test_a_board_then_and_now_is_that_of_two_fetches(filled: Filled) -> None:
+    board = metrics.flaky_board(filled.store.flaky_tests("rspec"), before=filled.earlier.flaky_tests("rspec"))
+    now = filled.ci.flaky_tests("rspec", progress=False)
+    assert_frame_equal(board, metrics.flaky_board(now, before=filled.flaky_then))
+    assert board["status"].nunique() > 2
+
+
+def test_the_history_of_a_list_has_each_state_from_when_to_when(filled: Filled) -> None:
+    kept = filled.store.flaky_tests("rspec", history=True)
+    first, last = filled.earlier.as_of, filled.store.as_of
+    then = kept[(kept["valid_from"] <= first) & ~(kept["valid_to"] <= first)]
+    now = kept[kept["valid_to"].isna()]
+    assert set(then["id"]) == set(filled.flaky_then["id"])
+    assert set(now["id"]) == set(filled.store.flaky_tests("rspec")["id"])
+    assert set(now["fetched_at"]) == {last}  # also of those that are as they were
+    assert set(kept[kept["valid_to"].notna()]["fetched_at"]) == {first}
+    names = filled.store.pipelines(history=True).set_index("slug")
+    assert names.loc["docs", "valid_to"] == names.loc["handbook", "valid_from"] == last
+
+
+def test_members_suites_and_tables_that_were_not_kept_are_named(filled: Filled) -> None:
+    with pytest.raises(bf.BadInput, match="has no table 'members'; sync with personal=True"):
+        filled.store.members()
+    with pytest.raises(bf.BadInput, match=r"no flaky tests of a suite 'rspc'. Did you mean 'rspec'"):
+        filled.store.flaky_tests("rspc")
+    with pytest.raises(bf.BadInput, match="A store has no table 'nope'; it has builds, jobs"):
+        filled.store.files("nope")
+
+
+# --- SQL
+
+
+def test_sql_sees_the_rows_and_the_dtypes_of_the_store(filled: Filled) -> None:
+    whole = filled.store.builds()
+    names = ", ".join(f'"{name}"' for name in whole)
+    answer = filled.store.sql(f"SELECT {names} FROM builds ORDER BY id")
+    assert_frame_equal(answer, whole.sort_values("id", ignore_index=True))
+    by_state = filled.store.sql("SELECT state, count(*) AS n FROM builds GROUP BY state ORDER BY state")
+    assert by_state.set_index("state")["n"].to_dict() == whole["state"].value_counts().to_dict()
+
+
+def test_sql_joins_tables_and_counts_days_in_utc(filled: Filled) -> None:
+    wrong = filled.store.sql(
+        """SELECT count(*) AS n FROM jobs JOIN builds ON builds.id = jobs.build_id
+        WHERE jobs.day <> builds.created_at::DATE OR builds.day <> date_trunc('day', builds.created_at)::DATE"""
+    )
+    assert wrong["n"].item() == 0
+
+
+def test_what_duckdb_refuses_is_told(filled: Filled) -> None:
+    with pytest.raises(bf.BadInput, match="DuckDB refuses the query"):
+        filled.store.sql("SELECT nothing FROM nowhere")
+
+
+# --- what is said
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"columns": ["creator"]}, "keeps no 'creator' of builds. Did you mean 'creator_id'"),
+        ({"columns": []}, "pass a list of names"),
+        ({"columns": "id"}, "pass a list of names"),
+        ({"columns": ["id", "id"]}, "each name once"),
+        ({"created_from": "1d", "created_to": "2d"}, "No time lies between"),
+        ({"created_from": dt.datetime(2026, 10, 1)}, "no time zone"),
+        ({"pipeline": 3}, "pass a slug, or an id"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(filled: Filled, asked: Any, words: str) -> None:
+    with pytest.raises(bf.BadInput, match=words):
+        filled.store.builds(**asked)
+
+
+def test_where_there_is_no_store_nothing_is_made(tmp_path: Path) -> None:
+    store = bf.Store(tmp_path / "none")
+    for read in (store.builds, store.pipelines, store.compact, store.clean, lambda: store.sql("SELECT 1")):
+        with pytest.raises(bf.BadInput, match="There is no store at"):
+            read()
+    assert not (tmp_path / "none").exists()
+
+
+def test_options_of_an_object_store_are_not_shown() -> None:
+    store = bf.Store("s3://bucket/ci", storage_options={"AWS_SECRET_ACCESS_KEY": "hush"}, as_of="7d")
+    assert repr(store) == "<Store at s3://bucket/ci as of 7d>"
+    assert "hush" not in f"{vars(store)}"
+
+
+def test_compacted_it_reads_the_same_from_fewer_files_and_cleaned_of_what_nobody_names(
+    filled: Filled, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(filled.folder, folder)
+    store = bf.Store(folder)
+    before, many = store.jobs(), sum(len(store.files(name)) for name in ("builds", "jobs"))
+    fewer = store.compact()
+    assert fewer > 0
+    assert sum(len(store.files(name)) for name in ("builds", "jobs")) == many - fewer
+    assert_frame_equal(own_fields(store.jobs()), own_fields(before))
+    assert store.compact() == 0
+    day = next((folder / "jobs").glob("day=*"))
+    shutil.copy(next(day.glob("*.parquet")), day / "left-over.parquet")
+    os.utime(day / "left-over.parquet", (0, 0))
+    assert store.clean("1d") == 1
+    assert not (day / "left-over.parquet").exists()
+    assert_frame_equal(bf.Store(folder, as_of=filled.between).jobs(), filled.earlier.jobs(), check_like=True)
+
+
+def loaded_by(statement: str) -> str:
+    run = [sys.executable, "-c", f"import sys; import buildframe as bf; {statement}"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_packages_of_the_store_are_loaded_at_first_use() -> None:
+    tell = "print(sorted({'deltalake', 'duckdb'} & set(sys.modules)))"
+    assert loaded_by(f"bf.connect('a', token='t'); bf.Store; {tell}") == "[]\n"
+    assert loaded_by(f"bf.Store('none'); {tell}") == "['deltalake']\n"
+
+
+@pytest.mark.parametrize("package", ["deltalake", "duckdb"])
+def test_without_the_extra_it_is_named(filled: Filled, package: str) -> None:
+    said = loaded_by(f"sys.modules[{package!r}] = None; bf.Store({str(filled.folder)!r}).sql('SELECT 1')")
+    assert 'pip install "buildframe[store]"' in said.splitlines()[-1]
+    assert "MissingExtra" in said.splitlines()[-1]

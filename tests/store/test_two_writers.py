@@ -1,0 +1,155 @@
+"""Two that write to one store at once: both succeed, and the store holds what both brought."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from buildframe.errors import StoreFailed
+from buildframe.store import commits
+from buildframe.store.history import Store
+from buildframe.store.lake import Place, Table
+from buildframe.store.state import Mark, State
+from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, held, moment
+from tests.store.test_kills import child
+
+STEPS = 6
+
+
+def _builds(writer: int, step: int) -> list[Build]:
+    """Some that both writers bring, and some of its own."""
+    shared = [Build(key, at=2 * step + writer, day=key % 3, jobs=(writer, 5)) for key in range(6)]
+    return [*shared, Build(100 + 10 * writer + step, at=step, day=step % 3)]
+
+
+def write(folder: str, writer: int) -> None:
+    """What one of the writers does."""
+    mark = None
+    for step in range(STEPS):
+        at = 2 * step + writer
+        basis, mark = mark, Mark(moment(-100), moment(at))
+        listed = flaky({f"of {writer}": step}, at, suite=f"suite-{writer}")
+        made = batch(_builds(writer, step), at, lists=(listed,), scope=f"acme/{writer}", mark=mark, basis=basis)
+        commits.commit(Place.of(folder, None), PLAIN, made)
+
+
+def _check(folder: Path) -> None:
+    wanted: dict[int, Build] = {}
+    for step in range(STEPS):
+        for writer in (0, 1):
+            wanted.update({build.key: build for build in _builds(writer, step)})
+    store = Store(folder)
+    assert held(store) == expected(wanted.values())
+    for writer in (0, 1):
+        assert list(store.flaky_tests(f"suite-{writer}")["instances"]) == [STEPS - 1]
+        assert len(store.flaky_tests(f"suite-{writer}", history=True)) == STEPS
+        assert store.covers[f"acme/{writer}"] == (moment(-100), moment(2 * (STEPS - 1) + writer))
+
+
+def test_two_threads(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def run(writer: int) -> None:
+        try:
+            write(str(tmp_path), writer)
+        except BaseException as why:
+            failures.append(why)
+
+    threads = [threading.Thread(target=run, args=(writer,)) for writer in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    _check(tmp_path)
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    writers = [child(f"write({str(tmp_path)!r}, {writer})", file="test_two_writers") for writer in (0, 1)]
+    for process in writers:
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    _check(tmp_path)
+
+
+def test_a_mark_worked_out_before_another_sync_does_not_claim_what_that_one_did_not_know(tmp_path: Path) -> None:
+    place = Place.of(tmp_path, None)
+
+    def sync(since: int, until: int, basis: Mark | None) -> None:
+        mark = Mark(moment(since), moment(until))
+        commits.commit(place, PLAIN, batch([], until, scope="acme", mark=mark, basis=basis))
+
+    sync(0, 10, None)
+    basis = Mark(moment(0), moment(10))
+    with at_instant(3, lambda: sync(0, 20, basis)):
+        sync(-50, 10, basis)  # fills in what lies before, as of the sync that it belongs to
+    assert Store(tmp_path).covers == {"acme": (moment(-50), moment(10))}
+
+
+def _overtake_always(place: Place) -> Callable[[], None]:
+    def overtake() -> None:
+        builds = Table.at(place, "builds")
+        assert builds is not None
+        change = commits.Change(builds)
+        builds.commit(change, State.newest(builds).told())
+
+    return overtake
+
+
+def test_one_that_is_overtaken_again_and_again_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    place = Place.of(tmp_path, None)
+    commits.commit(place, PLAIN, batch([Build(1, 1)], 1))
+    files = set(tmp_path.glob("builds/**/*.parquet"))
+    true, overtake = Table.commit, _overtake_always(place)
+
+    def late(table: Table, *change: object) -> int:
+        if table.name == "builds" and change[0].begun:  # type: ignore[attr-defined]
+            overtake()
+        return true(table, *change)  # type: ignore[arg-type]
+
+    with (
+        mock.patch.object(Table, "commit", late),
+        mock.patch.object(commits, "_TIMES", 3),
+        pytest.raises(StoreFailed, match=r"Others wrote to the store at .* 3 times"),
+    ):
+        commits.commit(place, PLAIN, batch([Build(1, 2)], 2))
+    assert set(tmp_path.glob("builds/**/*.parquet")) == files
+    assert held(Store(tmp_path)) == expected([Build(1, 1)])
+
+
+@pytest.mark.parametrize("name", ["builds", "jobs"])
+def test_a_commit_whose_answer_was_lost_is_known_for_ones_own(tmp_path: Path, name: str) -> None:
+    """A checkpoint that fails after the commit, or an object store's answer that is lost: the error tells nothing."""
+    import deltalake
+
+    place, true, lost = Place.of(tmp_path, None), deltalake.DeltaTable.create_write_transaction, []
+
+    def loses_its_answer(table: deltalake.DeltaTable, *args: object, **kwargs: object) -> None:
+        true(table, *args, **kwargs)  # type: ignore[arg-type]
+        if table.table_uri.rstrip("/").endswith(name) and not lost:
+            lost.append(name)
+            raise deltalake.exceptions.CommitFailedError("Version already exists")
+
+    with mock.patch.object(deltalake.DeltaTable, "create_write_transaction", loses_its_answer):
+        done = commits.commit(place, PLAIN, batch([Build(1, 1)], 1))
+    assert lost == [name]
+    assert done.builds == 1
+    assert held(Store(tmp_path)) == expected([Build(1, 1)])
+
+
+def test_what_is_interrupted_after_its_commit_keeps_its_files(tmp_path: Path) -> None:
+    place, true = Place.of(tmp_path, None), Table.commit
+
+    def interrupted(table: Table, *change: object) -> int:
+        version = true(table, *change)  # type: ignore[arg-type]
+        if table.name == "builds":
+            raise KeyboardInterrupt
+        return version
+
+    with mock.patch.object(Table, "commit", interrupted), pytest.raises(KeyboardInterrupt):
+        commits.commit(place, PLAIN, batch([Build(1, 1)], 1))
+    assert held(Store(tmp_path)) == expected([Build(1, 1)])
