@@ -55,7 +55,7 @@ def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     sync.add_argument("--personal", action="store_true", help="keep names and e-mail addresses, and the members")
     sync.add_argument("--env", action="store_true", help="keep variables, steps and YAML, which may hold secrets")
     sync.add_argument("--sandbox", action="store_true", help="from a sandbox of its own, all suites, for a try")
-    compact = commands.add_parser("compact", help="make one file of each day of a store that has several")
+    compact = commands.add_parser("compact", help="make few files of the many small ones that syncs have left")
     clean = commands.add_parser("clean", help="delete files that only old versions of a store need")
     clean.add_argument("--keep", default="30d", help="versions that can still be read then: an age (%(default)s)")
     for command, run in ((sync, _sync), (compact, _compact), (clean, _clean)):

@@ -21,7 +21,7 @@ from tests.benchmarks.world import World
 MIB = 2**20
 
 
-def _status(key: str) -> int:
+def status(key: str) -> int:
     """Bytes that the kernel tells of this process."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{key}:"))
     return int(line.split()[1]) * 1024
@@ -36,11 +36,11 @@ def measure(folder: str) -> dict[str, float]:
     from tests.benchmarks import decoding
 
     pages = sorted(Path(folder).iterdir())
-    before, most_before = _status("VmRSS"), _most()
+    before, most_before = status("VmRSS"), _most()
     Path("/proc/self/clear_refs").write_text("5")
     builds, jobs, size = decoding.frames(pages, Stopwatch())
-    told = {"tables": size, "VmHWM": _status("VmHWM") - before, "ru_maxrss": _most() - before, "before": before}
-    after = {"afterwards": _status("VmRSS") - before, "ru_maxrss before": most_before}
+    told = {"tables": size, "VmHWM": status("VmHWM") - before, "ru_maxrss": _most() - before, "before": before}
+    after = {"afterwards": status("VmRSS") - before, "ru_maxrss before": most_before}
     return {name: value / MIB for name, value in (told | after).items()} | {"rows": len(builds) + len(jobs)}
 
 

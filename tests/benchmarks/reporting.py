@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PACKAGES = (
-    "pandas", "narwhals", "polars", "duckdb", "pyarrow", "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt",
+    "pandas", "narwhals", "polars", "duckdb", "pyarrow", "deltalake",
+    "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt",
 )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def commit(place: Place, keeping: Keeping, batch: Batch) -> Committed:
 
 
 def compact(place: Place) -> Committed:
-    """Make one file of each day that has several; the rows stay."""
+    """Make as few files of each day as its rows need; the rows stay."""
     return _until_first(place, lambda writing: writing.merge())
 
 
@@ -171,6 +171,8 @@ class _Writing:
         if (jobs := self._pinned("jobs")) is not None:
             self._change(jobs).merge_days()
         self._change(builds).merge_days()
+        if all(change.is_none for change in self._changes):
+            return Committed(self._state, 0, 0, 0, 0)
         return self._finish(self._state, 0, 0, 0)
 
     def forget(self, first: int) -> Committed:

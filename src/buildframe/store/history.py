@@ -84,9 +84,10 @@ class Store:
         return Sync(self._place, Scope.of(ci), Keeping(personal, env), progress).run(since, names)
 
     def compact(self) -> int:
-        """Make one file of each day that has several; how many files fewer. Older versions can still be read.
+        """Make few files of the many small ones that syncs have left; how many files fewer.
 
-        Each sync writes a file for each day that it changes; many small files take longer to read.
+        Each sync writes a file for each day that it changes; many small files take longer to read. Older versions can
+        still be read.
         """
         self._refuse_the_past("compacted")
         before = self._many_files()

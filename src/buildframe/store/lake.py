@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import os
 import re
 import secrets
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
+from buildframe.store.files import sync_folder
 
 if TYPE_CHECKING:
     import deltalake
@@ -43,11 +45,12 @@ _STACK = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _LONGEST = 600
 _SECRET = re.compile("key|secret|token|password|credential|signature|sas", re.IGNORECASE)
 
-_ROWS = 20_000
-"""Rows of a group within a file: small enough that one pipeline's week skips most, large enough to compress."""
+_ROWS = 10_000
+"""Rows of a file at most, which are one group: the fewer, the less is written anew for a build that changed, and the
+more there is to open for a reader of all."""
 
 _MOST_FILES = 8
-"""Of a day: more are made one when the day is written the next time."""
+"""Small ones of a day: more are made one when the day is written the next time."""
 
 _KEEP_LOG = {
     "delta.logRetentionDuration": "interval 36500 days",
@@ -403,8 +406,9 @@ class Change:
             new = by_day.get(day)
             if new is None and not held:
                 continue
-            if len(own) - len(held) >= _MOST_FILES:
-                held = own
+            small = [file for file in own if file.rows < _ROWS // 2 and file not in held]
+            if len(small) >= _MOST_FILES:
+                held += small
             self._rewrite(day, held, new, key, ids)
 
     def _holds(self, file: File, key: str, ids: pa.Array[Any]) -> bool:
@@ -419,17 +423,18 @@ class Change:
         whole = pa.concat_tables(parts, promote_options="default")
         created = "build_created_at" if "build_created_at" in whole.column_names else "created_at"
         order = pc.sort_indices(whole, [("pipeline_id", "ascending"), (created, "descending")])  # which is stable
-        self.write(whole.take(order), day)
+        for part in _parts(whole.take(order)):
+            self.write(part, day)
         self.removed.extend(held)
 
     def merge_days(self) -> None:
-        """Make one file of each day that has several."""
+        """Make as few files of each day as its rows need."""
         files: dict[str | None, list[File]] = {}
         for file in self.table.files():
             files.setdefault(file.day, []).append(file)
         nothing = pa.array([], pa.string())
         for day, own in files.items():
-            if len(own) > 1:
+            if len(own) > math.ceil(sum(file.rows for file in own) / _ROWS):
                 self._rewrite(day, own, None, self.table.names[0], nothing)
 
 
@@ -453,7 +458,7 @@ def _written(place: Place, table: str, path: str, rows: pa.Table) -> int:
     if place.is_local:
         Path(place.of_table(table), path).parent.mkdir(parents=True, exist_ok=True)
     with files.open_output_stream(path) as sink:
-        pq.write_table(rows, sink, compression="zstd", row_group_size=_ROWS, store_schema=False)
+        pq.write_table(rows, sink, compression="zstd", store_schema=False)
     if place.is_local:
         _settled(Path(place.of_table(table), path))
     return int(files.get_file_info(path).size)
@@ -461,12 +466,21 @@ def _written(place: Place, table: str, path: str, rows: pa.Table) -> int:
 
 def _settled(path: Path) -> None:
     """See that a file is on the disk, name and content, before anything says that it is there."""
-    for one in (path, path.parent):
-        opened = os.open(one, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rows of each file; a build's jobs stay together, as their order is told by nothing else."""
+    build = rows["build_id" if "build_id" in rows.column_names else "id"]
+    start = 0
+    while start < rows.num_rows:
+        end = min(start + _ROWS, rows.num_rows)
+        while end < rows.num_rows and build[end] == build[end - 1]:
+            end += 1
+        yield rows.slice(start, end - start)
+        start = end
 
 
 def _by_day(rows: pa.Table) -> dict[str | None, pa.Table]:
