@@ -183,6 +183,29 @@ def test_a_cleaning_keeps_what_is_within_the_time_and_tells_of_the_rest(tmp_path
         held(Store(tmp_path, as_of=versions[0]))
 
 
+def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "GRACE", dt.timedelta(0))
+    for at in range(50):
+        sync(tmp_path, Build(at % 3, at), at=at)
+    log = tmp_path / "builds" / "_delta_log"
+    known = {version: held(Store(tmp_path, as_of=version)) for version in (30, 38, 45, 50)}
+    checkpoints = sorted(int(path.name[:20]) for path in log.glob("0*.checkpoint.parquet"))
+    needed = max(version for version in checkpoints if version <= 30)
+    assert commits.clean(Place.of(tmp_path, None), dt.timedelta(seconds=20)) > 0
+    left = sorted(int(path.name[:20]) for path in log.glob("0*"))
+    assert 0 < needed == left[0]
+    assert set(range(needed, 52)) == set(left)
+    assert {version for version in checkpoints if version >= needed} <= {
+        version for version in left if left.count(version) == 2
+    }
+    assert {version: held(Store(tmp_path, as_of=version)) for version in known} == known
+    with pytest.raises(BadInput, match="that can still be read: version 30"):
+        Store(tmp_path, as_of=29).builds()
+    sync(tmp_path, Build(7, 60), at=60)
+    assert "build-7" in held(Store(tmp_path))
+    assert deltalake.DeltaTable(tmp_path / "builds").to_pyarrow_table().num_rows == 4
+
+
 def test_a_cleaning_leaves_what_was_given_up_within_a_day(tmp_path: Path) -> None:
     """A reader may be at it: the version was the newest when it began."""
     version = sync(tmp_path, Build(1, 1)).state.version

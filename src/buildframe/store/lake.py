@@ -41,6 +41,9 @@ _ID = "buildframe_change"
 _UNDATED = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows without a day, as engines name it."""
 
+_LOG = "_delta_log"
+_NUMBERED = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
+
 _STACK = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _LONGEST = 600
 _SECRET = re.compile("key|secret|token|password|credential|signature|sas", re.IGNORECASE)
@@ -324,7 +327,10 @@ class Table:
             ) from None
 
     def delete_unneeded(self, first: int, before: dt.datetime) -> int:
-        """Delete files that no version from `first` on has, and that were written before a time; how many."""
+        """Delete files of rows that no version from `first` on has, and that were written before a time; how many.
+
+        With them goes the log before the last checkpoint that `first` can be read from.
+        """
         oldest = self.at(self.place, self.name, first)
         assert oldest is not None
         needed = {file.path for file in oldest.files()}
@@ -333,11 +339,10 @@ class Table:
         files = self.place.files(self.name)
         there = files.get_file_info(fs.FileSelector("", recursive=True))
         old = [one.path for one in there if one.is_file and one.mtime is not None and one.mtime < before]
-        unneeded = [path for path in old if path.endswith(".parquet") and not path.startswith("_delta_log")]
-        unneeded = [path for path in unneeded if path not in needed]
-        for path in unneeded:
+        rows = [path for path in old if path.endswith(".parquet") and not path.startswith(_LOG) and path not in needed]
+        for path in [*rows, *_log_before(first, old)]:
             files.delete_file(path)
-        return len(unneeded)
+        return len(rows)
 
 
 @dataclass
@@ -450,7 +455,14 @@ def _removal(file: File) -> Any:
 
 
 def _entry(version: int) -> str:
-    return f"_delta_log/{version:020d}.json"
+    return f"{_LOG}/{version:020d}.json"
+
+
+def _log_before(first: int, paths: Sequence[str]) -> list[str]:
+    """The entries and checkpoints among the paths that no version from `first` on is read from."""
+    numbered = {path: int(match[1]) for path in paths if (match := _NUMBERED.match(path))}
+    checkpoints = [number for path, number in numbered.items() if number <= first and path.endswith(".parquet")]
+    return [path for path, number in numbered.items() if number < max(checkpoints, default=0)]
 
 
 def _written(place: Place, table: str, path: str, rows: pa.Table) -> int:
