@@ -122,7 +122,7 @@ def test_the_readme_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_
     assert f"{len(builds):,} builds and {len(jobs):,} jobs new or read again" in told[0]
     assert "complete from 2026-08-01T15:00:00Z" in told[0]
     assert f"[{len(builds)} rows x " in told[1]
-    assert bf.Store(tmp_path / "ci-history").flaky_tests()["suite"].nunique() > 1
+    assert bf.Store(tmp_path / "sandbox-history").flaky_tests()["suite"].nunique() > 1
 
 
 def test_a_sync_says_what_it_did(service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.bodies import nearest
-from buildframe.errors import BadInput, MissingExtra
+from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.spec import Moment
 from buildframe.store.lake import Table
 from buildframe.store.state import State
@@ -65,7 +65,7 @@ def _at(moment: Moment) -> pa.Scalar[Any]:
 
 
 def _checked(columns: Sequence[str], table: Table) -> list[str]:
-    if isinstance(columns, str) or not columns:
+    if isinstance(columns, str) or not isinstance(columns, Sequence | pd.Index) or not len(columns):
         raise BadInput(f'columns={columns!r}: pass a list of names, such as ["id"].')
     for name in columns:
         if name not in table.names:
@@ -95,6 +95,9 @@ def told(found: pd.DataFrame, table: str, url: str, state: State) -> pd.DataFram
     return found
 
 
+_CANNOT_READ = "reading the stream registered as"
+
+
 def asked(tables: Mapping[str, Table], query: str) -> pd.DataFrame:
     """What DuckDB answers to a query of these tables."""
     try:
@@ -105,8 +108,11 @@ def asked(tables: Mapping[str, Table], query: str) -> pd.DataFrame:
         connection.execute("SET TimeZone = 'UTC'")
         for name, table in tables.items():
             connection.register(name, table.dataset())
+        connection.execute("SET enable_external_access = false; SET lock_configuration = true")  # it is to read only
         try:
             answer = connection.sql(query)
             return as_frame(answer.to_arrow_table()) if answer is not None else pd.DataFrame()
         except duckdb.Error as why:
+            if _CANNOT_READ in str(why) or not isinstance(why, duckdb.ProgrammingError):
+                raise StoreFailed(f"DuckDB could not answer the query: {why}") from None
             raise BadInput(f"DuckDB refuses the query: {why}") from None

@@ -251,6 +251,9 @@ class Store:
             slugs = sorted({row["slug"] for row in known if row["slug"] is not None})
             raise BadInput(f"pipeline={pipeline!r}: the store knows no such pipeline.{nearest(pipeline, slugs)}")
         now = [row for row in named if row["until"] is None]
+        if len({row["organization"] for row in now}) > 1:
+            each = ", ".join(f"{row['id']} of {row['organization']}" for row in now)
+            raise BadInput(f"pipeline={pipeline!r}: several organizations have it; pass its id: {each}.")
         ids = [row["id"] for row in now or [max(named, key=lambda row: row["until"])]]
         return pc.field("pipeline_id").isin(ids)
 
@@ -293,7 +296,7 @@ class Store:
 
 
 _VALID = ["valid_from", "valid_to"]
-_SLUGS = {"id": "id", "slug": "slug", "until": "valid_to"}
+_SLUGS = {"id": "id", "slug": "slug", "organization": "organization", "until": "valid_to"}
 
 _HOW = {
     "members": "; sync with personal=True to keep them",
@@ -311,6 +314,8 @@ def _moment(value: When | None, name: str, state: State) -> Moment | None:
 
 
 def _as_of(wanted: When | int, builds: Table, newest: State) -> State:
+    if isinstance(wanted, bool):
+        raise BadInput(f"as_of={wanted!r}: pass a time, an age such as '7d', or the number of a version.")
     if isinstance(wanted, int) and wanted > newest.version:
         raise BadInput(f"as_of={wanted}: the newest version is {newest.version}.")
     found = State.at(builds, wanted if isinstance(wanted, int) else when(wanted, "as_of", newest.as_of))
@@ -325,7 +330,8 @@ def _as_of(wanted: When | int, builds: Table, newest: State) -> State:
 
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:
-    if isinstance(suites, str) or not all(isinstance(suite, str) and suite for suite in suites):
+    is_list = isinstance(suites, Sequence) and not isinstance(suites, str)
+    if not is_list or not all(isinstance(suite, str) and suite for suite in suites):
         raise BadInput(f"suites={suites!r}: pass a list of slugs, such as ['rspec'].")
     if suites and isinstance(ci, Pipeline):
         raise BadInput("Test suites belong to the organization; sync a workspace to keep their flaky tests.")

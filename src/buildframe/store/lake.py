@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,10 +105,13 @@ class Place:
     def of(cls, url: str | os.PathLike[str], options: Mapping[str, str] | None) -> Place:
         """The place that a user means."""
         text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or not text.strip() or "\0" in text:
             raise BadInput(f"{url!r} is no place for a store; give a folder, such as 'ci-history', or a URL.")
+        if not isinstance(options or {}, Mapping) or not all(isinstance(one, str) for one in (options or {}).values()):
+            raise BadInput("storage_options: pass a dict of texts, as the package deltalake takes them.")
         if "://" in text:
-            return cls(text.rstrip("/"), dict(options or {}))
+            return cls(_without_password(text.rstrip("/")), dict(options or {}))
+        text = os.path.expanduser(text)
         if Path(text).exists() and not Path(text).is_dir():
             raise BadInput(f"{text!r} is a file; a store needs a folder.")
         folder = str(Path(text).absolute())
@@ -441,6 +444,17 @@ class Change:
         for day, own in files.items():
             if len(own) > math.ceil(sum(file.rows for file in own) / _ROWS):
                 self._rewrite(day, own, None, self.table.names[0], nothing)
+
+
+def _without_password(url: str) -> str:
+    """The URL, which is shown wherever the store is named."""
+    try:
+        has_password = urlsplit(url).password is not None
+    except ValueError:
+        has_password = False
+    if has_password:
+        raise BadInput("A store's URL must hold no password; pass it in storage_options, or in the environment.")
+    return url
 
 
 def _addition(file: File) -> Any:

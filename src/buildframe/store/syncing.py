@@ -118,7 +118,7 @@ class Sync:
         with told_plainly("read", self._place):
             builds = Table.at(self._place, "builds")
             state = State() if builds is None else State.newest(builds)
-        basis = state.marks.get(self._scope.name) or state.marks.get(self._scope.organization)
+        basis = self._basis(state)
         still_open = self._walk(state=list(OPEN))
         now = Moment.parse(still_open.builds.attrs["as_of"])
         start = min(when(since, "since", now), now)
@@ -129,12 +129,42 @@ class Sync:
             walks.append(self._walk(finished_from=again, created_to=again))
         walks.append(self._created(again, until, now))
         lists = self._lists(suites)
+        self._refuse_another_service(state, lists)
         gone = self._look_by_number(state, walks, lists)
         if basis is not None:
             lists = self._look_at_new_pipelines(state, walks, lists, Mark(basis.since, again))
         mark = Mark(again if basis is None else basis.since, until)
         self._commit(walks, now, lists=lists, gone=gone, mark=mark, basis=basis)
         return self._told(now, self._fill(self._catch_up(mark, now), start))
+
+    def _basis(self, state: State) -> Mark | None:
+        """What is known of the scope; of a pipeline also what its organization's syncs know, if they see it."""
+        own = state.marks.get(self._scope.name)
+        if own is None and self._scope.pipeline_id in self._known_pipelines(state):
+            return state.marks.get(self._scope.organization)
+        return own
+
+    def _known_pipelines(self, state: State) -> set[str | None]:
+        """The ids of the organization's pipelines, as the last list that the store has told them."""
+        own = (pc.field("organization") == self._scope.organization) & pc.field("valid_to").is_null()
+        with told_plainly("read", self._place):
+            table = state.table(self._place, "pipelines")
+            if table is None:
+                return set()
+            rows = table.dataset().to_table(["id"], filter=own)
+        return set(rows["id"].to_pylist())
+
+    def _refuse_another_service(self, state: State, lists: Sequence[Listed]) -> None:
+        """Two organizations of one name would take each other's builds for gone.
+
+        A single pipeline may as well have been deleted, and another one made.
+        """
+        known = self._known_pipelines(state) if lists else set()
+        if len(known) > 1 and len(lists[0].frame) and known.isdisjoint(lists[0].frame["id"]):
+            raise BadInput(
+                f"The store at {self._place.url} is of another organization named {self._scope.organization!r}: "
+                "none of its pipelines is listed by this service. Take another folder; nothing was stored."
+            )
 
     def _catch_up(self, mark: Mark, now: Moment) -> Mark:
         """Fetch what was created after the mark, on to now, a commit for each stretch."""
@@ -210,11 +240,9 @@ class Sync:
         """Add the builds of pipelines that are older than what is known, yet were not to be seen: a token may come to
         see more. Where these cannot be read completely, the pipelines stay new for the next sync.
         """
-        table, ci = state.table(self._place, "pipelines"), self._scope.ci
-        if isinstance(ci, Pipeline) or table is None:
+        ci, seen = self._scope.ci, self._known_pipelines(state)
+        if isinstance(ci, Pipeline) or not seen:
             return lists
-        is_now = pc.field("valid_to").is_null()
-        seen = table.dataset().to_table(["id"], filter=is_now)["id"].to_pylist()
         listed, before = lists[0].frame, len(self._why)
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(known.until))
         for slug in listed.loc[is_new, "slug"]:

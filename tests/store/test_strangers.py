@@ -1,0 +1,136 @@
+"""What must not get into a store, or out of it: another service of the same name, files, passwords, other pipelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe import Store
+from buildframe.errors import BadInput, StoreFailed
+from buildframe.workspace import Workspace
+
+
+@pytest.fixture(scope="module")
+def ci():
+    with bf.sandbox(builds=60, days=3) as ci:
+        yield ci
+
+
+@pytest.fixture
+def store(ci: Workspace, tmp_path: Path) -> Store:
+    store = Store(tmp_path / "history")
+    store.sync(ci, since="2d", suites=["rspec"], progress=False)
+    return store
+
+
+def test_another_service_with_an_organization_of_that_name_is_refused(ci: Workspace, store: Store) -> None:
+    before = store.builds()
+    with (
+        bf.sandbox(builds=20, days=1, seed=2) as other,
+        pytest.raises(BadInput, match="another organization named 'acme'"),
+    ):
+        store.sync(other, progress=False)
+    pd.testing.assert_frame_equal(store.builds(), before)
+    assert store.builds(columns=["gone_at"])["gone_at"].isna().all()
+    assert store.sync(ci, since="2d", progress=False).complete
+
+
+def test_the_same_world_at_another_address_is_no_stranger(store: Store) -> None:
+    with bf.sandbox(builds=60, days=3) as again:
+        assert store.sync(again, since="2d", progress=False).gone == 0
+
+
+def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
+    ci: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the organization's token may not see it."""
+    store, hidden = Store(tmp_path), "api"
+    lists, history = Workspace.pipelines, Workspace.history
+
+    def without(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+        return frame[frame[column] != hidden].reset_index(drop=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "pipelines", lambda self, **asked: without(lists(self, **asked), "slug"))
+        patch.setattr(
+            Workspace,
+            "history",
+            lambda self, **asked: bf.lists.History(*(without(f, "pipeline") for f in history(self, **asked))),
+        )
+        store.sync(ci, since="2d", progress=False)
+    assert hidden not in set(store.builds()["pipeline"])
+    store.sync(ci.pipeline(hidden), since="2d", progress=False)
+    wanted = ci.pipeline(hidden).builds(created_from="2d", progress=False)
+    assert len(wanted)
+    assert set(wanted["id"]) <= set(store.builds(pipeline=hidden)["id"])
+
+
+def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
+    jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
+    bf.save(other, pd.DataFrame({"a": [1]}))
+    for query in (
+        f"COPY jobs TO '{file}'",
+        f"COPY (SELECT 1) TO '{tmp_path / 'new.csv'}'",
+        f"SELECT * FROM read_parquet('{other}')",
+        f"ATTACH '{tmp_path / 'new.db'}'",
+        "SET enable_external_access = true",
+    ):
+        with pytest.raises((BadInput, StoreFailed), match="DuckDB"):
+            store.sql(query)
+    assert not list(tmp_path.glob("new*"))
+    pd.testing.assert_frame_equal(store.jobs(), jobs)
+
+
+def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
+    Path(store.files("jobs")[0]).write_bytes(b"PAR1, it says")
+    with pytest.raises(StoreFailed):
+        store.sql("SELECT count(name) FROM jobs")
+    with pytest.raises(StoreFailed):
+        store.jobs()
+
+
+def test_a_slug_of_two_organizations_has_to_be_told_apart(ci: Workspace, store: Store) -> None:
+    globex = Workspace(ci._client, "globex")
+    globex.pipeline("site").update(slug="web")
+    store.sync(globex, since="2d", progress=False)
+    with pytest.raises(BadInput, match=r"'web': several organizations have it; pass its id: .* of acme, .* of globex"):
+        store.builds(pipeline="web")
+    named = store.pipelines().query("slug == 'web'")
+    assert len(named) == 2
+    for id, organization in named[["id", "organization"]].itertuples(index=False):
+        assert set(store.builds(pipeline=id)["organization"]) <= {organization}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: Store("s3://key:password@bucket/ci"), "must hold no password"),
+        (lambda: Store(3), "is no place for a store"),
+        (lambda: Store("a\0b"), "is no place for a store"),
+        (lambda: Store("x", storage_options="key"), "storage_options: pass a dict"),
+        (lambda: Store("x", storage_options={"a": 1}), "storage_options: pass a dict"),
+    ],
+)
+def test_a_place_that_is_none(wrong, said):
+    with pytest.raises(BadInput, match=said) as refused:
+        wrong()
+    assert "key:password" not in str(refused.value)
+
+
+def test_wrong_arguments(ci: Workspace, store: Store) -> None:
+    for columns in (5, "id", [], (name for name in ["id"])):
+        with pytest.raises(BadInput, match="columns="):
+            store.builds(columns=columns)
+    for suites in (None, 5, "rspec", [5]):
+        with pytest.raises(BadInput, match="suites="):
+            store.sync(ci, suites=suites)
+    with pytest.raises(BadInput, match="as_of=True"):
+        Store(store._place.url, as_of=True).builds()
+
+
+def test_a_folder_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert repr(Store("~/history")) == f"<Store at {tmp_path}/history>"
