@@ -251,7 +251,7 @@ class Store:
             slugs = sorted({row["slug"] for row in known if row["slug"] is not None})
             raise BadInput(f"pipeline={pipeline!r}: the store knows no such pipeline.{nearest(pipeline, slugs)}")
         now = [row for row in named if row["until"] is None]
-        if len({row["organization"] for row in now}) > 1:
+        if len({row.get("organization") for row in now}) > 1:
             each = ", ".join(f"{row['id']} of {row['organization']}" for row in now)
             raise BadInput(f"pipeline={pipeline!r}: several organizations have it; pass its id: {each}.")
         ids = [row["id"] for row in now or [max(named, key=lambda row: row["until"])]]
