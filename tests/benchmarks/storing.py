@@ -29,7 +29,8 @@ from buildframe.spec import TABLES
 from buildframe.store import commits, frames, kept
 from buildframe.store.commits import Batch
 from buildframe.store.kept import Keeping
-from buildframe.store.lake import Change, Place, Table
+from buildframe.store.lake import Change, Table
+from buildframe.store.place import Place
 from tests.benchmarks import memory, reporting, summaries, year
 from tests.benchmarks.reporting import ROOT, Stopwatch
 from tests.benchmarks.summaries import Pair

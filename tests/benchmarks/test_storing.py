@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from buildframe.store.lake import Place
+from buildframe.store.place import Place
 from tests.benchmarks import storing, summaries, year
 
 A_MONTH = 60

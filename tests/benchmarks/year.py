@@ -21,7 +21,7 @@ from buildframe.spec import Moment
 from buildframe.store import commits
 from buildframe.store.commits import Batch, Listed
 from buildframe.store.kept import Keeping
-from buildframe.store.lake import Place
+from buildframe.store.place import Place
 from tests.benchmarks.world import END, PAGE, World
 
 DAYS = 28

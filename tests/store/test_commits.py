@@ -21,7 +21,8 @@ from buildframe.store import commits
 from buildframe.store.commits import Batch
 from buildframe.store.history import Store
 from buildframe.store.kept import Keeping
-from buildframe.store.lake import Place, Table
+from buildframe.store.lake import Table
+from buildframe.store.place import Place
 from buildframe.store.state import State
 from tests.store.batches import PLAIN, Build, Held, at_instant, batch, dies_at, expected, flaky, held
 

@@ -17,7 +17,8 @@ from buildframe.errors import BadInput, BuildframeError, StoreFailed
 from buildframe.store import commits
 from buildframe.store.history import Store
 from buildframe.store.kept import Keeping
-from buildframe.store.lake import Place, Table
+from buildframe.store.lake import Table
+from buildframe.store.place import Place
 from buildframe.store.state import State
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held, moment
 

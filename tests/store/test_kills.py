@@ -19,7 +19,8 @@ import pytest
 from buildframe.errors import StoreFailed
 from buildframe.store import commits
 from buildframe.store.history import Store
-from buildframe.store.lake import Place, Table
+from buildframe.store.lake import Table
+from buildframe.store.place import Place
 from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
 
 ROOT = Path(__file__).parent.parent.parent

@@ -20,7 +20,7 @@ import buildframe as bf
 from buildframe.errors import BadInput, StoreFailed
 from buildframe.store import commits
 from buildframe.store.history import Store
-from buildframe.store.lake import Place
+from buildframe.store.place import Place
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held

@@ -12,7 +12,7 @@ import buildframe as bf
 from buildframe.store import commits
 from buildframe.store.commits import Batch
 from buildframe.store.kept import Keeping
-from buildframe.store.lake import Place
+from buildframe.store.place import Place
 from tests.benchmarks import year
 
 COLUMNS = ["id", "created_at"]

@@ -12,7 +12,8 @@ import pytest
 from buildframe.errors import StoreFailed
 from buildframe.store import commits
 from buildframe.store.history import Store
-from buildframe.store.lake import Place, Table
+from buildframe.store.lake import Table
+from buildframe.store.place import Place
 from buildframe.store.state import Mark, State
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, held, moment
 from tests.store.test_kills import child

@@ -23,7 +23,8 @@ from buildframe.errors import BadInput, StoreFailed
 from buildframe.spec import Moment
 from buildframe.store import changes, kept
 from buildframe.store.kept import GONE_AT, IS_OPEN, Keeping
-from buildframe.store.lake import Change, Overtaken, Place, Table, days_of, told_plainly
+from buildframe.store.lake import Change, Overtaken, Table, days_of
+from buildframe.store.place import Place, told_plainly
 from buildframe.store.state import NEVER, Mark, State
 
 GRACE = dt.timedelta(days=1)

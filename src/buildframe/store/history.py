@@ -17,7 +17,8 @@ from buildframe.spec import TABLES, Moment, When, when
 from buildframe.spec.times import span
 from buildframe.store import commits, frames
 from buildframe.store.kept import Keeping
-from buildframe.store.lake import Place, Table, package, told_plainly
+from buildframe.store.lake import Table
+from buildframe.store.place import Place, package, told_plainly
 from buildframe.store.state import State
 from buildframe.store.syncing import Scope, Sync, Synced
 from buildframe.workspace import Workspace

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
-from buildframe.store.lake import Place, Table
+from buildframe.store.lake import Table
+from buildframe.store.place import Place
 
 FORMAT = 1
 

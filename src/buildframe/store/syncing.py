@@ -22,7 +22,8 @@ from buildframe.spec.jobs import queue_of
 from buildframe.store import changes, commits
 from buildframe.store.commits import Batch, Committed, Listed
 from buildframe.store.kept import IS_OPEN, Keeping
-from buildframe.store.lake import Place, Table, told_plainly
+from buildframe.store.lake import Table
+from buildframe.store.place import Place, told_plainly
 from buildframe.store.state import Mark, State
 from buildframe.workspace import Workspace
 
