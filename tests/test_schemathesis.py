@@ -13,7 +13,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import GenerationMode, checks
 
 from buildframe.service import Sandbox
@@ -119,6 +119,7 @@ def test_every_answer_is_one_that_the_document_tells_of(
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: schemathesis.Case) -> None:
+            assume(not set("?#") & set(case.formatted_path))  # it would be left as it is, and end the path there
             answer = case.call(base_url=base, session=http)
             statuses.add(answer.status_code)
             case.validate_response(answer, checks=chosen)
