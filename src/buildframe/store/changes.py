@@ -35,11 +35,6 @@ def later(new: pa.Table, stored: pa.Table) -> pa.Table:
     return new.filter(pa.array([id not in at or at[id] <= fetched for id, fetched in rows], pa.bool_()))
 
 
-def those(rows: pa.Table, key: str, ids: pa.Array[Any]) -> pa.Table:
-    """The rows whose `key` is among `ids`."""
-    return rows.filter(pc.is_in(rows[key], value_set=ids))
-
-
 def changed(stored: pa.Table, listed: pa.Table, whose: Mapping[str, str], at: Moment) -> pa.Table:
     """What is stored of a list that is kept as it changes, after it was read at `at`; the same where nothing changed.
 
