@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -18,6 +19,14 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 
 Summary = Callable[[Any], pd.DataFrame]
+
+
+def halves(frame: Any) -> tuple[Any, Any]:
+    """Two periods, of rows by the last sign of their ids, on any engine."""
+    found = nw.from_native(frame)
+    is_now = nw.col("id").cast(nw.String).str.slice(-1).is_in(list("02468ace")).fill_null(False)
+    return found.filter(is_now).to_native(), found.filter(~is_now).to_native()
+
 
 OF_JOBS: dict[str, Summary] = {
     "percentiles": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
@@ -37,6 +46,9 @@ OF_JOBS: dict[str, Summary] = {
     "concurrency": metrics.concurrency,
     "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
     "utilisation": metrics.utilisation,
+    "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
+    "failure_change": lambda jobs: metrics.failure_change(*halves(jobs), "queue", tz="Europe/Berlin"),
+    "change_point": lambda jobs: metrics.change_point(jobs, metrics.run_time, by="queue"),
     "trend by months": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="MS", tz="America/Sao_Paulo"),
 }
 OF_BUILDS: dict[str, Summary] = {
@@ -46,6 +58,8 @@ OF_BUILDS: dict[str, Summary] = {
     "throughput": lambda builds: metrics.throughput(builds, freq="1h", tz="Australia/Lord_Howe"),
     "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
     "trend of wall time": metrics.trend,
+    "success_change": lambda builds: metrics.success_change(*halves(builds), by="pipeline"),
+    "change_point of wall time": metrics.change_point,
     "outages": lambda builds: metrics.outages(builds, branch="main"),
     "recovery_time": lambda builds: metrics.recovery_time(builds, branch="main"),
     "red_share": lambda builds: metrics.red_share(builds, branch="main"),
@@ -114,7 +128,7 @@ def test_of_flaky_tests(engine: str) -> None:
 
 def test_no_summary_is_forgotten() -> None:
     rows = {"queue_time", "dependency_wait", "run_time", "turnaround", "wall_time", "step"}
-    others = {"with_seconds", "latest", "wilson", "flaky_board", "flaky_lifecycle"}
+    others = {"with_seconds", "latest", "wilson", "newcombe", "flaky_board", "flaky_lifecycle"}
     named = {name.split()[0].strip(",") for name in (*OF_JOBS, *OF_BUILDS)}
     assert set(metrics.__all__) - rows - others - ROWS_OF_BUILDS <= named
 

@@ -8,6 +8,7 @@ columns that end in `_s`, and take frames of pandas, Polars and DuckDB. Nothing 
 from __future__ import annotations
 
 from buildframe.metrics.branches import outages, recovery_time, red_share
+from buildframe.metrics.compared import failure_change, newcombe, percentile_change, success_change
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.flaky import flaky_board
 from buildframe.metrics.flips import flips, outcomes_by_commit
@@ -26,6 +27,7 @@ from buildframe.metrics.percentiles import percentiles
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.repeats import latest
 from buildframe.metrics.retries import retry_rate
+from buildframe.metrics.shifts import change_point
 from buildframe.metrics.steps import step
 from buildframe.metrics.stored import with_seconds
 from buildframe.metrics.trends import trend
@@ -34,17 +36,21 @@ from buildframe.metrics.waste import waste
 __all__ = [
     "active_time",
     "blocked_time",
+    "change_point",
     "concurrency",
     "dependency_wait",
+    "failure_change",
     "flaky_board",
     "flaky_lifecycle",
     "flips",
     "idle_time",
     "latest",
     "machine_time",
+    "newcombe",
     "outages",
     "outcomes_by_commit",
     "parallelism",
+    "percentile_change",
     "percentiles",
     "queue_depth",
     "queue_time",
@@ -53,6 +59,7 @@ __all__ = [
     "retry_rate",
     "run_time",
     "step",
+    "success_change",
     "success_rate",
     "success_trend",
     "throughput",

@@ -233,6 +233,15 @@ def _quick(column: pd.Series[Any]) -> Any:
     return column.array
 
 
+def numbered(found: Rows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """These columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
+    table = as_pandas(found.frame.select(*found.by, *names))
+    if found.keys is not None:
+        return table, found.keys
+    codes, keys = groups_of(table, found.by)
+    return table.assign(**{GROUP: codes}), keys.set_axis(found.names, axis=1) if found.names else keys[[]]
+
+
 def name_of(key: Any) -> str:
     """What the column of a key is called."""
     return key if isinstance(key, str) else getattr(key, "__name__", "group")

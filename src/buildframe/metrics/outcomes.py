@@ -20,19 +20,24 @@ def has_passed() -> nw.Expr:
     return (nw.col("state") == "passed").fill_null(False)
 
 
+def has_failed() -> nw.Expr:
+    """Builds that failed; jobs, too, be it softly."""
+    return (nw.col("state") == "failed").fill_null(False)
+
+
 def has_failed_hard() -> nw.Expr:
     """Jobs that failed or ran out of time, unless the failure is soft."""
-    return _has_failed() | (nw.col("state") == "timed_out").fill_null(False)
+    return _by_itself() | (nw.col("state") == "timed_out").fill_null(False)
 
 
 def was_lost() -> nw.Expr:
     """Hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
     by_signal = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
-    return _has_failed() & by_signal
+    return _by_itself() & by_signal
 
 
-def _has_failed() -> nw.Expr:
-    return (nw.col("state") == "failed").fill_null(False) & ~nw.col("soft_failed").fill_null(False)
+def _by_itself() -> nw.Expr:
+    return has_failed() & ~nw.col("soft_failed").fill_null(False)
 
 
 def is_superseded() -> nw.Expr:

@@ -78,8 +78,7 @@ def quantiles(found: Rows, counts: Tally, q: Sequence[float], method: Method) ->
     ends = _ends(n, q)
     values = at_ranks(found, "value", counts.groups, n, np.concatenate([neighbours, ends], axis=1))
     below, above, low, high = np.split(values, 4, axis=1)
-    enough = _enough(n, q)
-    middle = np.where(enough, below + (above - below) * share, np.nan)
+    middle = np.where(enough(n, q), below + (above - below) * share, np.nan)
     columns = {label(p): middle[:, i] for i, p in enumerate(q)}
     for i, p in enumerate(q):
         columns |= {label(p, "low"): low[:, i], label(p, "high"): high[:, i]}
@@ -126,7 +125,7 @@ def _ends(n: Integers, q: Sequence[float]) -> Integers:
     low = _binomial_quantile((1 - CONFIDENCE) / 2, size, p)
     high = _binomial_quantile((1 + CONFIDENCE) / 2, size, p) + 1
     ends = np.concatenate([low, np.where(high <= size, high, 0)], axis=1)
-    return np.where(np.tile(_enough(n, q), 2), ends, 0).astype(np.int64)
+    return np.where(np.tile(enough(n, q), 2), ends, 0).astype(np.int64)
 
 
 def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
@@ -138,7 +137,7 @@ def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
     return np.where(bdtr(before, np.maximum(n, 1), p) >= share, before, k)
 
 
-def _enough(n: Integers, q: Sequence[float]) -> Any:
+def enough(n: Integers, q: Sequence[float]) -> Any:
     """Whether n rows carry a percentile: on average one of them lies beyond it."""
     tail = np.minimum(q, 1 - np.asarray(q))
     return n[:, None] * tail >= 1 - 1e-9  # 10 * (1 - .9) is a little below 1

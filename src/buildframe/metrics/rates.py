@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -84,9 +83,8 @@ def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
 
 
 def _settled(found: Rows) -> Tally:
-    failed = (nw.col("state") == "failed").fill_null(value=False)
     settled = outcomes.is_settled()
-    return tally(found, passed=settled & outcomes.has_passed(), failed=settled & failed)
+    return tally(found, passed=settled & outcomes.has_passed(), failed=settled & outcomes.has_failed())
 
 
 def _rates(counts: pd.DataFrame) -> pd.DataFrame:

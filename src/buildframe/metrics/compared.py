@@ -1,0 +1,230 @@
+"""One period against another: differences with intervals, so that noise is not taken for news.
+
+Rows of one day depend on each other, so intervals go by days: a day that is unlike the others makes them wide, however
+many rows it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from buildframe.metrics import outcomes
+from buildframe.metrics.days import day_of, effective_size
+from buildframe.metrics.durations import RowMetric, wall_time
+from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, Rows, numbered, rows
+from buildframe.metrics.groups import By, beside, listed
+from buildframe.metrics.measured import measured
+from buildframe.metrics.percentiles import checked, count, enough, label
+from buildframe.metrics.rates import wilson
+
+_COUNTS = ["n", "n_censored", "n_negative"]
+
+
+def percentile_change(
+    now: Frame,
+    before: Frame,
+    of: RowMetric | str = wall_time,
+    by: By = None,
+    q: float | Sequence[float] = 0.5,
+    at: str = "created_at",
+    tz: str = "UTC",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """How percentiles of a duration differ between two periods.
+
+    `now` and `before` are frames of their rows, which no row may be in twice; `of`, `by` and `q` as in `percentiles`;
+    the day of a row is that of the column `at` in the zone `tz`.
+
+    One row a group of either, ordered by key, null keys last; columns: the keys, then
+    `n`, `n_censored`, `n_negative` and the same with `_before` (Int64), as in `percentiles`, 0 where the group is not
+    in one of them;
+    `p50_s`, `p50_before_s` (float64): seconds, NaN where too few rows tell them;
+    `p50_low_s`, `p50_high_s` (float64): an interval of `p50_s`, by days as below;
+    `p50_change_s` (float64): the one less the other: above 0 where it has become slower;
+    `p50_change_low_s`, `p50_change_high_s` (float64): an interval of that, by days. Of each period the share of rows
+    up to its percentile has a Wilson interval of as many rows as the days tell (Korn and Graubard 1998, Survey
+    Methodology 24: 193-201), and the durations at its ends enclose the percentile (Woodruff 1952, Journal of the
+    American Statistical Association 47: 635-646); the interval of the difference adds the distances to the ends of
+    both as squares (Zou and Donner 2008, Statistics in Medicine 27: 1693-1702). NaN where a period has fewer than two
+    days, or too few rows. Of many groups compared some lie outside 0 by chance: raise `confidence` to
+    1 - .05 / groups to have none by chance in 19 of 20 comparisons.
+    BadInput as in `percentiles`, for a zone that is none, and for a confidence that is no share.
+    """
+    shares = checked(q, "linear")
+    wilson(0, 1, confidence)  # which refuses what is no share
+    one, other = (_percentiles(frame, of, by, shares, at, tz, confidence) for frame in (now, before))
+    keys, one, other = _side_by_side(one, other, by)
+    columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
+    columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
+    for p in shares:
+        columns |= _changed(one, other, p)
+    return beside(keys, pd.DataFrame(columns, index=keys.index))
+
+
+def success_change(
+    now: Frame, before: Frame, by: By = None, at: str = "created_at", tz: str = "UTC", confidence: float = 0.95
+) -> pd.DataFrame:
+    """How the success rate differs between two periods.
+
+    `now` and `before` are frames of builds; `by` as in `success_rate`, whose columns this needs; `at`, `tz` and
+    `confidence` as in `percentile_change`.
+
+    One row a group of either, ordered by key, null keys last; columns: the keys, then
+    `passed`, `n` and the same with `_before` (Int64), 0 where the group is not in one of them;
+    `rate`, `rate_before` (float64 between 0 and 1, NaN where nothing settled): passed / n;
+    `change`, `low`, `high` (float64 between -1 and 1): the difference and its interval by days: that of `newcombe` for
+    as many builds as the days tell (Korn and Graubard 1998); NaN where a period has fewer than two days.
+    """
+    settled, passed = outcomes.is_settled(), outcomes.has_passed()
+    needs = ("state", "blocked", at)
+    counted = {"those": settled & passed, "counted": settled & (passed | outcomes.has_failed())}
+    one, other = (_shares(rows(frame, needs, by), counted, at, tz, confidence) for frame in (now, before))
+    return _rates_compared(one, other, by, "passed", confidence)
+
+
+def failure_change(
+    now: Frame, before: Frame, by: By = None, at: str = "finished_at", tz: str = "UTC", confidence: float = 0.95
+) -> pd.DataFrame:
+    """How the share of executions that fail differs between two periods.
+
+    `now` and `before` are frames of jobs. Counted are script jobs that passed or failed hard (failed or timed out, not
+    softly), attempt by attempt; canceled, skipped and unfinished jobs are in neither. `by` as in `percentiles`; `at`,
+    `tz` and `confidence` as in `percentile_change`. Needs `type`, `state`, `soft_failed`.
+
+    One row a group of either, ordered by key, null keys last; columns: the keys, then
+    `failed`, `n` and the same with `_before` (Int64), 0 where the group is not in one of them;
+    `rate`, `rate_before` (float64 between 0 and 1, NaN where n is 0): failed / n;
+    `change`, `low`, `high` (float64 between -1 and 1): the difference and its interval as in `success_change`.
+    """
+    script, failed = outcomes.is_script(), outcomes.has_failed_hard()
+    needs = ("type", "state", "soft_failed", at)
+    counted = {"those": script & failed, "counted": script & (failed | outcomes.has_passed())}
+    one, other = (_shares(rows(frame, needs, by), counted, at, tz, confidence) for frame in (now, before))
+    return _rates_compared(one, other, by, "failed", confidence)
+
+
+def newcombe(
+    successes: npt.ArrayLike,
+    n: npt.ArrayLike,
+    successes_before: npt.ArrayLike,
+    n_before: npt.ArrayLike,
+    confidence: float = 0.95,
+) -> tuple[Floats, Floats, Floats]:
+    """The difference of two independent proportions and the limits of its interval, float64, NaN where an n is 0.
+
+    From the Wilson intervals of both (Newcombe 1998, Statistics in Medicine 17: 873-890, method 10). Numbers or
+    arrays of one shape. BadInput as in `wilson`.
+    """
+    one, other = wilson(successes, n, confidence), wilson(successes_before, n_before, confidence)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = np.asarray(successes, np.float64) / np.asarray(n, np.float64)
+        rate_before = np.asarray(successes_before, np.float64) / np.asarray(n_before, np.float64)
+    low, high = _square_and_add((rate, *one), (rate_before, *other))
+    return rate - rate_before, low, high
+
+
+def _shares(found: Rows, counted: Mapping[str, nw.Expr], at: str, tz: str, confidence: float) -> pd.DataFrame:
+    """Of each group how many rows are `those`, how many are counted (`n`), and as how many they tell (`told`)."""
+    table, keys = numbered(found.having(**counted), *counted, at)
+    table = table[table["counted"].to_numpy(bool)]
+    by_day = table["those"].groupby([table[GROUP], day_of(table, at, tz)]).agg(["sum", "size"]).astype("float64")
+    sums = by_day.groupby(level=0).sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
+    told = {group: effective_size(days["sum"], days["size"], confidence) for group, days in by_day.groupby(level=0)}
+    summary = pd.DataFrame({"those": sums["sum"], "n": sums["size"], "told": pd.Series(told, sums.index, "float64")})
+    return beside(keys, summary.rename_axis(None))
+
+
+def _rates_compared(one: pd.DataFrame, other: pd.DataFrame, by: By, those: str, confidence: float) -> pd.DataFrame:
+    """Counts and rates of both, and the difference."""
+    keys, one, other = _side_by_side(one, other, by)
+    columns: dict[str, Any] = {}
+    for end, side in (("", one), ("_before", other)):
+        columns |= {f"{those}{end}": side["those"].fillna(0), f"n{end}": side["n"].fillna(0)}
+    rate, rate_before = (_over(side["those"], side["n"]) for side in (one, other))
+    told, told_before = (side["told"].to_numpy(np.float64) for side in (one, other))
+    _, low, high = newcombe(rate * told, told, rate_before * told_before, told_before, confidence)
+    columns |= {"rate": rate, "rate_before": rate_before, "change": rate - rate_before, "low": low, "high": high}
+    return beside(keys, pd.DataFrame(columns, index=keys.index))
+
+
+def _over(those: pd.Series[Any], n: pd.Series[Any]) -> Floats:
+    """The share, NaN of nothing."""
+    whole = n.to_numpy(np.float64, na_value=0)
+    return those.to_numpy(np.float64, na_value=0) / np.where(whole > 0, whole, np.nan)
+
+
+def _percentiles(
+    frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str, confidence: float
+) -> pd.DataFrame:
+    """As `metrics.percentiles` tells them, but with intervals by days."""
+    found = measured(frame, of, by, needs=(at,))
+    counts = count(found)
+    table, keys = numbered(found.only("value", at), "value", at)
+    table = table.assign(day=day_of(table, at, tz)).dropna(subset="value").sort_values("value")
+    values, days = table["value"].to_numpy(np.float64), table["day"].to_numpy(np.int64)
+    of_group = table.reset_index(drop=True).groupby(GROUP).indices
+    none = np.empty(0, np.int64)
+    groups = [of_group.get(group, none) for group in range(len(keys))]
+    told = [[end for p in q for end in _enclosed(values[own], days[own], p, confidence)] for own in groups]
+    names = [label(p, end) for p in q for end in ("", "low", "high")]
+    return beside(keys, pd.concat([counts.sums, pd.DataFrame(told, columns=names, dtype="float64")], axis=1))
+
+
+def _enclosed(values: Floats, days: Integers, p: float, confidence: float) -> tuple[float, float, float]:
+    """A percentile of values that are in order, and the ends of its interval."""
+    n = len(values)
+    if not enough(np.array([n]), [p]).all():
+        return np.nan, np.nan, np.nan
+    value = float(np.quantile(values, p))
+    sizes, up_to_it = np.bincount(days), np.bincount(days[values <= value], minlength=days.max() + 1)
+    told = effective_size(up_to_it[sizes > 0], sizes[sizes > 0], confidence)
+    low, high = wilson(p * told, told, confidence)
+    return value, _at(values, np.floor(low * n)), _at(values, np.ceil(high * n) + 1)
+
+
+def _at(values: Floats, rank: Floats) -> float:
+    return float(values[int(rank) - 1]) if 1 <= rank <= len(values) else np.nan  # no comparison holds for NaN
+
+
+def _side_by_side(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The keys of both, and the two with a row for each."""
+    many = len(listed(by))
+    names = list(one.columns[:many])
+    if not names:
+        index = range(max(len(one), len(other)))
+        return pd.DataFrame(index=index), one.reindex(index), other.reindex(index)
+    keys = pd.concat([one[names], other[names]]).drop_duplicates().sort_values(names, na_position="last")
+    keys = keys.reset_index(drop=True)
+    return keys, keys.merge(one, how="left", on=names), keys.merge(other, how="left", on=names)
+
+
+def _changed(one: pd.DataFrame, other: pd.DataFrame, p: float) -> dict[str, Any]:
+    name = label(p).removesuffix("_s")
+    ends = [label(p), label(p, "low"), label(p, "high")]
+    value, value_before = one[label(p)], other[label(p)]
+    low, high = _square_and_add(*(tuple(frame[end].to_numpy(np.float64) for end in ends) for frame in (one, other)))
+    return {
+        f"{name}_s": value,
+        f"{name}_low_s": one[ends[1]],
+        f"{name}_high_s": one[ends[2]],
+        f"{name}_before_s": value_before,
+        f"{name}_change_s": value - value_before,
+        f"{name}_change_low_s": low,
+        f"{name}_change_high_s": high,
+    }
+
+
+def _square_and_add(one: tuple[Floats, ...], other: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+    """The limits of a difference, from two values, each with its limits."""
+    (value, low, high), (value_before, low_before, high_before) = one, other
+    difference = value - value_before
+    return (
+        difference - np.hypot(value - low, high_before - value_before),
+        difference + np.hypot(high - value, value_before - low_before),
+    )

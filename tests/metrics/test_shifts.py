@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from metric_frames import START, UTC
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+from buildframe.metrics.shifts import pettitt
+
+NILE = [
+    1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180, 799, 958, 1140,
+    1100, 1210, 1150, 1250, 1260, 1220, 1030, 1100, 774, 840, 874, 694, 940, 833, 701, 916, 692, 1020, 1050, 969,
+    831, 726, 456, 824, 702, 1120, 1100, 832, 764, 821, 768, 845, 864, 862, 698, 845, 744, 796, 1040, 759,
+    781, 865, 845, 944, 984, 897, 822, 1010, 771, 676, 649, 846, 812, 742, 801, 1040, 860, 874, 848, 890,
+    744, 749, 838, 1050, 918, 986, 797, 923, 975, 815, 1020, 906, 901, 1170, 912, 746, 919, 718, 714, 740,
+]  # fmt: skip
+"""Yearly flow of the Nile at Aswan, 1871 to 1970 (Cobb 1978, Biometrika 65: 243-251, table 1)."""
+
+
+def rows(values: list[float] | np.ndarray, **more: object) -> pd.DataFrame:
+    times = START + pd.to_timedelta(np.arange(len(values)), unit="h")
+    return pd.DataFrame({"x_s": np.array(values, float), "created_at": pd.Series(times, dtype=UTC), **more})
+
+
+def test_the_nile_changed_in_1899():
+    before, p_value = pettitt(np.array(NILE, float))
+    assert 1871 + before == 1899
+    pairs = np.sign(np.subtract.outer(NILE[:28], NILE[28:])).sum()  # by its definition as a sum over pairs
+    assert p_value == pytest.approx(2 * np.exp(-6 * pairs**2 / (100**3 + 100**2)))
+
+
+def test_the_moment_and_both_medians():
+    told = metrics.change_point(rows(NILE).sample(frac=1, random_state=1), of="x_s").iloc[0]
+    assert told["n"] == 100
+    assert told["n_before"] == 28
+    assert told["at"] == START + pd.Timedelta(28, "h")
+    assert told["p50_before_s"] == np.median(NILE[:28])
+    assert told["p50_after_s"] == np.median(NILE[28:])
+
+
+def test_groups_and_what_is_left_out():
+    frame = pd.concat(
+        [rows(NILE, pipeline="nile"), rows(NILE[:9], pipeline="few"), rows([np.nan] * 20, pipeline="none")]
+    )
+    told = metrics.change_point(frame, of="x_s", by="pipeline")
+    assert told["pipeline"].tolist() == ["few", "nile", "none"]
+    assert told["n"].tolist() == [9, 100, 0]
+    assert told["n_before"].isna().tolist() == [True, False, True]
+    assert {name: str(dtype) for name, dtype in told.dtypes.items()} == {
+        "pipeline": "str", "n": "Int64", "n_before": "Int64", "at": UTC, "p_value": "float64",
+        "p50_before_s": "float64", "p50_after_s": "float64",
+    }  # fmt: skip
+    nothing = metrics.change_point(frame.iloc[:0], of="x_s", by="pipeline")
+    assert nothing.empty
+    assert list(nothing) == list(told)
+
+
+def test_chance_alone_seldom_finds_one():
+    random = np.random.default_rng(8)
+    found = [pettitt(random.lognormal(0, 1, 60))[1] < 0.05 for _ in range(400)]
+    assert 0 < np.mean(found) < 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@given(st.lists(st.integers(0, 5), min_size=10, max_size=60), st.integers(1, 1000))
+def test_only_the_order_of_values_matters(values, factor):
+    plain = pettitt(np.array(values, float))
+    assert pettitt(np.array(values, float) ** 3 * factor) == plain
+    assert 1 <= plain[0] < len(values)
+    assert 0 < plain[1] <= 1
+    assert pettitt(-np.array(values, float))[1] == pytest.approx(plain[1])
+
+
+@pytest.mark.parametrize("made", [pl.from_pandas, duckdb.from_df], ids=["polars", "duckdb"])
+@pytest.mark.parametrize("by", [None, "pipeline"])
+def test_frames_of_other_engines(made, by):
+    frame = pd.concat([rows(NILE, pipeline="nile"), rows(NILE[::-1], pipeline="elin")]).astype({"pipeline": "str"})
+    told = metrics.change_point(made(frame), of="x_s", by=by)
+    if by is not None:
+        pd.testing.assert_frame_equal(told, metrics.change_point(frame, of="x_s", by=by))
+    assert told["n"].sum() == 200
+
+
+def test_bad_input():
+    with pytest.raises(BadInput, match="no column 'created_at'"):
+        metrics.change_point(rows(NILE).drop(columns="created_at"), of="x_s")
