@@ -109,7 +109,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
 
 
 def test_the_readme_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_reads_it(tmp_path: Path) -> None:
-    commands = re.findall(r"^\$ (.venv/bin/.*(?:--sandbox|Store).*)$", (ROOT / "README.md").read_text(), re.M)
+    commands = re.findall(r"^\$ (.venv/bin/.*(?:sync .*--sandbox|Store).*)$", (ROOT / "README.md").read_text(), re.M)
     assert len(commands) == 2
     told = []
     for command in commands:

@@ -1,8 +1,8 @@
 """CI builds as DataFrames: fetch builds and jobs completely, measure them rightly, see where the time goes.
 
 `connect()` gives a Workspace on a real organization, `sandbox()` one on a service of your own machine.
-`metrics` and `plots` are modules to import. `save` and `load` keep frames as Parquet, `Store` keeps all that was ever
-fetched.
+`metrics` and `plots` are modules to import. `save` and `load` keep frames as Parquet, `save` also writes CSV; `Store`
+keeps all that was ever fetched.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspa
 
 
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
-    """Write a frame to one Parquet file, whole or not at all: dtypes, index and `attrs` come back by `load`."""
+    """Write a frame to one file, whole or not at all: CSV if its name ends in `.csv`, with no cell that a spreadsheet
+    program would run; else Parquet, from which dtypes, index and `attrs` come back by `load`.
+    """
     from buildframe import store
 
     return store.save(path, frame)

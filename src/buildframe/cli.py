@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime as dt
+import os
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import buildframe
-from buildframe.errors import BuildframeError
+from buildframe.errors import BadInput, BuildframeError
+
+if TYPE_CHECKING:
+    from buildframe.store.syncing import Synced
+    from buildframe.workspace import Workspace
+
+STORE = "where the store is: a folder, or an object store's URL"
+LONGEST = 366
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit status: 0 done, 1 failed (the reason is on stderr), 3 incomplete, 130 interrupted."""
+    """Run a command; its exit status: 0 done, 1 failed (the reason is on stderr), 2 wrong usage, 3 incomplete,
+    4 a limit is exceeded (`report --alert`), 130 interrupted.
+    """
     chosen = _parser().parse_args(arguments)
     try:
         return int(chosen.run(chosen) or 0)
@@ -42,25 +55,85 @@ def _parser() -> argparse.ArgumentParser:
     sandbox.add_argument("--speed", type=float, help="simulated seconds per second (default: its clock stands still)")
     sandbox.set_defaults(run=_sandbox)
     _add_store(commands)
+    _add_report(commands)
+    _add_export(commands)
     return parser
 
 
 def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sync = commands.add_parser("sync", help="bring a store up to date with the service (BUILDFRAME_ORG, ..._TOKEN)")
-    sync.add_argument("--since", default="90d", help="builds created from then: an age or a date (%(default)s)")
-    sync.add_argument(
-        "--suite", action="append", default=[], help="a test suite whose flaky tests are kept; repeatable"
-    )
-    sync.add_argument("--pipeline", help="only this pipeline of the organization")
-    sync.add_argument("--personal", action="store_true", help="keep names and e-mail addresses, and the members")
-    sync.add_argument("--env", action="store_true", help="keep variables, steps and YAML, which may hold secrets")
-    sync.add_argument("--sandbox", action="store_true", help="from a sandbox of its own, all suites, for a try")
+    _add_syncing(sync)
     compact = commands.add_parser("compact", help="make few files of the many small ones that syncs have left")
     clean = commands.add_parser("clean", help="delete files that only old versions of a store need")
     clean.add_argument("--keep", default="30d", help="versions that can still be read then: an age (%(default)s)")
     for command, run in ((sync, _sync), (compact, _compact), (clean, _clean)):
-        command.add_argument("folder", help="where the store is: a folder, or an object store's URL")
+        command.add_argument("store", help=STORE)
         command.set_defaults(run=run)
+
+
+def _add_syncing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--since", default="90d", help="builds created from then: an age or a date (%(default)s)")
+    command.add_argument(
+        "--suite", action="append", default=[], help="a test suite whose flaky tests are kept; repeatable"
+    )
+    command.add_argument("--pipeline", help="only this pipeline of the organization")
+    command.add_argument("--personal", action="store_true", help="keep names and e-mail addresses, and the members")
+    command.add_argument("--env", action="store_true", help="keep variables, steps and YAML, which may hold secrets")
+    command.add_argument(
+        "--sandbox", action="store_true", help="from a sandbox beside the store, a day later each time; for a try"
+    )
+
+
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="sync, measure, and write a page of what changed; for a timer")
+    report.add_argument("store", help=STORE)
+    report.add_argument("folder", type=Path, help="where reports go; `latest` in it leads to the newest")
+    report.add_argument("--days", type=_days, default=7, help="so many days, and as many before (%(default)s)")
+    report.add_argument("--tz", type=_zone, default="UTC", help="the zone of their midnights (%(default)s)")
+    _add_syncing(report)
+    report.add_argument("--no-sync", action="store_true", help="of the store as it is; needs no token")
+    report.add_argument("--thresholds", type=Path, help="a TOML file of limits")
+    report.add_argument("--alert", action="store_true", help="exit status 4 when a limit is exceeded")
+    report.add_argument("--log", choices=["plain", "json"], default="plain", help="lines on stderr (%(default)s)")
+    report.set_defaults(run=_report, refuse=report.error)
+
+
+def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser("export", help="one table in one Parquet or CSV file")
+    export.add_argument("out", type=Path, help="the file; it ends in .parquet or .csv")
+    export.add_argument("table", choices=["builds", "jobs", "pipelines", "members", "flaky_tests"])
+    where = export.add_mutually_exclusive_group()
+    where.add_argument("--store", help=f"{STORE} (default: straight from the service)")
+    where.add_argument("--sandbox", action="store_true", help="from a sandbox of its own, for a try")
+    export.add_argument("--from", dest="created_from", metavar="WHEN", help="builds created from then (default: 30d)")
+    export.add_argument("--to", dest="created_to", metavar="WHEN", help="and before then: an age or a date")
+    export.add_argument("--pipeline", help="builds or jobs of this pipeline only")
+    export.add_argument("--suite", help="flaky tests of this test suite")
+    export.add_argument("--columns", type=_names, help="only these, in this order: names with commas between them")
+    export.add_argument("--personal", action="store_true", help="with names and e-mail addresses")
+    export.add_argument("--env", action="store_true", help="with variables, steps and YAML, which may hold secrets")
+    export.set_defaults(run=_export, refuse=export.error)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: each name once, with commas between them")
+    return names
+
+
+def _days(text: str) -> int:
+    if not 1 <= int(text) <= LONGEST:
+        raise argparse.ArgumentTypeError(f"1 to {LONGEST} days")
+    return int(text)
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise argparse.ArgumentTypeError(f"{name!r} is no time zone, such as Europe/Berlin") from None
+    return name
 
 
 def _demo(chosen: argparse.Namespace) -> None:
@@ -87,26 +160,86 @@ def _sandbox(chosen: argparse.Namespace) -> None:
 
 
 def _sync(chosen: argparse.Namespace) -> int:
-    store = buildframe.Store(chosen.folder)
-    with warnings.catch_warnings(), buildframe.sandbox() if chosen.sandbox else buildframe.connect() as ws:
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
-        done = store.sync(
+        done = _synced(chosen)
+    print(f"{chosen.store}: {done}")
+    return 0 if done.complete else 3
+
+
+def _synced(chosen: argparse.Namespace) -> Synced:
+    store = buildframe.Store(chosen.store)
+    with _sandbox_beside(chosen.store) if chosen.sandbox else buildframe.connect() as ws:
+        return store.sync(
             ws if chosen.pipeline is None else ws.pipeline(chosen.pipeline),
             since=chosen.since,
             suites=chosen.suite or (ws.sandbox.suites() if chosen.sandbox and chosen.pipeline is None else []),
             personal=chosen.personal,
             env=chosen.env,
         )
-    print(f"{chosen.folder}: {done}")
-    return 0 if done.complete else 3
+
+
+def _sandbox_beside(store: str) -> Workspace:
+    """A sandbox in a file beside the store, in which a day passes from one time to the next."""
+    if "://" in store:
+        return buildframe.sandbox()
+    file = Path(f"{Path(store).expanduser()}-sandbox.db")
+    is_known = file.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ws = buildframe.sandbox(path=file)
+    if is_known:
+        ws.sandbox.clock.advance(dt.timedelta(days=1))
+    return ws
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    if chosen.alert and chosen.thresholds is None:
+        chosen.refuse("--alert needs --thresholds")
+    if chosen.no_sync and chosen.sandbox:
+        chosen.refuse("--sandbox is for a sync; leave out --no-sync")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # by which a service manager ends it
+    from buildframe.report import running
+
+    asked = running.Asked(
+        store=chosen.store,
+        folder=chosen.folder,
+        days=chosen.days,
+        tz=chosen.tz,
+        organization="acme" if chosen.sandbox else os.environ.get("BUILDFRAME_ORG") or None,
+        pipeline=chosen.pipeline,
+        thresholds=chosen.thresholds,
+        alert=chosen.alert,
+    )
+    return running.run(asked, None if chosen.no_sync else lambda: _synced(chosen), chosen.log)
+
+
+def _export(chosen: argparse.Namespace) -> int:
+    from buildframe import exporting
+    from buildframe.store.kept import Keeping
+
+    options = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
+    given = {name: getattr(chosen, name) for name in options}
+    try:
+        asked = exporting.Asked(**given, keeping=Keeping(chosen.personal, chosen.env)).checked()
+    except BadInput as why:
+        chosen.refuse(str(why))
+        raise  # which type checkers do not know to be out of reach
+    if chosen.store is not None:
+        done = exporting.from_store(buildframe.Store(chosen.store), asked)
+    else:
+        with warnings.catch_warnings(), buildframe.sandbox() if chosen.sandbox else buildframe.connect() as ws:
+            warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
+            done = exporting.from_service(ws, asked)
+    print(done.told(asked))
+    return 0 if done.why is None else 3
 
 
 def _compact(chosen: argparse.Namespace) -> None:
-    print(f"{chosen.folder}: {buildframe.Store(chosen.folder).compact():,} files fewer")
+    print(f"{chosen.store}: {buildframe.Store(chosen.store).compact():,} files fewer")
 
 
 def _clean(chosen: argparse.Namespace) -> None:
-    print(f"{chosen.folder}: {buildframe.Store(chosen.folder).clean(chosen.keep):,} files deleted")
+    print(f"{chosen.store}: {buildframe.Store(chosen.store).clean(chosen.keep):,} files deleted")
 
 
 if __name__ == "__main__":

@@ -96,6 +96,8 @@ def test_success_of_two_periods():
     change, low, high = metrics.newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
     assert told.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
     assert told.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
+    own = [float(end) for end in metrics.wilson(56 / 72 * sizes[0], sizes[0])]
+    assert told.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
     assert told["n_before"].tolist() == [0, 4, 80]
     assert told.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
     assert metrics.success_change(now, before)["n"].tolist() == [75]

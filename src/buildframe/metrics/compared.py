@@ -78,8 +78,9 @@ def success_change(
     One row a group of either, ordered by key, null keys last; columns: the keys, then
     `passed`, `n` and the same with `_before` (Int64), 0 where the group is not in one of them;
     `rate`, `rate_before` (float64 between 0 and 1, NaN where nothing settled): passed / n;
-    `change`, `low`, `high` (float64 between -1 and 1): the difference and its interval by days: that of `newcombe` for
-    as many builds as the days tell (Korn and Graubard 1998); NaN where a period has fewer than two days.
+    `rate_low`, `rate_high`: the interval of `rate` by days: Wilson's for as many builds as the days tell (Korn and
+    Graubard 1998); NaN where the period has fewer than two days;
+    `change`, `low`, `high` (float64 between -1 and 1): the difference and its interval as in `newcombe`, of the same.
     """
     settled, passed = outcomes.is_settled(), outcomes.has_passed()
     needs = ("state", "blocked", at)
@@ -100,7 +101,7 @@ def failure_change(
     One row a group of either, ordered by key, null keys last; columns: the keys, then
     `failed`, `n` and the same with `_before` (Int64), 0 where the group is not in one of them;
     `rate`, `rate_before` (float64 between 0 and 1, NaN where n is 0): failed / n;
-    `change`, `low`, `high` (float64 between -1 and 1): the difference and its interval as in `success_change`.
+    `rate_low`, `rate_high`, `change`, `low`, `high` (float64): as in `success_change`.
     """
     script, failed = outcomes.is_script(), outcomes.has_failed_hard()
     needs = ("type", "state", "soft_failed", at)
@@ -149,7 +150,9 @@ def _rates_compared(one: pd.DataFrame, other: pd.DataFrame, by: By, those: str, 
     rate, rate_before = (_over(side["those"], side["n"]) for side in (one, other))
     told, told_before = (side["told"].to_numpy(np.float64) for side in (one, other))
     _, low, high = newcombe(rate * told, told, rate_before * told_before, told_before, confidence)
-    columns |= {"rate": rate, "rate_before": rate_before, "change": rate - rate_before, "low": low, "high": high}
+    rate_low, rate_high = wilson(rate * told, told, confidence)
+    columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
+    columns |= {"change": rate - rate_before, "low": low, "high": high}
     return beside(keys, pd.DataFrame(columns, index=keys.index))
 
 

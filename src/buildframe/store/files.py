@@ -1,4 +1,4 @@
-"""One table in one Parquet file, whole or not at all."""
+"""One table in one file, Parquet or CSV, whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,32 +14,62 @@ from typing import BinaryIO
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from buildframe.errors import BadInput
+from buildframe.store import cells
+
+_BATCH = 20_000
 
 
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
-    """Write a frame to a Parquet file, replacing an older one, and return its path.
+    """Write a frame to a file, replacing an older one, and return its path: CSV if it ends in `.csv`, else Parquet.
 
-    Dtypes, time zones, the index and `frame.attrs` come back from `load` as they were; but Parquet has
+    Parquet: dtypes, time zones, the index and `frame.attrs` come back from `load` as they were; but Parquet has
     no times in whole seconds (they become milliseconds), and an `object` column of texts comes back as
     `str`. Other programs read plain Parquet, in which a timedelta is a whole number of its unit.
+
+    CSV, for spreadsheets: UTF-8 with a header; times in UTC as `2026-10-26T08:00:00.000000Z`, timedeltas as seconds in
+    a column whose name ends in `_s`, flags as `true` and `false`, null as nothing; index levels that have a name are
+    columns, too. Texts and headers that a spreadsheet program would run as formulas, since they begin with
+    one of `= + - @`, a tab or a line break, get an apostrophe in front; so do such beginnings after a `;`, a tab or a
+    line break in a text, where a program with another separator sees a new cell. NUL becomes U+FFFD.
 
     The file is written beside its place, flushed to disk and moved there, so that a reader, a crash or
     a full disk finds the old file or the new one, never part of one. A killed process may leave
     `.buildframe-*.tmp` behind.
 
     BadInput: no DataFrame, no such folder, a path that is no file, columns without names or of values
-    that Parquet cannot hold, attrs that are not plain JSON. OSError: the disk is full or write-protected.
+    that the file cannot hold, for Parquet also attrs that are not plain JSON. OSError: the disk is full or
+    write-protected.
     """
-    target = _target(path)
-    _check(frame)
-    with _replacing(target) as file:
+    place = target(path)
+    is_csv = Path(path).suffix.lower() == ".csv"
+    _check_columns(frame)
+    if not is_csv:
+        _check_attrs(frame)
+    with _replacing(place) as file:
         try:
-            frame.to_parquet(file, engine="pyarrow")
+            (_write_csv if is_csv else _write_parquet)(frame, file)
         except (pa.ArrowException, TypeError, ValueError) as why:
-            raise BadInput(f"This frame does not fit into Parquet: {why}") from why
+            raise BadInput(f"This frame does not fit into {'CSV' if is_csv else 'Parquet'}: {why}") from why
     return Path(path)
+
+
+def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
+    frame.to_parquet(file, engine="pyarrow")
+
+
+def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
+    """In batches, so that memory holds few rows as texts."""
+    named = [level for level, name in enumerate(frame.index.names) if name is not None]
+    whole = frame.reset_index(named) if named else frame.copy(deep=False)
+    whole.attrs = {}
+    table = pa.Table.from_pandas(whole, preserve_index=False)
+    headers = cells.named(table.schema)
+    for start in range(0, max(1, len(table)), _BATCH):
+        columns = [cells.as_written(column.combine_chunks()) for column in table.slice(start, _BATCH).columns]
+        csv.write_csv(pa.table(columns, headers), file, csv.WriteOptions(include_header=start == 0))
 
 
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -79,21 +109,24 @@ def _with_plain_utc(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype(utc)
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
-    """Where the bytes go: behind a link the file that it names."""
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+def target(path: str | os.PathLike[str]) -> Path:
+    """Where the bytes of a file go: behind a link the file that it names. BadInput where there can be none."""
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
         raise BadInput(f"{os.fspath(path)!r} is a folder or a device; name a file, such as 'builds.parquet'.")
-    if not target.parent.is_dir():
-        raise BadInput(f"There is no folder {os.fspath(target.parent)!r}; make it first.")
-    return target
+    if not place.parent.is_dir():
+        raise BadInput(f"There is no folder {os.fspath(place.parent)!r}; make it first.")
+    return place
 
 
-def _check(frame: pd.DataFrame) -> None:
+def _check_columns(frame: pd.DataFrame) -> None:
     if not isinstance(frame, pd.DataFrame):
         raise BadInput(f"{type(frame).__name__} is no DataFrame; the order is save(path, frame).")
     if frame.columns.empty or not all(isinstance(name, str) for name in frame.columns):
-        raise BadInput("A Parquet file needs columns, and texts to name them; see frame.columns.")
+        raise BadInput("A file needs columns, and texts to name them; see frame.columns.")
+
+
+def _check_attrs(frame: pd.DataFrame) -> None:
     try:
         same = json.loads(json.dumps(frame.attrs, allow_nan=False)) == frame.attrs
     except (TypeError, ValueError, RecursionError) as why:

@@ -1,0 +1,103 @@
+"""The command `buildframe report` as a timer runs it: in a process of its own, with an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import buildframe as bf
+from buildframe.report.folder import Reports
+from buildframe.workspace import Workspace
+
+ROOT = Path(__file__).parent.parent.parent
+COMMAND = (sys.executable, "-m", "buildframe.cli")
+LONGEST = 120  # seconds until a child that does not end is a failure
+SCOPES = ("read_builds", "read_pipelines", "read_suites", "read_organizations")
+
+PATIENCE = "import buildframe.client as c; c._BACKOFF = lambda state: 0.01; c._TIMEOUT = 0.5"
+"""What makes the client give up soon."""
+
+
+def at(ci: Workspace, scopes: Sequence[str] = SCOPES) -> dict[str, str]:
+    """The environment in which the command finds a sandbox."""
+    token = ci.sandbox.token(list(scopes))
+    return {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_ORG": ci.organization or "", "BUILDFRAME_TOKEN": token}
+
+
+def patched(statements: str) -> tuple[str, ...]:
+    """The command with something of it replaced."""
+    return (sys.executable, "-c", f"{statements}\nimport sys; from buildframe.cli import main; sys.exit(main())")
+
+
+def started(
+    *arguments: object, env: dict[str, str] | None = None, command: Sequence[str] = COMMAND, around: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """A run of the command that has begun; `around` are commands to run it by."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("BUILDFRAME_")}
+    return subprocess.Popen(
+        [*around, *command, "report", *map(str, arguments)],
+        cwd=ROOT,
+        env={**own, **(env or {})},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """What became of it."""
+    try:
+        out, err = process.communicate(timeout=LONGEST)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def report(
+    *arguments: object, env: dict[str, str] | None = None, command: Sequence[str] = COMMAND, around: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """A run of the command from beginning to end."""
+    return ended(started(*arguments, env=env, command=command, around=around))
+
+
+def last_line(run: subprocess.CompletedProcess[str]) -> str:
+    """What a run says at last on stderr."""
+    return run.stderr.splitlines()[-1]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.seen.append(f"/{tag}")
+
+
+def check_whole(folder: Path) -> str | None:
+    """The newest report's name, after a look at all of its files; None where there is no report."""
+    latest = Reports(folder).latest
+    if latest is None:
+        assert not os.path.lexists(folder / "latest"), "the link leads to no report"
+        return None
+    tags = _Tags()
+    tags.feed((latest / "report.html").read_text())
+    tags.close()
+    assert tags.seen[0] == "html"
+    assert tags.seen[-1] == "/html"
+    assert (latest / "report.md").read_text().endswith("\n")
+    tables = [bf.load(path) for path in (latest / "numbers").iterdir()]
+    assert len(tables) >= 10
+    return latest.name
+
+
+def hidden(folder: Path) -> set[str]:
+    """What else is in a folder of reports."""
+    return {path.name for path in folder.iterdir() if path.name.startswith(".")} - {".lock", ".lock-holder"}

@@ -1,0 +1,140 @@
+"""Reports to print, of what a sandbox tells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from buildframe.report.content import Finding, Report, Verdict
+from buildframe.report.facts import Facts, measure
+from buildframe.report.findings import findings
+from buildframe.report.periods import Period
+from buildframe.workspace import Workspace
+
+VERDICTS = (
+    Verdict("docs", "within", "The success rate of docs is 97.1 %; the limit is 90 %."),
+    Verdict("macos", "over", "The p95 of queue time of macos is 48 min; the limit is 10 min."),
+    Verdict("web", "perhaps", "The success rate of web is 86.8 %; the limit is 90 %."),
+    Verdict("gpu", "unknown", "The queue gpu has no jobs."),
+)
+
+
+def report_of(ws: Workspace, days: int, **changes: Any) -> Report:
+    """The last days that a workspace tells of."""
+    builds, jobs = ws.history()
+    flaky = ws.flaky_tests(suite="rspec")
+    flaky = flaky.assign(valid_from=flaky["fetched_at"], valid_to=pd.Series(pd.NaT, flaky.index, "datetime64[us, UTC]"))
+    return made(builds, jobs, ws.pipelines(), flaky, days, **changes)
+
+
+def made(
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    pipelines: pd.DataFrame,
+    flaky: pd.DataFrame | None,
+    days: int,
+    as_of: str = "2026-10-30T15:00Z",
+    **changes: Any,
+) -> Report:
+    """As the command makes it."""
+    now = pd.Timestamp(as_of)
+    period = Period.last(now, days)
+    facts = measure(builds, jobs, pipelines, flaky, period)
+    report = Report(
+        organization="acme",
+        source="ci-history",
+        as_of=now,
+        period=period,
+        why=(),
+        facts=facts,
+        findings=tuple(findings(facts)),
+        verdicts=(),
+        builds=builds,
+        jobs=jobs,
+    )
+    return replace(report, **changes)
+
+
+def nothing(report: Report, pipelines: pd.DataFrame) -> Report:
+    """The same without a build."""
+    return made(report.builds.iloc[:0], report.jobs.iloc[:0], pipelines, None, report.period.days)
+
+
+NAMES = ("pipeline", "step", "queue", "branch", "name", "location", "scope")
+SENTENCES = ("source", "why", "finding", "verdict")
+FIELDS = ("organization", *SENTENCES, *NAMES[:-1])
+
+
+def kept(text: str) -> str:
+    """As a column of a frame holds it: there are no halves of signs in it."""
+    return text.encode(errors="replace").decode()
+
+
+def with_text(report: Report, text: str) -> Report:
+    """The report, small, with this text and the field's name wherever a text can be."""
+
+    def put(table: pd.DataFrame) -> pd.DataFrame:
+        """In the first rows, since others may not be shown."""
+        return table.head(3).assign(**{name: kept(f"{text} {name}") for name in NAMES if name in table})
+
+    facts = Facts(**{field.name: put(getattr(report.facts, field.name)) for field in fields(Facts)})
+    first = facts.outages["first_number"].iloc[0]
+    builds = put(report.builds[report.builds["number"] == first])
+    builds["web_url"] = kept(text)
+    questions = ("speed", "reliability", "waiting")
+    news = tuple(Finding(question, f"{text} finding", f"{text} finding", bad=True) for question in questions)
+    return replace(
+        report,
+        organization=f"{text} organization",
+        source=f"{text} source",
+        why=(f"{text} why",) * 4,
+        facts=facts,
+        findings=news,
+        verdicts=tuple(replace(one, subject=f"{text} verdict", text=f"{text} verdict") for one in VERDICTS),
+        builds=builds,
+        jobs=report.jobs.head(0),
+    )
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Debian's browser, headless."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        tell = pytest.fail if os.environ.get("CI") else pytest.skip
+        tell("there is no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def opened(browser: Browser, html: str, **look: Any) -> tuple[Page, list[str]]:
+    """The page, and what happened meanwhile that should not: dialogs, requests, messages, further loads."""
+    page = browser.new_context(**look).new_page()
+    seen: list[str] = []
+    page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("console", lambda message: seen.append(f"console {message.text}"))
+    page.on("pageerror", lambda error: seen.append(f"error {error}"))
+    page.on("popup", lambda popup: seen.append(f"popup {popup.url}"))
+    page.on("framenavigated", lambda frame: seen.append(f"load {frame.url}"))
+
+    def answer(route: Any) -> None:
+        if route.request.url == "http://report.example.com/":
+            route.fulfill(body=html.encode(), content_type="text/html")
+        else:
+            seen.append(f"request {route.request.url}")
+            route.abort()
+
+    page.route("**/*", answer)
+    page.goto("http://report.example.com/")
+    assert seen.pop(0) == "load http://report.example.com/"
+    return page, seen

@@ -1,0 +1,144 @@
+"""The message for chat tools: what it says, and that nothing of the service's text does anything in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe.report.chat import LONGEST, body
+from buildframe.report.content import Finding, Report, Verdict
+from buildframe.report.facts import Facts
+from buildframe.report.periods import Period
+from tests.conftest import Scripted, says
+
+NOW = pd.Timestamp("2026-10-26T08:00Z")
+NOTHING = Facts(**{name: pd.DataFrame() for name in Facts.__dataclass_fields__})
+
+
+def report(
+    verdicts: Sequence[Verdict] = (), findings: Sequence[str] = (), why: Sequence[str] = (), organization: str = "acme"
+) -> Report:
+    news = tuple(Finding("speed", "web", text, bad=True) for text in findings)
+    return Report(
+        organization, "http://127.0.0.1", NOW, Period.last(NOW, 7), tuple(why), NOTHING, news, tuple(verdicts),
+        pd.DataFrame(), pd.DataFrame(),
+    )  # fmt: skip
+
+
+def text(of: Report) -> str:
+    made = body(of)
+    assert made.keys() == {"text"}  # some tools refuse a body with a name that they do not know
+    assert isinstance(made["text"], str)
+    return made["text"]
+
+
+def test_it_tells_what_is_beyond_its_limit_then_news_then_counts_the_rest() -> None:
+    verdicts = [
+        Verdict("macos", "over", "Jobs of the queue macos wait 2 h; the limit is 1 h at most."),
+        Verdict("web", "perhaps", "Perhaps."),
+        *[Verdict("x", "within", "Kept.")] * 3,
+        Verdict("y", "unknown", "Unknown."),
+    ]
+    assert text(
+        report(verdicts, ["web takes 21 min instead of 17 min (at 08:15 UTC)."], ["One page was not read."])
+    ) == (
+        "CI of acme, 19 Oct 2026 to 25 Oct 2026: 1 limit exceeded.\n"
+        "INCOMPLETE: One page was not read.\n"
+        "• Beyond its limit: Jobs of the queue macos wait 2 h; the limit is 1 h at most.\n"
+        "• web takes 21 min instead of 17 min (at 08:15 UTC).\n"
+        "Other limits: 1 perhaps exceeded, 1 with too little data, 3 kept."
+    )
+    assert text(report()) == "CI of acme, 19 Oct 2026 to 25 Oct 2026: 0 limits exceeded."
+
+
+HOSTILE = [
+    "@channel", "@here", "@all", "@everyone", "＠here", "﹫all", "@\u200bhere", "@\u2060all", "<!channel>",
+    "<!here|here>",
+    "<!everyone>", "<!subteam^S012AB|team>", "<@U012ABCDE>", "<#C012ABCDE|general>", "<users/all>", "<users/12345>",
+    "<at>all</at>", "&lt;!channel&gt;", "&#64;here", "#general", "~town-square", "＃general",
+    "<https://evil.example.com|click>",
+    "https://evil.example.com/x", "http://evil.example.com", "HTTPS://EVIL.EXAMPLE.COM", "www.evil.example.com",
+    "evil.example.com", "evil．example．com", "evil.example.com:8080/x", "mailto:ada@example.com", "ada@example.com",
+    "javascript:alert(1)", "slack://open", "[click](https://evil.example.com)", "![x](https://evil.example.com/x.png)",
+    "[click][1]", "*bold*", "_italic_", "__bold__", "**bold**", "~struck~", "~~struck~~", "`code`", "```\ncode\n```",
+    "||spoiler||", "> quote", "\n> quote", "# heading", "\n# heading", "\n* item", "\n\n---\n", "| a | b |\n|---|---|",
+    "$x^2$", "$$x$$", ":tada:", ":+1:", ":100:", "\\*x\\*", "<b>x</b>", "<script>alert(1)</script>", "\x00",
+    "\x1b[31mred", "\u202eevil", "\r\nINCOMPLETE: x", "\u2028x", "\ud800", "1.2.3.example.com", "a..com", "x\u200d.com",
+]  # fmt: skip
+ACTS = re.compile(r"[@<>&*_~`#|$\[\]\\＠＃]|:(?=\S)(?!(?<=\d\d:)\d\d\b)|\w\.[^\W\d]|[^\S \n]")
+
+
+def lines_with(hostile: str) -> list[str]:
+    verdicts = [Verdict(hostile, "over", f"x {hostile} y"), Verdict(hostile, "within", hostile)]
+    return text(report(verdicts, [hostile, f"{hostile} takes"], [f"why {hostile}"], hostile)).split("\n")
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_text_of_the_service_does_nothing(hostile: str) -> None:
+    lines = lines_with(hostile)
+    assert [ACTS.findall(line) for line in lines] == [[]] * 6
+    heads = ("CI of ", "INCOMPLETE: why", "• Beyond its limit: x ", "• ", "• ", "Other limits: 1 kept.")
+    assert all(line.startswith(head) for line, head in zip(lines, heads, strict=True))
+
+
+@given(st.text())
+def test_any_text_does_nothing(hostile: str) -> None:
+    assert [ACTS.findall(line) for line in lines_with(hostile)] == [[]] * 6
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        "web",
+        "linux-x86",
+        "büro 東京 🚀",
+        "took 1,234.5 s (p99.9) at 08:15",
+        "release/1.2.3",
+        "it's 50 % – “ok”",
+        "a: b",
+    ],
+)
+def test_ordinary_text_stays_as_it_is(plain: str) -> None:
+    assert text(report(findings=[plain])).endswith(f"\n• {plain}")
+
+
+def test_names_stay_readable() -> None:
+    assert text(report(findings=["unit_tests of my.app, <main> [ada@example.com]"])).endswith(
+        "• unitˍtests of my·app, ‹main› ［ada(at)example·com］"
+    )
+
+
+@pytest.mark.parametrize("many", [0, 5, 60, 500])
+@pytest.mark.parametrize("length", [10, 400, 5_000])
+def test_what_does_not_fit_is_counted(many: int, length: int) -> None:
+    told = text(report(findings=[f"{n} ".ljust(length, "x") for n in range(many)]))
+    assert len(told) <= LONGEST
+    head, *lines = told.split("\n")
+    shown = [line for line in lines if line.startswith("• ")]
+    assert all(line.startswith(f"• {n} x") for n, line in enumerate(shown))
+    left = many - len(shown)
+    assert lines[len(shown) :] == (
+        [f"… and {left:,} more line{'s' if left > 1 else ''}; see the report."] if left else []
+    )
+    assert head.startswith("CI of acme")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="it is what posts")
+def test_curl_posts_it_as_the_manual_says(tmp_path: Path, scripted: Callable[..., Scripted]) -> None:
+    made = body(report(findings=["büro is slower"]))
+    (tmp_path / "chat.json").write_text(json.dumps(made))
+    hook = scripted(says(b"ok"))
+    post = "curl --fail --silent --show-error -H 'Content-Type: application/json' --data @chat.json \"$WEBHOOK\""
+    where = {"WEBHOOK": hook.url, "PATH": "/usr/bin:/bin"}
+    assert subprocess.run(post, shell=True, cwd=tmp_path, env=where, check=False, timeout=30).returncode == 0
+    assert json.loads(hook.bodies[0]) == made
+    assert (hook.methods, hook.headers[0]["Content-Type"]) == (["POST"], "application/json")

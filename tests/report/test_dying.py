@@ -1,0 +1,315 @@
+"""Whatever ends a run, the last good report stays as it was, and the last line says what happened and that."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import buildframe as bf
+from buildframe.service import Fault
+from buildframe.workspace import Workspace
+from tests.conftest import Scripted, says
+from tests.report.child import (
+    PATIENCE,
+    at,
+    check_whole,
+    ended,
+    hidden,
+    last_line,
+    patched,
+    report,
+    started,
+)  # fmt: skip
+
+KILLS = int(os.environ.get("KILLS", "8"))
+GOOD = "2026-10-20T060000Z"
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Workspace]:
+    with bf.sandbox(builds=150, days=15) as ci:
+        yield ci
+
+
+@pytest.fixture(scope="module")
+def store(world: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled") / "ci"
+    bf.Store(folder).sync(world, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a good report of an earlier day, to be copied."""
+    folder = tmp_path_factory.mktemp("first") / "reports"
+    assert report(store, folder, "--no-sync").returncode == 0
+    (folder / "latest").resolve().rename(folder / GOOD)
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to(GOOD)
+    return folder
+
+
+@pytest.fixture
+def folder(first: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(first, tmp_path / "reports", symlinks=True)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What readers find."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.parent != folder
+    }
+
+
+def check_left(run: subprocess.CompletedProcess[str], folder: Path, words: str, status: int = 1) -> None:
+    """The run failed with these words, and left the good report."""
+    assert run.returncode == status, run.stderr
+    assert run.stdout == ""
+    assert re.fullmatch(rf"[-\dT:]+Z ERROR .*{words}.*", last_line(run)), last_line(run)
+    assert last_line(run).endswith(f"; the report of 2026-10-20T06:00:00Z in {folder}/latest is left as it was")
+    assert check_whole(folder) == GOOD
+    assert hidden(folder) == set()
+
+
+# --- a service that does not do what it should
+
+
+def test_a_token_that_is_refused(world: Workspace, folder: Path, tmp_path: Path) -> None:
+    before = content(folder)
+    env = {**at(world), "BUILDFRAME_TOKEN": "an-invented-token"}
+    run = report(tmp_path / "ci", folder, env=env)
+    check_left(run, folder, "401: .* Asked: GET /v2/organizations/acme/.* Check the token")
+    assert "an-invented-token" not in run.stderr
+    run = report(tmp_path / "ci", folder, env=at(world, ["read_builds"]))
+    check_left(run, folder, "403: .*Use a token that has the scope read_pipelines")
+    run = report(tmp_path / "ci", folder, env={"BUILDFRAME_ORG": "acme"})
+    check_left(run, folder, "token")
+    assert content(folder) == before
+
+
+def test_a_first_run_that_fails_says_that_there_is_none_yet(world: Workspace, tmp_path: Path) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", env={**at(world), "BUILDFRAME_TOKEN": "an-invented-token"})
+    assert run.returncode == 1
+    assert last_line(run).endswith(f"; there is no report in {tmp_path}/reports yet")
+    assert check_whole(tmp_path / "reports") is None
+
+
+def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
+    env = {"BUILDFRAME_URL": "http://127.0.0.1:9", "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
+    run = report(tmp_path / "ci", folder, env=env, command=patched(PATIENCE))
+    check_left(run, folder, "No answer from http://127.0.0.1:9: .*refused.*Check the address.*Tried 5 times")
+    hanging = scripted(lambda _: time.sleep(3))
+    run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": hanging.url}, command=patched(PATIENCE))
+    check_left(run, folder, "No answer from http://127.0.0.1:.* time.*out")
+    ill = scripted(says(b'{"message":"On fire"}', 503))
+    run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": ill.url}, command=patched(PATIENCE))
+    check_left(run, folder, "503: On fire.*try again later")
+
+
+def test_a_sync_that_fails_half_way(folder: Path, tmp_path: Path) -> None:
+    with bf.sandbox(builds=150, days=15) as ci:
+        ci.sandbox.fault(Fault("status", status=502, route="list_pipelines"))
+        run = report(tmp_path / "ci", folder, env=at(ci), command=patched(PATIENCE))
+        check_left(run, folder, "502: .*The service has a problem of its own")
+        ci.sandbox.clear_faults()
+        assert report(tmp_path / "ci", folder, env=at(ci)).returncode == 0
+    assert check_whole(folder) == "2026-10-30T150000Z"
+
+
+# --- folders and disks
+
+
+def test_a_folder_that_is_none_or_not_for_reports(store: Path, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    run = report(store, tmp_path / "file", "--no-sync")
+    assert (run.returncode, (tmp_path / "file").read_text()) == (1, "mine")
+    assert "is a file; reports need a folder" in last_line(run)
+    (tmp_path / "own" / "latest").mkdir(parents=True)
+    run = report(store, tmp_path / "own", "--no-sync")
+    assert run.returncode == 1
+    assert "is no link to a report, and would be replaced; take another folder" in last_line(run)
+    assert list((tmp_path / "own").rglob("*")) == [tmp_path / "own" / "latest"]
+    check_left(report(tmp_path / "none", folder, "--no-sync"), folder, "There is no store at")
+    told = json.loads(last_line(report(tmp_path / "none", folder, "--no-sync", "--log", "json")))
+    assert (told["level"], told["error"], told["status"]) == ("ERROR", "BadInput", 1)
+    assert told["left"] == str(folder / GOOD)
+
+
+def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
+    place = Path(tempfile.mkdtemp())
+    reports = shutil.copytree(folder, place / "reports", symlinks=True)
+    kept = shutil.copytree(store, place / "ci")
+    for one in (place, *place.rglob("*")):
+        one.chmod(0o555 if one.is_dir() else 0o444)
+    try:
+        loaded = "import os, filelock, buildframe.cli; from buildframe.report import running"
+        become_nobody = f"{loaded}; os.getuid() or os.setuid(65534)"  # root may write anywhere
+        run = report(kept, reports, "--no-sync", command=patched(become_nobody))
+        check_left(run, reports, "ermission denied")
+    finally:
+        for one in (place, *place.rglob("*")):
+            one.chmod(0o755)
+    shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("bytes", [0, 20, 5_000])
+def test_files_that_may_not_grow(store: Path, folder: Path, bytes: int) -> None:
+    before = content(folder)
+    limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({bytes}, r.RLIM_INFINITY))"
+    check_left(report(store, folder, "--no-sync", command=patched(limit)), folder, "File too large")
+    assert content(folder) == before
+
+
+def test_a_store_whose_files_may_not_grow(world: Workspace, folder: Path, tmp_path: Path) -> None:
+    limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2_000, r.RLIM_INFINITY))"
+    run = report(tmp_path / "ci", folder, env=at(world), command=patched(limit))
+    check_left(run, folder, "The store at .* could not be written: .*File too large")
+
+
+FILL = """
+import os
+there = os.statvfs({disk!r})
+with open({disk!r} + "/ballast", "wb") as file:
+    file.write(bytes(max(0, there.f_bavail * there.f_frsize - {free})))
+"""
+LOOK = """
+import sys; from pathlib import Path; from tests.report.child import check_whole, hidden
+print(check_whole(Path(sys.argv[1])), hidden(Path(sys.argv[1])), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("free", [0, 65_536])
+def test_a_full_disk(store: Path, first: Path, tmp_path: Path, free: int) -> None:
+    mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = f"mount -t tmpfs -o size=4m tmpfs {disk} && cp -a {first} {disk}/reports"
+    if shutil.which("unshare") is None or subprocess.run([*mount, script], check=False, capture_output=True).returncode:
+        pytest.skip("no disk of its own can be mounted here")
+    again = f'{script} && "$@"; status=$?; "$0" -c "{LOOK}" {disk}/reports; exit $status'
+    command = patched(FILL.format(disk=str(disk), free=free))
+    run = report(store, disk / "reports", "--no-sync", command=command, around=(*mount, again, command[0]))
+    assert run.returncode == 1, run.stderr
+    *_, said, looked = run.stderr.splitlines()
+    assert "No space left on device" in said
+    assert said.endswith(f"; the report of 2026-10-20T06:00:00Z in {disk}/reports/latest is left as it was")
+    assert looked == f"{GOOD} set()"
+
+
+# --- signals, kills, two at once
+
+
+def hanging(scripted: type[Scripted]) -> dict[str, str]:
+    """The environment in which the command finds a service that does not answer."""
+    url = scripted(lambda _: time.sleep(30)).url
+    return {"BUILDFRAME_URL": url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
+
+
+HEEDED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # in background it is ignored
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_an_interrupt_amid_a_sync(
+    folder: Path, tmp_path: Path, scripted: type[Scripted], number: signal.Signals
+) -> None:
+    process = started(tmp_path / "ci", folder, env=hanging(scripted), command=patched(HEEDED))
+    assert process.stderr is not None
+    assert process.stderr.readline().endswith("syncing\n")
+    time.sleep(0.5)
+    process.send_signal(number)
+    check_left(ended(process), folder, "interrupted", 130)
+
+
+def test_an_interrupt_amid_writing(store: Path, folder: Path) -> None:
+    process = started(store, folder, "--no-sync", command=patched(SLOW.replace("0.01", "0.3")))
+    while process.poll() is None and not list(folder.glob(".*.part/report.md")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    check_left(ended(process), folder, "interrupted", 130)
+
+
+def test_of_two_runs_at_once_the_second_ends_and_says_who_is_at_it(
+    folder: Path, tmp_path: Path, scripted: type[Scripted]
+) -> None:
+    env = hanging(scripted)
+    one = started(tmp_path / "ci", folder, env=env)
+    assert one.stderr is not None
+    one.stderr.readline()
+    two = report(tmp_path / "ci", folder, env=env)
+    one.kill()
+    one.communicate()
+    check_left(two, folder, rf"Another run is at {folder}: process {one.pid}, since 20[-\dT:]+Z")
+
+
+def test_kills_at_random_instants_leave_a_whole_report(store: Path, folder: Path) -> None:
+    instants, whole = random.Random(5), GOOD
+    for turn in range(KILLS // 2):
+        process = started(store, folder, "--no-sync")
+        assert process.stderr is not None
+        if turn % 3:
+            process.stderr.readline()  # all is measured; what is left is to draw and to write
+        time.sleep(instants.uniform(0.0, 3.0))
+        process.kill()
+        process.communicate()
+        now = check_whole(folder)
+        assert now is not None
+        assert now >= whole, "an older report came back"
+        whole = now
+    assert report(store, folder, "--no-sync").returncode == 0
+    assert hidden(folder) == set()
+    assert check_whole(folder) != whole
+
+
+SLOW = "import os, time; sync = os.fsync; os.fsync = lambda fd: (time.sleep(0.01), sync(fd))"
+AGAIN_AND_AGAIN = f"""{SLOW}
+import sys
+from pathlib import Path
+from buildframe.report import running
+drawn = Path(sys.argv[3], "latest", "report.html").read_text()
+running.page.render = lambda report: drawn
+while True:
+    running.run(running.Asked(sys.argv[2], Path(sys.argv[3])), None)
+"""
+
+
+def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(store: Path, folder: Path) -> None:
+    """Pictures that were drawn before, and a disk on which each flush takes its time: most of a run is writing."""
+    instants, parts = random.Random(6), 0
+    for _ in range(KILLS):
+        process = started(store, folder, command=patched(AGAIN_AND_AGAIN))
+        assert process.stdout is not None
+        process.stdout.readline()  # one is written
+        time.sleep(instants.uniform(0.0, 1.5))
+        process.kill()
+        process.communicate()
+        parts += bool(hidden(folder))
+        assert check_whole(folder) is not None
+    assert parts > 0
+    assert report(store, folder, "--no-sync").returncode == 0
+    assert hidden(folder) == set()
+
+
+# --- errors of our own
+
+
+@pytest.mark.parametrize("where", ["reading.measure", "page.render", "chat.body", "save"])
+def test_an_error_of_our_own_is_told_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text("[success_rate]\nweb = 0.5\n")
+    bug = f"from buildframe.report import running\nrunning.{where} = lambda *_: 1 // 0"
+    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(bug))
+    assert "Traceback (most recent call last)" in run.stderr
+    check_left(run, folder, "failed by an error of buildframe itself: ZeroDivisionError: ")

@@ -1,0 +1,190 @@
+"""What a report finds: the sandbox's planted truths and nothing else; and how it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe import metrics
+from buildframe.report.content import Finding
+from buildframe.report.facts import Facts, measure
+from buildframe.report.findings import findings
+from buildframe.report.periods import Period
+
+MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
+UTC = "datetime64[us, UTC]"
+
+
+@pytest.fixture(scope="module")
+def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
+    with bf.sandbox() as ci:
+        builds, jobs = ci.history(progress=False)
+        yield ci, builds, jobs, ci.pipelines()
+
+
+def told_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Facts, list[Finding]]:
+    _, builds, jobs, pipelines = month
+    builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
+    facts = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
+    return facts, findings(facts)
+
+
+def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
+    ci = month[0]
+    slower = ci.sandbox.truth.slower_step
+    facts, found = told_on(month, MONDAY)
+    (news,) = [one for one in found if one.question == "speed"]
+    assert (news.subject, news.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
+    assert "longer; surely" in news.text
+    row = facts.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
+    assert row["p50_s"] / row["p50_before_s"] == pytest.approx(slower.factor, rel=0.15)
+    shift = facts.step_shift.query("step == @slower.step_key").iloc[0]
+    assert abs(shift["at"] - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
+    assert [one for one in found if one.question == "waiting"] == []
+    assert all("is broken on" in one.text for one in found if one.question == "reliability")
+
+
+def test_before_it_there_is_no_news_of_speed(month):
+    _, found = told_on(month, MONDAY - pd.Timedelta("7D"))
+    assert [one for one in found if one.question == "speed"] == []
+
+
+def test_a_change_in_the_midst_of_both_periods_is_told_by_its_day(month):
+    _, found = told_on(month, pd.Timestamp("2026-10-30T15:00:00", tz="UTC"))
+    (news,) = [one for one in found if one.question == "speed"]
+    assert "api" in news.subject
+    assert "integration" in news.text
+    assert "since about" in news.text
+
+
+def test_numbers_are_those_of_the_metrics(month):
+    _, builds, jobs, _ = month
+    facts, _ = told_on(month, MONDAY)
+    week = (builds["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (builds["finished_at"] < MONDAY)
+    expected = metrics.percentiles(builds[week & (builds["state"] == "passed")], metrics.wall_time, "pipeline")
+    own = facts.wall_time[["pipeline", "n", "p50_s", "p95_s"]]
+    pd.testing.assert_frame_equal(own, expected[["pipeline", "n", "p50_s", "p95_s"]])
+    rates = metrics.success_rate(builds[week], "pipeline")
+    pd.testing.assert_frame_equal(
+        facts.success[["pipeline", "passed", "n", "rate"]], rates[["pipeline", "passed", "n", "rate"]]
+    )
+    started = (jobs["started_at"] >= MONDAY - pd.Timedelta("7D")) & (jobs["started_at"] < MONDAY)
+    waits = metrics.percentiles(jobs[started], by="queue")
+    pd.testing.assert_frame_equal(facts.queue_time[["queue", "n", "p95_s"]], waits[["queue", "n", "p95_s"]])
+    hours = facts.load.set_index("what").loc["machine hours", "now"]
+    assert hours * 3600 == pytest.approx(facts.waste["machine_s"].sum())
+
+
+def test_nothing_measured_is_nothing_found(month):
+    facts = quiet(month)
+    assert findings(facts) == []
+    empty = {name for name, table in facts.tables().items() if table.empty}
+    assert empty == set(facts.tables()) - {"load"}
+    whole, _ = told_on(month, MONDAY)
+    for name, table in facts.tables().items():
+        assert list(table) == list(getattr(whole, name)), name
+
+
+# How it is said
+
+
+def quiet(month) -> Facts:
+    _, builds, jobs, pipelines = month
+    return measure(builds.iloc[:0], jobs.iloc[:0], pipelines.iloc[:0], None, Period.last(MONDAY, 7))
+
+
+def wall(**more: object) -> pd.DataFrame:
+    row = {"pipeline": "web", "p50_s": 1260.0, "p50_before_s": 1020.0, "p50_change_s": 240.0}
+    return pd.DataFrame([row | {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0} | more])
+
+
+def shift(**more: object) -> pd.DataFrame:
+    row = {"pipeline": "web", "p_value": 1e-4, "p50_before_s": 600.0, "p50_after_s": 900.0}
+    return pd.DataFrame([row | {"at": pd.Timestamp("2026-10-19", tz="Europe/Berlin")} | more])
+
+
+def said(month, **tables: pd.DataFrame) -> list[str]:
+    return [one.text for one in findings(replace(quiet(month), **tables))]
+
+
+def test_slower_and_faster(month):
+    assert said(month, wall_time=wall()) == [
+        "Builds of web that pass take 21 min instead of 17 min in the median (4 min longer; surely 1 min to 6 min)."
+    ]
+    faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
+    (news,) = findings(replace(quiet(month), wall_time=faster))
+    assert not news.bad
+    assert news.text.endswith("13 min instead of 17 min in the median (4 min less; surely 1 min to 6 min).")
+    assert said(month, wall_time=wall(p50_change_low_s=-1.0)) == []
+    assert said(month, wall_time=wall(p50_change_low_s=np.nan)) == []
+    assert said(month, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # sure, and of no note
+
+
+def test_since_when(month):
+    assert said(month, wall_time_shift=shift()) == [
+        "Builds of web that pass take longer since about Mon 19 Oct 2026: "
+        "15 min instead of 10 min in the median of days."
+    ]
+    steps = pd.concat(
+        [shift(step="e2e"), shift(step="lint", p50_after_s=500.0), shift(step="x", p_value=0.5)], ignore_index=True
+    )
+    (text, other) = said(month, wall_time_shift=shift(), step_shift=steps)
+    assert text.endswith("; of its steps e2e 15 min instead of 10 min.")
+    assert other.startswith("The step lint of web runs less long since about Mon 19 Oct 2026")
+    assert said(month, wall_time_shift=shift(p_value=0.06)) == []
+    many = pd.concat([shift(pipeline=f"p{n}", p_value=0.02) for n in range(5)], ignore_index=True)
+    assert said(month, wall_time_shift=many) == []  # each would do alone; of five one may be so by chance
+
+
+def test_a_step_and_its_day(month):
+    step = wall(step="e2e", part="run")
+    (text,) = said(month, step_time=step, step_shift=shift(step="e2e"))
+    assert text == (
+        "The step e2e of web runs 21 min instead of 17 min in the median (4 min longer; surely 1 min to 6 min), "
+        "since about Mon 19 Oct 2026."
+    )
+    (other_way,) = said(month, step_time=step, step_shift=shift(step="e2e", p50_after_s=500.0, p_value=0.04))
+    assert "since" not in other_way
+    (waits,) = said(month, step_time=wall(step="e2e", part="queue"), step_shift=shift(step="e2e", p_value=0.04))
+    assert waits.startswith("The step e2e of web waits for an agent for 21 min")
+    assert "since" not in waits
+
+
+def test_less_reliable(month):
+    rates = {"rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
+    assert said(month, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
+        "80.0 % of the builds of web pass instead of 90.0 % (surely 5.0 to 15.0 points fewer)."
+    ]
+    worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
+    (news,) = findings(replace(quiet(month), step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])))
+    assert news.bad
+    assert news.text == (
+        "The step e2e of web fails in 20.0 % of its runs instead of 10.0 % (surely 5.0 to 15.0 points more)."
+    )
+    failed_at = pd.Series([MONDAY], dtype=UTC)
+    broken = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
+    assert said(month, outages=pd.DataFrame(broken | {"open": True})) == [
+        "web is broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed since."
+    ]
+    assert said(month, outages=pd.DataFrame(broken | {"open": False})) == []
+
+
+def test_waiting_is_told_once_a_queue(month):
+    same = wall(queue="macos").drop(columns="pipeline")
+    both = same.assign(**{name.replace("p50", "p95"): same[name] * 2 for name in same if "p50" in name})
+    (text,) = said(month, queue_time=both)
+    assert text.startswith("Jobs of the queue macos wait 42 min instead of 34 min at the 95th percentile")
+    only_median = both.assign(p95_change_low_s=np.nan)
+    assert "in the median" in said(month, queue_time=only_median)[0]
+
+
+def test_bad_news_come_first_and_missing_names_are_said(month):
+    better = wall(pipeline=None, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
+    found = findings(replace(quiet(month), wall_time=pd.concat([better, wall()], ignore_index=True)))
+    assert [one.bad for one in found] == [True, False]
+    assert "(no name)" in found[1].text

@@ -1,0 +1,162 @@
+"""A folder of reports: one run at a time, a report whole or not there, and what else is in it stays."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from buildframe.errors import BadInput, BuildframeError, MissingExtra
+from buildframe.report.folder import Reports
+
+AT = dt.datetime(2026, 10, 26, 8, tzinfo=dt.UTC)
+
+
+def write(folder: Path, text: str, as_of: dt.datetime = AT) -> None:
+    reports = Reports(folder)
+    with reports.locked(), reports.new(as_of) as part:
+        (part / "numbers").mkdir()
+        (part / "numbers" / "load.parquet").write_text(text)
+        (part / "report.html").write_text(text)
+
+
+def read(folder: Path) -> str:
+    return (folder / "latest" / "report.html").read_text()
+
+
+def test_a_report_is_in_a_folder_of_its_time_and_the_newest_is_latest(tmp_path: Path) -> None:
+    folder = tmp_path / "ci" / "reports"
+    assert Reports(folder).latest is None
+    assert Reports(folder).left == f"there is no report in {folder} yet"
+    write(folder, "first")
+    write(folder, "second", AT + dt.timedelta(days=1, seconds=3))
+    assert read(folder) == "second"
+    assert (folder / "2026-10-26T080000Z" / "report.html").read_text() == "first"
+    assert Reports(folder).latest == folder / "2026-10-27T080003Z"
+    assert Reports(folder).left == f"the report of 2026-10-27T08:00:03Z in {folder / 'latest'} is left as it was"
+
+
+def test_reports_of_one_time_replace_none(tmp_path: Path) -> None:
+    for text in "abc":
+        write(tmp_path, text)
+        assert read(tmp_path) == text
+    assert [(tmp_path / f"2026-10-26T080000Z{n}" / "report.html").read_text() for n in ("", "-2", "-3")] == list("abc")
+    assert "2026-10-26T08:00:00Z in" in Reports(tmp_path).left
+
+
+def test_a_folder_that_is_moved_still_leads_to_its_newest(tmp_path: Path) -> None:
+    write(tmp_path / "here", "text")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert read(tmp_path / "there") == "text"
+
+
+@pytest.mark.parametrize("why", [KeyboardInterrupt, OSError, ZeroDivisionError])
+def test_a_report_that_fails_leaves_the_last_one_and_nothing_else(tmp_path: Path, why: type[BaseException]) -> None:
+    write(tmp_path, "first")
+    there = sorted(tmp_path.rglob("*"))
+
+    def fail() -> None:
+        reports = Reports(tmp_path)
+        with reports.locked(), reports.new(AT) as part:
+            (part / "report.html").write_text("half")
+            raise why
+
+    with pytest.raises(why):
+        fail()
+    assert read(tmp_path) == "first"
+    assert sorted(tmp_path.rglob("*")) == there
+    write(tmp_path, "second")  # the lock was let go
+
+
+def test_what_killed_runs_left_is_deleted_and_all_else_stays(tmp_path: Path) -> None:
+    write(tmp_path, "first")
+    for part in (".2026-10-25T080000Z.part", ".2026-10-26T080000Z-12.part"):
+        (tmp_path / part / "numbers").mkdir(parents=True)
+        (tmp_path / part / "numbers" / "half").write_text("")
+    (tmp_path / ".latest.part").symlink_to("2026-10-25T080000Z")
+    kept = [".mine.part", "2026-10-25T080000Z.part", ".2026.part", "notes.txt", "2026-01-01T000000Z"]
+    for name in kept:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("mine")
+    write(tmp_path, "second")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *kept, "latest", "2026-10-26T080000Z", "2026-10-26T080000Z-2", ".lock", ".lock-holder",
+    }  # fmt: skip
+    assert all((tmp_path / name / "file").read_text() == "mine" for name in kept)
+
+
+def _a_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "report.html").write_text("mine")
+
+
+OTHERS: dict[str, Callable[[Path], None]] = {
+    "folder": _a_folder,
+    "file": lambda path: path.write_text("mine") and None,
+    "link elsewhere": lambda path: path.symlink_to("/tmp"),
+    "link of another kind": lambda path: path.symlink_to("release-7"),
+}
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_a_latest_that_is_not_of_reports_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "latest")
+    before = [(path, path.lstat()) for path in tmp_path.rglob("*")]
+    with pytest.raises(BadInput, match="is no link to a report"), Reports(tmp_path).locked():
+        raise AssertionError
+    assert [(path, path.lstat()) for path in tmp_path.rglob("*")] == before
+
+
+def test_a_latest_whose_report_was_deleted_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("2026-10-25T080000Z")
+    assert Reports(tmp_path).latest is None
+    write(tmp_path, "text")
+    assert read(tmp_path) == "text"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(BadInput, match="is a file; reports need a folder"), Reports(tmp_path / "file").locked():
+        raise AssertionError
+    assert Reports(tmp_path / "file").latest is None
+
+
+HOLD = """
+import sys, time
+from buildframe.report.folder import Reports
+with Reports(sys.argv[1]).locked():
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_run_is_told_who_is_at_it_until_that_is_over(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "held\n"
+            (tmp_path / ".2026-10-25T080000Z.part").mkdir()  # the other's
+            for _ in range(2):
+                with pytest.raises(BuildframeError) as busy, Reports(tmp_path).locked():
+                    raise AssertionError
+                told = rf"Another run is at .*: process {other.pid}, since \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ\."
+                assert re.fullmatch(told, str(busy.value))
+            assert (tmp_path / ".2026-10-25T080000Z.part").exists()
+        finally:
+            other.send_signal(signal.SIGKILL)
+    assert f"process {other.pid}" in (tmp_path / ".lock-holder").read_text()
+    write(tmp_path, "text")  # the lock of a process that was killed keeps nobody out
+    assert f"process {os.getpid()}" in (tmp_path / ".lock-holder").read_text()
+
+
+def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    with pytest.raises(MissingExtra, match=r'pip install "buildframe\[report\]"'), Reports(tmp_path).locked():
+        raise AssertionError

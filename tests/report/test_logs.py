@@ -1,0 +1,93 @@
+"""What a run says on stderr: whole lines, plain or JSON, of its own and of warnings, and nothing of others' chatter."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import warnings
+from contextlib import redirect_stderr
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe.report.logs import Form, say, to_stderr
+
+FORMS: tuple[Form, ...] = ("plain", "json")
+
+
+def test_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr("plain"):
+        say("synced: 3 builds", builds=3)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO synced: 3 builds\n", capsys.readouterr().err)
+
+
+def test_a_json_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr("json"):
+        say("synced: 3 builds", builds=3, why=None)
+    told = json.loads(capsys.readouterr().err)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.pop("time"))
+    assert told == {"level": "INFO", "event": "synced: 3 builds", "builds": 3, "why": None}
+
+
+@given(st.text())
+def test_any_text_is_one_line(text: str) -> None:
+    for form in FORMS:
+        with redirect_stderr(io.StringIO()) as told, to_stderr(form):
+            say(text)
+        line = told.getvalue()
+        assert line.endswith("\n")
+        assert line[:-1].isprintable()
+        assert form == "plain" or json.loads(line)["event"] == text
+
+
+def test_lines_of_a_message_become_sentences_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr("plain"):
+        say("401: no.\n  Asked: GET /v2\r\n\x1b[31mCheck\u202e")
+    assert capsys.readouterr().err.endswith("INFO 401: no. Asked: GET /v2 \\x1b[31mCheck\\u202e\n")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_warnings_are_lines(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr(form):
+        warnings.warn("Incomplete: 3 of 4", UserWarning, stacklevel=1)
+        logging.getLogger("other").warning("mind the gap")
+    levels = ["WARNING Incomplete: 3 of 4", "WARNING mind the gap"]
+    if form == "json":
+        told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [f"{line['level']} {line['event']}" for line in told] == levels
+    else:
+        assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == levels
+
+
+def test_what_other_packages_tell_of_themselves_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr("plain"):
+        logging.getLogger("httpx").info('HTTP Request: GET https://example.com/log?signature=abc "HTTP/1.1 200 OK"')
+        logging.getLogger("asyncio").debug("poll")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_traceback_stands_before_the_last_line(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr(form):
+        try:
+            _ = 1 // 0
+        except ZeroDivisionError:
+            say("failed", logging.ERROR, trace=True)
+    lines = capsys.readouterr().err.splitlines()
+    if form == "json":
+        assert json.loads(lines[-1])["traceback"].startswith("Traceback (most")
+    else:
+        assert lines[0].startswith("Traceback (most")
+        assert lines[-1].endswith("Z ERROR failed")
+
+
+def test_afterwards_all_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    before = (logging.getLogger().handlers[:], warnings.showwarning, logging.getLogger("buildframe.report").level)
+    with to_stderr("plain"):
+        pass
+    say("nobody listens")
+    assert before == (logging.getLogger().handlers, warnings.showwarning, logging.getLogger("buildframe.report").level)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,278 @@
+"""The page and the summary: what they say, and how they look in a real browser, on a phone, in the dark, on paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser
+
+import buildframe as bf
+from buildframe.report.content import Finding, Report
+from buildframe.report.page import render, summary
+from buildframe.report.printed import tables
+from buildframe.workspace import Workspace
+from tests.report.reports import VERDICTS, chromium, made, nothing, opened, report_of
+
+WHY = (
+    "The walk of builds stopped at Mon 19 Oct 2026, 08:15 UTC: 503 Service Unavailable.",
+    "Jobs of 3 builds could not be read.",
+    "The flaky tests of the suite rspec are those of last week.",
+)
+LONG = "a-very-long-name/" * 12
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+
+
+@pytest.fixture(scope="module")
+def month() -> Iterator[Workspace]:
+    with bf.sandbox() as ws:
+        yield ws
+
+
+@pytest.fixture(scope="module")
+def whole(month: Workspace) -> Report:
+    builds, jobs = month.history(progress=False)
+    now = "2026-10-26T08:00Z"
+    builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
+    return made(builds, jobs, month.pipelines(), None, 7, as_of=now, verdicts=VERDICTS)
+
+
+@pytest.fixture(scope="module")
+def reports(whole: Report, month: Workspace, ci: Workspace) -> dict[str, Report]:
+    few = report_of(ci, 3)
+    one = few.builds[few.builds["id"] == few.builds["id"].iloc[-1]]
+    long = few.builds.assign(pipeline=LONG + few.builds["pipeline"], branch=LONG + few.builds["branch"])
+    jobs = few.jobs.assign(pipeline=LONG + few.jobs["pipeline"], queue=LONG + few.jobs["queue"])
+    pipelines = ci.pipelines()
+    return {
+        "month": whole,
+        "one build": made(one, few.jobs[few.jobs["build_id"].isin(one["id"])], pipelines, None, 3),
+        "no builds": nothing(whole, month.pipelines()),
+        "incomplete": made(long, jobs, pipelines, None, 3, why=WHY, verdicts=VERDICTS, source=LONG),
+    }
+
+
+NAMES = ("month", "one build", "no builds", "incomplete")
+
+
+@pytest.fixture(scope="module")
+def pages(reports: dict[str, Report]) -> dict[str, str]:
+    return {name: render(report) for name, report in reports.items()}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+# What is said
+
+
+def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[str, str]) -> None:
+    page = pages["month"]
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+    assert "<title>CI of acme, Mon 19 to Sun 25 Oct 2026</title>" in page
+    assert "against Mon 12 to Sun 18 Oct 2026 (7 days each, UTC)" in page
+    assert "as of Mon 26 Oct 2026, 08:00 UTC" in page
+    assert "✓ COMPLETE" in page
+    assert "INCOMPLETE" not in page
+    page = pages["incomplete"]
+    assert "<title>Incomplete: CI of acme" in page
+    assert "⚠ INCOMPLETE" in page
+    assert all(reason in page for reason in WHY)
+
+
+def test_the_answers_tell_news_and_never_more_than_was_compared(reports: dict[str, Report]) -> None:
+    told = dict(answered(render(reports["month"])))
+    assert re.match(r"Yes\. The step integration of api runs .* since about ", told["Are we slower?"])
+    assert "The longest waits are in the queue macos: half of its " in told["Do we wait for agents?"]
+    assert "builds created (" in told["What else changed?"]
+    quiet = dict(answered(render(replace(reports["month"], findings=()))))
+    assert quiet["Are we slower?"].startswith("No. No change beyond noise in the median wall time of 8 pipelines (")
+    reliable = quiet["Are we less reliable?"]
+    assert reliable.startswith("No. The step that flips most is e2e of web: it failed and passed at 11.")
+    assert "No change beyond noise in the success of 8 pipelines (" in reliable
+    assert quiet["Do we wait for agents?"].startswith("Not longer than before. ")
+    better = Finding("speed", "web", "Builds of web take less.", bad=False)
+    good = dict(answered(render(replace(reports["month"], findings=(better,)))))
+    assert good["Are we slower?"].startswith("No, faster. Builds of web take less. Compared: ")
+
+
+@pytest.mark.parametrize("name", ["one build", "no builds"])
+def test_of_nothing_nothing_is_claimed(pages: dict[str, str], name: str) -> None:
+    told = dict(answered(pages[name]))
+    first = ("Are we slower?", "Are we less reliable?", "Do we wait for agents?")
+    assert all(told[question].startswith("Nothing to compare. There are ") for question in first)
+
+
+def answered(page: str) -> list[tuple[str, str]]:
+    articles = re.findall(r"<article[^>]*>\s*<h2>(.*?)</h2>(.*?)</article>", page, re.DOTALL)
+    return [(question, " ".join(re.sub("<[^>]*>", " ", rest).split())) for question, rest in articles]
+
+
+def test_limits_that_are_over_stand_first(pages: dict[str, str]) -> None:
+    assert re.findall(r'<li class="(over|perhaps|unknown|within)"', pages["month"]) == [
+        "over",
+        "perhaps",
+        "unknown",
+        "within",
+    ]
+    assert "Needs attention" not in pages["no builds"]
+
+
+def test_the_tables_hold_what_was_measured(whole: Report) -> None:
+    told = {table.name: table for table in tables(whole)}
+    assert " ".join(told) == "wall_time step_time success step_failures outages queue_time load waste flips"
+    assert all(len(row) == len(table.heads) for table in told.values() for row in table.rows)
+    assert len(told["wall_time"].rows) == len(whole.facts.wall_time)
+    api = next(row for row in told["success"].rows if row[0].text == "api")
+    found = whole.facts.success.set_index("pipeline").loc["api"]
+    assert api[2].text == f"{found['passed']:.0f} of {found['n']:.0f}"
+    assert api[3].text == f"{100 * found['rate']:.1f} %"
+    assert told["step_time"].rows[0][1].text == "integration"
+    assert told["step_time"].rows[0][3].text == "▲ longer"
+    still = [row[3].text for row in told["outages"].rows].index(
+        next(row[3].text for row in told["outages"].rows if "still" not in row[3].text)
+    )
+    assert still == whole.facts.outages["open"].sum() > 0
+    link = told["outages"].rows[0][6].link
+    assert link is not None
+    assert link in set(whole.builds["web_url"])
+    assert sum(float(cell.text.removesuffix(" %")) for cell in told["waste"].rows[0][3:]) == pytest.approx(100, abs=0.3)
+
+
+def test_flaky_tests_are_told_where_they_are_kept(ci: Workspace, whole: Report) -> None:
+    assert "flaky_tests" not in [table.name for table in tables(whole)]
+    found = {table.name: table for table in tables(report_of(ci, 3))}["flaky_tests"]
+    assert len(found.rows) == 10
+    assert re.match(r"\d+ tests: .*active", found.note)
+
+
+def test_what_was_cut_off_or_negative_is_told(whole: Report) -> None:
+    queues = whole.facts.queue_time.assign(n_censored=2, n_negative=1)
+    page = render(replace(whole, facts=replace(whole.facts, queue_time=queues)))
+    assert f"{2 * len(queues)} waits of the period had not ended" in page
+    assert f"{len(queues)} durations below zero" in page
+
+
+def test_the_summary_is_short_and_says_the_same(reports: dict[str, Report]) -> None:
+    for report in reports.values():
+        text = summary(report)
+        assert len(text.splitlines()) <= 60
+        assert text.startswith(f"# CI of acme: {report.period.start:%a %d} to ")
+        assert ("**Complete.**" in text) == report.complete
+        assert all(f"- Because: {reason}"[:40] in text for reason in report.why)
+    text = summary(reports["month"])
+    assert "- **Are we slower?** Yes." in text
+    assert "  - Worse: The step integration of api runs " in text
+    assert "- **Over:** The p95 of queue time of macos is 48 min" in text
+    assert re.search(r"^\| api \| \d+ \| [\d.]+ % \| ", text, re.MULTILINE)
+    assert re.search(r"^\| macos \| \d+ \| ", text, re.MULTILINE)
+
+
+def test_a_report_of_very_much_is_still_small(whole: Report) -> None:
+    def many(table: pd.DataFrame) -> pd.DataFrame:
+        return pd.concat([table] * 200, ignore_index=True)
+
+    facts = replace(whole.facts, **{name: many(table) for name, table in whole.facts.tables().items()})
+    news = tuple(Finding("speed", "web", f"Step {k} of web takes longer. {'x' * 200}", bad=True) for k in range(300))
+    big = replace(whole, facts=facts, findings=news, why=WHY * 100, verdicts=VERDICTS * 50)
+    assert len(render(big).encode()) < 1_000_000
+    assert len(summary(big).splitlines()) <= 60
+
+
+# How it looks
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("look", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read(
+    pages: dict[str, str], browser: Browser, name: str, look: dict[str, Any], scheme: str
+) -> None:
+    page, seen = opened(browser, pages[name], **look, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == look["viewport"]["width"]
+    assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0 && i.alt)")
+    assert page.evaluate("getComputedStyle(document.body).maxWidth") != "none", "the policy lets the style in"
+    assert page.evaluate(FAINTEST) >= 4.5
+    drawn = page.evaluate("[...document.images].map(i => i.currentSrc == i.getAttribute('src'))")
+    assert drawn == [scheme == "light"] * (0 if name == "no builds" else 4)
+    assert seen == []
+    page.context.close()
+
+
+FAINTEST = """() => {
+    const parts = colour => colour.match(/[\\d.]+/g).map(Number)
+    const bright = colour => parts(colour).slice(0, 3).map(p => p / 255)
+        .map(p => p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, p, i) => sum + p * [0.2126, 0.7152, 0.0722][i], 0)
+    const ground = e => !e ? 'rgb(255,255,255)'
+        : parts(getComputedStyle(e).backgroundColor)[3] === 0 ? ground(e.parentElement)
+        : getComputedStyle(e).backgroundColor
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+    let faintest = 21
+    while (texts.nextNode()) {
+        if (!texts.currentNode.textContent.trim()) continue
+        const e = texts.currentNode.parentElement
+        const [dark, light] = [bright(getComputedStyle(e).color), bright(ground(e))].sort((a, b) => a - b)
+        faintest = Math.min(faintest, (light + 0.05) / (dark + 0.05))
+    }
+    return faintest
+}"""
+
+
+LOWEST = "Math.max(...[...document.querySelectorAll('SOME')].map(e => e.getBoundingClientRect().bottom))"
+
+
+def test_the_first_screen_answers(pages: dict[str, str], browser: Browser) -> None:
+    for name in NAMES:
+        page, _ = opened(browser, pages[name], **DESKTOP)
+        lowest = (
+            "Math.max(...[...document.querySelectorAll('header, .answer')].map(e => e.getBoundingClientRect().bottom))"
+        )
+        assert page.evaluate(lowest) < 800
+        page.context.close()
+    page, _ = opened(browser, pages["month"], **PHONE)
+    assert page.evaluate(LOWEST.replace("SOME", ".answer h2, .short")) < 844
+    page.context.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_printed(pages: dict[str, str], browser: Browser, name: str) -> None:
+    page, _ = opened(browser, pages[name], **DESKTOP, color_scheme="dark")
+    printed = page.pdf(prefer_css_page_size=True)
+    most = 12 if name == "incomplete" else 6  # names of several lines make high tables, which are not cut
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= most
+    page.emulate_media(media="print", color_scheme="dark")
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 without its margins
+    assert page.evaluate("document.documentElement.scrollWidth") <= 703
+    assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
+    assert page.evaluate("[...document.images].every(i => i.currentSrc == i.getAttribute('src'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.context.close()
+
+
+def test_every_table_has_heads_and_a_name(pages: dict[str, str], browser: Browser) -> None:
+    page, _ = opened(browser, pages["month"])
+    assert page.evaluate("document.querySelectorAll('table').length") == 9
+    assert page.evaluate("[...document.querySelectorAll('thead th')].every(e => e.scope == 'col' && e.innerText)")
+    assert page.evaluate("[...document.querySelectorAll('tbody tr')].every(e => e.cells[0].scope == 'row')")
+    assert page.evaluate("document.querySelectorAll('h1').length") == 1
+    assert page.evaluate("[...document.querySelectorAll('[aria-labelledby]')]"
+                         ".every(e => document.getElementById(e.getAttribute('aria-labelledby')))")  # fmt: skip
+    page.context.close()
+
+
+def test_the_policy_stops_what_is_not_of_the_page(pages: dict[str, str], browser: Browser) -> None:
+    more = "<script>alert(1)</script><style>h1 { display: none }</style><img src='https://evil.example.com/x.png'>"
+    page, seen = opened(browser, pages["month"].replace("</main>", f"{more}</main>"))
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).display") == "block"
+    assert len(seen) == 3
+    assert all(one.startswith("console ") and "Content Security Policy" in one for one in seen)
+    page.context.close()

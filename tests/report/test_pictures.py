@@ -1,0 +1,99 @@
+"""The pictures of a page: they can be seen on both grounds, and leave nothing behind."""
+
+from __future__ import annotations
+
+import base64
+import io
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from PIL import Image, ImageColor
+
+from buildframe.report.content import Finding, Report
+from buildframe.report.pictures import BRIGHT, DARK, HEIGHT, WIDTH, Picture, pictures
+from buildframe.workspace import Workspace
+from tests.report.reports import kept, report_of
+from tests.report.untrusted import UNTRUSTED
+
+
+@pytest.fixture(scope="module")
+def report(ci: Workspace) -> Report:
+    return report_of(ci, 3)
+
+
+@pytest.fixture(scope="module")
+def drawn(report: Report) -> list[Picture]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return pictures(report)
+
+
+def opened(address: str) -> Image.Image:
+    head, data = address.split(",")
+    assert head == "data:image/png;base64"
+    return Image.open(io.BytesIO(base64.b64decode(data)))
+
+
+def test_each_is_drawn_for_both_grounds_at_twice_its_size(drawn: list[Picture]) -> None:
+    assert len(drawn) == 4
+    for picture in drawn:
+        for address, ground in ((picture.bright, BRIGHT), (picture.dark, DARK)):
+            image = opened(address)
+            assert image.size == (2 * WIDTH, 2 * HEIGHT)
+            pixels = image.convert("RGB")
+            count, most = max(pixels.getcolors(maxcolors=256) or ())
+            assert most == ImageColor.getrgb(ground)
+            assert count < 0.99 * image.width * image.height
+            assert len(address) < 80_000
+        assert picture.alt.endswith(".")
+        assert picture.caption
+
+
+def test_nothing_is_left_behind(report: Report) -> None:
+    figures, settings = plt.get_fignums(), dict(mpl.rcParams)
+    pictures(report)
+    assert plt.get_fignums() == figures
+    assert dict(mpl.rcParams) == settings
+
+
+def test_two_reports_at_once_do_not_mix_their_looks(report: Report, drawn: list[Picture]) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(pictures, [report, report])) == [drawn, drawn]
+
+
+def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report) -> None:
+    busiest = report.builds["pipeline"].value_counts().idxmax()
+    other = report.builds["pipeline"].value_counts().idxmin()
+    better = Finding("speed", str(busiest), "It takes less.", bad=False)
+    worse = Finding("speed", f"{other}: unit", "It takes longer.", bad=True)
+    assert f"passed builds of {busiest} " in pictures(replace(report, findings=()))[0].caption
+    assert f"passed builds of {other} " in pictures(replace(report, findings=(better, worse)))[0].caption
+
+
+def test_without_builds_there_are_none(report: Report) -> None:
+    assert pictures(replace(report, builds=report.builds.iloc[:0], jobs=report.jobs.iloc[:0])) == []
+
+
+def test_few_builds_and_jobs_are_enough(report: Report) -> None:
+    for n in (1, 3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            few = replace(report, builds=report.builds.head(n), jobs=report.jobs.head(n))
+            assert len(pictures(few)) == 4
+
+
+@pytest.mark.parametrize("at", range(0, len(UNTRUSTED), 8))
+def test_any_name_is_drawn_as_it_is(report: Report, at: int) -> None:
+    texts = pd.Series([kept(text) for text in UNTRUSTED[at : at + 8]], dtype="str")
+    jobs = report.jobs.reset_index(drop=True)
+    names = texts.reindex(jobs.index % len(texts)).set_axis(jobs.index)
+    jobs = jobs.assign(name=names, queue=names, step_key=pd.Series(pd.NA, jobs.index, "str"), pipeline=texts[0])
+    builds = report.builds.assign(pipeline=texts[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(pictures(replace(report, builds=builds, jobs=jobs, findings=()))) == 4

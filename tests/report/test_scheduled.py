@@ -1,0 +1,150 @@
+"""What docs/report.md shows for schedules, and the notebook with parameters, each run as it is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import buildframe as bf
+from buildframe.workspace import Workspace
+from tests.report.child import ROOT, at
+
+DOC = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Workspace]:
+    with bf.sandbox(builds=300, days=21, deepest=100) as ci:
+        yield ci
+
+
+@pytest.fixture(scope="module")
+def store(world: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled") / "ci-history"
+    bf.Store(folder).sync(world, progress=False)
+    return folder
+
+
+def block(language: str, words: str) -> str:
+    """The block of code of the page that has these words."""
+    found = [text for text in re.findall(rf"^```{language}\n(.*?)^```", DOC, re.M | re.S) if words in text]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_readme_leads_to_a_report_of_the_sandbox_every_night(tmp_path: Path) -> None:
+    """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", readme, re.M)
+    (tmp_path / ".venv").symlink_to(BIN.parent)
+    done = subprocess.run(first, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "reports/2026-10-30T150000Z/report.html\n"
+    assert done.returncode == 0
+    kept = schedule.replace("crontab -l 2>/dev/null", "true").replace("| crontab -", "")
+    line = subprocess.run(kept, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=10).stdout
+    assert re.match(r"30 5 \* \* \* ", line)
+    assert "%" not in line  # which cron takes for the end of a line
+    night = subprocess.run(
+        ["sh", "-c", line.split(maxsplit=5)[5]], cwd="/", env={"HOME": str(tmp_path)}, capture_output=True, timeout=120
+    )
+    assert (night.returncode, night.stdout, night.stderr) == (0, b"", b"")
+    assert os.readlink(tmp_path / "reports" / "latest") == "2026-10-31T150000Z"
+
+
+AGENT = """#!/bin/sh
+echo "$@" >> "$CALLED"
+case "$1" in annotate) cat > "$CALLED.body";; esac
+"""
+"""What stands for the service's agent: it keeps what it is told."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, store: Path) -> Path:
+    """A folder as the step of the pipeline finds it: an environment, limits, a store, an agent."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "buildframe").symlink_to(BIN / "buildframe")
+    agent = tmp_path / ".venv" / "bin" / "buildkite-agent"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    script = block("bash", "buildkite-agent").replace("/var/lib/ci-history", str(store))
+    (tmp_path / "ci-report.sh").write_text(script)
+    return tmp_path
+
+
+def run_step(world: Workspace, machine: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """What the service tells an agent to run, in a shell."""
+    configuration = block("yaml", "ci-report.sh")
+    pipeline = f"ci-report-{machine.name}".replace("_", "-")
+    made = world.create_pipeline(
+        name=pipeline,
+        repository="https://git.example.com/acme/ci.git",
+        configuration=configuration,
+        cluster_id=world.pipelines(columns=["cluster_id"])["cluster_id"].dropna().iloc[0],
+    )
+    build = world.pipeline(made.slug).create_build(commit="HEAD", branch="main", message="Nightly")
+    jobs = world.pipeline(made.slug).history_of(build.number)[1]
+    (command,) = jobs["command"]
+    assert "soft_fail" in yaml.safe_load(configuration)["steps"][0]
+    environment = {**os.environ, **at(world), **env, "CALLED": str(machine / "called")}
+    environment["PATH"] = f"{machine}/.venv/bin:{environment['PATH']}"
+    return subprocess.run(
+        ["bash", "-e", "-c", command], cwd=machine, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(("limit", "status", "style"), [(0.01, 0, "success"), (1.0, 4, "warning")])
+def test_the_step_of_a_pipeline(world: Workspace, machine: Path, limit: float, status: int, style: str) -> None:
+    (machine / "limits.toml").write_text(f'[success_rate]\n"*" = {limit}\n')
+    run = run_step(world, machine)
+    assert run.returncode == status, run.stderr
+    called = (machine / "called").read_text().splitlines()
+    assert called == ["artifact upload reports/latest/report.html", f"annotate --style {style}"]
+    assert (machine / "called.body").read_text().startswith("# CI of acme")
+    assert (machine / "reports/latest/report.html").is_file()
+
+
+def test_the_step_fails_as_the_report_does(world: Workspace, machine: Path) -> None:
+    (machine / "limits.toml").write_text("[success_rate]\nweb = 0.5\n")
+    run = run_step(world, machine, BUILDFRAME_TOKEN="an-invented-token-of-nobody")
+    assert run.returncode == 1
+    assert not (machine / "called").exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze: apt install systemd")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """All but where the program is, and the user, which are not on this machine."""
+    service = block("ini", "[Service]").replace("/opt/buildframe/.venv/bin/buildframe", str(BIN / "buildframe"))
+    (tmp_path / "buildframe-report.service").write_text(service.replace("User=buildframe\n", ""))
+    (tmp_path / "buildframe-report.timer").write_text(block("ini", "[Timer]"))
+    for name in ("buildframe-report.service", "buildframe-report.timer"):
+        done = subprocess.run(
+            ["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True, timeout=60
+        )
+        mine = [line for line in done.stderr.splitlines() if "buildframe" in line]
+        assert mine == []
+
+
+def test_the_notebook_runs_headless_with_parameters_and_becomes_a_page(store: Path, tmp_path: Path) -> None:
+    papermill, nbconvert = re.findall(r"^\$ ((?:papermill|jupyter nbconvert) .*)$", DOC, re.M)
+    papermill = papermill.replace("notebooks/", f"{ROOT}/notebooks/").replace("ci-history", str(store))
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "BUILDFRAME_TOKEN": "an-invented-token"}
+    for command in (papermill, nbconvert):
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    cells = json.loads((tmp_path / "report.ipynb").read_text())["cells"]
+    outputs = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", ()))
+    assert "(Europe/Berlin)" in outputs
+    assert "complete" in outputs
+    page = (tmp_path / "report.html").read_text()
+    assert len(re.findall(r'<img[^>]* src="data:image/png', page)) == 2
+    assert "an-invented-token" not in page

@@ -1,0 +1,157 @@
+"""Whatever people put into names is text: in the page, for a browser as for an eye, and in the summary."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from importlib import resources
+
+import pytest
+from markdown_it import MarkdownIt
+from playwright.sync_api import Browser
+
+from buildframe.report import pictures
+from buildframe.report.content import Report
+from buildframe.report.page import render, summary
+from buildframe.report.printed import web_link
+from buildframe.report.words import clipped, named, visible
+from buildframe.workspace import Workspace
+from tests.report.reports import FIELDS, NAMES, SENTENCES, chromium, kept, opened, report_of, with_text
+from tests.report.untrusted import UNTRUSTED
+
+DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg"
+DOT += "=="
+ELEMENTS = "[...document.querySelectorAll('*')].map(e => [e.tagName, ...e.getAttributeNames().sort()].join(' '))"
+LINKS = "[...document.querySelectorAll('a')].map(a => a.protocol + ' ' + a.getAttribute('href'))"
+IN_SUMMARY = {"organization", "why", "finding", "verdict", "pipeline", "queue"}
+
+
+@pytest.fixture(scope="module")
+def report(ci: Workspace) -> Report:
+    return report_of(ci, 3)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+def elements(browser: Browser, html: str) -> Counter[str]:
+    page, _ = opened(browser, html)
+    found = Counter(page.evaluate(ELEMENTS))
+    page.context.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def harmless(report: Report, browser: Browser) -> Counter[str]:
+    return elements(browser, render(with_text(report, "harmless")))
+
+
+def test_there_are_many_and_each_goes_through_every_field(report: Report) -> None:
+    assert len(set(UNTRUSTED)) >= 50
+    html = render(with_text(report, "harmless"))
+    assert [field for field in FIELDS if f"harmless {field}" not in html] == []
+
+
+@pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
+def test_the_page_shows_it_and_nothing_more(
+    report: Report, browser: Browser, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if UNTRUSTED.index(text) % 10:  # what pictures draw is in test_pictures; it would take most of the time
+        monkeypatch.setattr(pictures, "_drawn", lambda *_: DOT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        html = render(with_text(report, text))
+    # Without the page's own policy, too, which would stop scripts and requests anyway.
+    page, seen = opened(browser, html, bypass_csp=True)
+    page.mouse.move(600, 300)
+    page.keyboard.press("Tab")
+    found = Counter(page.evaluate(ELEMENTS))
+    link = "A href rel"
+    assert {name: n for name, n in found.items() if name != link} == harmless
+    assert (link in found) == (web_link(text) is not None)
+    assert all(one.startswith(("http: ", "https: ")) for one in page.evaluate(LINKS))
+    told = page.evaluate("document.body.textContent")
+    assert [field for field in FIELDS if shown(text, field) not in told] == []
+    assert (
+        page.title()
+        == " ".join(f"Incomplete: CI of {visible(clipped(f'{text} organization', 2000))}, ".split())
+        + (page.title().rpartition(",")[2])
+    )
+    assert seen == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
+def test_the_summary_is_text_whoever_renders_it(report: Report, text: str) -> None:
+    told = summary(with_text(report, text))
+    assert tags(told) == tags(summary(with_text(report, "harmless")))
+    plain = text_of(told)
+    assert [field for field in IN_SUMMARY if squeezed(in_sentence(text, field)) not in plain] == []
+    assert not re.search(r"(?<!\w)@\w|#\d|!\d|GH-\d|:\w+:|//|[0-9a-f]{7}", told.split("\n", 1)[1])
+    assert not re.search(r"<[!@#a-z/]", told)  # what chat tools take up, whatever is escaped for Markdown
+
+
+def tags(markdown: str) -> list[str]:
+    """With raw HTML, tables, strikethrough, and every link that can be guessed."""
+    html = MarkdownIt("gfm-like", {"html": True, "linkify": True}).render(markdown)
+    return re.findall(r"<[^>]*>", html)
+
+
+def text_of(markdown: str) -> str:
+    tokens = MarkdownIt("gfm-like", {"html": True, "linkify": True}).parse(markdown)
+    inline = [child.content for token in tokens for child in token.children or ()]
+    return squeezed("".join(inline).replace("\u2060", ""))
+
+
+def squeezed(text: str) -> str:
+    """With one blank for many, as Markdown does at the ends of a cell, and titles everywhere."""
+    return " ".join(text.split())
+
+
+def shown(text: str, field: str) -> str:
+    """What the page shows of it: of sentences, which hold names, more than of names."""
+    held = kept(text) if field in NAMES else text
+    return visible(clipped(f"{held} {field}", 120 if field in NAMES else 2000))
+
+
+def in_sentence(text: str, field: str) -> str:
+    return shown(text, field) if field in SENTENCES else named(f"{kept(text) if field in NAMES else text} {field}")
+
+
+def test_a_page_without_links_has_none_but_its_own(report: Report, browser: Browser) -> None:
+    html = render(with_text(report, "https://ci.example.com/acme/web/builds/1"))
+    page, _ = opened(browser, html)
+    assert {a for a in page.evaluate(LINKS) if "#" not in a} == {"https: https://ci.example.com/acme/web/builds/1"}
+    page.context.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", None, "javascript:alert(1)", " https://a.example.com", "https://", "https:///x", "java\nscript:x", "//x",
+     "x", "data:text/html,x", "file:///etc/passwd", "http://[::1", "https://a.example.com/\u202e", "https://a b.c"],
+)  # fmt: skip
+def test_no_link_leads_anywhere_but_to_a_page(address: str | None) -> None:
+    assert web_link(address) is None
+
+
+def test_names_from_the_right_do_not_turn_the_sentence(report: Report, browser: Browser) -> None:
+    page, _ = opened(browser, render(with_text(report, "\u05e9\u05dc\u05d5\u05dd")))
+    outside = "[...document.querySelectorAll('bdi')].filter(e => getComputedStyle(e).unicodeBidi != 'isolate').length"
+    assert page.evaluate(outside) == 0
+    heading = "document.querySelector('h1').firstChild.textContent"
+    assert page.evaluate(heading) == "CI of "
+    page.context.close()
+
+
+@pytest.mark.parametrize("name", ["page.html.j2", "summary.md.j2"])
+def test_the_templates_escape_all_and_hold_no_script(name: str) -> None:
+    template = resources.files("buildframe.report").joinpath(name).read_text("utf-8")
+    assert not re.search(
+        r"\|\s*safe|Markup|<script|\son\w+\s*=|autoescape|javascript:|https?:", template, re.IGNORECASE
+    )
+    assert not re.search(r"[\w-]+=\{\{", template), "an attribute's value stands in quotes"

@@ -1,0 +1,326 @@
+"""The command `export`: the same from a store and from the service, whole or not at all, and nobody's name unasked."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+import buildframe as bf
+from buildframe.cli import main
+from buildframe.service import SCOPES
+from buildframe.store import files
+from buildframe.store.kept import PERSONAL, SECRET
+from buildframe.workspace import Workspace
+
+COMMAND = [sys.executable, "-m", "buildframe.cli"]
+
+
+@pytest.fixture(scope="module")
+def ci() -> Iterator[Workspace]:
+    """A sandbox that the command finds where it would find the service."""
+    with bf.sandbox(builds=60, days=2, deepest=100) as ci, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("BUILDFRAME_URL", ci.sandbox.url)
+        environment.setenv("BUILDFRAME_ORG", "acme")
+        environment.setenv("BUILDFRAME_TOKEN", ci.sandbox.token(SCOPES))
+        yield ci
+
+
+@pytest.fixture(scope="module")
+def kept(ci: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Stores of it: with names and secrets, and without."""
+    folder = tmp_path_factory.mktemp("stores")
+    stores = {"all": str(folder / "all"), "ids": str(folder / "ids")}
+    for name, store in stores.items():
+        bf.Store(store).sync(
+            ci, since="10d", suites=["rspec", "jest"], personal=name == "all", env=name == "all", progress=False
+        )
+    return stores
+
+
+def exported(*arguments: str | Path, status: int = 0) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert main(["export", *map(str, arguments)]) == status
+    assert status not in (0, 3) or err.getvalue() == ""
+    return out.getvalue() + err.getvalue()
+
+
+def in_order(path: Path) -> pd.DataFrame:
+    frame = bf.load(path).drop(columns="fetched_at")
+    frame.attrs = {}
+    return frame.sort_values("id", ignore_index=True)
+
+
+WINDOW = ("--from", "2026-10-29", "--to", "2026-10-30T12:00Z")
+TABLES = [
+    ("builds", *WINDOW),
+    ("builds", *WINDOW, "--pipeline", "web", "--personal", "--env"),
+    ("jobs", *WINDOW),
+    ("jobs", *WINDOW, "--pipeline", "web", "--personal"),
+    ("pipelines",),
+    ("pipelines", "--personal", "--env"),
+    ("members", "--personal"),
+    ("flaky_tests", "--suite", "rspec"),
+]
+
+
+@pytest.mark.parametrize("asked", TABLES, ids=" ".join)
+def test_the_same_comes_from_a_store_and_from_the_service(
+    kept: dict[str, str], tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    told = [exported(tmp_path / "service.parquet", *asked)]
+    told.append(exported(tmp_path / "store.parquet", *asked, "--store", kept["all"]))
+    service, store = (in_order(tmp_path / f"{name}.parquet") for name in ("service", "store"))
+    of_one_build_only = [name for name in ("agent_hostname", "agent_meta_data") if name in store]
+    service, store = (frame.drop(columns=of_one_build_only) for frame in (service, store))
+    assert len(service) > 0
+    assert_frame_equal(service, store)
+    window = r" created from 2026-10-29T00:00:00Z to 2026-10-30T12:00:00Z" if asked[0] in ("builds", "jobs") else ""
+    for line, name in zip(told, ("service", "store"), strict=True):
+        assert line.startswith(f"{tmp_path / name}.parquet: {len(service):,} {asked[0].replace('_', ' ')}")
+        assert re.search(rf"{window}; complete as of 2026-10-\d\dT[\d:.]+Z\n$", line)
+
+
+@pytest.mark.usefixtures("ci")
+def test_as_a_command_of_its_own(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [*COMMAND, "export", "jobs.csv", "jobs", "--from", "1d"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith(f"jobs.csv: {len(pd.read_csv(tmp_path / 'jobs.csv')):,} jobs of builds created from ")
+
+
+def test_it_is_what_the_library_reads(ci: Workspace, tmp_path: Path) -> None:
+    exported(tmp_path / "b.parquet", "builds", *WINDOW)
+    builds = ci.builds(created_from="2026-10-29", created_to="2026-10-30T12:00Z", progress=False)
+    assert set(bf.load(tmp_path / "b.parquet")["id"]) == set(builds["id"])
+    exported(tmp_path / "b.CSV", "builds", "--columns", "number, pipeline", *WINDOW)
+    read = pd.read_csv(tmp_path / "b.CSV")
+    assert list(read.columns) == ["number", "pipeline"]
+    assert sorted(read["number"]) == sorted(builds["number"])
+
+
+@pytest.mark.parametrize("store", [None, "all", "ids"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_nobodys_name_and_no_secret_is_written_unasked(
+    ci: Workspace, kept: dict[str, str], tmp_path: Path, store: str | None, suffix: str
+) -> None:
+    where = ["--store", kept[store]] if store else []
+    members = ci.members(progress=False)
+    known = {*members["name"], *members["email"]}
+    window = ("--from", "9d")
+    for table, *others in (
+        ("builds", *window),
+        ("jobs", *window),
+        ("pipelines",),
+        ("flaky_tests", "--suite", "rspec"),
+    ):
+        path = tmp_path / f"{table}.{suffix}"
+        exported(path, table, *others, *where)
+        frame = bf.load(path) if suffix == "parquet" else pd.read_csv(path)
+        left_out = {*PERSONAL.get(table, ()), *SECRET.get(table, ())}
+        assert len(frame) > 0
+        assert left_out.isdisjoint(frame.columns)
+        text = path.read_bytes() + frame.to_csv().encode()
+        assert not [name for name in known if name.encode() in text]
+
+
+def test_names_and_secrets_are_written_when_asked(ci: Workspace, tmp_path: Path) -> None:
+    exported(tmp_path / "b.csv", "builds", "--personal", "--env", "--from", "10d")
+    told = (tmp_path / "b.csv").read_text()
+    builds = ci.builds(created_from="10d", progress=False)
+    assert builds["creator_email"].dropna().iloc[0] in told
+    assert {"creator", "creator_email", "author", "author_email", "env"} <= set(pd.read_csv(tmp_path / "b.csv"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["o.txt", "builds"], "ends in .parquet or .csv"),
+        (["o", "builds"], "ends in .parquet or .csv"),
+        (["nowhere/o.csv", "builds"], "There is no folder"),
+        (["folder.csv", "builds"], "is a folder or a device"),
+        (["o.csv", "members"], "add --personal"),
+        (["o.csv", "pipelines", "--from", "3d"], "--from, --to and --pipeline cannot choose pipelines"),
+        (["o.csv", "flaky_tests", "--pipeline", "web"], "only builds and jobs"),
+        (["o.csv", "builds", "--suite", "rspec"], "--suite cannot choose builds"),
+        (["o.csv", "builds", "--columns", "id,creator_email"], "creator_email of builds is left out; add --personal"),
+        (["o.csv", "builds", "--columns", "env"], "env of builds is left out; add --env"),
+        (["o.csv", "pipelines", "--columns", "running_jobs_count"], "it is of an instant only"),
+        (["o.csv", "builds", "--columns", "id,,number"], "each name once"),
+        (["o.csv", "builds", "--columns", "id,id"], "each name once"),
+        (["o.csv", "steps"], "invalid choice"),
+        (["o.csv", "builds", "--sandbox", "--store", "s"], "not allowed with"),
+    ],
+)
+def test_what_cannot_be_meant_is_status_2_before_anything_is_asked(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUILDFRAME_URL", "http://127.0.0.1:9")  # where nothing answers
+    with pytest.raises(SystemExit) as left:
+        main(["export", *arguments])
+    assert left.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["builds", "--from", "yesterday"], "is no time"),
+        (["builds", "--from", "2026-10-30", "--to", "2026-10-29"], "No time lies between"),
+        (["builds", "--columns", "id,nubmer"], "nubmer"),
+        (["builds", "--pipeline", "wbe"], "wbe"),
+        (["pipelines", "--columns", "id,slugg"], "Did you mean 'slug'"),
+        (["flaky_tests", "--suite", "nope"], "nope"),
+    ],
+)
+@pytest.mark.parametrize("store", [True, False])
+def test_what_is_refused_is_a_line_and_status_1_and_the_old_file_stays(
+    ci: Workspace,
+    kept: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+    store: bool,
+) -> None:
+    out = tmp_path / "o.csv"
+    out.write_text("old")
+    assert main(["export", str(out), *arguments, *(["--store", kept["all"]] if store else [])]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("buildframe: ")
+    assert words in told or (not store and "404" in told)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_the_service_lists_flaky_tests_of_one_suite_and_a_store_of_all(kept: dict[str, str], tmp_path: Path) -> None:
+    assert "name it with --suite" in exported(tmp_path / "f.csv", "flaky_tests", status=1)
+    exported(tmp_path / "f.csv", "flaky_tests", "--store", kept["ids"])
+    assert set(pd.read_csv(tmp_path / "f.csv")["suite"]) == {"rspec", "jest"}
+
+
+@pytest.mark.parametrize(("flag", "words"), [("--personal", "keeps no author"), ("--env", "keeps no env")])
+def test_what_a_store_does_not_keep_it_cannot_export(
+    kept: dict[str, str], tmp_path: Path, flag: str, words: str
+) -> None:
+    told = exported(tmp_path / "b.csv", "builds", flag, "--store", kept["ids"], status=1)
+    assert words in told
+    assert f"sync it with {flag}" in told
+    assert "sync with personal=True" in exported(
+        tmp_path / "b.csv", "members", "--personal", "--store", kept["ids"], status=1
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_does_not_reach_so_far_back_is_status_3(
+    ci: Workspace, kept: dict[str, str], tmp_path: Path
+) -> None:
+    store = kept["ids"]
+    told = exported(tmp_path / "b.csv", "builds", "--from", "30d", "--store", store, status=3)
+    since = bf.Store(store).covers["acme"][0].text()
+    assert told.endswith(f"INCOMPLETE: the store reaches back to {since} only\n")
+    assert len(pd.read_csv(tmp_path / "b.csv")) == len(bf.Store(store).builds())
+    own = tmp_path / "web"
+    bf.Store(own).sync(ci.pipeline("web"), since="1d", progress=False)
+    exported(tmp_path / "b.csv", "jobs", "--from", "1d", "--pipeline", "web", "--store", own)
+    assert "INCOMPLETE" in exported(tmp_path / "b.csv", "jobs", "--pipeline", "web", "--store", own, status=3)
+    assert "INCOMPLETE" in exported(tmp_path / "b.csv", "jobs", "--store", own, status=3)
+
+
+def test_a_store_tells_up_to_when_it_knows_all(tmp_path: Path) -> None:
+    with bf.sandbox(builds=60, days=2) as ci:
+        store = bf.Store(tmp_path / "s")
+        whole = store.sync(ci, since="1d", progress=False).as_of
+        ci.sandbox.clock.advance(dt.timedelta(hours=5))
+        ci.pipeline("web").create_build(commit="HEAD", branch="main")
+        last = store.sync(ci.pipeline("web"), since="1d", progress=False).as_of
+    out = tmp_path / "b.csv"
+    asked = (out, "builds", "--from", "20h", "--store", tmp_path / "s")
+    told = exported(*asked)
+    assert f" to {whole.text()}; complete as of {whole.text()}\n" in told
+    assert (pd.to_datetime(pd.read_csv(out)["created_at"]) < whole).all()
+    assert f" to {last.text()}; complete as of {last.text()}\n" in exported(*asked, "--pipeline", "web")
+    assert (pd.to_datetime(pd.read_csv(out)["created_at"]) > whole).any()
+    told = exported(*asked, "--to", last.text(), status=3)
+    assert told.endswith(f"INCOMPLETE: the store reaches up to {whole.text()} only\n")
+
+
+def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complete(
+    ci: Workspace, tmp_path: Path
+) -> None:
+    store = tmp_path / "s"
+    bf.Store(store).sync(ci, since="1d", progress=False)
+    bf.Store(store).sync(ci.pipeline("web"), since="10d", progress=False)
+    exported(tmp_path / "b.csv", "builds", "--from", "9d", "--pipeline", "web", "--store", store)
+    exported(tmp_path / "b.csv", "builds", "--from", "9d", "--pipeline", "api", "--store", store, status=3)
+    exported(tmp_path / "b.csv", "builds", "--from", "9d", "--store", store, status=3)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_the_service_cannot_list_completely_is_status_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bf.sandbox(builds=60, days=2, deepest=100) as ci:
+        for _ in range(130):  # at one instant, of which the service lists 100
+            ci.pipeline("web").create_build(commit="HEAD", branch="main")
+        monkeypatch.setenv("BUILDFRAME_URL", ci.sandbox.url)
+        monkeypatch.setenv("BUILDFRAME_TOKEN", ci.sandbox.token(SCOPES))
+        monkeypatch.setenv("BUILDFRAME_ORG", "acme")
+        assert main(["export", str(tmp_path / "b.csv"), "builds"]) == 3
+    assert "INCOMPLETE: " in capsys.readouterr().out
+    assert len(pd.read_csv(tmp_path / "b.csv")) >= 100
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1), (KeyboardInterrupt(), 130)]
+)
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_full_disk_or_an_interrupt_leaves_the_old_file(
+    ci: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    status: int,
+    suffix: str,
+) -> None:
+    out = tmp_path / f"o.{suffix}"
+    out.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    assert main(["export", str(out), "builds"]) == status
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_refused_token_is_a_line_and_status_1(
+    ci: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUILDFRAME_TOKEN", "other")
+    assert main(["export", str(tmp_path / "o.csv"), "builds"]) == 1
+    assert capsys.readouterr().err.startswith("buildframe: 401")
+    assert list(tmp_path.iterdir()) == []
