@@ -176,7 +176,6 @@ def test_a_store_is_compacted_and_cleaned(
         (["clean", "none"], "There is no store at"),
         (["clean", "none", "--keep", "always"], "no length of time"),
         (["sync", "none", "--pipeline", "wbe"], "404: No pipeline found"),
-        (["sync", "none", "--since", "yesterday"], "is no time"),
         (["sync", "none", "--suite", "nope"], "404"),
         (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "sync a workspace to keep their flaky tests"),
     ],
@@ -203,6 +202,26 @@ def test_an_error_is_a_line_and_a_status(tmp_path: Path, capsys: pytest.CaptureF
     told = capsys.readouterr().err
     assert told.startswith("buildframe: ")
     assert "Traceback" not in told
+
+
+@pytest.mark.usefixtures("service")
+def test_a_time_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["sync", str(tmp_path / "none"), "--since", "yesterday"])
+    assert left.value.code == 2
+    assert "error: --since='yesterday' is no time" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("env", [{}, {"BUILDFRAME_TOKEN": ""}])
+def test_without_a_token_it_says_which_variable_is_not_set(
+    env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("BUILDFRAME_TOKEN", raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert main(["sync", str(tmp_path / "ci")]) == 1
+    assert capsys.readouterr().err.startswith("buildframe: There is no token: BUILDFRAME_TOKEN is not set")
 
 
 def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:

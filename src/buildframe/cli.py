@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import logging
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ import buildframe
 from buildframe.errors import BadInput, BuildframeError
 
 if TYPE_CHECKING:
+    from buildframe.report.thresholds import Thresholds
     from buildframe.store.syncing import Synced
     from buildframe.workspace import Workspace
 
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"buildframe: {why}{notes}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("buildframe: interrupted", file=sys.stderr)
         return 130
 
 
@@ -82,6 +85,7 @@ def _add_syncing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--sandbox", action="store_true", help="from a sandbox beside the store, a day later each time; for a try"
     )
+    command.set_defaults(refuse=command.error)
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -95,7 +99,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     report.add_argument("--thresholds", type=Path, help="a TOML file of limits")
     report.add_argument("--alert", action="store_true", help="exit status 4 when a limit is exceeded")
     report.add_argument("--log", choices=["plain", "json"], default="plain", help="lines on stderr (%(default)s)")
-    report.set_defaults(run=_report, refuse=report.error)
+    report.set_defaults(run=_report)
 
 
 def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -123,8 +127,8 @@ def _names(text: str) -> list[str]:
 
 
 def _days(text: str) -> int:
-    if not 1 <= int(text) <= LONGEST:
-        raise argparse.ArgumentTypeError(f"1 to {LONGEST} days")
+    if not text.isdecimal() or not 1 <= int(text) <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {LONGEST}")
     return int(text)
 
 
@@ -134,6 +138,15 @@ def _zone(name: str) -> str:
     except (KeyError, ValueError, OSError):
         raise argparse.ArgumentTypeError(f"{name!r} is no time zone, such as Europe/Berlin") from None
     return name
+
+
+def _tell(line: str) -> None:
+    """Print what was done. It stays done where that cannot be printed (a closed pipe, a full disk): a warning."""
+    try:
+        print(line, flush=True)
+    except (OSError, UnicodeError) as why:
+        logging.getLogger("buildframe").warning("stdout takes no line (%s); it would be: %a", why, line)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit tries again, and fails
 
 
 def _demo(chosen: argparse.Namespace) -> None:
@@ -160,11 +173,21 @@ def _sandbox(chosen: argparse.Namespace) -> None:
 
 
 def _sync(chosen: argparse.Namespace) -> int:
+    _check_since(chosen)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
         done = _synced(chosen)
-    print(f"{chosen.store}: {done}")
+    _tell(f"{chosen.store}: {done}")
     return 0 if done.complete else 3
+
+
+def _check_since(chosen: argparse.Namespace) -> None:
+    from buildframe.spec import Moment, when
+
+    try:
+        when(chosen.since, "--since", Moment.of(dt.datetime.now(dt.UTC)))
+    except BadInput as why:
+        chosen.refuse(str(why))
 
 
 def _synced(chosen: argparse.Namespace) -> Synced:
@@ -193,11 +216,12 @@ def _sandbox_beside(store: str) -> Workspace:
 
 
 def _report(chosen: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # by which a service manager ends it
     if chosen.alert and chosen.thresholds is None:
         chosen.refuse("--alert needs --thresholds")
     if chosen.no_sync and chosen.sandbox:
         chosen.refuse("--sandbox is for a sync; leave out --no-sync")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # by which a service manager ends it
+    _check_since(chosen)
     from buildframe.report import running
 
     asked = running.Asked(
@@ -207,10 +231,20 @@ def _report(chosen: argparse.Namespace) -> int:
         tz=chosen.tz,
         organization="acme" if chosen.sandbox else os.environ.get("BUILDFRAME_ORG") or None,
         pipeline=chosen.pipeline,
-        thresholds=chosen.thresholds,
+        thresholds=_thresholds(chosen),
         alert=chosen.alert,
     )
-    return running.run(asked, None if chosen.no_sync else lambda: _synced(chosen), chosen.log)
+    return running.run(asked, None if chosen.no_sync else lambda: _synced(chosen), _tell, chosen.log)
+
+
+def _thresholds(chosen: argparse.Namespace) -> Thresholds | None:
+    from buildframe.report.thresholds import Thresholds
+
+    try:
+        return None if chosen.thresholds is None else Thresholds.read(chosen.thresholds)
+    except BadInput as why:
+        chosen.refuse(str(why))
+        raise  # which type checkers do not know to be out of reach
 
 
 def _export(chosen: argparse.Namespace) -> int:
@@ -230,7 +264,7 @@ def _export(chosen: argparse.Namespace) -> int:
         with warnings.catch_warnings(), buildframe.sandbox() if chosen.sandbox else buildframe.connect() as ws:
             warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
             done = exporting.from_service(ws, asked)
-    print(done.told(asked))
+    _tell(done.told(asked))
     return 0 if done.why is None else 3
 
 

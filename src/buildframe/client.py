@@ -55,8 +55,10 @@ class Token:
         """Refuse what cannot be a token. Apart from `__init__`, so that no traceback has the text at hand."""
         if not isinstance(self._value, str):
             raise BadInput("The token is no text.")
-        if not self._value.isascii() or not self._value.isprintable() or " " in self._value or not self._value:
-            raise BadInput("The token is empty or holds blanks or signs that no token has; was it pasted whole?")
+        if not self._value:
+            raise BadInput("There is no token: BUILDFRAME_TOKEN is not set, and none is passed as token=.")
+        if not self._value.isascii() or not self._value.isprintable() or " " in self._value:
+            raise BadInput("The token holds blanks or signs that no token has; was it pasted whole?")
 
     def __repr__(self) -> str:
         return "<token>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pandas as pd
 
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput
-from buildframe.spec import TABLES, BuildFilters, Moment, when
+from buildframe.spec import TABLES, BuildFilters, Moment, is_relative, when
 from buildframe.store import files
 from buildframe.store.history import Store
 from buildframe.store.kept import PERSONAL, SECRET, Keeping
@@ -53,6 +54,8 @@ class Asked:
             raise BadInput("members are names and e-mail addresses of people; add --personal to export them.")
         for name in self.columns or ():
             self._refuse_left_out(name)
+            self._refuse_unknown(name)
+        self._check_times()
         return self
 
     @property
@@ -69,6 +72,21 @@ class Asked:
             needed = [flag for flag, columns in _FLAGS.items() if name in columns.get(self.table, ())]
             why = f"add {needed[0]} to export it" if needed else "it is of an instant only"
             raise BadInput(f"--columns: {name} of {self.table} is left out; {why}.")
+
+    def _refuse_unknown(self, name: str) -> None:
+        known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.keeping.schema(self.table).names])
+        if name not in known:
+            raise BadInput(f"--columns: {self.table} have no {name!r}.{nearest(name, list(known))}")
+
+    def _check_times(self) -> None:
+        """As far as possible without the service's time: an age and a date cannot be compared yet."""
+        now, since, until = Moment.of(dt.datetime.now(dt.UTC)), self.created_from or _AGE, self.created_to
+        first = when(since, "--from", now)
+        if until is None:
+            return
+        last = when(until, "--to", now)
+        if is_relative(since) == is_relative(until) and first >= last:
+            raise BadInput(f"No time lies between --from {since} and --to {until}; exchange them?")
 
 
 @dataclass(frozen=True)

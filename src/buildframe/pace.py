@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -15,6 +16,8 @@ _LONGEST_REQUEST = 300.0  # seconds; one that takes longer was given up, and an 
 _LOOK_AGAIN = 0.05  # seconds after which one who waits for others' answers looks whether it was stopped
 _WHOLE, _FRACTION = 1.0, 0.1  # seconds; how coarse the times are that a service tells
 _USED_UP = "the limit of requests is used up"
+
+_LOG = logging.getLogger("buildframe")
 
 Clock = Callable[[], float]
 OnWait = Callable[[float, str], None]
@@ -100,6 +103,7 @@ class Effort:
 
     def retry(self, seconds: float, why: str) -> None:
         """Wait before a sending is repeated, and count that."""
+        _LOG.info("asking again in %.0f s: %s", seconds, why)
         self.wait(seconds, why)
         with self._lock:
             self.retries += 1

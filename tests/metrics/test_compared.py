@@ -9,7 +9,7 @@ from metric_frames import START, UTC, at
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.days import day_of, effective_size
+from buildframe.metrics.days import Spread, day_of, effective_sizes, spread_of
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,49 @@ def builds(day: int = 0, **states: int) -> pd.DataFrame:
     )
 
 
+Days = tuple[list[int], list[int]]
+
+
+def told_by(now: Days, before: Days, confidence: float = 0.95) -> tuple[float, float]:
+    """As how many rows a group tells that stands alone."""
+    sides = [Spread(*(np.array([value]) for value in spread_of(*days))) for days in (now, before)]
+    one, other = effective_sizes(*sides, confidence)
+    return float(one[0]), float(other[0])
+
+
 def test_as_many_rows_as_their_days_tell_by_hand():
     """Four days of ten builds, of which all pass or none: the variance is 13 1/3 times that of single builds."""
-    told = effective_size([10, 0, 10, 0], [10, 10, 10, 10], 0.95)
-    assert told == pytest.approx(40 / (40 / 3) * (2.022691 / 3.182446) ** 2, rel=1e-5)  # t of 39 and 3, from tables
-    alike = effective_size([5, 5, 5, 5], [10, 10, 10, 10], 0.95)
-    assert alike == pytest.approx(40 * (2.022691 / 3.182446) ** 2, rel=1e-5)  # never more than they are
-    assert np.isnan(effective_size([5], [10], 0.95))
-    assert effective_size([0, 0], [10, 10], 0.95) < 20
+    uneven, even = ([10, 0, 10, 0], [10] * 4), ([5] * 4, [10] * 4)
+    assert spread_of(*uneven) == (40, 4, pytest.approx(40 / 3))
+    assert told_by(uneven, uneven)[0] == pytest.approx(40 / (40 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5)  # t 39, 6
+    assert told_by(even, even)[0] == pytest.approx(40 * (2.022691 / 2.446912) ** 2, rel=1e-5)  # as they are
+    assert told_by(uneven, even)[0] == pytest.approx(40 / (20 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5)  # both tell
+    assert np.isnan(told_by(([5], [10]), uneven)).tolist() == [True, False]
+    assert np.isnan(spread_of([0, 0], [10, 10])[2])  # that never any failed says nothing of days
+    assert told_by(([0, 0], [10, 10]), ([0, 0], [10, 10]))[0] < 20
+
+
+def test_groups_tell_each_other_how_days_spread():
+    """Many that spread as chance makes them leave a group's own few days less to be guessed; one bad day stays one."""
+    random = np.random.default_rng(1)
+    days, many = 7, 50
+    sides = []
+    for _ in range(2):
+        told = [spread_of(random.binomial(20, 0.4, days), [20] * days) for _ in range(many)]
+        told[-1] = spread_of([0] * (days - 1) + [20], [20] * days)
+        sides.append(Spread(*(np.array(column) for column in zip(*told, strict=True))))
+    sizes, _ = effective_sizes(*sides, 0.9995)
+    alone = effective_sizes(*(Spread(*(column[:1] for column in (s.rows, s.days, s.ratio))) for s in sides), 0.9995)
+    assert sizes[0] > 1.3 * alone[0][0]
+    assert np.median(sizes[:-1]) > 100
+    assert sizes[-1] < 10
 
 
 @given(st.lists(counted, min_size=2, max_size=20), st.floats(0.5, 0.999))
 def test_days_never_tell_more_than_their_rows(days, confidence):
     hits, sizes = zip(*days, strict=True)
-    assert 0 < effective_size(hits, sizes, confidence) <= sum(sizes) + 1e-6
+    told, _ = told_by((hits, sizes), (hits, sizes), confidence)
+    assert np.isnan(told) or 0 < told <= sum(sizes) + 1e-6
 
 
 def test_days_are_those_of_a_zone():
@@ -91,8 +120,8 @@ def test_success_of_two_periods():
     told = metrics.success_change(now, before, by="pipeline").set_index("pipeline")
     assert told.index.tolist() == ["new", "old", "web"]
     assert told.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
-    sizes = effective_size([14] * 4, [18] * 4, 0.95), effective_size([30, 18], [32, 48], 0.95)
-    assert sizes[1] < 1  # two days that differ tell next to nothing
+    sizes = told_by(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
+    assert sizes[1] < 10  # two days that differ tell next to nothing
     change, low, high = metrics.newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
     assert told.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
     assert told.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
@@ -143,16 +172,19 @@ def test_percentiles_of_two_periods_by_hand():
     told = metrics.percentile_change(now, before, of="x_s").iloc[0]
     assert told[["n", "n_before", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [101, 41, 50, 40, 10]
 
-    def ends(values: range) -> tuple[int, int]:
+    def up_to_the_middle(values: range) -> Days:
+        n = len(values)
+        return tuple(np.bincount(np.arange(m) % 10, minlength=10) for m in (n // 2 + 1, n))
+
+    def ends(values: range, size: float) -> tuple[int, int]:
         """Ranks at the ends of Wilson's interval, of as many rows as the days tell."""
         n, middle = len(values), len(values) // 2
-        up_to_it, sizes = (np.bincount(np.arange(m) % 10, minlength=10) for m in (middle + 1, n))
-        size = effective_size(up_to_it, sizes, 0.95)
         low, high = metrics.wilson(size / 2, size)
         return middle - (int(np.floor(low * n)) - 1), int(np.ceil(high * n)) - middle
 
-    (down, up), (down_before, up_before) = ends(range(101)), ends(range(20, 61))
-    assert (down, up) == (12, 12)  # 77.7 rows: .3915 to .6085 of 101
+    sizes = told_by(up_to_the_middle(range(101)), up_to_the_middle(range(20, 61)))
+    (down, up), (down_before, up_before) = ends(range(101), sizes[0]), ends(range(20, 61), sizes[1])
+    assert (down, up) == (11, 11)
     assert told["p50_change_low_s"] == pytest.approx(10 - np.hypot(down, up_before))
     assert told["p50_change_high_s"] == pytest.approx(10 + np.hypot(up, down_before))
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from buildframe.report.content import Finding, Report, Verdict
 from buildframe.report.facts import Facts, measure
-from buildframe.report.findings import findings
+from buildframe.report.findings import broken, findings
 from buildframe.report.periods import Period
 from buildframe.workspace import Workspace
 
@@ -55,10 +55,12 @@ def made(
         period=period,
         why=(),
         facts=facts,
-        findings=tuple(findings(facts)),
+        findings=tuple(findings(facts, period.before.start)),
         verdicts=(),
         builds=builds,
         jobs=jobs,
+        since=period.history.start,
+        broken=tuple(broken(facts)),
     )
     return replace(report, **changes)
 
@@ -69,8 +71,8 @@ def nothing(report: Report, pipelines: pd.DataFrame) -> Report:
 
 
 NAMES = ("pipeline", "step", "queue", "branch", "name", "location", "scope")
-SENTENCES = ("source", "why", "finding", "verdict")
-FIELDS = ("organization", *SENTENCES, *NAMES[:-1])
+SENTENCES = ("source", "why", "finding", "verdict", "broken")
+FIELDS = ("organization", "restriction", *SENTENCES, *NAMES[:-1])
 
 
 def kept(text: str) -> str:
@@ -94,6 +96,8 @@ def with_text(report: Report, text: str) -> Report:
     return replace(
         report,
         organization=f"{text} organization",
+        pipeline=f"{text} restriction",
+        broken=(f"{text} broken",) * 3,
         source=f"{text} source",
         why=(f"{text} why",) * 4,
         facts=facts,

@@ -30,7 +30,7 @@ def report(
     news = tuple(Finding("speed", "web", text, bad=True) for text in findings)
     return Report(
         organization, "http://127.0.0.1", NOW, Period.last(NOW, 7), tuple(why), NOTHING, news, tuple(verdicts),
-        pd.DataFrame(), pd.DataFrame(),
+        pd.DataFrame(), pd.DataFrame(), NOW,
     )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_a_token_that_is_refused(world: Workspace, folder: Path, tmp_path: Path)
     run = report(tmp_path / "ci", folder, env=at(world, ["read_builds"]))
     check_left(run, folder, "403: .*Use a token that has the scope read_pipelines")
     run = report(tmp_path / "ci", folder, env={"BUILDFRAME_ORG": "acme"})
-    check_left(run, folder, "token")
+    check_left(run, folder, "There is no token: BUILDFRAME_TOKEN is not set")
     assert content(folder) == before
 
 
@@ -117,6 +117,9 @@ def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scr
     ill = scripted(says(b'{"message":"On fire"}', 503))
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": ill.url}, command=patched(PATIENCE))
     check_left(run, folder, "503: On fire.*try again later")
+    again = [line for line in run.stderr.splitlines() if "asking again" in line]
+    assert len(again) == len(ill.asked) - 1
+    assert all(re.fullmatch(r"[-\dT:]+Z INFO asking again in 0 s: the service answered 503", line) for line in again)
 
 
 def test_a_sync_that_fails_half_way(folder: Path, tmp_path: Path) -> None:
@@ -241,6 +244,33 @@ def test_an_interrupt_amid_writing(store: Path, folder: Path) -> None:
     check_left(ended(process), folder, "interrupted", 130)
 
 
+AMID_LOADING = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(name, *_):
+        if name == "buildframe.report":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Interrupt)
+"""
+
+
+def test_an_interrupt_while_packages_are_loaded_has_a_line_too(store: Path, folder: Path) -> None:
+    run = report(store, folder, "--no-sync", command=patched(AMID_LOADING))
+    assert (run.returncode, run.stderr) == (130, "buildframe: interrupted\n")
+    assert check_whole(folder) == GOOD
+
+
+def test_after_a_report_is_written_nothing_changes_its_status(store: Path, folder: Path) -> None:
+    process = started(store, folder, "--no-sync")
+    assert process.stdout is not None
+    assert process.stdout.readline().endswith("report.html\n")
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.002)
+    assert (process.returncode, ended(process).stderr.count("\n")) == (0, 2)
+    assert check_whole(folder) != GOOD
+
+
 def test_of_two_runs_at_once_the_second_ends_and_says_who_is_at_it(
     folder: Path, tmp_path: Path, scripted: type[Scripted]
 ) -> None:
@@ -281,7 +311,7 @@ from buildframe.report import running
 drawn = Path(sys.argv[3], "latest", "report.html").read_text()
 running.page.render = lambda report: drawn
 while True:
-    running.run(running.Asked(sys.argv[2], Path(sys.argv[3])), None)
+    running.run(running.Asked(sys.argv[2], Path(sys.argv[3])), None, lambda page: print(page, flush=True))
 """
 
 
@@ -309,7 +339,7 @@ def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(stor
 def test_an_error_of_our_own_is_told_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
-    bug = f"from buildframe.report import running\nrunning.{where} = lambda *_: 1 // 0"
+    bug = f"from buildframe.report import running\nrunning.{where} = lambda *_, **__: 1 // 0"
     run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(bug))
     assert "Traceback (most recent call last)" in run.stderr
     check_left(run, folder, "failed by an error of buildframe itself: ZeroDivisionError: ")

@@ -13,10 +13,11 @@ import buildframe as bf
 from buildframe import metrics
 from buildframe.report.content import Finding
 from buildframe.report.facts import Facts, measure
-from buildframe.report.findings import findings
+from buildframe.report.findings import broken, findings
 from buildframe.report.periods import Period
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
+BEFORE = MONDAY - pd.Timedelta("14D")
 UTC = "datetime64[us, UTC]"
 
 
@@ -31,22 +32,23 @@ def told_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Facts, list[Find
     _, builds, jobs, pipelines = month
     builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
     facts = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
-    return facts, findings(facts)
+    return facts, findings(facts, now - pd.Timedelta("15D"))
 
 
 def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
     ci = month[0]
     slower = ci.sandbox.truth.slower_step
     facts, found = told_on(month, MONDAY)
-    (news,) = [one for one in found if one.question == "speed"]
-    assert (news.subject, news.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
-    assert "longer; surely" in news.text
+    whole, step = [one for one in found if one.question == "speed"]
+    assert (whole.subject, whole.bad, whole.lasting) == (slower.pipeline, True, False)
+    assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
+    assert "longer; surely" in step.text
     row = facts.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
     assert row["p50_s"] / row["p50_before_s"] == pytest.approx(slower.factor, rel=0.15)
     shift = facts.step_shift.query("step == @slower.step_key").iloc[0]
     assert abs(shift["at"] - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
     assert [one for one in found if one.question == "waiting"] == []
-    assert all("is broken on" in one.text for one in found if one.question == "reliability")
+    assert [one for one in found if one.question == "reliability"] == []
 
 
 def test_before_it_there_is_no_news_of_speed(month):
@@ -82,7 +84,7 @@ def test_numbers_are_those_of_the_metrics(month):
 
 def test_nothing_measured_is_nothing_found(month):
     facts = quiet(month)
-    assert findings(facts) == []
+    assert findings(facts, BEFORE) == []
     empty = {name for name, table in facts.tables().items() if table.empty}
     assert empty == set(facts.tables()) - {"load"}
     whole, _ = told_on(month, MONDAY)
@@ -109,7 +111,7 @@ def shift(**more: object) -> pd.DataFrame:
 
 
 def said(month, **tables: pd.DataFrame) -> list[str]:
-    return [one.text for one in findings(replace(quiet(month), **tables))]
+    return [one.text for one in findings(replace(quiet(month), **tables), BEFORE)]
 
 
 def test_slower_and_faster(month):
@@ -117,7 +119,7 @@ def test_slower_and_faster(month):
         "Builds of web that pass take 21 min instead of 17 min in the median (4 min longer; surely 1 min to 6 min)."
     ]
     faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    (news,) = findings(replace(quiet(month), wall_time=faster))
+    (news,) = findings(replace(quiet(month), wall_time=faster), BEFORE)
     assert not news.bad
     assert news.text.endswith("13 min instead of 17 min in the median (4 min less; surely 1 min to 6 min).")
     assert said(month, wall_time=wall(p50_change_low_s=-1.0)) == []
@@ -133,6 +135,8 @@ def test_since_when(month):
     steps = pd.concat(
         [shift(step="e2e"), shift(step="lint", p50_after_s=500.0), shift(step="x", p_value=0.5)], ignore_index=True
     )
+    long_ago = shift(at=BEFORE - pd.Timedelta("1D"))
+    assert said(month, wall_time_shift=long_ago) == []
     (text, other) = said(month, wall_time_shift=shift(), step_shift=steps)
     assert text.endswith("; of its steps e2e 15 min instead of 10 min.")
     assert other.startswith("The step lint of web runs less long since about Mon 19 Oct 2026")
@@ -161,17 +165,24 @@ def test_less_reliable(month):
         "80.0 % of the builds of web pass instead of 90.0 % (surely 5.0 to 15.0 points fewer)."
     ]
     worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
-    (news,) = findings(replace(quiet(month), step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])))
+    (news,) = findings(
+        replace(quiet(month), step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])), BEFORE
+    )
     assert news.bad
     assert news.text == (
         "The step e2e of web fails in 20.0 % of its runs instead of 10.0 % (surely 5.0 to 15.0 points more)."
     )
+
+
+def test_what_is_broken_now_is_no_change(month):
     failed_at = pd.Series([MONDAY], dtype=UTC)
-    broken = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
-    assert said(month, outages=pd.DataFrame(broken | {"open": True})) == [
+    outage = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
+    facts = replace(quiet(month), outages=pd.DataFrame(outage | {"open": True}))
+    assert findings(facts, BEFORE) == []
+    assert broken(facts) == [
         "web is broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed since."
     ]
-    assert said(month, outages=pd.DataFrame(broken | {"open": False})) == []
+    assert broken(replace(facts, outages=pd.DataFrame(outage | {"open": False}))) == []
 
 
 def test_waiting_is_told_once_a_queue(month):
@@ -185,6 +196,6 @@ def test_waiting_is_told_once_a_queue(month):
 
 def test_bad_news_come_first_and_missing_names_are_said(month):
     better = wall(pipeline=None, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    found = findings(replace(quiet(month), wall_time=pd.concat([better, wall()], ignore_index=True)))
+    found = findings(replace(quiet(month), wall_time=pd.concat([better, wall()], ignore_index=True)), BEFORE)
     assert [one.bad for one in found] == [True, False]
     assert "(no name)" in found[1].text

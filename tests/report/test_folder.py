@@ -121,6 +121,32 @@ def test_a_latest_whose_report_was_deleted_is_replaced(tmp_path: Path) -> None:
     assert read(tmp_path) == "text"
 
 
+@pytest.mark.parametrize("name", [".lock", ".lock-holder"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_in_place_of_the_lock_is_refused_and_what_it_leads_to_stays(
+    tmp_path: Path, name: str, there: bool
+) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "reports"
+    folder.mkdir()
+    if there:
+        mine.write_text("mine")
+    (folder / name).symlink_to(mine)
+    with pytest.raises(BadInput, match=rf"reports/{re.escape(name)}' is a link"), Reports(folder).locked():
+        raise AssertionError
+    assert mine.exists() == there
+    assert not there or mine.read_text() == "mine"
+
+
+def test_a_link_that_is_put_there_meanwhile_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / ".lock-holder").symlink_to(tmp_path / "mine")
+    monkeypatch.setattr(Reports, "_refuse_others", lambda _: None)  # it looked before
+    with pytest.raises(OSError, match="symbolic links"), Reports(tmp_path / "reports").locked():
+        raise AssertionError
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(BadInput, match="is a file; reports need a folder"), Reports(tmp_path / "file").locked():

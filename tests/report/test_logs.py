@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildframe.pace import Effort
 from buildframe.report.logs import Form, say, to_stderr
 
 FORMS: tuple[Form, ...] = ("plain", "json")
@@ -84,10 +85,16 @@ def test_a_traceback_stands_before_the_last_line(form: Form, capsys: pytest.Capt
         assert lines[-1].endswith("Z ERROR failed")
 
 
+def test_what_the_client_waits_for_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr("plain"):
+        Effort().retry(0.0, "the service answered 503")
+    assert capsys.readouterr().err.endswith("INFO asking again in 0 s: the service answered 503\n")
+
+
 def test_afterwards_all_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
-    before = (logging.getLogger().handlers[:], warnings.showwarning, logging.getLogger("buildframe.report").level)
+    before = (logging.getLogger().handlers[:], warnings.showwarning, logging.getLogger("buildframe").level)
     with to_stderr("plain"):
         pass
     say("nobody listens")
-    assert before == (logging.getLogger().handlers, warnings.showwarning, logging.getLogger("buildframe.report").level)
+    assert before == (logging.getLogger().handlers, warnings.showwarning, logging.getLogger("buildframe").level)
     assert capsys.readouterr().err == ""

@@ -200,6 +200,16 @@ def test_what_cannot_be_read_completely_makes_it_incomplete_whatever_is_over(tmp
     assert last_line(later).endswith("INCOMPLETE: No sync of the store was complete yet.")
 
 
+@pytest.mark.parametrize("away", ["exec >/dev/full", "exec >&-", "export PYTHONIOENCODING=ascii"])
+def test_a_path_that_cannot_be_printed_does_not_change_the_status(store: Path, tmp_path: Path, away: str) -> None:
+    reports = tmp_path / "berichte-für-alle"
+    run = report(store, reports, "--no-sync", around=("sh", "-c", f'{away}; exec "$@"', "sh"))
+    assert run.returncode == 0, run.stderr
+    assert check_whole(reports) == AS_OF
+    assert all(LINE.fullmatch(line) for line in run.stderr.splitlines())
+    assert ("WARNING stdout takes no line" in last_line(run)) == (away != "exec >&-")  # to which Python prints nothing
+
+
 # --- thresholds
 
 
@@ -217,7 +227,7 @@ def test_a_limit_that_is_exceeded_shows_in_the_status_on_request(
 
 
 @pytest.mark.parametrize("text", [None, "success_rate = [", "[sucess_rate]\nweb = 0.9", "[success_rate]\nweb = 90"])
-def test_wrong_thresholds_fail_before_anything_is_sent(
+def test_wrong_thresholds_are_status_2_before_anything_is_sent(
     tmp_path: Path, scripted: type[Scripted], text: str | None
 ) -> None:
     limits, service = tmp_path / "limits.toml", scripted(says(b"[]"))
@@ -225,8 +235,8 @@ def test_wrong_thresholds_fail_before_anything_is_sent(
         limits.write_text(text)
     env = {"BUILDFRAME_URL": service.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", tmp_path / "reports", "--thresholds", limits, env=env)
-    assert run.returncode == 1
-    assert str(limits) in last_line(run)
+    assert run.returncode == 2
+    assert last_line(run).startswith(f"buildframe report: error: {limits}: ")
     assert (service.asked, os.path.exists(tmp_path / "ci")) == ([], False)
 
 
@@ -234,6 +244,7 @@ def test_wrong_thresholds_fail_before_anything_is_sent(
     "options",
     [
         ["--days", "0"], ["--days", "367"], ["--days", "week"], ["--tz", "Mars/Phobos"], ["--tz", "../zone"],
+        ["--days", "-3"], ["--since", "yesterday"], ["--since", "2026-10-01T08:00"],
         ["--log", "xml"], ["--alert", "--no-sync"], ["--sandbox", "--no-sync"],
     ],
     ids=" ".join,

@@ -120,6 +120,59 @@ def test_the_step_fails_as_the_report_does(world: Workspace, machine: Path) -> N
     assert not (machine / "called").exists()
 
 
+def fake_report(machine: Path, status: int) -> None:
+    """In place of the command what ends with a status, and says why."""
+    command = machine / ".venv" / "bin" / "buildframe"
+    command.unlink(missing_ok=True)
+    command.parent.mkdir(parents=True, exist_ok=True)
+    command.write_text(f"#!/bin/sh\necho the reason is {status} >&2\nexit {status}\n")
+    command.chmod(0o755)
+
+
+@pytest.mark.parametrize("status", [1, 2, 127, 130, 137])
+def test_the_step_fails_as_the_report_does_and_uploads_no_page_of_an_earlier_day(
+    world: Workspace, machine: Path, status: int
+) -> None:
+    (machine / "reports" / "latest").mkdir(parents=True)
+    (machine / "reports" / "latest" / "report.html").write_text("of an earlier day")
+    fake_report(machine, status)
+    assert run_step(world, machine).returncode == status
+    assert not (machine / "called").exists()
+
+
+CURL = """#!/bin/sh
+echo posted to $WEBHOOK
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(0, ""), (1, "the reason is 1\n"), (3, "the reason is 3\n"), (4, "posted to https://example.com/hook\n")],
+)
+def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Path, status: int, told: str) -> None:
+    (line,) = re.findall(r"^0 7 \* \* 1 +(.* --alert .*)$", DOC, re.M)
+    fake_report(tmp_path / "buildframe", status)
+    curl = tmp_path / "bin" / "curl"
+    curl.parent.mkdir()
+    curl.write_text(CURL)
+    curl.chmod(0o755)
+    (tmp_path / ".buildframe").write_text("export WEBHOOK=https://example.com/hook\n")
+    env = {"HOME": str(tmp_path), "PATH": f"{curl.parent}:{os.environ['PATH']}"}
+    run = subprocess.run(["sh", "-c", line], cwd="/", env=env, capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == (told, "")
+
+
+def test_old_reports_are_deleted_but_for_the_newest_however_old(tmp_path: Path) -> None:
+    (command,) = re.findall(r"^\$ (find reports .*)$", DOC, re.M)
+    names = ["2026-01-01T053000Z", "2026-01-02T053000Z", "2026-01-02T053000Z-2", "notes"]
+    for name in names:
+        (tmp_path / "reports" / name / "numbers").mkdir(parents=True)
+        os.utime(tmp_path / "reports" / name, (0, 0))
+    (tmp_path / "reports" / "latest").symlink_to(names[1])
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert {path.name for path in (tmp_path / "reports").iterdir()} == {names[1], "latest", "notes"}
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze: apt install systemd")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     """All but where the program is, and the user, which are not on this machine."""

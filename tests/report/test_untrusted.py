@@ -39,6 +39,10 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
+def whose(text: str) -> str:
+    return ", pipeline ".join(visible(clipped(f"{text} {part}", 2000)) for part in ("organization", "restriction"))
+
+
 def elements(browser: Browser, html: str) -> Counter[str]:
     page, _ = opened(browser, html)
     found = Counter(page.evaluate(ELEMENTS))
@@ -77,11 +81,7 @@ def test_the_page_shows_it_and_nothing_more(
     assert all(one.startswith(("http: ", "https: ")) for one in page.evaluate(LINKS))
     told = page.evaluate("document.body.textContent")
     assert [field for field in FIELDS if shown(text, field) not in told] == []
-    assert (
-        page.title()
-        == " ".join(f"Incomplete: CI of {visible(clipped(f'{text} organization', 2000))}, ".split())
-        + (page.title().rpartition(",")[2])
-    )
+    assert page.title() == " ".join(f"Incomplete: CI of {whose(text)}, ".split()) + (page.title().rpartition(",")[2])
     assert seen == []
     page.context.close()
 

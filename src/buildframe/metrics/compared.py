@@ -7,6 +7,7 @@ many rows it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -15,15 +16,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.metrics import outcomes
-from buildframe.metrics.days import day_of, effective_size
+from buildframe.metrics.days import Spread, day_of, effective_sizes, spread_of
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, Rows, numbered, rows
 from buildframe.metrics.groups import By, beside, listed
 from buildframe.metrics.measured import measured
-from buildframe.metrics.percentiles import checked, count, enough, label
+from buildframe.metrics.percentiles import CONFIDENCE, checked, count, enough, label
 from buildframe.metrics.rates import wilson
 
 _COUNTS = ["n", "n_censored", "n_negative"]
+_SPREAD = ["rows", "days", "ratio"]
 
 
 def percentile_change(
@@ -58,12 +60,12 @@ def percentile_change(
     """
     shares = checked(q, "linear")
     wilson(0, 1, confidence)  # which refuses what is no share
-    one, other = (_percentiles(frame, of, by, shares, at, tz, confidence) for frame in (now, before))
-    keys, one, other = _side_by_side(one, other, by)
+    sides = [_Side.of(frame, of, by, shares, at, tz) for frame in (now, before)]
+    keys, one, other = _side_by_side(sides[0].table, sides[1].table, by)
     columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
     columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
     for p in shares:
-        columns |= _changed(one, other, p)
+        columns |= _changed(sides, one, other, p, confidence)
     return beside(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -85,7 +87,7 @@ def success_change(
     settled, passed = outcomes.is_settled(), outcomes.has_passed()
     needs = ("state", "blocked", at)
     counted = {"those": settled & passed, "counted": settled & (passed | outcomes.has_failed())}
-    one, other = (_shares(rows(frame, needs, by), counted, at, tz, confidence) for frame in (now, before))
+    one, other = (_shares(rows(frame, needs, by), counted, at, tz) for frame in (now, before))
     return _rates_compared(one, other, by, "passed", confidence)
 
 
@@ -106,7 +108,7 @@ def failure_change(
     script, failed = outcomes.is_script(), outcomes.has_failed_hard()
     needs = ("type", "state", "soft_failed", at)
     counted = {"those": script & failed, "counted": script & (failed | outcomes.has_passed())}
-    one, other = (_shares(rows(frame, needs, by), counted, at, tz, confidence) for frame in (now, before))
+    one, other = (_shares(rows(frame, needs, by), counted, at, tz) for frame in (now, before))
     return _rates_compared(one, other, by, "failed", confidence)
 
 
@@ -130,14 +132,16 @@ def newcombe(
     return rate - rate_before, low, high
 
 
-def _shares(found: Rows, counted: Mapping[str, nw.Expr], at: str, tz: str, confidence: float) -> pd.DataFrame:
-    """Of each group how many rows are `those`, how many are counted (`n`), and as how many they tell (`told`)."""
+def _shares(found: Rows, counted: Mapping[str, nw.Expr], at: str, tz: str) -> pd.DataFrame:
+    """Of each group how many rows are `those`, how many are counted (`n`), and how they spread over days."""
     table, keys = numbered(found.having(**counted), *counted, at)
     table = table[table["counted"].to_numpy(bool)]
     by_day = table["those"].groupby([table[GROUP], day_of(table, at, tz)]).agg(["sum", "size"]).astype("float64")
     sums = by_day.groupby(level=0).sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
-    told = {group: effective_size(days["sum"], days["size"], confidence) for group, days in by_day.groupby(level=0)}
-    summary = pd.DataFrame({"those": sums["sum"], "n": sums["size"], "told": pd.Series(told, sums.index, "float64")})
+    spread = {group: spread_of(days["sum"], days["size"]) for group, days in by_day.groupby(level=0)}
+    summary = pd.DataFrame({"those": sums["sum"], "n": sums["size"]}).join(
+        pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
+    )
     return beside(keys, summary.rename_axis(None))
 
 
@@ -148,12 +152,18 @@ def _rates_compared(one: pd.DataFrame, other: pd.DataFrame, by: By, those: str, 
     for end, side in (("", one), ("_before", other)):
         columns |= {f"{those}{end}": side["those"].fillna(0), f"n{end}": side["n"].fillna(0)}
     rate, rate_before = (_over(side["those"], side["n"]) for side in (one, other))
-    told, told_before = (side["told"].to_numpy(np.float64) for side in (one, other))
+    told, told_before = effective_sizes(_spread(one), _spread(other), confidence)
     _, low, high = newcombe(rate * told, told, rate_before * told_before, told_before, confidence)
-    rate_low, rate_high = wilson(rate * told, told, confidence)
+    told, _ = effective_sizes(_spread(one), _spread(other), CONFIDENCE)
+    rate_low, rate_high = wilson(rate * told, told, CONFIDENCE)
     columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
     columns |= {"change": rate - rate_before, "low": low, "high": high}
     return beside(keys, pd.DataFrame(columns, index=keys.index))
+
+
+def _spread(side: pd.DataFrame, name: str = "") -> Spread:
+    rows, days, ratio = (side[f"{name}{column}"].to_numpy(np.float64, na_value=np.nan) for column in _SPREAD)
+    return Spread(np.nan_to_num(rows), np.nan_to_num(days), ratio)
 
 
 def _over(those: pd.Series[Any], n: pd.Series[Any]) -> Floats:
@@ -162,33 +172,66 @@ def _over(those: pd.Series[Any], n: pd.Series[Any]) -> Floats:
     return those.to_numpy(np.float64, na_value=0) / np.where(whole > 0, whole, np.nan)
 
 
-def _percentiles(
-    frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str, confidence: float
-) -> pd.DataFrame:
-    """As `metrics.percentiles` tells them, but with intervals by days."""
-    found = measured(frame, of, by, needs=(at,))
-    counts = count(found)
-    table, keys = numbered(found.only("value", at), "value", at)
-    table = table.assign(day=day_of(table, at, tz)).dropna(subset="value").sort_values("value")
-    values, days = table["value"].to_numpy(np.float64), table["day"].to_numpy(np.int64)
-    of_group = table.reset_index(drop=True).groupby(GROUP).indices
-    none = np.empty(0, np.int64)
-    groups = [of_group.get(group, none) for group in range(len(keys))]
-    told = [[end for p in q for end in _enclosed(values[own], days[own], p, confidence)] for own in groups]
-    names = [label(p, end) for p in q for end in ("", "low", "high")]
-    return beside(keys, pd.concat([counts.sums, pd.DataFrame(told, columns=names, dtype="float64")], axis=1))
+@dataclass(frozen=True)
+class _Side:
+    """One period: a `table` of its groups, and the durations of each `group` in order."""
+
+    table: pd.DataFrame
+    groups: list[Floats]
+
+    @classmethod
+    def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
+        found = measured(frame, of, by, needs=(at,))
+        counts = count(found)
+        table, keys = numbered(found.only("value", at), "value", at)
+        table = table.assign(day=day_of(table, at, tz)).dropna(subset="value").sort_values("value", ignore_index=True)
+        values, days = table["value"].to_numpy(np.float64), table["day"].to_numpy(np.int64)
+        places, none = table.groupby(GROUP).indices, np.empty(0, np.int64)
+        groups = [places.get(group, none) for group in range(len(keys))]
+        told = [[number for p in q for number in _percentile(values[own], days[own], p)] for own in groups]
+        names = [name for p in q for name in (label(p), *(f"{label(p)} {column}" for column in _SPREAD))]
+        summary = pd.DataFrame(told, columns=names, dtype="float64").assign(group=range(len(keys)))
+        return cls(beside(keys, pd.concat([counts.sums, summary], axis=1)), [values[own] for own in groups])
 
 
-def _enclosed(values: Floats, days: Integers, p: float, confidence: float) -> tuple[float, float, float]:
-    """A percentile of values that are in order, and the ends of its interval."""
-    n = len(values)
-    if not enough(np.array([n]), [p]).all():
-        return np.nan, np.nan, np.nan
+def _percentile(values: Floats, days: Integers, p: float) -> tuple[float, ...]:
+    """A percentile of values that are in order, and how the rows up to it spread over days."""
+    if not enough(np.array([len(values)]), [p]).all():
+        return np.nan, len(values), 0, np.nan
     value = float(np.quantile(values, p))
     sizes, up_to_it = np.bincount(days), np.bincount(days[values <= value], minlength=days.max() + 1)
-    told = effective_size(up_to_it[sizes > 0], sizes[sizes > 0], confidence)
+    return value, *spread_of(up_to_it[sizes > 0], sizes[sizes > 0])
+
+
+def _changed(
+    sides: Sequence[_Side], one: pd.DataFrame, other: pd.DataFrame, p: float, confidence: float
+) -> dict[str, Any]:
+    name, both = label(p).removesuffix("_s"), (one, other)
+    spreads = [_spread(table, f"{label(p)} ") for table in both]
+    sizes = effective_sizes(spreads[0], spreads[1], confidence)
+    ends = [_ends(side, table, p, told, confidence) for side, table, told in zip(sides, both, sizes, strict=True)]
+    values = [table[label(p)].to_numpy(np.float64) for table in both]
+    low, high = _square_and_add((values[0], *ends[0]), (values[1], *ends[1]))
+    told, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
+    own_low, own_high = _ends(sides[0], one, p, told, CONFIDENCE)
+    return {
+        f"{name}_s": one[label(p)],
+        label(p, "low"): own_low,
+        label(p, "high"): own_high,
+        f"{name}_before_s": other[label(p)],
+        f"{name}_change_s": one[label(p)] - other[label(p)],
+        f"{name}_change_low_s": low,
+        f"{name}_change_high_s": high,
+    }
+
+
+def _ends(side: _Side, table: pd.DataFrame, p: float, told: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """The durations between which a percentile of each row's group lies, as sure as so many rows tell it."""
     low, high = wilson(p * told, told, confidence)
-    return value, _at(values, np.floor(low * n)), _at(values, np.ceil(high * n) + 1)
+    groups = [side.groups[int(group)] if group >= 0 else np.empty(0) for group in table["group"].fillna(-1)]
+    lows = [_at(values, np.floor(start * len(values))) for values, start in zip(groups, low, strict=True)]
+    highs = [_at(values, np.ceil(stop * len(values)) + 1) for values, stop in zip(groups, high, strict=True)]
+    return np.array(lows, np.float64), np.array(highs, np.float64)
 
 
 def _at(values: Floats, rank: Floats) -> float:
@@ -205,22 +248,6 @@ def _side_by_side(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.Da
     keys = pd.concat([one[names], other[names]]).drop_duplicates().sort_values(names, na_position="last")
     keys = keys.reset_index(drop=True)
     return keys, keys.merge(one, how="left", on=names), keys.merge(other, how="left", on=names)
-
-
-def _changed(one: pd.DataFrame, other: pd.DataFrame, p: float) -> dict[str, Any]:
-    name = label(p).removesuffix("_s")
-    ends = [label(p), label(p, "low"), label(p, "high")]
-    value, value_before = one[label(p)], other[label(p)]
-    low, high = _square_and_add(*(tuple(frame[end].to_numpy(np.float64) for end in ends) for frame in (one, other)))
-    return {
-        f"{name}_s": value,
-        f"{name}_low_s": one[ends[1]],
-        f"{name}_high_s": one[ends[2]],
-        f"{name}_before_s": value_before,
-        f"{name}_change_s": value - value_before,
-        f"{name}_change_low_s": low,
-        f"{name}_change_high_s": high,
-    }
 
 
 def _square_and_add(one: tuple[Floats, ...], other: tuple[Floats, ...]) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from buildframe.report.content import Finding, Report
 from buildframe.report.printed import records, relative
-from buildframe.report.words import counted, named, percent, span
+from buildframe.report.words import counted, named, percent, points, span
 
 QUESTIONS = {
     "speed": "Are we slower?",
@@ -42,7 +42,10 @@ def _speed(report: Report) -> Answer:
     told = _with_interval(table, "p50_change_low_s", "p50_change_high_s")
     compared = f"the median wall time of {counted(len(told), 'pipeline')} ({_sizes(told, 'passed build')})"
     compared += f", and {counted(len(report.facts.step_shift), 'step')}"
-    short = {"bad": "Yes.", "good": "No, faster.", "calm": "No."}
+    short = {"bad": "Yes.", "good": "No, faster.", "calm": "Not beyond noise."}
+    news = [one for one in report.findings if one.question == "speed"]
+    if news and all(one.lasting for one in news):
+        short |= {"bad": "Slower for some time.", "good": "Faster for some time."}
     return _answer(report, "speed", short, compared if len(told) else "", len(table) - len(told))
 
 
@@ -51,17 +54,28 @@ def _reliability(report: Report) -> Answer:
     told, told_steps = (_with_interval(table, "low", "high") for table in (success, steps))
     compared = f"the success of {counted(len(told), 'pipeline')} ({_sizes(told, 'build')})"
     compared += f", and the failures of {counted(len(told_steps), 'step')}"
-    short = {"bad": "Yes.", "good": "No, more reliable.", "calm": "No."}
+    if len(told):
+        noise = (told["high"] - told["low"]).median() / 2
+        compared += f"; of the usual pipeline, less than {points(noise)} points is noise"
+    short = {"bad": "Yes.", "good": "No, more reliable.", "calm": "Not beyond noise."}
     answer = _answer(report, "reliability", short, compared if len(told) else "", len(success) - len(told))
-    return replace(answer, text=_flipping(report))
+    return replace(answer, text=" ".join(filter(None, (_broken(report), _flipping(report)))))
+
+
+def _broken(report: Report) -> str:
+    """Default branches that are broken now, the first of them."""
+    if not report.broken:
+        return ""
+    more = len(report.broken) - 1
+    return f"Now: {report.broken[0]}" + (f" {more} more {'is' if more == 1 else 'are'} broken." if more else "")
 
 
 def _flipping(report: Report) -> str:
     """Which step surely flips most, which is no change and yet to be known."""
-    days = report.period.history.days
+    days = report.history_days
     return "".join(
-        f"The step that flips most is {named(row['step'])} of {named(row['pipeline'])}: it failed and passed at "
-        f"{percent(row['flake_rate'])} of {counted(row['commits_passed'], 'commit')} in {days} days."
+        f"Most flips: {named(row['step'])} of {named(row['pipeline'])}, at {percent(row['flake_rate'])} of "
+        f"{counted(row['commits_passed'], 'commit')} in {days} days."
         for row in records(report.facts.flips[report.facts.flips["flaky"] > 1].head(1))
     )
 
@@ -70,7 +84,7 @@ def _waiting(report: Report) -> Answer:
     table = report.facts.queue_time
     told = _with_interval(table, "p50_change_low_s", "p50_change_high_s")
     compared = f"the queue time of {counted(len(told), 'queue')} ({_sizes(told, 'job')})"
-    short = {"bad": "Longer than before.", "good": "Less than before.", "calm": "Not longer than before."}
+    short = {"bad": "Longer than before.", "good": "Less than before.", "calm": "Not longer than before, beyond noise."}
     answer = _answer(report, "waiting", short, compared if len(told) else "", len(table) - len(told), "queue")
     return replace(answer, text=_longest(table))
 
@@ -90,7 +104,7 @@ def _longest(table: pd.DataFrame) -> str:
 def _load(report: Report) -> Answer:
     rows = records(report.facts.load)
     question = "What else changed?"
-    if not any(row["now"] or row["before"] for row in rows):
+    if not any(row["now"] > 0 or row["before"] > 0 for row in rows):
         return Answer(question, "Nothing to compare.", "unknown", compared="There are no builds in either period.")
     said = [f"{row['now']:,.0f} {row['what']} ({relative(row['now'], row['before'])})" for row in rows]
     return Answer(question, "", "calm", text=f"{', '.join(said)}.", compared="Counted, against the period before.")
@@ -108,12 +122,14 @@ def _answer(
         return Answer(QUESTIONS[kind], short[mood], mood, found, compared=compared)
     if not compared:
         return Answer(QUESTIONS[kind], "Nothing to compare.", "unknown", compared=_why_nothing(report, kind))
-    return Answer(QUESTIONS[kind], short["calm"], "calm", compared=f"No change beyond noise in {compared}.{few}")
+    return Answer(QUESTIONS[kind], short["calm"], "calm", compared=f"Compared: {compared}.{few}")
 
 
 def _why_nothing(report: Report, kind: str) -> str:
     if report.builds.empty:
         return "There are no builds."
+    if not report.compares:
+        return "The period before is not known."
     return f"There are too few {_OF_WHAT[kind]}, or of fewer than two days, in this period or the one before."
 
 

@@ -43,13 +43,15 @@ def _lines(report: Report) -> Iterator[str]:
     judged = {status: [v.text for v in report.verdicts if v.status == status] for status in _TOLD}
     first, last = report.period.start, report.period.end - pd.Timedelta(1, "h")
     over = counted(len(judged["over"]), "limit")
-    yield f"CI of {report.organization}, {first:%d %b %Y} to {last:%d %b %Y}: {over} exceeded."
+    yield f"CI of {report.name}, {first:%d %b %Y} to {last:%d %b %Y}: {over} exceeded."
     for why in report.why:
         yield f"INCOMPLETE: {why}"
     for text in judged["over"]:
         yield f"• Beyond its limit: {text}"
     for finding in report.findings:
         yield f"• {finding.text}"
+    for text in report.broken:
+        yield f"• Broken now: {text}"
     others = [f"{len(judged[status])} {told}" for status, told in _TOLD.items() if told and judged[status]]
     if others:
         yield f"Other limits: {', '.join(others)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pandas as pd
 
 from buildframe import metrics
@@ -41,7 +42,7 @@ class Facts:
     queue_time: pd.DataFrame
     """`metrics.percentile_change` of jobs by queue, where they started in the period: p50, p95."""
     load: pd.DataFrame
-    """How much was asked for and done: `what`, `now`, `before`."""
+    """How much was asked for and done: `what`, `now`, `before` (NaN where that is not known)."""
     waste: pd.DataFrame
     """`metrics.waste` of jobs by pipeline."""
     flips: pd.DataFrame
@@ -55,15 +56,27 @@ class Facts:
 
 
 def measure(
-    builds: pd.DataFrame, jobs: pd.DataFrame, pipelines: pd.DataFrame, flaky: pd.DataFrame | None, period: Period
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    pipelines: pd.DataFrame,
+    flaky: pd.DataFrame | None,
+    period: Period,
+    *,
+    compares: bool = True,
 ) -> Facts:
     """Measure builds and jobs of the period's history, and what was listed last.
 
     Builds and jobs count where they finished, so that those that take long are not left out; waits where they ended.
+    Where the period before is not known whole, `compares` is False, and nothing of it is told.
     """
-    ended, ended_before = (p.of(builds, "finished_at") for p in (period, period.before))
-    ran, ran_before = (p.of(jobs, "finished_at") for p in (period, period.before))
-    begun, begun_before = (p.of(jobs, "started_at") for p in (period, period.before))
+
+    def both(frame: pd.DataFrame, at: str) -> list[pd.DataFrame]:
+        before = period.before.of(frame, at)
+        return [period.of(frame, at), before if compares else before.iloc[:0]]
+
+    ended, ended_before = both(builds, "finished_at")
+    ran, ran_before = both(jobs, "finished_at")
+    begun, begun_before = both(jobs, "started_at")
     done, done_before = _passed(ended), _passed(ended_before)
     history = {name: _passed(period.history.of(frame, "finished_at")) for name, frame in (("b", builds), ("j", jobs))}
     return Facts(
@@ -75,7 +88,7 @@ def measure(
         step_failures=_rates(metrics.failure_change, ran, ran_before, STEP, period),
         outages=_outages(builds, pipelines, period),
         queue_time=_slower(begun, begun_before, metrics.queue_time, ["queue"], "started_at", period),
-        load=_load(builds, jobs, period),
+        load=_load(builds, jobs, period, compares),
         waste=metrics.waste(ran, by="pipeline"),
         flips=metrics.flips(period.history.of(jobs, "finished_at")),
         flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
@@ -131,7 +144,7 @@ def _outages(builds: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> p
     return found[found["open"] | (found["recovered_at"] >= period.start)].reset_index(drop=True)
 
 
-def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> pd.DataFrame:
+def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, compares: bool) -> pd.DataFrame:
     counts = {
         "builds created": (builds, "created_at"),
         "builds finished": (builds, "finished_at"),
@@ -140,4 +153,5 @@ def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> pd.DataFr
     both = (period, period.before)
     rows = {name: [float(len(p.of(frame, at))) for p in both] for name, (frame, at) in counts.items()}
     rows["machine hours"] = [metrics.run_time(p.of(jobs, "finished_at")).sum() / _HOUR for p in both]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["now", "before"]).rename_axis("what").reset_index()
+    told = pd.DataFrame.from_dict(rows, orient="index", columns=["now", "before"]).rename_axis("what").reset_index()
+    return told if compares else told.assign(before=np.nan)

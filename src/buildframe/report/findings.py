@@ -23,9 +23,9 @@ _LEAST_S = 1.0
 Row = dict[str, Any]
 
 
-def findings(facts: Facts) -> list[Finding]:
-    """All news, what got worse first; of each question the greatest change first."""
-    found = [*_speed(facts), *_reliability(facts), *_waiting(facts)]
+def findings(facts: Facts, since: pd.Timestamp) -> list[Finding]:
+    """All news, what got worse first; of each question the greatest change first; of days only those `since`."""
+    found = [*_speed(facts, since), *_reliability(facts), *_waiting(facts)]
     return sorted(found, key=lambda one: not one.bad)
 
 
@@ -55,10 +55,10 @@ def _rows(table: pd.DataFrame) -> list[Row]:
 # Are we slower?
 
 
-def _speed(facts: Facts) -> Iterator[Finding]:
+def _speed(facts: Facts, since: pd.Timestamp) -> Iterator[Finding]:
     yield from _pipelines(facts)
     yield from _steps(facts)
-    yield from _shifts(facts)
+    yield from _shifts(facts, since)
 
 
 def _pipelines(facts: Facts) -> Iterator[Finding]:
@@ -75,20 +75,20 @@ def _steps(facts: Facts) -> Iterator[Finding]:
         yield Finding("speed", _both(row), text, row["p50_change_s"] > 0)
 
 
-def _shifts(facts: Facts) -> Iterator[Finding]:
-    """Changes that lie further back than the period before, or in its midst."""
+def _shifts(facts: Facts, since: pd.Timestamp) -> Iterator[Finding]:
+    """Changes in the midst of a period, which a comparison of the two does not show."""
     told = set(_keys(_of_note(changed(facts.step_time, "p50_change")), ["pipeline", "step"]))
     known = set(changed(facts.wall_time, "p50_change")["pipeline"])
     for row in _rows(_sure(facts.wall_time_shift)):
-        if row["pipeline"] not in known:
+        if row["pipeline"] not in known and row["at"] >= since:
             steps = _alike(facts.step_shift, row)
             told |= {(step["pipeline"], step["step"]) for step in steps}
             text = f"Builds of {named(row['pipeline'])} that pass {_shifted(row, 'take')}{_where(steps)}."
-            yield Finding("speed", named(row["pipeline"]), text, _longer(row))
+            yield Finding("speed", named(row["pipeline"]), text, _longer(row), lasting=True)
     for row in _rows(_sure(facts.step_shift)):
-        if (row["pipeline"], row["step"]) not in told:
+        if (row["pipeline"], row["step"]) not in told and row["at"] >= since:
             text = f"{_step(row)} {_shifted(row, 'runs')}."
-            yield Finding("speed", _both(row), text, _longer(row))
+            yield Finding("speed", _both(row), text, _longer(row), lasting=True)
 
 
 def _alike(steps: pd.DataFrame, shift: Row) -> list[Row]:
@@ -162,14 +162,17 @@ def _step(row: Row) -> str:
 
 
 def _reliability(facts: Facts) -> Iterator[Finding]:
-    for row in _rows(facts.outages[facts.outages["open"]].sort_values("failed_at")):
-        yield Finding("reliability", named(row["pipeline"]), _broken(row), bad=True)
     for row in _rows(changed(facts.success, "change")):
         text = f"{percent(row['rate'])} of the builds of {named(row['pipeline'])} pass instead of {_was(row)}."
         yield Finding("reliability", named(row["pipeline"]), text, row["change"] < 0)
     for row in _rows(changed(facts.step_failures, "change")):
         text = f"{_step(row)} fails in {percent(row['rate'])} of its runs instead of {_was(row)}."
         yield Finding("reliability", _both(row), text, row["change"] > 0)
+
+
+def broken(facts: Facts) -> list[str]:
+    """Default branches that are broken now: no change, and yet to be known."""
+    return [_broken(row) for row in _rows(facts.outages[facts.outages["open"]].sort_values("failed_at"))]
 
 
 def _broken(row: Row) -> str:

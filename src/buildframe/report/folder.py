@@ -16,6 +16,7 @@ from buildframe.store.files import sync_folder
 
 PAGE = "report.html"
 LATEST = "latest"
+LOCK, HOLDER = ".lock", ".lock-holder"
 
 _NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)(\d\d)(\d\dZ)(-\d+)?")
 _PART = re.compile(rf"\.({_NAME.pattern}|{LATEST})\.part")
@@ -50,20 +51,22 @@ class Reports:
     def locked(self) -> Iterator[None]:
         """Keep other runs out, and delete what killed ones left; the folder is made where there is none.
 
-        BadInput: what is there is no folder, or its `latest` is not of reports. BuildframeError: another run is at it.
+        BadInput: what is there is no folder, its `latest` is not of reports, or what keeps others out is a link.
+        BuildframeError: another run is at it.
         """
         filelock = _package()
         self._refuse_others()
         self._folder.mkdir(parents=True, exist_ok=True)
-        holder = self._folder / ".lock-holder"  # a file of its own, as filelock may empty the one that it locks
-        lock = filelock.FileLock(self._folder / ".lock")
+        holder = self._folder / HOLDER  # a file of its own, as filelock may empty the one that it locks
+        lock = filelock.FileLock(self._folder / LOCK)
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
             who = holder.read_text() if holder.exists() else ""
             raise BuildframeError(f"Another run is at {self._folder}: {who or 'it has just begun'}.") from None
         try:
-            holder.write_text(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
+            with open(holder, "w", opener=_no_link) as file:
+                file.write(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
             self._delete_parts()
             yield
         finally:
@@ -104,6 +107,9 @@ class Reports:
         """What is not of reports is never replaced."""
         if self._folder.exists() and not self._folder.is_dir():
             raise BadInput(f"{str(self._folder)!r} is a file; reports need a folder.")
+        for path in (self._folder / LOCK, self._folder / HOLDER):
+            if path.is_symlink():
+                raise BadInput(f"{str(path)!r} is a link, and what it leads to would be overwritten; delete it.")
         link = self._folder / LATEST
         is_own = os.path.islink(link) and _NAME.fullmatch(os.readlink(link))
         if os.path.lexists(link) and not is_own:
@@ -113,6 +119,11 @@ class Reports:
         for path in self._folder.iterdir():
             if _PART.fullmatch(path.name):
                 path.unlink() if path.is_symlink() else shutil.rmtree(path)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file, also where somebody has just put a link in its place: an OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def _package() -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 Form = Literal["plain", "json"]
 
-LOG = logging.getLogger("buildframe.report")
+LOG = logging.getLogger("buildframe")
 
 
 @contextmanager

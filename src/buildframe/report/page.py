@@ -62,7 +62,7 @@ def _told(report: Report) -> dict[str, Any]:
         "report": report,
         "period": _days(report.period),
         "before": _days(report.period.before),
-        "history": _days(report.period.history),
+        "history": _days(Period(max(report.since, report.period.history.start), report.period.end)),
         "answers": answers(report),
         "verdicts": _in_order(report.verdicts),
         "limits": {status: sum(one.status == status for one in report.verdicts) for status in _STATUSES},

@@ -56,7 +56,7 @@ def pictures(report: Report) -> list[Picture]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
     finished = history.of(report.builds, "created_at")
-    name, days = named(pipeline), counted(history.days, "day")
+    name, days = named(pipeline), counted(report.history_days, "day")
     return [
         _picture(
             lambda ax: plots.duration_trend(passed, ax, tz=period.tz),

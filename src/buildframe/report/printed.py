@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -225,9 +226,9 @@ def _load(report: Report) -> Table:
 
 
 def relative(now: float, before: float) -> str:
-    """ "+4 %" of what was before, "−2 %", "as before"; "nothing before" of nothing."""
+    """ "+4 %" of what was before, "−2 %", "as before"; "nothing before" of nothing, "before unknown" of NaN."""
     if not before > 0:
-        return "nothing before"
+        return "before unknown" if math.isnan(before) else "nothing before"
     share = round(100 * (now / before - 1))
     return f"{share:+,}\N{NO-BREAK SPACE}%".replace("-", "−") if share else "as before"
 
@@ -254,8 +255,9 @@ def _flips(report: Report) -> Table:
 
     found = report.facts.flips
     heads = "pipeline|step|# flips|# commits that passed|# flake rate|# 95 % interval"
-    history = report.period.history
-    note = f"Commits at which a step both failed and passed, over {counted(history.days, 'day')}; the surest first."
+    note = (
+        f"Commits at which a step both failed and passed, over {counted(report.history_days, 'day')}; the surest first."
+    )
     return _table("flips", "Steps that flip", note, heads, found[found["flaky"] > 0], cells, _TOP)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.report.content import Report
 from buildframe.report.facts import measure
-from buildframe.report.findings import findings
+from buildframe.report.findings import broken, findings
 from buildframe.report.periods import Period
 from buildframe.report.thresholds import Thresholds, judged
 from buildframe.spec import Moment
@@ -60,7 +60,8 @@ def read(
     reach = _reach(frozen, name, pipeline)
     since, pipelines = _first(period, reach), _of(name, _pipelines(frozen))
     builds, jobs = (_of(name, rows) for rows in _rows(frozen, pipeline, since))
-    facts = measure(builds, jobs, pipelines, _flaky_tests(frozen, name), period)
+    flaky, compares = _flaky_tests(frozen, name), since <= period.before.start
+    facts = measure(builds, jobs, pipelines, flaky, period, compares=compares)
     return Report(
         organization=name,
         source=os.fspath(store),
@@ -68,10 +69,13 @@ def read(
         period=period,
         why=(*why, *_lacking(period, reach)),
         facts=facts,
-        findings=tuple(findings(facts)),
+        findings=tuple(findings(facts, period.before.start)),
         verdicts=() if limits is None else tuple(judged(limits, facts)),
         builds=builds,
         jobs=jobs,
+        since=since,
+        pipeline=pipeline,
+        broken=tuple(broken(facts)),
         notes=tuple(_notes(period, reach, has_list=builds.empty or not pipelines.empty)),
     )
 
@@ -99,13 +103,8 @@ def _reach(store: Store, organization: str, pipeline: str | None) -> Reach:
 
 
 def _first(period: Period, reach: Reach) -> pd.Timestamp:
-    """The time of creation from which on builds are measured.
-
-    Where the store does not know the whole period before, it is left out: half of it is nothing to compare with.
-    """
-    if reach is None or reach[0] > period.before.start:
-        return period.start
-    return max(period.history.start, pd.Timestamp(reach[0]))
+    """The time of creation from which on builds are measured: of the history as much as is known."""
+    return period.start if reach is None else max(period.history.start, pd.Timestamp(reach[0]))
 
 
 def _lacking(period: Period, reach: Reach) -> Iterator[str]:

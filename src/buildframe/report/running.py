@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,8 @@ class Asked:
     """What a report is to be of, and where it goes.
 
     `store` and `folder` are where the store is and where reports go. The period is the last `days` days in the zone
-    `tz`. None as `organization`: the only one that the store has; as `pipeline`: all. `thresholds` is a file of
-    limits; with `alert`, one that is exceeded shows in the exit status.
+    `tz`. None as `organization`: the only one that the store has; as `pipeline`: all. With `alert`, one of
+    `thresholds` that is exceeded shows in the exit status.
     """
 
     store: str
@@ -38,15 +39,16 @@ class Asked:
     tz: str = "UTC"
     organization: str | None = None
     pipeline: str | None = None
-    thresholds: Path | None = None
+    thresholds: Thresholds | None = None
     alert: bool = False
 
 
-def run(asked: Asked, sync: Callable[[], Synced] | None, form: Form = "plain") -> int:
-    """Make a report, after a sync where one is given, and print where its page is; the exit status.
+def run(asked: Asked, sync: Callable[[], Synced] | None, tell: Callable[[str], None], form: Form = "plain") -> int:
+    """Make a report, after a sync where one is given, and `tell` where its page is; the exit status.
 
     0: good; 1: failed; 3: written, but incomplete; 4: written, but a limit is exceeded, with `alert`; 130: interrupted.
     The reason is the last line on stderr. Whatever happens, the report before stays as it was until a new one is whole.
+    From then on SIGTERM is ignored: nothing is left that it could end.
     """
     reports = Reports(asked.folder)
     with to_stderr(form):
@@ -59,7 +61,8 @@ def run(asked: Asked, sync: Callable[[], Synced] | None, form: Form = "plain") -
         except Exception as bug:
             said = f"failed by an error of buildframe itself: {type(bug).__name__}: {bug}"
             return _ended(FAILED, said, bug, reports, trace=True)
-        print(folder / PAGE, flush=True)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        tell(str(folder / PAGE))
         return _status(asked, report)
 
 
@@ -82,12 +85,11 @@ def _exceeded(report: Report) -> list[str]:
 
 
 def _made(asked: Asked, reports: Reports, sync: Callable[[], Synced] | None) -> tuple[Report, Path]:
-    thresholds = None if asked.thresholds is None else Thresholds.read(asked.thresholds)  # before anything is sent
     with reports.locked():
         why = [] if sync is None else list(_synced(sync))
-        report = _measured(asked, thresholds, why)
+        report = _measured(asked, why)
         with reports.new(report.as_of) as folder:
-            _write(folder, report, thresholds is not None)
+            _write(folder, report, asked.thresholds is not None)
     latest, over = reports.latest, _exceeded(report)
     assert latest is not None
     incomplete = "" if report.complete else f", INCOMPLETE: {' '.join(report.why)}"
@@ -105,14 +107,14 @@ def _synced(sync: Callable[[], Synced]) -> Iterator[str]:
         yield f"The service could not be read completely: {done.why}."
 
 
-def _measured(asked: Asked, thresholds: Thresholds | None, why: Sequence[str]) -> Report:
+def _measured(asked: Asked, why: Sequence[str]) -> Report:
     report = reading.read(
         asked.store,
         asked.days,
         asked.tz,
         organization=asked.organization,
         pipeline=asked.pipeline,
-        thresholds=thresholds,
+        thresholds=asked.thresholds,
         why=why,
     )
     builds, jobs, period = len(report.builds), len(report.jobs), report.period
