@@ -16,7 +16,7 @@ from buildframe.report import pictures
 from buildframe.report.content import Report
 from buildframe.report.page import render, summary
 from buildframe.report.printed import web_link
-from buildframe.report.words import clipped, named, visible
+from buildframe.words import clipped, named, visible
 from buildframe.workspace import Workspace
 from tests.report.reports import FIELDS, NAMES, SENTENCES, chromium, kept, opened, report_of, with_text
 from tests.report.untrusted import UNTRUSTED

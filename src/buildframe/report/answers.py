@@ -10,7 +10,7 @@ import pandas as pd
 
 from buildframe.report.content import Finding, Report
 from buildframe.report.printed import records, relative
-from buildframe.report.words import counted, named, percent, points, span
+from buildframe.words import counted, named, percent, points, span
 
 QUESTIONS = {
     "speed": "Are we slower?",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from buildframe.report.content import Report
-from buildframe.report.words import clipped, counted, visible
+from buildframe.words import clipped, counted, visible
 
 LONGEST = 3_000
 """Characters of a message; each tool that is named below takes at least so many."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from buildframe.report.facts import Facts
 from buildframe.report.periods import Period
-from buildframe.report.words import named
+from buildframe.words import named
 
 
 @dataclass(frozen=True)

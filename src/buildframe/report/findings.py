@@ -9,7 +9,7 @@ import pandas as pd
 
 from buildframe.report.content import Finding
 from buildframe.report.facts import Facts
-from buildframe.report.words import counted, date, day, named, percent, span
+from buildframe.words import counted, date, day, named, percent, span
 
 _SURE = 0.05
 """Below this probability of a change by chance, divided by how many are looked at, its day is told."""

@@ -18,7 +18,7 @@ from buildframe.report.content import Report, Verdict
 from buildframe.report.periods import Period
 from buildframe.report.pictures import HEIGHT, WIDTH, pictures
 from buildframe.report.printed import Row, records, tables
-from buildframe.report.words import clipped, counted, day, minutes, named, percent, span, visible
+from buildframe.words import clipped, counted, day, minutes, named, percent, span, visible
 
 _LONGEST = 2000
 """Signs of a sentence that are shown: its names are shortened already."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from buildframe.report.content import Report
-from buildframe.report.words import counted, named
+from buildframe.words import counted, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ import pandas as pd
 
 from buildframe.report.content import Report
 from buildframe.report.findings import changed
-from buildframe.report.words import clipped, counted, day, minutes, percent, points, span, visible
+from buildframe.words import clipped, counted, day, minutes, percent, points, span, visible
 
 _LONGEST = 120
 """Signs of a name in a table, so that its row is not higher than a few lines."""

@@ -17,8 +17,8 @@ from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.report.content import Verdict
 from buildframe.report.facts import Facts
-from buildframe.report.words import counted, named, percent, span
 from buildframe.spec.times import span as length_of
+from buildframe.words import counted, named, percent, span
 
 EVERY = "*"
 """The name that stands for every queue or pipeline that is not named."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.report.words import clipped, counted, date, day, minutes, named, percent, points, span, visible
+from buildframe.words import clipped, counted, date, day, minutes, named, percent, points, span, visible
 from tests.report.untrusted import UNTRUSTED
 
 

@@ -1,0 +1,145 @@
+"""What a widget shows: every text escaped, links to http and https only, messages that screen readers tell."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import ipywidgets
+import pandas as pd
+
+from buildframe.errors import BuildframeError
+from buildframe.words import clipped, visible
+
+_LONGEST = 4000
+
+
+def text(value: object, most: int = _LONGEST) -> str:
+    """A value as HTML that is only text; nothing for what is missing."""
+    return html.escape(clipped(visible(plain(value)), most))
+
+
+def plain(value: object) -> str:
+    """A value as text; times by the second in UTC, nothing for what is missing."""
+    if value is None or value is pd.NaT or value is pd.NA:
+        return ""
+    if isinstance(value, pd.Timestamp):
+        return f"{value.tz_convert('UTC'):%Y-%m-%d %H:%M:%S}"
+    return str(value)
+
+
+def link(address: object, words: object) -> str:
+    """A link that opens apart, where the address is http or https; else only its words."""
+    if not isinstance(address, str) or not _is_web(address):
+        return text(words)
+    return f'<a href="{html.escape(address)}" target="_blank" rel="noopener noreferrer">{text(words)}</a>'
+
+
+def _is_web(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable()
+
+
+def facts(rows: Iterable[tuple[str, str]], caption: str) -> str:
+    """A small table of names and HTML; rows without a value are left out."""
+    shown = "".join(f'<tr><th scope="row">{text(name)}</th><td>{value}</td></tr>' for name, value in rows if value)
+    return f'<table class="bf-facts"><caption>{text(caption)}</caption>{shown}</table>'
+
+
+def reason(why: BaseException) -> str:
+    """An error as a text for people, with its notes; what is no error of this package with its kind."""
+    said = str(why) if isinstance(why, BuildframeError) else f"{type(why).__name__}: {why}"
+    return "\n".join([said, *getattr(why, "__notes__", ())])
+
+
+class Closable(Protocol):
+    """What ends when its widget is closed."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Face(ipywidgets.VBox):
+    """A widget made of others. Closing it closes these, and ends what it `holds`; no thread starts from then on."""
+
+    holds: tuple[Closable, ...] = ()  # ipywidgets closes also what was never made, as an argument was wrong
+
+    def close(self) -> None:
+        for held in self.holds:
+            held.close()
+        for child in getattr(self, "children", ()):
+            _close(child)
+        super().close()
+
+
+def _close(widget: ipywidgets.Widget) -> None:
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()
+
+
+class Message(ipywidgets.HTML):
+    """One message at a time, which a screen reader reads out: `tell`, `warn`, `fail`."""
+
+    def tell(self, words: str, *, html: str = "") -> None:
+        """Something that went well, or goes on; `html` is safe already, and comes after the words."""
+        self._say("status", "bf-told", words, html)
+
+    def fail(self, why: BaseException | str) -> None:
+        """Something that went wrong."""
+        self._say("alert", "bf-failed", why if isinstance(why, str) else reason(why), "")
+
+    def clear(self) -> None:
+        """Nothing to say."""
+        self.value = ""
+
+    def _say(self, role: str, look: str, words: str, more: str) -> None:
+        lines = "<br>".join(map(text, words.splitlines()))
+        self.value = f'<div role="{role}" class="{look}">{lines} {more}</div>'
+
+
+def guarded(message: Message, act: Callable[..., Any]) -> Callable[..., None]:
+    """A callback whose errors show on the face: ipywidgets would swallow them."""
+
+    def call(*arguments: Any) -> None:
+        try:
+            act(*arguments)
+        except Exception as why:
+            message.fail(why)
+
+    return call
+
+
+def button(words: str, tip: str, act: Callable[[], Any], message: Message, style: str = "") -> ipywidgets.Button:
+    """A button whose errors show in `message`."""
+    made = ipywidgets.Button(description=words, tooltip=tip, button_style=style, layout={"width": "auto"})
+    made.on_click(guarded(message, lambda _: act()))
+    return made
+
+
+def shown(widget: ipywidgets.DOMWidget, visible: bool) -> None:
+    """Show a widget or take it out of the page, and out of the way of the Tab key."""
+    widget.layout.display = None if visible else "none"
+
+
+STYLE = """<style>
+.bf-told, .bf-failed { border-left: 4px solid; padding: 4px 8px; line-height: 1.4; overflow-wrap: anywhere; }
+.bf-told { border-color: var(--jp-info-color1, #0288d1); }
+.bf-failed { border-color: var(--jp-error-color1, #d32f2f); }
+.bf-told, .bf-failed, .bf-facts, .bf-log, .bf-hint { color: var(--jp-content-font-color1, #212121); }
+.bf-told a, .bf-facts a { color: var(--jp-content-link-color, #1565c0); text-decoration: underline; }
+.bf-hint { line-height: 1.4; font-size: 90%; }
+.bf-facts { border-collapse: collapse; line-height: 1.5; }
+.bf-facts caption { font-weight: 600; text-align: left; }
+.bf-facts th { text-align: left; font-weight: 600; padding: 0 12px 0 0; vertical-align: top; white-space: nowrap; }
+.bf-facts td { overflow-wrap: anywhere; }
+.bf-log { max-height: 300px; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.3;
+  padding: 6px; border: 1px solid var(--jp-border-color1, #bdbdbd); font-family: var(--jp-code-font-family, monospace);
+  background: var(--jp-layout-color1, #fff); }
+</style>"""
+"""What the pages of the widgets look like, in the colours of JupyterLab's theme where there is one."""
