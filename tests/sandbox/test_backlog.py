@@ -68,6 +68,18 @@ def test_of_too_many_that_wait_the_oldest_are_given_up(receive, monkeypatch):
         assert len(good.got) == 11
 
 
+def test_what_is_given_up_while_under_way_stays_so(receive, monkeypatch):
+    monkeypatch.setattr(outbox, "MOST_PENDING", 1)
+    slow = receive(released := threading.Event(), 503)
+    with Sandbox(**TINY, patience=NEVER) as sandbox:
+        sandbox.webhook(slow.url, token=SECRET, events=["build.scheduled"])
+        until(lambda: slow.got)
+        sandbox.push("web", 2)
+        released.set()
+        until(lambda: sandbox.deliveries()[0].attempts)
+        assert sandbox.deliveries()[0].failure == "given up: too many others waited"
+
+
 def test_the_log_keeps_the_newest_of_each_hook(receive, monkeypatch):
     monkeypatch.setattr(outbox, "MOST_SETTLED", 5)
     busy, quiet = receive(), receive()

@@ -220,10 +220,13 @@ class Outbox:
         )
 
     def failed(self, letter: Letter, status: int | None, failure: str, again: float | None) -> None:
-        """Note that a delivery was not accepted, and when to try it again; None: it is given up."""
+        """Note that a delivery was not accepted, and when to try it again; None: it is given up.
+
+        One that was given up while it was under way stays so.
+        """
         self._data.write(
-            "UPDATE deliveries SET body = CASE WHEN ? THEN body END, attempts = attempts + 1, status = ?, failure = ?,"
-            " due = ? WHERE seq = ?",
+            "UPDATE deliveries SET body = CASE WHEN ? THEN body END, attempts = attempts + 1, status = ?,"
+            " failure = CASE WHEN body IS NULL THEN failure ELSE ? END, due = ? WHERE seq = ?",
             (again is not None, status, failure, again or 0.0, letter.seq),
         )
 
