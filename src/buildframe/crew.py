@@ -90,7 +90,8 @@ class Crew(Generic[T]):
             try:
                 return self._news.get(timeout=_TICK)
             except queue.Empty:
-                if self._effort.seconds_left is not None and self._effort.seconds_left <= 0:
+                is_over = self._effort.seconds_left is not None and self._effort.seconds_left <= 0
+                if is_over or self._effort.stopped:
                     self._effort.check()
 
     # --- in the readers' threads

@@ -80,6 +80,7 @@ class _Walk:
             _window(self._filters), overlap=terms.overlap, readers=self._readers, steady=not self._changing
         )
         self._why: str | None = None
+        self._handed_over = 0
 
     def parts(self) -> list[Part]:
         """All that the walk brings; of one that was halted, or is to be partial, what was there by then."""
@@ -87,12 +88,21 @@ class _Walk:
             try:
                 for _ in crew:
                     self._bar.show(self._walk.rows, self._walk.answers, self._walk.share)
+                    self._hand_over(crew.results)
                 self._bar.end()
             except Halted as halted:
                 self._why = str(halted)
             except (BuildframeError, KeyboardInterrupt) as error:
                 self._why = self._reason(error)
         return crew.results
+
+    def _hand_over(self, parts: list[Part]) -> None:
+        """Tell who oversees it of the rows that came since."""
+        over = self._effort.oversight
+        if over is not None and over.on_rows is not None:
+            new = parts[self._handed_over :]
+            self._handed_over += len(new)
+            over.on_rows(self.told.on(self._decoding.frame([part.builds for part in new]), "builds"), self._walk.share)
 
     @property
     def told(self) -> Told:

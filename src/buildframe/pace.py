@@ -6,7 +6,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from buildframe.errors import RateLimited
 from buildframe.wire import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
@@ -32,11 +36,58 @@ def _tell_nobody(seconds: float, why: str) -> None:
     """What is waited for shows nowhere."""
 
 
+class Oversight:
+    """Ends all efforts that are made `within` it, from any thread, and hears of their waits.
+
+    `on_rows`, where it is set, is told of the builds that a walk brings, as they come: a frame of those that are new,
+    and the share of the walk that is done, from 0 to 1, where it is known; in the thread that called.
+    """
+
+    def __init__(self, on_wait: OnWait = _tell_nobody) -> None:
+        self.on_wait = on_wait
+        self.on_rows: Callable[[Any, float | None], None] | None = None
+        self._efforts: weakref.WeakSet[Effort] = weakref.WeakSet()
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """End its efforts, and those that will be made."""
+        with self._lock:
+            self._stopped, efforts = True, list(self._efforts)
+        for effort in efforts:
+            effort.stop()
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """What this thread begins meanwhile is overseen."""
+        before = _OVERSIGHT.set(self)
+        try:
+            yield
+        finally:
+            _OVERSIGHT.reset(before)
+
+    def take(self, effort: Effort) -> None:
+        """An effort is made within it."""
+        with self._lock:
+            self._efforts.add(effort)
+        if self._stopped:
+            effort.stop()
+
+
+_OVERSIGHT: ContextVar[Oversight | None] = ContextVar("oversight", default=None)
+
+
 class Effort:
     """What one call has spent, and what it may spend. Threads share it.
 
     `requests` counts all sendings, `retries` those of them that repeated one. `waits` counts the waits, and
-    `waited_s` is how many seconds requests were held back, summed over requests.
+    `waited_s` is how many seconds requests were held back, summed over requests. `oversight` is that within which it
+    was made.
     """
 
     def __init__(
@@ -48,6 +99,9 @@ class Effort:
         self._end = None if seconds is None else time.monotonic() + seconds
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self.oversight = _OVERSIGHT.get()
+        if self.oversight is not None:
+            self.oversight.take(self)
 
     def __repr__(self) -> str:
         return f"<Effort of {self.requests} requests>"
@@ -94,6 +148,8 @@ class Effort:
         if self.seconds_left is not None and seconds >= self.seconds_left:
             raise Halted(f"deadline={self._seconds:g}s would pass while waiting {seconds:.0f} s: {why}")
         self._on_wait(seconds, why)
+        if self.oversight is not None:
+            self.oversight.on_wait(seconds, why)
         began = time.monotonic()
         self._stop.wait(seconds)
         with self._lock:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from buildframe import fetch, history, spec, wire
+from buildframe import fetch, history, logs, spec, wire
 from buildframe.client import Client
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.lists import BuildLists, History, takes
+from buildframe.logs import AnyJob
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges
 
 
@@ -68,6 +69,10 @@ class Pipeline(BuildLists):
         request = wire.place(spec.rebuild_build, *self._place, number)
         look = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
         return fetch.record(self._client, request, spec.Build, look)
+
+    def log(self, job: AnyJob) -> str:
+        """The log of a job of one of its builds, as `Workspace.log` gives it."""
+        return logs.log_of(self._client, job)
 
     # --- the pipeline itself
 

@@ -64,6 +64,11 @@ class Workspace(BuildLists):
             self._sandbox.stop()
 
     @property
+    def base_url(self) -> str:
+        """Address of the service's API, below which all that it names lies."""
+        return self._client.base_url
+
+    @property
     def sandbox(self) -> Sandbox:
         """The sandbox behind a workspace of `buildframe.sandbox()`; for any other BadInput."""
         if self._sandbox is None:

@@ -63,6 +63,8 @@ OF_BUILDS: dict[str, Summary] = {
     "outages": lambda builds: metrics.outages(builds, branch="main"),
     "recovery_time": lambda builds: metrics.recovery_time(builds, branch="main"),
     "red_share": lambda builds: metrics.red_share(builds, branch="main"),
+    "remaining_time": metrics.remaining_time,
+    "remaining_time of all": lambda builds: metrics.remaining_time(builds, by=None, q=0.25),
 }
 ROWS_OF_BUILDS = {"active_time", "blocked_time", "idle_time", "machine_time", "parallelism"}
 ROWS_OF_BUILDS |= {"time_to_first_failure", "time_to_pass"}

@@ -44,6 +44,7 @@ def builds_of(kind: str) -> pd.DataFrame:
             "state": _texts(random, n, "passed", "passed", "failed", "canceled", "running", "skipped", None),
             "blocked": _flags(random, n, False, False, True, None),
             "created_at": created,
+            "started_at": _after(np.random.default_rng(3), created, 30, 0.9),
             "finished_at": _after(random, created, 900, 0.8),
             "fetched_at": pd.Series(FETCHED, index=range(n), dtype=UTC),
         }

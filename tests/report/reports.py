@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
 import pandas as pd
-import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from buildframe.report.content import Finding, Report, Verdict
 from buildframe.report.facts import Facts, measure
@@ -106,19 +101,6 @@ def with_text(report: Report, text: str) -> Report:
         builds=builds,
         jobs=report.jobs.head(0),
     )
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """Debian's browser, headless."""
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        tell = pytest.fail if os.environ.get("CI") else pytest.skip
-        tell("there is no Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 def opened(browser: Browser, html: str, **look: Any) -> tuple[Page, list[str]]:

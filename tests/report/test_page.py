@@ -16,7 +16,8 @@ from buildframe.report.content import Finding, Report
 from buildframe.report.page import render, summary
 from buildframe.report.printed import tables
 from buildframe.workspace import Workspace
-from tests.report.reports import VERDICTS, chromium, made, nothing, opened, report_of
+from tests.chromium import launched
+from tests.report.reports import VERDICTS, made, nothing, opened, report_of
 
 WHY = (
     "The walk of builds stopped at Mon 19 Oct 2026, 08:15 UTC: 503 Service Unavailable.",
@@ -67,7 +68,7 @@ def pages(reports: dict[str, Report]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as started:
+    with launched() as started:
         yield started
 
 

@@ -18,7 +18,8 @@ from buildframe.report.page import render, summary
 from buildframe.report.printed import web_link
 from buildframe.words import clipped, named, visible
 from buildframe.workspace import Workspace
-from tests.report.reports import FIELDS, NAMES, SENTENCES, chromium, kept, opened, report_of, with_text
+from tests.chromium import launched
+from tests.report.reports import FIELDS, NAMES, SENTENCES, kept, opened, report_of, with_text
 from tests.report.untrusted import UNTRUSTED
 
 DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg"
@@ -35,7 +36,7 @@ def report(ci: Workspace) -> Report:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium() as started:
+    with launched() as started:
         yield started
 
 

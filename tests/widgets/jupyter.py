@@ -1,4 +1,4 @@
-"""JupyterLab on loopback and a page of it in a headless Chromium, for the tests of widgets."""
+"""JupyterLab or Voila on loopback and a page of it in a headless Chromium, for the tests of widgets."""
 
 from __future__ import annotations
 
@@ -6,45 +6,79 @@ import json
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.test_notebooks import READY, chromium
+from tests.chromium import chromium, launched
+
+READY = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
 @contextmanager
 def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Its address and its token; the kernels that it starts have the environment."""
     token = secrets.token_hex(16)
-    homes = {
-        name: str(folder / f".{name}") for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
-    }
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0", "--allow-root"]
     options = [
+        "--port=0",
+        "--ip=127.0.0.1",
+        "--allow-root",
         "--LabApp.expose_app_in_browser=True",
         f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={folder}",
     ]
-    said = folder / ".lab.log"
+    with serving(["jupyterlab", *options], folder, environment, r"http://127.0.0.1:(\d+)/lab") as port:
+        yield f"http://127.0.0.1:{port}", token
+
+
+@contextmanager
+def voila(notebook: Path, folder: Path, environment: Mapping[str, str], *options: str) -> Iterator[str]:
+    """The address at which Voila serves a notebook; what it says goes to `.server.log` in the folder."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        chosen = free.getsockname()[1]
+    command = ["voila", str(notebook), "--Voila.ip=127.0.0.1", f"--port={chosen}", "--Voila.port_retries=0", *options]
+    with serving(command, folder, environment, r"http://127.0.0.1:(\d+)/") as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def serving(module: list[str], folder: Path, environment: Mapping[str, str], told: str) -> Iterator[str]:
+    """The port of a server of Jupyter, which it tells as `told` describes; none is started without a browser."""
+    chromium()
+    homes = {
+        name: str(folder / f".{name}") for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    }
+    said = folder / ".server.log"
     with said.open("w") as log:
         everything = {**os.environ, **homes, "IPYTHONDIR": str(folder / ".ipython"), **environment}
-        server = subprocess.Popen([*command, *options], stderr=log, env=everything)
+        command = [sys.executable, "-m", *module, "--no-browser"]
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=everything)
     try:
-        yield f"http://127.0.0.1:{port_in(said, server)}", token
+        yield port_in(said, server, told)
     finally:
         server.terminate()
         server.wait(30)
 
 
-def port_in(said: Path, server: subprocess.Popen[bytes]) -> str:
-    while server.poll() is None:
-        if match := re.search(r"http://127.0.0.1:(\d+)/lab", said.read_text()):
+def port_in(said: Path, server: subprocess.Popen[bytes], told: str) -> str:
+    deadline = time.monotonic() + 120
+    while server.poll() is None and time.monotonic() < deadline:
+        if match := re.search(told, said.read_text()):
             return match[1]
+        time.sleep(0.05)
     raise AssertionError(said.read_text())
+
+
+def pictures_in(folder: Path) -> Path:
+    """Where screenshots are kept: where BUILDFRAME_SCREENSHOTS says, else in the folder."""
+    kept = Path(os.environ.get("BUILDFRAME_SCREENSHOTS", folder))
+    kept.mkdir(parents=True, exist_ok=True)
+    return kept
 
 
 def write_notebook(path: Path, *cells: str) -> None:
@@ -73,7 +107,8 @@ class Page:
         dialog.dismiss()
 
     def run_all(self, address: str, token: str, name: str) -> None:
-        self.page.goto(f"{address}/lab/tree/{name}?token={token}")
+        workspace = Path(name).stem  # one of its own, in which no other notebook is open
+        self.page.goto(f"{address}/lab/workspaces/{workspace}/tree/{name}?token={token}")
         self.page.wait_for_function(READY, timeout=60_000)
         self.command("application:toggle-left-area")
         self.command("notebook:run-all-cells")
@@ -120,12 +155,6 @@ ROWS = """() => [...document.querySelectorAll('.jp-OutputArea-output .bf-body .b
 
 
 @contextmanager
-def browsing(address: str, pictures: Path, width: int = 1200) -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield Page(browser.new_page(viewport={"width": width, "height": 1500}), address, pictures)
-        browser.close()
+def browsing(address: str, pictures: Path, width: int = 1200, height: int = 1500) -> Iterator[Page]:
+    with launched() as browser:
+        yield Page(browser.new_page(viewport={"width": width, "height": height}), address, pictures)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,21 +12,18 @@ import pytest
 
 import buildframe as bf
 from buildframe.service import SCOPES
-from tests.test_notebooks import chromium
-from tests.widgets.jupyter import Page, browsing, lab, write_notebook
+from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 
 CELL = """import buildframe as bf
 from buildframe import widgets
 browser = widgets.BuildBrowser(bf.connect("acme"), created_from="10d")
 browser"""
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("BUILDFRAME_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+GRID = ".bf-grid[aria-label=Builds]"
+ROWS = f"""() => [...document.querySelectorAll('.jp-OutputArea-output {GRID} .bf-body .bf-row')]
+    .map(row => [...row.children].map(cell => cell.textContent))"""
+EDGES = f"""() => ['.bf-head', '.bf-body .bf-row'].map(row => [...document.querySelector('{GRID} ' + row).children]
+    .map(cell => Math.round(cell.getBoundingClientRect().left)))"""
 
 
 @pytest.fixture
@@ -41,72 +37,107 @@ def ci(tmp_path: Path) -> Iterator[bf.workspace.Workspace]:
         yield workspace
 
 
-def test_find_choose_and_act(ci: bf.workspace.Workspace, tmp_path: Path, pictures: Path) -> None:
-    chromium()
+def test_find_choose_and_act(ci: bf.workspace.Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     write_notebook(folder / "browser.ipynb", CELL)
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, of_lab), browsing(address, pictures) as page:
+    with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path)) as page:
         page.run_all(address, of_lab, "browser.ipynb")
         page.wait("complete", 60)
         show_hostile_text_as_text(page)
         filter_and_sort(page, ci)
-        choose_by_keys(page)
+        go_all_the_way_by_keys(page, ci)
         cancel_running(page, ci)
         be_refused(page, ci)
         rebuild(page, ci)
         create(page, ci)
-        page.shoot("browser")
-        page.page.set_viewport_size({"width": 900, "height": 1500})
-        page.shoot("browser-900")
+        fit_in_every_width(page, ci)
         lose_the_server_and_go_on(page, ci, tmp_path)
-        page.command("docmanager:save")
-        page.page.wait_for_timeout(1500)
         assert (page.dialogs, page.strangers) == ([], [])
-        assert token not in (folder / "browser.ipynb").read_text()
+
+
+def rows(page: Page) -> list[list[str]]:
+    return page.page.evaluate(ROWS)
+
+
+def sort(page: Page, title: str, way: str) -> None:
+    page.find(f"{GRID} .bf-sorter", has_text=title).click()
+    page.find(f"{GRID} [role=columnheader][aria-sort={way}]", has_text=title).wait_for()
+    page.find(".bf-foot", has_text=f"sorted by {title}, {way}").wait_for()
 
 
 def show_hostile_text_as_text(page: Page) -> None:
-    assert HOSTILE in [row[3] for row in page.rows()]
+    assert HOSTILE in [row[3] for row in rows(page)]
     assert page.find("img[src='x'], .bf-grid img, .bf-grid script").count() == 0
-    page.choose(int(next(row for row in page.rows() if row[3] == HOSTILE)[0]))
+    page.choose(int(next(row for row in rows(page) if row[3] == HOSTILE)[0]))
     assert HOSTILE in page.find(".bf-facts").inner_text()
 
 
 def filter_and_sort(page: Page, ci: bf.workspace.Workspace) -> None:
     page.fill("Pipeline", "web")
+    page.wait("The filters were changed since")
     page.press("Load")
-    page.page.wait_for_function("() => !document.querySelector('.bf-foot').textContent.startsWith('0')")
     expected = len(ci.pipeline("web").builds(created_from="10d", progress=False))
-    page.wait(re.compile(f"^{expected} builds, complete"))
-    assert {row[2] for row in page.rows()} == {"web"}
-    page.find(".bf-sorter", has_text="Number").click()
-    page.find("[role=columnheader][aria-sort=ascending]").wait_for()
-    numbers = [int(row[0]) for row in page.rows()]
-    assert numbers == sorted(numbers)
-    page.find(".bf-sorter", has_text="Number").click()
-    page.find("[role=columnheader][aria-sort=descending]").wait_for()
-    numbers = [int(row[0]) for row in page.rows()]
-    assert numbers == sorted(numbers, reverse=True)
-    page.fill("Message", "<script>alert(2)")
-    page.find(".bf-foot", has_text=f"of {expected} loaded rows").wait_for()
-    assert [row[3] for row in page.rows()] == [HOSTILE]
-    page.fill("Message", "")
-    page.fill("Pipeline", "")
+    page.wait(re.compile(f"^{expected} builds, complete, as of"))
+    assert {row[2] for row in rows(page)} == {"web"}
+    for way in ("ascending", "descending"):
+        sort(page, "Number", way)
+        numbers = [int(row[0]) for row in rows(page)]
+        assert numbers == sorted(numbers, reverse=way == "descending")
+    for way in ("ascending", "descending"):
+        sort(page, "Took", way)
+        took = [sum(60**n * int(part) for n, part in enumerate(row[5].split(":")[::-1])) for row in rows(page)]
+        assert took == sorted(took, reverse=way == "descending")
+    page.page.keyboard.press("Tab")
+    page.find(GRID).press("End")
+    page.find(f"{GRID} .bf-active[aria-rowindex='{expected + 1}']").wait_for()
+    assert rows(page)[-1][5] == "", "what runs has no length yet, and comes last"
+    page.fill("Message contains", "<script>alert(2)")
+    page.find(".bf-foot", has_text=f"1 of {expected} loaded rows").wait_for()
+    assert [row[3] for row in rows(page)] == [HOSTILE]
+    page.fill("Message contains", "")
 
 
-def choose_by_keys(page: Page) -> None:
-    before = page.find(".bf-facts caption").inner_text()
-    page.find(".bf-grid").focus()
+def go_all_the_way_by_keys(page: Page, ci: bf.workspace.Workspace) -> None:
+    keys, seen = page.page.keyboard, []
+    page.page.get_by_label("Pipeline", exact=True).first.focus()
+    keys.press("Control+a")
+    keys.press("Delete")
+    keys.press("Tab")
+    keys.type("main")
+    keys.press("Enter")
+    page.wait(re.compile(f"^{len(ci.builds(created_from='10d', branch='main', progress=False))} builds, complete"))
+    assert {row[3] for row in rows(page)} == {"main"}
+    while page.page.evaluate("document.activeElement.className") != "bf-grid":
+        keys.press("Tab")
+        seen.append(page.page.evaluate(NAME))
+        assert page.page.evaluate(SHOWS_FOCUS), seen[-1]
+    expected = ["State", "Creator", "Created from", "Created to", "Load", "Create build…"]
+    assert seen == [*expected, "Message contains", "Commit begins with", "Builds"]
     for key in ("Home", "ArrowDown", "ArrowDown"):
-        page.page.keyboard.press(key)
-    page.page.wait_for_function(
-        "before => document.querySelector('.bf-facts caption').textContent !== before", arg=before
-    )
-    number = page.find(".bf-row[aria-selected=true] .bf-number").inner_text()
-    page.find(".bf-facts caption", has_text=f"#{number}").wait_for()
+        keys.press(key)
+    number = page.find(f"{GRID} .bf-row[aria-rowindex='4'] .bf-number").inner_text()
+    page.find(".bf-facts caption", has_text=re.compile(f"#{number}$")).wait_for()
+    assert page.find(f"{GRID} .bf-row[aria-selected=true] .bf-number").inner_text() == number
+    keys.press("Tab")
+    keys.press("ArrowRight" if page.page.evaluate(NAME) != "Commit" else "ArrowLeft")
+    keys.press("Enter")
+    title = page.page.evaluate(NAME).split(" ")[0]
+    page.find(".bf-foot", has_text=f"sorted by {title}").first.wait_for()
+    page.fill("Branch", "")
+
+
+NAME = """() => { const it = document.activeElement;
+    return it.ariaLabel ?? it.labels?.[0]?.textContent ?? it.textContent }"""
+SHOWS_FOCUS = """() => { const it = document.activeElement, style = getComputedStyle(it);
+    const look = () => [style.outline, style.boxShadow, style.borderColor].join();
+    const focused = look();
+    it.blur();
+    const other = look();
+    it.focus();
+    return focused !== other }"""
 
 
 def running(page: Page, ci: bf.workspace.Workspace) -> tuple[str, int]:
@@ -115,8 +146,8 @@ def running(page: Page, ci: bf.workspace.Workspace) -> tuple[str, int]:
     page.press("Load")
     expected = ci.builds(created_from="10d", state="running", progress=False)
     page.wait(re.compile(f"^{len(expected)} builds?, complete"))
-    page.find(".bf-body .bf-row").first.wait_for()
-    row = page.rows()[0]
+    page.find(f"{GRID} .bf-body .bf-row").first.wait_for()
+    row = rows(page)[0]
     page.choose(int(row[0]))
     return row[2], int(row[0])
 
@@ -125,7 +156,6 @@ def cancel_running(page: Page, ci: bf.workspace.Workspace) -> None:
     slug, number = running(page, ci)
     page.press("Cancel…")
     assert f"Cancel build {slug} #{number}?" in page.wait("Cancel build")
-    page.shoot("question")
     page.press("No, let it go on")
     assert ci.pipeline(slug).build(number).state == "running"
     page.press("Cancel…")
@@ -179,13 +209,33 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
     assert {"CACHE": "v2", "A": "b=c"}.items() <= build.env.items()
 
 
+def fit_in_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
+    page.page.get_by_label("State", exact=True).select_option(label="all")
+    page.press("Load")
+    page.wait(re.compile(f"^{len(ci.builds(created_from='10d', progress=False))} builds, complete"))
+    for width, beside in ((1400, True), (1200, False), (900, False)):
+        page.page.set_viewport_size({"width": width, "height": 1500})
+        page.find(GRID).evaluate("async grid => { grid.scrollLeft = 90; await new Promise(requestAnimationFrame) }")
+        head, row = page.page.evaluate(EDGES)
+        assert head == row
+        table, detail = (page.find(name).first.bounding_box() for name in (GRID, ".bf-facts"))
+        assert (detail["x"] > table["x"] + table["width"]) == beside
+        outputs = page.page.locator(".jp-OutputArea-output:has(.bf-browser)")
+        assert outputs.evaluate("it => it.scrollWidth <= it.clientWidth"), "all of it is in sight at its width"
+        page.find(GRID).evaluate("grid => { grid.scrollLeft = 0 }")
+        page.shoot(f"browser-{width}")
+
+
 def lose_the_server_and_go_on(page: Page, ci: bf.workspace.Workspace, tmp_path: Path) -> None:
     port = urlsplit(ci.sandbox.url).port
     ci.sandbox.stop()
-    page.page.get_by_label("State", exact=True).select_option(label="all")
     page.press("Load")
-    page.wait("No answer from http://127.0.0.1", 120)
-    page.shoot("no-server")
+    page.wait(re.compile(r"Waiting \d+ s: no readable answer"))
+    page.wait("No answer from http://127.0.0.1", 60)
+    page.wait("The rows below are still those of before (created from 10d)")
+    page.find(".bf-foot", has_text="of before").wait_for()
+    page.shoot("browser-no-server")
     with bf.sandbox(path=tmp_path / "sandbox.db", port=port):
         page.press("Load")
         page.wait("complete", 60)
+        page.find(".bf-former").wait_for(state="detached")

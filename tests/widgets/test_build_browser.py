@@ -5,18 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 
 import ipywidgets
+import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe import spec, widgets
+from buildframe import widgets
 from buildframe.service import SCOPES
+from buildframe.widgets import loading
 from buildframe.widgets.browser import BuildBrowser
+from buildframe.widgets.tables import Table
+from buildframe.words import visible
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
-from tests.widgets.faces_read import settled, words
+from tests.report.untrusted import UNTRUSTED
+from tests.widgets.faces_read import settled, until, words
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -30,7 +36,7 @@ def live() -> Iterator[Workspace]:
 @pytest.fixture
 def browser(live: Workspace) -> Iterator[BuildBrowser]:
     made = widgets.BuildBrowser(live, created_from="10d")
-    settled(made._lane, made._names)
+    settled(made._lane, made.filters._lane)
     yield made
     made.close()
 
@@ -43,19 +49,20 @@ def choose(browser: BuildBrowser, place: int) -> None:
 def test_all_builds_are_there(live: Workspace, browser: BuildBrowser) -> None:
     expected = live.builds(created_from="10d", progress=False)
     assert [row[0] for row in browser.table.rows] == expected["number"].tolist()
-    assert words(browser.said) == f"{len(expected)} builds, complete."
+    as_of = f"{pd.Timestamp(expected.attrs['as_of']):%H:%M:%S} UTC"
+    assert words(browser.said) == f"{len(expected)} builds, complete, as of {as_of}."
     assert browser.stop_button.disabled
-    assert set(browser.pipeline.options) == set(live.pipelines()["slug"])
+    assert set(browser.filters.pipeline.options) == set(live.pipelines()["slug"])
 
 
 def test_filters_of_the_service(live: Workspace, browser: BuildBrowser) -> None:
-    name, id = next(iter(browser._creators.items()))
-    browser.pipeline.value, browser.branch.value, browser.creator.value = "web", "main", name
+    name, id = next(iter(browser.filters._creators.items()))
+    browser.filters.pipeline.value, browser.filters.branch.value, browser.filters.creator.value = "web", "main", name
     browser.load_button.click()
     settled(browser._lane)
     expected = live.pipeline("web").builds(created_from="10d", branch="main", creator=id, progress=False)
     assert [row[0] for row in browser.table.rows] == expected["number"].tolist()
-    browser.state.value = "passed"
+    browser.filters.state.value = "passed"
     browser.load_button.click()
     settled(browser._lane)
     assert {row[1] for row in browser.table.rows} <= {"passed"}
@@ -73,18 +80,88 @@ def test_message_and_commit_are_looked_for_among_the_loaded(browser: BuildBrowse
 
 
 @pytest.mark.parametrize(("field", "value", "told"), [
-    ("created_from", "yesterdayish", "created_from"),
-    ("creator", "somebody", "creator"),
-    ("pipeline", "no/slug", "slug"),
-    ("pipeline", "nowhere", "404"),
+    ("created_from", "yesterdayish", "created_from='yesterdayish' is no time. Write '2026-10-01'"),
+    ("created_to", "2020-01-01", "No time lies between"),
+    ("creator", "somebody", "No creator somebody is known: choose a name of the list, or give a user's UUID."),
+    ("pipeline", "no/slug", "404"),
+    ("pipeline", "nowhere", "404: No pipeline found"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_told(browser: BuildBrowser, field: str, value: str, told: str) -> None:
-    getattr(browser, field).value = value
+    rows = browser.table.rows
+    getattr(browser.filters, field).value = value
     browser.load_button.click()
     settled(browser._lane)
     assert 'role="alert"' in browser.said.value
     assert told in words(browser.said)
+    assert "The rows below are still those of before (created from 10d), as of " in words(browser.said)
     assert browser.stop_button.disabled
+    assert (browser.table.rows, browser.table.former) == (rows, True)
+    browser._pressed_at = 0.0
+    browser.filters.state.value = "failed"
+    assert told in words(browser.said)
+    assert "The filters were changed since; Load asks with them." in words(browser.said)
+
+
+def test_nothing_that_matches_is_told_with_what_was_asked_for(browser: BuildBrowser) -> None:
+    browser.filters.branch.value = HOSTILE
+    assert "The filters were changed since; Load asks with them." in words(browser.said)
+    browser.load_button.click()
+    settled(browser._lane)
+    assert words(browser.said).startswith("0 builds, complete, as of ")
+    assert f"Nothing matches: branch {HOSTILE}, created from 10d." in words(browser.said)
+    assert "<img" not in browser.said.value
+    assert (browser.table.rows, browser.table.former) == ([], False)
+
+
+def test_enter_in_a_filter_loads(live: Workspace, browser: BuildBrowser) -> None:
+    browser.filters.branch.value = "main"
+    browser.filters.branch._handle_custom_msg({"event": "submit"}, [])
+    settled(browser._lane)
+    assert len(browser.builds) == len(live.builds(created_from="10d", branch="main", progress=False))
+
+
+def test_a_value_that_comes_after_the_click_that_followed_it_counts(browser: BuildBrowser) -> None:
+    browser.load_button.click()
+    browser.filters.branch.value = "main"
+    settled(browser._lane)
+    assert set(browser.builds["branch"]) == {"main"}
+
+
+def test_a_build_stays_chosen_while_others_come_above_it(live: Workspace, browser: BuildBrowser) -> None:
+    choose(browser, 3)
+    chosen, found = browser.table.rows[3], browser.detail.found
+    live.sandbox.push("api")
+    browser.load_button.click()
+    settled(browser._lane, browser.detail._lane)
+    assert browser.table.rows[browser.table.chosen] == chosen
+    assert browser.table.chosen > 3
+    assert browser.detail.found is found
+
+
+@pytest.mark.parametrize(("scopes", "told", "hint"), [
+    (["read_builds"], "builds, complete", ""),
+    (["read_pipelines"], "Use a token that has the scope read_builds.", ""),
+    (None, "401: Authentication required", "Names cannot be offered, only typed: 401: Authentication required"),
+])  # fmt: skip
+def test_tokens_that_may_do_less(live: Workspace, scopes: list[str] | None, told: str, hint: str) -> None:
+    token = live.sandbox.token(scopes) if scopes else "nobody knows this one".replace(" ", "")
+    made = widgets.BuildBrowser(bf.connect("acme", base_url=live.sandbox.url, token=token))
+    settled(made._lane, made.filters._lane)
+    assert told in words(made.said)
+    assert words(made.filters.said).startswith(hint)
+    assert bool(words(made.filters.said)) == bool(hint)
+    made.close()
+
+
+def test_one_pipeline(live: Workspace) -> None:
+    made = widgets.BuildBrowser(live.pipeline("web"), created_from="30d")
+    settled(made._lane, made.filters._lane)
+    expected = live.pipeline("web").builds(created_from="30d", progress=False)
+    assert made.builds["number"].tolist() == expected["number"].tolist()
+    assert made.filters.creator.options
+    choose(made, 0)
+    assert made.detail.found is not None
+    made.close()
 
 
 def test_a_chosen_build_with_its_jobs_and_log(live: Workspace, browser: BuildBrowser) -> None:
@@ -92,8 +169,7 @@ def test_a_chosen_build_with_its_jobs_and_log(live: Workspace, browser: BuildBro
     choose(browser, place)
     number, slug = browser.table.rows[place][0], browser.table.rows[place][2]
     assert f"{slug} #{number}" in words(browser.detail.facts)
-    assert browser.detail.jobs.label.startswith(("failed", "timed_out"))
-    assert 'alt="Timeline' in browser.detail.timeline.value
+    assert browser.detail.jobs.visible_rows()[browser.detail.jobs.chosen][0] in {"failed", "timed_out"}
     assert browser.detail.actions.cancel.disabled
     browser.detail.log_button.click()
     settled(browser.detail._logs)
@@ -101,110 +177,63 @@ def test_a_chosen_build_with_its_jobs_and_log(live: Workspace, browser: BuildBro
     assert "\x1b" not in browser.detail.log_text.value
 
 
-def in_state(live: Workspace, state: str) -> spec.Build:
-    if state == "running":
-        live.sandbox.push("web")
-        live.sandbox.clock.advance(dt.timedelta(minutes=1))
-    row = live.builds(created_from="30d", state=state, progress=False).iloc[0]
-    return live.pipeline(row["pipeline"]).build(int(row["number"]))
-
-
-def test_cancel_asks_first_and_sends_once(live: Workspace) -> None:
-    build = in_state(live, "running")
-    of = live.pipeline(build.pipeline.slug)
-    buttons = widgets.actions(live, build)
-    buttons.yes.click()
-    assert not buttons._lane.busy
-    buttons.cancel.click()
-    assert f"Cancel build {of.slug} #{build.number}?" in words(buttons.asked)
-    buttons.no.click()
-    assert buttons.question.layout.display == "none"
-    buttons.cancel.click()
-    buttons.yes.click()
-    buttons.yes.click()
-    settled(buttons._lane)
-    assert f"#{build.number} is canceled" in words(buttons.said)
-    assert of.build(build.number).state == "canceled"
-    assert buttons.cancel.disabled
-
-
-def test_a_refusal_shows_the_reason(live: Workspace) -> None:
-    build = in_state(live, "running")
-    buttons = widgets.actions(live, build)
-    live.sandbox.clock.advance(dt.timedelta(hours=6))
-    buttons.cancel.click()
-    buttons.yes.click()
-    settled(buttons._lane)
-    assert "422: Build can't be canceled because it's already" in words(buttons.said)
-    assert 'role="alert"' in buttons.said.value
-
-
-@pytest.mark.parametrize("state", ["passed", "failed", "canceled"])
-def test_cancel_is_dead_where_nothing_can_be_canceled(live: Workspace, state: str) -> None:
-    buttons = widgets.actions(live, in_state(live, state))
-    assert (buttons.cancel.disabled, buttons.rebuild.disabled) == (True, False)
-    assert widgets.actions(live).rebuild.disabled
-
-
-def test_rebuild_clicked_twice_builds_once(live: Workspace) -> None:
-    build = in_state(live, "passed")
-    of = live.pipeline(build.pipeline.slug)
-    buttons = widgets.actions(of, build)
-    buttons.rebuild.click()
-    buttons.rebuild.click()
-    settled(buttons._lane)
-    buttons.show(of.build(build.number))
-    buttons.rebuild.click()
-    settled(buttons._lane)
-    made = of.builds(created_from="1h", progress=False)
-    again = made[made["rebuilt_from"] == build.number]["number"].tolist()
-    assert len(again) == 1
-    assert f"#{again[0]} was created" in words(buttons.said)
-    assert of.build(again[0]).web_url in buttons.said.value
-
-
-def test_the_form_has_every_property(browser: BuildBrowser) -> None:
-    assert tuple(browser.form.fields) == spec.create_build.property_names
-    named = {each.name for each in browser.form._every()}
-    assert {"author.name", "author.email"} <= named
-
-
-def test_the_form_sends_nothing_that_is_wrong(live: Workspace, browser: BuildBrowser) -> None:
-    before = len(live.builds(created_from="1h", progress=False))
-    fields = browser.form.fields
-    fields["env"].input.value, fields["pull_request_id"].input.value = "no sign", "seven"
-    browser.form.create.click()
-    assert "Nothing was sent: 4 of the fields" in words(browser.form.said)
-    assert "commit is missing" in words(fields["commit"].hint)
-    assert "env must be an object of text" in words(fields["env"].hint)
-    assert len(live.builds(created_from="1h", progress=False)) == before
-
-
-def test_the_form_creates(live: Workspace, browser: BuildBrowser) -> None:
-    values = {
-        "commit": "HEAD",
-        "branch": HOSTILE,
-        "message": HOSTILE,
-        "meta_data": "a=1\nb=x=y",
-        "pull_request_id": "7",
-    }
+def test_a_new_build_shows_in_the_table_whatever_the_filters(live: Workspace, browser: BuildBrowser) -> None:
+    values = {"commit": "HEAD", "branch": HOSTILE, "message": HOSTILE}
     for name, value in values.items():
         browser.form.fields[name].input.value = value
     browser.form.fields["ignore_pipeline_branch_filters"].input.value = True
-    browser.form.fields["author"].inner[0].input.value = "Zoe"
     browser.form.pipeline.value = "web"
     browser.form.create.click()
-    browser.form.create.click()
-    settled(browser.form._lane, browser._lane)
-    made = live.pipeline("web").builds(created_from="1h", branch=HOSTILE, progress=False)
-    assert len(made) == 1
-    build = live.pipeline("web").build(int(made["number"].iloc[0]))
-    assert (build.message, build.meta_data) == (HOSTILE, {"a": "1", "b": "x=y"})
-    assert f"#{build.number} was created" in words(browser.form.said)
-    assert browser.table.rows[0][0] == build.number
+    settled(browser.form._lane, browser._again)
+    number = int(live.pipeline("web").builds(created_from="1h", branch=HOSTILE, progress=False)["number"].iloc[0])
+    assert browser.table.rows[0][:5] == [number, browser.builds["state"].iloc[0], "web", HOSTILE, HOSTILE]
+    assert f"Read again since, whatever the filters: web #{number}." in words(browser.said)
     choose(browser, 0)
     assert HOSTILE not in browser.detail.facts.value
     assert HOSTILE in words(browser.detail.facts)
+
+
+def test_a_canceled_build_shows_so_in_its_row(live: Workspace) -> None:
+    live.sandbox.push("web")
+    live.sandbox.clock.advance(dt.timedelta(minutes=1))
+    browser = widgets.BuildBrowser(live.pipeline("web"), created_from="1h")
+    settled(browser._lane)
+    choose(browser, 0)
+    browser.detail.actions.cancel.click()
+    browser.detail.actions.yes.click()
+    settled(browser.detail.actions._lane, browser._again, browser.detail._lane)
+    assert browser.table.rows[0][1] == "canceled"
+    assert browser.table.chosen == 0
+    browser.close()
+
+
+def test_rows_are_added_as_they_come_and_sent_once(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked_for, whole = [], [], []
+    with_rows = loading.with_rows
+    monkeypatch.setattr(loading, "_PAUSE", 0.0)
+    monkeypatch.setattr(loading, "with_rows", lambda builds: (made.append(len(builds)), with_rows(builds))[1])
+    monkeypatch.setattr(Table, "send", lambda table, content, buffers=None: asked_for.append(content))
+    browser = widgets.BuildBrowser(live, created_from="30d")
+    browser.table.observe(whole.append, "rows")
+    settled(browser._lane)
+    expected = live.builds(created_from="30d", columns=loading.COLUMNS, progress=False)
+    assert len(made) >= 3
+    assert sum(made) == len(expected)
+    assert len(whole) <= 1
+    pd.testing.assert_frame_equal(browser.builds.drop(columns="fetched_at"), expected.drop(columns="fetched_at"))
+    assert [row[0] for row in browser.table.rows] == expected["number"].tolist()
+    browser.table._handle_custom_msg({"have": 250}, [])
+    assert asked_for == [{"at": 250, "more": browser.table.rows[250:]}]
+    browser.close()
+
+
+@pytest.mark.parametrize("hostile", UNTRUSTED)
+def test_names_in_the_table_are_texts_in_one_line(hostile: str) -> None:
+    build = dict.fromkeys(loading.COLUMNS) | {"created_at": pd.Timestamp("2026-10-01", tz="UTC"), "finished_at": pd.NaT}
+    build |= dict.fromkeys(["pipeline", "branch", "message", "creator", "commit"], hostile)
+    row = loading.with_rows(pd.DataFrame([build], dtype=object))["row"].iloc[0]
+    assert {type(cell) for cell in row} <= {str, int, type(None)}
+    assert all(cell == visible(cell) for cell in row if isinstance(cell, str))
 
 
 def test_a_server_that_is_gone_is_told(live: Workspace, browser: BuildBrowser) -> None:
@@ -215,21 +244,53 @@ def test_a_server_that_is_gone_is_told(live: Workspace, browser: BuildBrowser) -
     assert browser.stop_button.disabled
 
 
-def test_stopping_keeps_what_is_there(scripted: object) -> None:
-    gate = threading.Event()
+@pytest.fixture
+def hanging(scripted: Callable[..., Scripted]) -> Iterator[Scripted]:
+    """Whoever asks for the branch `slow` waits; others get an empty list."""
+    gate, hung = threading.Event(), list[str]()
 
-    def late(handler: object) -> None:
-        gate.wait(10)
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "slow" in handler.path:
+            hung.append(handler.path)
+            gate.wait(60)
         says(b"[]")(handler)
 
-    server: Scripted = scripted(late)
-    made = widgets.BuildBrowser(bf.connect("acme", base_url=server.url, token="t" * 20))
+    yield scripted(answer)
+    gate.set()
+    assert hung
+
+
+def test_a_request_that_hangs_holds_nothing_up(hanging: Scripted) -> None:
+    ws = bf.connect("acme", base_url=hanging.url, token="t" * 20)
+    made = widgets.BuildBrowser(ws, created_from="2026-10-01")
+    settled(made._lane)
+    made.filters.branch.value = "slow"
+    made.load_button.click()
+    assert words(made.said).startswith("Loading …")
     assert not made.stop_button.disabled
+    until(lambda: any("slow" in path for path in hanging.asked))
     made.stop_button.click()
     assert words(made.said).startswith("Stopped: 0 builds, others are missing")
-    gate.set()
-    settled(made._lane, made._names)
-    assert words(made.said).startswith("Stopped")
+    settled(made._lane)
+    for _ in range(3):
+        made.load_button.click()
+    made.filters.branch.value = "quick"
+    made.load_button.click()
+    until(lambda: "complete" in words(made.said))
+    assert "Nothing matches: branch quick" in words(made.said)
+    made.close()
+
+
+def test_stop_ends_a_wait_and_nothing_more_is_sent(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(says(b"", 503, Retry_After="50"))
+    made = widgets.BuildBrowser(bf.connect("acme", base_url=server.url, token="t" * 20), created_from="2026-10-01")
+    until(lambda: "Waiting 50 s: the service answered 503." in words(made.said))
+    made.stop_button.click()
+    made.filters.close()
+    assert made._lane.wait(20)
+    assert made.filters._lane.wait(20)
+    assert len(server.asked) == 2
+    assert words(made.said).startswith("Stopped: 0 builds, others are missing")
     made.close()
 
 
@@ -237,7 +298,7 @@ def test_when_nobody_looks_loading_stops_and_no_thread_is_left(live: Workspace) 
     made = widgets.BuildBrowser(live, created_from="30d")
     made._view_count = 1
     made._view_count = 0
-    settled(made._lane, made._names)
+    settled(made._lane, made.filters._lane)
     assert "complete" not in words(made.said)
     made.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
@@ -247,7 +308,7 @@ def test_no_state_holds_the_token(live: Workspace) -> None:
     token = live.sandbox.token(SCOPES)
     ws = bf.connect("acme", base_url=live.sandbox.url, token=token)
     made = widgets.BuildBrowser(ws, created_from="10d")
-    settled(made._lane, made._names)
+    settled(made._lane, made.filters._lane)
     choose(made, 0)
     assert token not in json.dumps(ipywidgets.Widget.get_manager_state(), default=str)
     made.close()

@@ -61,10 +61,17 @@ def test_errors_in_callbacks_show() -> None:
 
 def test_no_name_of_ipywidgets_is_taken() -> None:
     """It has methods such as `_send` and attributes such as `log`, which would break without a word."""
-    from buildframe.widgets import browser, buttons, detail, form
+    from buildframe.widgets import board, browser, buttons, detail, form, monitor
 
     meant = {"close", "__init__", "__module__", "__doc__"}
-    for made in (browser.BuildBrowser, buttons.Actions, detail.Detail, form.CreateForm):
+    for made in (
+        board.FlakyBoard,
+        browser.BuildBrowser,
+        buttons.Actions,
+        detail.Detail,
+        form.CreateForm,
+        monitor.BuildMonitor,
+    ):
         assert {name for name in vars(made) if hasattr(faces.Face, name)} - meant <= {
             name for name in vars(made) if name.startswith(("__", "_trait")) or name == "holds"
         } | {"_all_trait_default_generators", "_descriptors", "_instance_inits", "_static_immutable_initial_values"}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 
+from buildframe.pace import Effort, Halted
 from buildframe.widgets.tasks import Lane
-from tests.widgets.faces_read import settled
+from tests.widgets.faces_read import settled, until
 
 
 def test_one_at_a_time_and_a_second_start_is_refused() -> None:
@@ -22,15 +24,34 @@ def test_one_at_a_time_and_a_second_start_is_refused() -> None:
     assert not lane.busy
 
 
-def test_of_several_instead_only_the_last_starts_and_what_was_stopped_tells_nothing() -> None:
-    gate, done, ran = threading.Event(), [], []
+def test_of_several_instead_only_the_last_tells_and_it_waits_for_none_that_hangs() -> None:
+    gate, done = threading.Event(), []
     lane = Lane(done.append)
-    lane.start(lambda piece: gate.wait(10), lambda _: done.append("first"))
-    for name in ("second", "third"):
-        lane.instead(lambda piece, name=name: ran.append(name), lambda _, name=name: done.append(name))
+    for name in ("first", "second", "third"):
+        lane.instead(lambda piece: gate.wait(60), lambda _, name=name: done.append(name))
+    lane.instead(lambda piece: "fourth", done.append)
+    until(lambda: done == ["fourth"])
+    assert not lane.busy
+    assert not lane.start(lambda piece: "while others have yet to end", done.append)
     gate.set()
     settled(lane)
-    assert (ran, done) == (["third"], ["third"])
+    assert done == ["fourth"]
+
+
+def test_when_four_hang_the_next_waits_for_one_and_of_those_that_wait_the_last_starts() -> None:
+    gates, done, ran = [threading.Event() for _ in range(4)], [], []
+    lane = Lane(done.append)
+    for gate in gates:
+        lane.instead(lambda piece, gate=gate: gate.wait(60), done.append)
+    for name in ("fifth", "sixth"):
+        lane.instead(lambda piece, name=name: ran.append(name), lambda _, name=name: done.append(name))
+    assert lane.busy
+    gates[0].set()
+    until(lambda: done == ["sixth"])
+    assert ran == ["sixth"]
+    for gate in gates:
+        gate.set()
+    settled(lane)
 
 
 @pytest.mark.parametrize("in_done", [False, True])
@@ -40,6 +61,34 @@ def test_what_is_raised_is_told(in_done: bool) -> None:
     lane.start(lambda piece: 1 if in_done else 1 / 0, lambda one: one / 0)
     settled(lane)
     assert [type(one) for one in told] == [ZeroDivisionError]
+
+
+def test_what_a_piece_shows_may_fail_and_is_told() -> None:
+    told: list[BaseException] = []
+    lane = Lane(told.append)
+    lane.start(lambda piece: piece.show(lambda: 1 / 0), lambda _: None)
+    settled(lane)
+    assert [type(one) for one in told] == [ZeroDivisionError]
+
+
+def test_a_wait_is_told_and_stopping_ends_it_and_all_that_would_follow() -> None:
+    waits: list[tuple[float, str]] = []
+    ends: list[str] = []
+    lane = Lane(lambda why: None, lambda *wait: waits.append(wait))
+
+    def work(piece):
+        with contextlib.suppress(Halted):
+            Effort().wait(600, "the limit is used up")
+        with pytest.raises(Halted, match="stopped"):
+            Effort().spend()
+        ends.append("stopped")
+
+    lane.start(work, ends.append)
+    until(lambda: bool(waits))
+    lane.stop()
+    settled(lane)
+    assert (waits, ends) == ([(600, "the limit is used up")], ["stopped"])
+    Effort().spend()
 
 
 def test_stopped_progress_is_dropped_and_closed_lanes_start_nothing() -> None:

@@ -25,6 +25,7 @@ from buildframe.metrics.lifecycle import flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilisation
 from buildframe.metrics.percentiles import percentiles
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
+from buildframe.metrics.remaining import remaining_time
 from buildframe.metrics.repeats import latest
 from buildframe.metrics.retries import retry_rate
 from buildframe.metrics.shifts import change_point
@@ -56,6 +57,7 @@ __all__ = [
     "queue_time",
     "recovery_time",
     "red_share",
+    "remaining_time",
     "retry_rate",
     "run_time",
     "step",

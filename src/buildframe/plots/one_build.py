@@ -8,15 +8,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import column, moments
+from buildframe.metrics.bars import bars_of, is_negative
+from buildframe.metrics.columns import column
 from buildframe.metrics.steps import without_emoji
 from buildframe.plots.look import (
     BLUE,
     BROWN,
     GREEN,
-    NO_NAME,
     ORANGE,
     PURPLE,
     RED,
@@ -53,7 +52,7 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     steps. BadInput: more than one build.
     """
     shown = _of_one_build(jobs)
-    bars = _bars(shown)
+    bars = bars_of(shown)
     with canvas(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
         if bars.empty:
             return say(ax, "No job of this build has been runnable." if len(shown) else "There are no jobs.")
@@ -68,13 +67,9 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def _note(bars: pd.DataFrame, never: int) -> str:
     return joined(
         some(never, "more job", f"{'was' if never == 1 else 'were'} never runnable"),
-        some(int(_is_negative(bars).sum()), "negative run", "(clocks disagree)"),
+        some(int(is_negative(bars).sum()), "negative run", "(clocks disagree)"),
         some(int((bars["wait_to"] < bars["first"]).sum()), "negative wait", "not drawn"),
     )
-
-
-def _is_negative(bars: pd.DataFrame) -> pd.Series[bool]:
-    return bars["end"] < bars["run_from"]
 
 
 def _of_one_build(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -86,78 +81,6 @@ def _of_one_build(jobs: pd.DataFrame) -> pd.DataFrame:
             "of one pipeline."
         )
     return jobs[column(jobs, "type").isin(["script", "trigger", "manual"])]
-
-
-def _bars(jobs: pd.DataFrame) -> pd.DataFrame:
-    """One row a job that came up, in the order of drawing; stamps in minutes since the build's creation."""
-    stamps = _stamps(jobs)
-    zero = moments(jobs, "build_created_at").min()
-    minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
-    bars = pd.DataFrame({**minutes, "kind": _kinds(jobs), "step": metrics.step(jobs)})
-    bars["open"] = moments(jobs, "finished_at").isna() & ~(_is(jobs, "manual") & (column(jobs, "state") != "blocked"))
-    bars["name"] = _names(jobs, bars["step"])
-    bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
-    return _in_order(bars[bars["first"].notna()])
-
-
-def _stamps(jobs: pd.DataFrame) -> dict[str, pd.Series[Any]]:
-    """When a bar begins (`first`), its waiting ends, its run begins, and all ends."""
-    runnable, started, finished, fetched = (
-        moments(jobs, name) for name in ("runnable_at", "started_at", "finished_at", "fetched_at")
-    )
-    runs_at_once = _is(jobs, "trigger") & runnable.notna()
-    run_from, end = started.mask(runs_at_once, runnable), finished.fillna(fetched)
-    manual = _is(jobs, "manual")
-    if manual.any():
-        unblocked = moments(jobs, "unblocked_at").mask(column(jobs, "state").eq("blocked"), fetched)
-        end = end.mask(manual, unblocked)
-        run_from = run_from.mask(manual, _gaps(unblocked.where(manual), jobs, run_from, end))
-    first = runnable.fillna(run_from)
-    return {"first": first, "wait_to": run_from.fillna(finished).fillna(fetched), "run_from": run_from, "end": end}
-
-
-def _gaps(until: pd.Series[Any], jobs: pd.DataFrame, run_from: pd.Series[Any], end: pd.Series[Any]) -> pd.Series[Any]:
-    """Where the gap before each block step's end begins: at the last end of what had begun by then."""
-    created = moments(jobs, "build_created_at")
-
-    def gap(row: Any, moment: pd.Timestamp) -> Any:
-        ends = end[(run_from < moment) | (end < moment)].max()
-        return min(moment, max(created[row], ends) if pd.notna(ends) else created[row])
-
-    begins = {row: gap(row, moment) for row, moment in until.dropna().items()}
-    return pd.Series(begins, index=until.index, dtype=until.dtype)
-
-
-def _is(jobs: pd.DataFrame, kind: str) -> pd.Series[bool]:
-    return column(jobs, "type").eq(kind).fillna(False).astype(bool)
-
-
-def _names(jobs: pd.DataFrame, steps: pd.Series[Any]) -> pd.Series[str]:
-    known = column(jobs, "name")
-    if "label" in jobs:
-        known = known.fillna(jobs["label"])  # block steps have no name, but a label
-    return known.fillna(steps).fillna(NO_NAME)
-
-
-def _in_order(bars: pd.DataFrame) -> pd.DataFrame:
-    """Steps by their first job, in a step the jobs by time."""
-    steps = bars["step"].fillna(bars["name"])
-    came_up = bars.groupby(steps)["first"].transform("min")
-    ordered = bars.assign(step=steps, came_up=came_up).sort_values(["came_up", "step", "first", "end", "name"])
-    return ordered.reset_index(drop=True)
-
-
-_STATES = {
-    **dict.fromkeys(["failed", "expired", "broken"], "failed"),
-    "timed_out": "timed out",
-    **dict.fromkeys(["canceled", "canceling"], "canceled"),
-}
-
-
-def _kinds(jobs: pd.DataFrame) -> pd.Series[str]:
-    done = pd.Series("ran", index=jobs.index, dtype="str").mask(_is(jobs, "trigger"), "triggered build")
-    by_state = column(jobs, "state").map(_STATES).astype("str")
-    return by_state.fillna(done).mask(_is(jobs, "manual"), "blocked")
 
 
 # Drawing
@@ -185,12 +108,12 @@ def _draw(ax: Axes, bars: pd.DataFrame) -> None:
     ax.barh(waited.index, waited["wait_to"] - waited["first"], 1.0 if thin else 0.42, left=waited["first"],
             color=ORANGE, alpha=0.55, label="waiting for an agent")  # fmt: skip
     for kind, look in _looks(ax, thin).items():
-        ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~_is_negative(bars)]
+        ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~is_negative(bars)]
         if len(ran):
             ax.barh(ran.index, ran["end"] - ran["run_from"], height, left=ran["run_from"], label=kind, **look)
     _mark_ends(ax, bars)
     ax.set_ylim(max(len(bars), 3) - 0.4, -0.6)
-    _draw_negative(ax, bars[_is_negative(bars)])
+    _draw_negative(ax, bars[is_negative(bars)])
     ax.set_xlim(left=min(0, np.nanmin(bars[["first", "run_from", "end"]])))
 
 

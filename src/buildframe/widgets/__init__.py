@@ -1,7 +1,8 @@
 """Widgets for notebooks: skins over the methods that a user would type.
 
-`BuildBrowser(ws)` lists builds, shows one with its jobs and logs, and acts on it; `actions(ws, build)` are just its
-buttons. Requests run off the kernel's thread; what goes wrong is told on the widget's own face. Needs the extra
+`BuildBrowser(ws)` lists builds, shows one with its jobs and logs, and acts on it; `BuildMonitor(ws)` follows those that
+wait and run; `FlakyBoard(ws, suite)` ranks the flaky tests of a suite; `actions(build)` are just the buttons of a
+build. Requests run off the kernel's thread; what goes wrong is told on the widget's own face. Needs the extra
 `widgets`.
 """
 
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from buildframe.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from buildframe.widgets.board import FlakyBoard
     from buildframe.widgets.browser import BuildBrowser
     from buildframe.widgets.buttons import actions
+    from buildframe.widgets.monitor import BuildMonitor
 
-__all__ = ["BuildBrowser", "actions"]
+__all__ = ["BuildBrowser", "BuildMonitor", "FlakyBoard", "actions"]
 
-_PLACES = {"BuildBrowser": "browser", "actions": "buttons"}
+_PLACES = {"BuildBrowser": "browser", "BuildMonitor": "monitor", "FlakyBoard": "board", "actions": "buttons"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import math
+import time
 
 import ipywidgets
 import pandas as pd
 
 from buildframe import spec
-from buildframe.errors import BadInput, BuildframeError
+from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
-from buildframe.spec.builds import BuildState
 from buildframe.widgets import faces
 from buildframe.widgets.detail import Detail
+from buildframe.widgets.filters import Filters
 from buildframe.widgets.form import CreateForm
-from buildframe.widgets.loading import load
-from buildframe.widgets.tables import Cell, Column, Table
+from buildframe.widgets.loading import COLUMNS, Got, Listing, load, with_rows
+from buildframe.widgets.tables import Column, Table
 from buildframe.widgets.tasks import Lane, Piece
-from buildframe.words import clipped, visible
 from buildframe.workspace import Workspace
 
-COLUMNS = (
-    Column("Number", "number", "86px"),
-    Column("State", "state", "95px"),
-    Column("Pipeline", width="minmax(84px, 0.7fr)"),
-    Column("Branch", width="minmax(110px, 1fr)"),
-    Column("Message", width="minmax(170px, 2fr)"),
-    Column("Took", "seconds", "70px"),
-    Column("Created (UTC)", width="130px"),
-    Column("Creator", width="minmax(90px, 1fr)"),
-    Column("Commit", width="90px"),
+SHOWN = (
+    Column("Number", "number", "78px"),
+    Column("State", "state", "92px"),
+    Column("Pipeline", width="minmax(74px, 0.7fr)"),
+    Column("Branch", width="minmax(92px, 1fr)"),
+    Column("Message", width="minmax(120px, 2fr)"),
+    Column("Took", "seconds", "68px"),
+    Column("Created (UTC)", width="138px"),
+    Column("Creator", width="minmax(74px, 0.8fr)"),
+    Column("Commit", width="86px"),
 )
-_WIDE = {"width": "290px"}
-_NAMES = {"description_width": "95px"}
+_CREATED = 6
+_BEHIND = 1.0  # seconds: a page may send the click or the Enter before the value that was typed before it
 
 
 class BuildBrowser(faces.Face):
@@ -46,134 +46,126 @@ class BuildBrowser(faces.Face):
         if not isinstance(ws, Workspace | Pipeline):
             raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
         self._ws = ws
-        self._frames: list[pd.DataFrame] = []
-        self.builds = pd.DataFrame()
-        self.said, self.table = faces.Message(), Table("Builds", COLUMNS)
-        self._lane = Lane(self._fail)
-        self._names = Lane(lambda why: None)
-        self.holds = (self._lane, self._names)
-        self._creators: dict[str, str] = {}
-        self._make_filters(created_from)
+        self._asked = self._answer = Listing("")  # the last question's, and that which the table shows
+        self._pressed_at = -math.inf
+        self._chosen_id: str | None = None
+        self._acted_on: dict[tuple[str, int], None] = {}
+        self.said, self.table = faces.Message(), Table("Builds", SHOWN)
+        self.table.order = [_CREATED, True]
+        self._lane = Lane(self._fail, self._wait)
+        self._again = Lane(self._fail_again)
+        self.filters = Filters(ws, created_from, faces.guarded(self.said, self._press))
+        self.holds = (self._lane, self._again)
+        self._make_inputs()
         self.detail = Detail(ws, acted=self._acted)
         self.form = CreateForm(ws, acted=self._acted)
         faces.shown(self.form, False)
-        super().__init__([ipywidgets.HTML(faces.STYLE), *self._parts()], _view_count=0)
-        self.layout.width = "100%"
+        super().__init__([ipywidgets.HTML(faces.STYLE + _STYLE), *self._parts()], _view_count=0)
+        self.add_class("bf-browser")
         self._watch()
         self.load()
-        self._names.start(self._read_names, self._offer_names)
+
+    @property
+    def builds(self) -> pd.DataFrame:
+        """The builds in the table, newest first, one row each, with the columns that `ws.builds()` gives them."""
+        return self._answer.builds[COLUMNS]
 
     # --- its parts
 
-    def _make_filters(self, created_from: str) -> None:
-        def text(name: str, hint: str, value: str = "") -> ipywidgets.Text:
-            return ipywidgets.Text(value, description=name, placeholder=hint, layout=_WIDE, style=_NAMES)
-
-        self.pipeline = ipywidgets.Combobox(
-            description="Pipeline", placeholder="all (slug)", ensure_option=False, layout=_WIDE, style=_NAMES
-        )
-        if isinstance(self._ws, Pipeline):
-            self.pipeline.value, self.pipeline.disabled = self._ws.slug, True
-        self.branch = text("Branch", "all; * matches any")
-        self.state = ipywidgets.Dropdown(
-            options=[("all", ""), *((one, one) for one in get_args(BuildState))],
-            description="State", layout=_WIDE, style=_NAMES,
-        )  # fmt: skip
-        self.creator = ipywidgets.Combobox(
-            description="Creator", placeholder="all (name or UUID)", layout=_WIDE, style=_NAMES
-        )
-        self.created_from = text("Created from", "7d, 2026-10-01 …", created_from)
-        self.created_to = text("Created to", "now")
-        self.message = text("Message", "among loaded rows")
-        self.commit = text("Commit", "among loaded rows")
-        self.load_button = faces.button("Load", "Ask the service with these filters", self.load, self.said, "primary")
+    def _make_inputs(self) -> None:
+        self.message = ipywidgets.Text(description="Message contains", placeholder="among the loaded rows")
+        self.commit = ipywidgets.Text(description="Commit begins with", placeholder="among the loaded rows")
+        self.load_button = faces.button("Load", "Ask the service with these filters", self._press, self.said, "primary")
         self.stop_button = faces.button("Stop", "Stop loading; keep what is there", self.stop, self.said)
         self.create_button = faces.button("Create build…", "Open a form", self._toggle_form, self.said)
-        self.progress = ipywidgets.FloatProgress(0, max=1, description="Loading", layout={"width": "220px"})
 
     def _parts(self) -> list[ipywidgets.Widget]:
-        wrap: dict[str, Any] = {"flex_flow": "row wrap", "align_items": "center"}
-        by_service = [self.pipeline, self.branch, self.state, self.creator, self.created_from, self.created_to]
-        words = "Message and commit are looked for among the loaded rows only:"
+        buttons = ipywidgets.HBox([self.load_button, self.stop_button, self.create_button])
+        words = "These two look among the loaded rows only; the filters above ask the service:"
         hint = ipywidgets.HTML(f'<div class="bf-hint">{words}</div>')
-        buttons = [self.load_button, self.stop_button, self.create_button, self.progress]
-        left = ipywidgets.VBox([self.table], layout={"flex": "3 1 440px", "min_width": "0"})
-        self.detail.layout.flex, self.detail.layout.min_width = "2 1 360px", "0"
-        return [
-            ipywidgets.HBox(by_service, layout=wrap),
-            ipywidgets.HBox(buttons, layout=wrap),
-            self.said,
-            self.form,
-            ipywidgets.HBox([hint, self.message, self.commit], layout=wrap),
-            ipywidgets.HBox([left, self.detail], layout={**wrap, "align_items": "flex-start"}),
-        ]
+        narrow = faces.fields([hint, self.message, self.commit])
+        split = ipywidgets.Box([ipywidgets.VBox([narrow, self.table]), self.detail])
+        split.add_class("bf-split")
+        return [self.filters, buttons, self.said, self.form, split]
 
     def _watch(self) -> None:
         narrow = faces.guarded(self.said, lambda _: self._show_rows())
         self.message.observe(narrow, "value")
         self.commit.observe(narrow, "value")
+        self.filters.changed(faces.guarded(self.said, self._filter_changed))
         self.table.observe(faces.guarded(self.said, lambda _: self._choose()), "chosen")
-        self.observe(lambda change: self._left(change.new), "_view_count")
+        self.observe(faces.guarded(self.said, lambda change: self._left(change.new)), "_view_count")
 
     # --- loading
 
+    def _press(self) -> None:
+        self._pressed_at = time.monotonic()
+        self.load()
+
+    def _filter_changed(self) -> None:
+        if time.monotonic() - self._pressed_at < _BEHIND:
+            self.load()
+        else:
+            self._tell()
+
     def load(self) -> None:
-        """Ask the service with the filters as they are; what was there before goes."""
-        of, filters = self._of(), self._filters()
-        self._frames = []
-        self.progress.value = 0.0
-        self._loading(True)
-        self.said.tell("Loading …")
+        """Ask the service with the filters as they are. The rows of before stay, marked so, until the first come."""
+        self._asked = Listing(self.filters.words)
+        try:
+            of, filters = self.filters.question()
+        except BadInput as why:
+            self._lane.stop()
+            self._fail(why)
+            return
 
-        def run(piece: Piece) -> str | None:
-            return load(of, filters, piece, lambda frame: piece.show(lambda: self._add(frame)))
+        def run(piece: Piece) -> None:
+            load(of, filters, piece, lambda got: piece.show(lambda: self._add(got)))
 
-        self._lane.instead(run, self._loaded)
+        self._lane.instead(run, lambda _: self._end())
+        self._tell()
 
     def stop(self) -> None:
         """Stop loading, and keep what is there."""
         if self._lane.busy:
             self._lane.stop()
-            self._loading(False)
-            self.said.tell(f"Stopped: {self._count()}, others are missing. Load asks again.")
+            self._asked.standing = "stopped"
+            self._tell()
 
-    def _of(self) -> Workspace | Pipeline:
-        slug = self.pipeline.value.strip()
-        return self._ws.pipeline(slug) if slug and isinstance(self._ws, Workspace) else self._ws
+    def _add(self, got: Got) -> None:
+        self._asked.add(got)
+        self._answer = self._asked
+        self._fill()
+        self._tell()
 
-    def _filters(self) -> dict[str, Any]:
-        creator = self.creator.value.strip()
-        wanted = {
-            "branch": self.branch.value.strip(),
-            "state": self.state.value,
-            "creator": self._creators.get(creator, creator),
-            "created_from": self.created_from.value.strip(),
-            "created_to": self.created_to.value.strip(),
-        }
-        return {name: value for name, value in wanted.items() if value}
-
-    def _add(self, frame: pd.DataFrame) -> None:
-        self._frames.append(frame)
-        self.progress.value = _share(self._frames)
-        self._join()
-        self.said.tell(f"Loading … {self._count()} so far.")
-
-    def _loaded(self, note: str | None) -> None:
-        self._join()
-        self._loading(False)
-        self.said.tell(f"{self._count()}, complete{f'; {note}' if note else ''}.")
+    def _end(self) -> None:
+        self._asked.standing = "complete"
+        self._tell()
 
     def _fail(self, why: BaseException) -> None:
-        self._loading(False)
-        self.said.fail(why)
+        self._asked.standing, self._asked.problem = "failed", faces.reason(why)
+        self._tell()
 
-    def _loading(self, busy: bool) -> None:
-        self.stop_button.disabled = not busy
-        faces.shown(self.progress, busy)
+    def _wait(self, seconds: float, why: str) -> None:
+        self._tell(f"Waiting {seconds:.0f} s: {why}.")
 
-    def _count(self) -> str:
-        rows = len(self.builds)
-        return f"{rows:,} build{'' if rows == 1 else 's'}"
+    def _tell(self, waits: str = "") -> None:
+        """What the rows are, and how far the loading is."""
+        loads = self._lane.busy
+        self.stop_button.disabled, self.table.former = not loads, self._answer is not self._asked
+        words = "\n".join(filter(None, (self._asked.told, waits, self._former_words(), self._changed_words())))
+        if self._asked.problem:
+            self.said.fail(words)
+        else:
+            self.said.tell(words, html=_progress(self._asked.share) if loads else "")
+
+    def _changed_words(self) -> str:
+        changed = self._asked.words != self.filters.words
+        return "The filters were changed since; Load asks with them." if changed else ""
+
+    def _former_words(self) -> str:
+        if self._answer is self._asked or self._answer.builds.empty:
+            return ""
+        return f"The rows below are still those of before ({self._answer.words}), as of {self._answer.time}."
 
     def _left(self, views: int | None) -> None:
         """Nobody looks any more, as when its cell ran again: what is under way stops."""
@@ -182,124 +174,75 @@ class BuildBrowser(faces.Face):
 
     # --- the table
 
-    def _join(self) -> None:
-        frame = pd.concat(self._frames) if self._frames else pd.DataFrame()
-        if len(frame):
-            frame = frame.drop_duplicates("id").sort_values(["created_at", "id"], ascending=False, ignore_index=True)
-        self.builds = frame
-        self._show_rows(filled=True)
+    def _fill(self) -> None:
+        builds = self._answer.builds
+        at = builds.index[builds["id"] == self._chosen_id]
+        self.table.fill(builds["row"].tolist(), self._matching(), int(at[0]) if len(at) else -1)
 
-    def _show_rows(self, *, filled: bool = False) -> None:
-        shown = self._matching()
-        if filled:
-            self.table.fill([_row(build) for build in self.builds.to_dict("records")], shown)
-        else:
-            self.table.shown = shown
+    def _show_rows(self) -> None:
+        self.table.shown = self._matching()
 
     def _matching(self) -> list[int] | None:
         """Places of the rows whose message and commit match; None where neither is asked for."""
         words, commit = self.message.value.strip().lower(), self.commit.value.strip().lower()
-        if not (words or commit) or self.builds.empty:
+        builds = self._answer.builds
+        if not (words or commit) or builds.empty:
             return None
-        found = self.builds["message"].fillna("").str.lower().str.contains(words, regex=False)
-        found &= self.builds["commit"].fillna("").str.lower().str.startswith(commit)
-        return [int(place) for place in self.builds.index[found]]
+        found = builds["message"].fillna("").str.lower().str.contains(words, regex=False)
+        found &= builds["commit"].fillna("").str.lower().str.startswith(commit)
+        return [int(place) for place in builds.index[found]]
 
     def _choose(self) -> None:
-        if 0 <= self.table.chosen < len(self.builds):
-            build = self.builds.iloc[self.table.chosen]
-            self.detail.show(str(build["pipeline"]), int(build["number"]))
+        builds, place = self._answer.builds, self.table.chosen
+        if not 0 <= place < len(builds) or builds["id"].iloc[place] == self._chosen_id:
+            return
+        build = builds.iloc[place]
+        self._chosen_id = str(build["id"])
+        self.detail.show(str(build["pipeline"]), int(build["number"]))
 
     # --- acting
 
     def _toggle_form(self) -> None:
         opens = self.form.layout.display == "none"
         if opens:
-            self.form.offer(self.pipeline.options, self.pipeline.value)
+            self.form.offer(self.filters.pipeline.options, self.filters.pipeline.value)
         faces.shown(self.form, opens)
         self.create_button.description = "Close the form" if opens else "Create build…"
 
     def _acted(self, build: spec.Build) -> None:
         """A build was created or canceled: its row is brought up to date, or added, without asking for all again."""
-        if build.pipeline is None or build.number is None:
+        if build.pipeline is None or build.pipeline.slug is None or build.number is None:
             return
-        of = build.pipeline.slug if isinstance(self._ws, Workspace) else None
-        pipeline = self._ws.pipeline(of) if of is not None and isinstance(self._ws, Workspace) else self._ws
-        if isinstance(pipeline, Pipeline) and not self._lane.busy:
-            number = build.number
-            self._lane.start(lambda piece: pipeline.history_of(number).builds, self._refresh)
+        self._acted_on[build.pipeline.slug, build.number] = None
+        builds = list(self._acted_on)
+        self._again.instead(lambda piece: [self._read(*one) for one in builds], self._update)
 
-    def _refresh(self, frame: pd.DataFrame) -> None:
-        chosen = None if self.table.chosen < 0 else self.builds["id"].iloc[self.table.chosen]
-        self._frames = [frame[self.builds.columns] if len(self.builds) else frame, *self._frames]
-        self._join()
-        number = frame["number"].iloc[0]
-        self.said.tell(f"{self._count()}; of these #{number} as it is now, whatever the filters are.")
-        if chosen is not None:
-            self.table.chosen = int(self.builds.index[self.builds["id"] == chosen][0])
+    def _read(self, slug: str, number: int) -> pd.DataFrame:
+        of = self._ws if isinstance(self._ws, Pipeline) else self._ws.pipeline(slug)
+        return with_rows(of.history_of(number).builds)
 
-    # --- names to choose from
+    def _update(self, read: list[pd.DataFrame]) -> None:
+        self._acted_on.clear()
+        self._answer.read_again(pd.concat(read))
+        self._fill()
+        self._tell()
 
-    def _read_names(self, piece: Piece) -> tuple[list[str], dict[str, str]]:
-        if isinstance(self._ws, Pipeline):
-            return [], {}
-        return _slugs(self._ws), _members(self._ws)
-
-    def _offer_names(self, names: tuple[list[str], dict[str, str]]) -> None:
-        slugs, self._creators = names
-        self.pipeline.options = self.form.pipeline.options = tuple(slugs)
-        self.creator.options = tuple(self._creators)
+    def _fail_again(self, why: BaseException) -> None:
+        self.said.fail(f"The row of the build could not be brought up to date.\n{faces.reason(why)}")
 
 
-def _slugs(ws: Workspace) -> list[str]:
-    try:
-        return [str(slug) for slug in ws.pipelines(columns=["slug"], progress=False)["slug"]]
-    except BuildframeError:
-        return []  # a token without that scope: slugs can be typed
+def _progress(share: float | None) -> str:
+    value = "" if share is None else f' value="{share:.3f}"'
+    return f'<progress aria-label="Share of the time asked for" max="1"{value}></progress>'
 
 
-def _members(ws: Workspace) -> dict[str, str]:
-    """The UUID of each member by the name; one whose name others have, too, by name and UUID."""
-    try:
-        members = ws.members(progress=False)
-    except BuildframeError:
-        return {}  # likewise
-    names = members["name"].fillna("").map(visible)
-    told = names.where(~names.duplicated(keep=False), names + " " + members["id"])
-    return dict(zip(told, members["id"], strict=True))
-
-
-def _share(frames: list[pd.DataFrame]) -> float:
-    """How much of the way back in time is done, if the frames tell where it began and ends."""
-    left = frames[-1].attrs["left"]
-    if not left:
-        return 1.0
-    start, now = left[-1].get("created_from"), frames[0].attrs["as_of"]
-    if start is None or now is None:
-        return 0.0
-    whole = pd.Timestamp(now) - pd.Timestamp(start)
-    return float(1 - (pd.Timestamp(left[0]["created_to"]) - pd.Timestamp(start)) / whole) if whole else 0.0
-
-
-def _row(build: dict[Any, Any]) -> list[Cell]:
-    ran = build["finished_at"] - build["created_at"]
-    message = faces.plain(_known(build["message"])).splitlines() or [""]
-    return [
-        None if pd.isna(build["number"]) else int(build["number"]),
-        "blocked" if build["blocked"] is True else _cell(build["state"]),
-        _cell(build["pipeline"]),
-        _cell(build["branch"]),
-        visible(clipped(message[0])),
-        None if pd.isna(ran) else round(ran.total_seconds()),
-        f"{build['created_at']:%Y-%m-%d %H:%M}",
-        _cell(build["creator"]),
-        _cell(build["commit"])[:10],
-    ]
-
-
-def _cell(value: Any) -> str:
-    return visible(clipped(faces.plain(_known(value))))
-
-
-def _known(value: Any) -> Any:
-    return None if pd.isna(value) else value
+_STYLE = """<style>
+.bf-browser { container-type: inline-size; width: 100%; }
+.bf-browser .widget-box { overflow: visible; }
+.bf-split.bf-split { display: grid; grid-template-columns: minmax(0, 1fr); gap: 8px 16px; }
+.bf-split > * { min-width: 0; }
+@container (min-width: 1180px) {
+  .bf-split.bf-split { grid-template-columns: minmax(0, 1fr) 31%; }
+  .bf-split > :first-child .bf-grid { height: 674px; }
+}
+</style>"""

@@ -3,120 +3,237 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import anywidget
 import ipywidgets
+import traitlets
 
-from buildframe import spec
-from buildframe.errors import BadInput, Invalid, OutcomeUnknown
+from buildframe import connect, spec
+from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces
 from buildframe.widgets.tasks import Lane
 from buildframe.words import named
 from buildframe.workspace import Workspace
 
-CANCELABLE = frozenset({"scheduled", "running", "failing"})
+CANCELABLE = ("scheduled", "running", "failing")
 """The states in which the service cancels a build."""
 
 Acted = Callable[[spec.Build], None]
 
 
-def actions(ws: Workspace | Pipeline, build: spec.Build | None = None) -> Actions:
+def actions(build: spec.Build, ws: Workspace | Pipeline | None = None) -> Actions:
     """Buttons that cancel and rebuild a build, for a layout of one's own; `show` gives them another one.
 
-    Cancel is live while the build is scheduled, running or failing, and asks first. After a rebuild the button stays
-    dead until another build was shown, so that a click twice sends once. What the service answers shows below.
+    Cancel is live while the build is scheduled, running or failing, and asks first. Rebuild asks once the build was
+    rebuilt here, so that a click twice builds once. What the service answers shows below; after a refusal the build is
+    read again, so that the buttons are true.
+
+    A build holds no connection: without `ws` it is that of `connect()`, from the environment. BadInput: the
+    environment names another service, or there is no token.
     """
-    return Actions(ws, build)
+    if not isinstance(build, spec.Build):
+        raise BadInput(f"build={build!r}: pass a build, such as of ws.pipeline(...).build(41).")
+    return Actions(_connected(build) if ws is None else ws, build)
+
+
+def _connected(build: spec.Build) -> Workspace:
+    ws = connect(build.organization)
+    if not (build.url or "").startswith(f"{ws.base_url}/"):
+        raise BadInput(f"Build {_name(build)} is of {build.url}, not of {ws}: pass its workspace, actions(build, ws).")
+    return ws
+
+
+class Guide(anywidget.AnyWidget):
+    """What ipywidgets has no words for, for the box of the class `bf-guided` that it lies in.
+
+    `attributes` are those of the parts that a selector of CSS finds (`role` and `aria-…` only); Escape presses the
+    button that `escape` finds, while it is in sight.
+    """
+
+    _esm = Path(__file__).parent / "guide.js"
+
+    attributes: Any = traitlets.Dict().tag(sync=True)
+    escape = traitlets.Unicode().tag(sync=True)
+
+    def lead(self, selector: str) -> None:
+        """Move the focus to what the selector finds, once it is live, unless one is at something else meanwhile."""
+        self.send({"focus": selector})
+
+
+class Question(NamedTuple):
+    """What is asked before something is done; the answers; whom the focus goes back to."""
+
+    words: str
+    yes: str
+    no: str
+    act: Callable[[], None]
+    button: str
 
 
 class Actions(faces.Face):
-    """The buttons, the question before a build is canceled, and what came of it."""
+    """The buttons, the question before a build is canceled or rebuilt once more, and what came of it."""
 
     def __init__(
         self, ws: Workspace | Pipeline, build: spec.Build | None = None, *, acted: Acted | None = None
     ) -> None:
+        if not isinstance(ws, Workspace | Pipeline):
+            raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
         self._ws, self._acted = ws, acted
         self._build: spec.Build | None = None
-        self._is_rebuilt = False  # or may be
+        self._again: dict[str, spec.Build | None] = {}  # what was rebuilt here, and as what; None: not known
+        self._asks: Question | None = None
         self.said = faces.Message()
         self._lane = Lane(self._fail)
         self.holds = (self._lane,)
-        self.cancel = faces.button("Cancel…", "Cancel this build; asks first", self._ask, self.said, "warning")
-        self.rebuild = faces.button("Rebuild", "Build the same again", self._rebuild, self.said)
-        self.yes = faces.button("Yes, cancel it", "Cancel this build now", self._cancel, self.said, "danger")
-        self.no = faces.button("No, let it go on", "Change nothing", self._do_not, self.said)
+        self.cancel = self._button("Cancel…", "", self._ask_cancel, "bf-cancel", "warning")
+        self.rebuild = self._button("Rebuild", "", self._start_rebuild, "bf-rebuild")
+        self.yes = self._button("Yes", "Do it now", self._do, "bf-yes", "danger")
+        self.no = self._button("No", "Change nothing; so does Escape", self._do_not, "bf-no")
         self.asked = ipywidgets.HTML()
         self.question = ipywidgets.VBox([self.asked, ipywidgets.HBox([self.yes, self.no])])
-        super().__init__([ipywidgets.HBox([self.cancel, self.rebuild]), self.question, self.said])
+        self._guide = Guide(escape=".bf-no", attributes={".bf-question": _QUESTION})
+        style = ipywidgets.HTML(faces.STYLE, layout={"display": "none"})
+        buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
+        super().__init__([style, buttons, self.question, self.said, self._guide])
+        self.add_class("bf-guided")
+        self.question.add_class("bf-question")
         self.show(build)
+
+    def _button(self, words: str, tip: str, act: Callable[[], None], name: str, look: str = "") -> ipywidgets.Button:
+        made = faces.button(words, tip, act, self.said, look)
+        made.add_class(name)
+        return made
 
     def show(self, build: spec.Build | None) -> None:
         """Act on this build from now on; None for none. What was said stays while it is the same build."""
         if build is None or self._build is None or build.id != self._build.id:
             self.said.clear()
-            self._is_rebuilt = False
         self._build = build
-        self._do_not()
+        self._hide_question()
         self._enliven()
 
     def _enliven(self) -> None:
-        build = self._build
-        self.cancel.disabled = build is None or build.state not in CANCELABLE or self._lane.busy
-        self.rebuild.disabled = build is None or build.number is None or self._lane.busy or self._is_rebuilt
+        build, busy = self._build, self._lane.busy
+        is_unknown = build is not None and self._again.get(build.id, build) is None
+        self.cancel.disabled = busy or build is None or build.state not in CANCELABLE
+        self.rebuild.disabled = busy or build is None or build.number is None or is_unknown
+        self.rebuild.description = "Rebuild once more…" if build and self._again.get(build.id) else "Rebuild"
+        state = named(build.state) if build else "none"
+        why = f"Only a build that is scheduled, running or failing can be canceled; this one is {state}"
+        self.cancel.tooltip = why if self.cancel.disabled else "Cancel this build; asks first"
+        self.rebuild.tooltip = _UNKNOWN if is_unknown else "Build the same again"
 
-    def _ask(self) -> None:
-        if self._build is None or self.cancel.disabled:
+    # --- asking first
+
+    def _ask_cancel(self) -> None:
+        if self._build is not None and not self.cancel.disabled:
+            words = f"Cancel build {_name(self._build)}? Its jobs stop, and what they did so far is lost."
+            self._ask(Question(words, "Yes, cancel it", "No, let it go on", self._start_cancel, ".bf-cancel"))
+
+    def _start_rebuild(self) -> None:
+        if self._build is None or self.rebuild.disabled:
             return
-        words = f"Cancel build {_name(self._build)}? Its jobs stop, and what they did so far is lost."
-        self.asked.value = f'<div role="alert" class="bf-failed">{faces.text(words)}</div>'
-        faces.shown(self.question, True)
-        self.no.focus()
+        again = self._again.get(self._build.id)
+        if again is None:
+            self._perform("rebuild")
+        else:
+            words = f"Build {_name(self._build)} was built again already, as #{again.number}. Once more?"
+            self._ask(Question(words, "Yes, once more", "No, that is enough", self._again_rebuild, ".bf-rebuild"))
 
-    def _do_not(self) -> None:
+    def _ask(self, question: Question) -> None:
+        self._asks = question
+        self.asked.value = f'<div role="alert" class="bf-failed">{faces.text(question.words)}</div>'
+        self.yes.description, self.no.description = question.yes, question.no
+        faces.shown(self.question, True)
+        self._guide.lead(".bf-no")
+
+    def _hide_question(self) -> None:
+        self._asks = None
         faces.shown(self.question, False)
 
-    def _cancel(self) -> None:
+    def _do_not(self) -> None:
+        if self._asks is not None:
+            self._guide.lead(self._asks.button)
+        self._hide_question()
+
+    def _do(self) -> None:
+        question = self._asks
+        self._hide_question()
+        if question is not None:  # else a second click on a question that was answered
+            question.act()
+
+    def _start_cancel(self) -> None:
+        self._perform("cancel")
+
+    def _again_rebuild(self) -> None:
+        self._perform("rebuild")
+
+    # --- doing it, in a thread
+
+    def _perform(self, what: str) -> None:
         build = self._build
-        if build is None or self.question.layout.display == "none":
-            return  # a second click on a question that was answered
-        self._do_not()
-        self._perform(build, lambda of, number: of.cancel(number), self._canceled)
-
-    def _rebuild(self) -> None:
-        if self._build is not None and not self.rebuild.disabled:
-            self._perform(self._build, lambda of, number: of.rebuild(number), self._rebuilt)
-
-    def _perform(self, build: spec.Build, act: Callable[[Pipeline, int], spec.Build], done: Acted) -> None:
+        assert build is not None
+        assert build.number is not None
+        self._hide_question()
         of, number = pipeline_of(self._ws, build), build.number
-        assert number is not None
-        if self._lane.start(lambda piece: act(of, number), lambda new: self._done(new, done)):
-            self.said.tell(f"Asking the service about build {_name(build)} …")
+        if self._lane.start(lambda piece: _try(of, number, what), lambda came: self._came(build, what, came)):
+            self.said.tell(f"Asking the service to {what} build {_name(build)} …")
             self._enliven()
 
-    def _done(self, new: spec.Build, done: Acted) -> None:
+    def _came(self, build: spec.Build, what: str, came: Came) -> None:
+        if what == "rebuild" and (came.made or isinstance(came.why, OutcomeUnknown)):
+            self._again[build.id] = came.made
+        if self._build is not None and came.now is not None and self._build.id == came.now.id:
+            self._build = came.now
         self._enliven()
-        done(new)
-        if self._acted is not None:
-            self._acted(new)
-
-    def _canceled(self, build: spec.Build) -> None:
-        if self._build is not None and self._build.id == build.id:
-            self._build = build
-            self._enliven()
-        self.said.tell(f"Build {_name(build)} is {build.state}.", html=link_to(build))
-
-    def _rebuilt(self, build: spec.Build) -> None:
-        self._is_rebuilt = True
-        self._enliven()
-        self.said.tell(f"Build {_name(build)} was created, {build.state}:", html=link_to(build))
+        self._tell(came)
+        live = [f".bf-{name}" for name in (what, "rebuild", "cancel") if not getattr(self, name).disabled]
+        self._guide.lead(next(iter(live), ".bf-none"))
+        if self._acted is not None and (changed := came.made or came.now):
+            self._acted(changed)
 
     def _fail(self, why: BaseException) -> None:
-        self._is_rebuilt = self._is_rebuilt or isinstance(why, OutcomeUnknown)
         self._enliven()
         self.said.fail(why)
-        if isinstance(why, Invalid) and self._acted is not None and self._build is not None:
-            self._acted(self._build)  # its state was another one than shown
+
+    def _tell(self, came: Came) -> None:
+        if came.why is not None:
+            self.said.fail(came.why)
+        elif came.made is not None:
+            self.said.tell(f"Build {_name(came.made)} was created, {came.made.state}:", html=link_to(came.made))
+        elif came.now is not None:
+            self.said.tell(f"Build {_name(came.now)} is {came.now.state}.", html=link_to(came.now))
+
+
+_QUESTION = {"role": "group", "aria-label": "Question"}
+_UNKNOWN = "Whether it was built again is not known: look at the newest builds first"
+
+
+class Came(NamedTuple):
+    """What came of it: the build that was made, the one that was acted on as it is now, or why neither."""
+
+    made: spec.Build | None = None
+    now: spec.Build | None = None
+    why: BuildframeError | None = None
+
+
+def _try(of: Pipeline, number: int, what: str) -> Came:
+    try:
+        return Came(now=of.cancel(number)) if what == "cancel" else Came(made=of.rebuild(number))
+    except Invalid as why:
+        return Came(now=_as_it_is(of, number), why=why)  # its state was another one than shown
+    except BuildframeError as why:
+        return Came(why=why)
+
+
+def _as_it_is(of: Pipeline, number: int) -> spec.Build | None:
+    try:
+        return of.build(number)
+    except BuildframeError:
+        return None  # the refusal is told, and says more
 
 
 def pipeline_of(ws: Workspace | Pipeline, build: spec.Build) -> Pipeline:

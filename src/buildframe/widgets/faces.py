@@ -11,6 +11,7 @@ import ipywidgets
 import pandas as pd
 
 from buildframe.errors import BuildframeError
+from buildframe.widgets import tasks
 from buildframe.words import clipped, visible
 
 _LONGEST = 4000
@@ -104,7 +105,8 @@ class Message(ipywidgets.HTML):
 
 
 def guarded(message: Message, act: Callable[..., Any]) -> Callable[..., None]:
-    """A callback whose errors show on the face: ipywidgets would swallow them."""
+    """A callback on the kernel's thread, whose errors show on the face: ipywidgets would swallow them."""
+    home = tasks.home()
 
     def call(*arguments: Any) -> None:
         try:
@@ -112,13 +114,20 @@ def guarded(message: Message, act: Callable[..., Any]) -> Callable[..., None]:
         except Exception as why:
             message.fail(why)
 
-    return call
+    return lambda *arguments: tasks.at_home(home, lambda: call(*arguments))
 
 
 def button(words: str, tip: str, act: Callable[[], Any], message: Message, style: str = "") -> ipywidgets.Button:
     """A button whose errors show in `message`."""
     made = ipywidgets.Button(description=words, tooltip=tip, button_style=style, layout={"width": "auto"})
     made.on_click(guarded(message, lambda _: act()))
+    return made
+
+
+def fields(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:
+    """Inputs in a grid, the label above each."""
+    made = ipywidgets.Box(tuple(inputs))
+    made.add_class("bf-fields")
     return made
 
 
@@ -133,6 +142,16 @@ STYLE = """<style>
 .bf-failed { border-color: var(--jp-error-color1, #d32f2f); }
 .bf-told, .bf-failed, .bf-facts, .bf-log, .bf-hint { color: var(--jp-content-font-color1, #212121); }
 .bf-told a, .bf-facts a { color: var(--jp-content-link-color, #1565c0); text-decoration: underline; }
+.bf-told progress { width: 160px; accent-color: var(--jp-brand-color1, #1976d2); vertical-align: middle; }
+.bf-fields.bf-fields { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 4px 12px;
+  overflow: visible; padding: 2px; }
+.bf-fields.bf-fields > * { flex-direction: column; align-items: stretch; width: auto; height: auto; margin: 0;
+  overflow: visible; }
+.bf-fields.bf-fields > * > label { width: auto; height: 20px; line-height: 20px; font-size: 12px; text-align: left;
+  margin: 0; color: var(--jp-content-font-color1, #212121); }
+.bf-fields.bf-fields > * > :is(input, select) { flex: none; width: 100%; height: 28px; margin: 0; }
+.bf-fields.bf-fields > :not(:has(> :is(input, select))) { grid-column: 1 / -1; }
+.bf-fields.bf-fields ::placeholder { color: var(--jp-content-font-color2, #616161); opacity: 1; }
 .bf-hint { line-height: 1.4; font-size: 90%; }
 .bf-facts { border-collapse: collapse; line-height: 1.5; }
 .bf-facts caption { font-weight: 600; text-align: left; }

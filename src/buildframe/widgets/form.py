@@ -2,141 +2,239 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, is_typeddict
 
 import ipywidgets
 
 from buildframe import spec
 from buildframe.bodies import body_of
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, NotFound, OutcomeUnknown, ServiceError
 from buildframe.pipeline import Pipeline
 from buildframe.spec.bodies import misfits
 from buildframe.spec.declare import Property, properties_of
 from buildframe.widgets import faces
-from buildframe.widgets.buttons import Acted, link_to
+from buildframe.widgets.buttons import Acted, Guide, link_to
 from buildframe.widgets.tasks import Lane
+from buildframe.words import named
 from buildframe.workspace import Workspace
 
 Input = Any
-_WIDE = {"width": "100%", "max_width": "560px"}
-_NAMES = {"description_width": "230px"}
+_PIPELINE = Property("pipeline", str, True, "slug of the pipeline that it is a build of", None)
+_GROUPS = {
+    "What to build": ("commit", "branch", "message"),
+    "Who wrote it": ("author",),
+    "Pull request": ("pull_request_id", "pull_request_base_branch", "pull_request_repository"),
+}
+_OTHERS = "How to build it"
+_LINES = ("message",)
+_CHOICES = [("left out", ""), ("yes", True), ("no", False)]
+
+
+class Unreadable(Exception):
+    """What was typed cannot be read as what the property holds; the text says why."""
 
 
 class Field:
     """One property: its input, and below it what it means or what is wrong with it."""
 
-    def __init__(self, entry: Property, within: str = "") -> None:
-        self.name, self.entry = within + entry.name, entry
+    def __init__(self, entry: Property, within: str = "", input: Input = None) -> None:
+        self.name, self.entry, self.problem = within + entry.name, entry, ""
         self.inner: list[Field] = (
-            [Field(one, f"{self.name}.") for one in properties_of(entry.type)] if is_object(entry) else []
+            [Field(one, f"{self.name}.") for one in properties_of(entry.type)] if is_typeddict(entry.type) else []
         )
-        self.input = None if self.inner else _input_for(entry, self.name)
-        self.hint = ipywidgets.HTML(layout={"margin": "0 0 0 236px"})  # below its input
+        self.input = None if self.inner else input or _input_for(entry)
+        self.hint = ipywidgets.HTML()
+        own = [] if self.input is None else [self.input]
+        if self.input is not None:
+            self.input.description = self.name
+            for look in ("bf-field", self._look):
+                self.input.add_class(look)
         self.tell("")
-        own = [ipywidgets.HTML(f"<b>{faces.text(self.name)}</b>")] if self.inner else [self.input]
         self.face: Any = ipywidgets.VBox([*own, self.hint, *(field.face for field in self.inner)])
+
+    @property
+    def _look(self) -> str:
+        return f"bf-at-{self.name.replace('.', '-')}"
+
+    @property
+    def selector(self) -> str:
+        """Where its input is on the page."""
+        return f".{self._look} :is(input, textarea, select)"
+
+    def attributes(self) -> dict[str, str]:
+        """What tells a screen reader of it: what it means, whether it has to be there, whether it is wrong."""
+        required, wrong = self.entry.required, bool(self.problem)
+        told = {"aria-required": required, "aria-invalid": wrong}
+        return {"aria-describedby": self._id, **{name: str(is_so).lower() for name, is_so in told.items()}}
+
+    @property
+    def _id(self) -> str:
+        return f"bf-{self.hint.model_id}"
 
     def all(self) -> list[Field]:
         """This one and those within."""
         return [self, *(each for field in self.inner for each in field.all())]
 
     def given(self) -> Any:
-        """What was filled in, as the property's type where it can be read so; `...` where it was left out."""
+        """What was filled in, as the property's type; `...` where it was left out. May raise Unreadable."""
         if self.inner:
             parts = {field.entry.name: field.given() for field in self.inner}
             return {name: value for name, value in parts.items() if value is not ...} or ...
         assert self.input is not None
-        return _read(self.entry.type, self.input.value)
+        return _read(self.entry, self.input.value)
 
     def tell(self, problem: str) -> None:
         """Show what is wrong with it; nothing: what it means."""
-        if problem:
-            self.hint.value = f'<div role="alert" class="bf-failed">{faces.text(f"{self.name} {problem}")}</div>'
-        else:
-            self.hint.value = f'<div class="bf-hint">{faces.text(_meaning(self.entry))}</div>'
+        self.problem = problem
+        words, look = (f"{self.name} {problem}", "bf-failed") if problem else (_meaning(self.entry), "bf-hint")
+        self.hint.value = f'<div id="{self._id}" class="{look}">{faces.text(words)}</div>'
 
     def clear(self) -> None:
         """Empty it, and what is within."""
         for field in self.all():
-            field.tell("")
             if field.input is not None:
-                field.input.value = False if isinstance(field.input.value, bool) else ""
+                field.input.value = ""
+            field.tell("")
 
 
 class CreateForm(faces.Face):
     """Creates a build of a pipeline. `acted` is called with the new build."""
 
     def __init__(self, ws: Workspace | Pipeline, *, acted: Acted | None = None) -> None:
+        if not isinstance(ws, Workspace | Pipeline):
+            raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
         self._ws, self._acted = ws, acted
         self.said = faces.Message()
         self._lane = Lane(self._fail)
         self.holds = (self._lane,)
-        self.pipeline = ipywidgets.Combobox(description="pipeline", ensure_option=False, layout=_WIDE, style=_NAMES)
+        self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_WIDE)
+        self._place = Field(_PIPELINE, input=self.pipeline)
         self.fields = {entry.name: Field(entry) for entry in spec.create_build.properties}
         self.create = faces.button(
             "Create this build", "Checks the fields, then sends", self._submit, self.said, "primary"
         )
-        of = [] if isinstance(ws, Pipeline) else [self.pipeline]
-        faces_of = [field.face for field in self.fields.values()]
-        super().__init__([*of, *faces_of, self.create, self.said])
+        self.create.layout.align_self = "flex-start"
+        self._guide = Guide()
+        style = ipywidgets.HTML(faces.STYLE + _STYLE, layout={"display": "none"})
+        super().__init__([style, self._groups(), self.create, self.said, self._guide])
+        self.add_class("bf-guided")
         for each in self._every():
             if each.input is not None:
-                each.input.observe(faces.guarded(self.said, lambda _: self._enliven()), "value")
+                each.input.observe(faces.guarded(self.said, lambda _, field=each: self._typed(field)), "value")
+        self._mark()
+
+    def _groups(self) -> ipywidgets.Widget:
+        placed = [name for names in _GROUPS.values() for name in names]
+        others = tuple(name for name in self.fields if name not in placed)
+        made = [self._group(title, names) for title, names in {**_GROUPS, _OTHERS: others}.items()]
+        groups = ipywidgets.VBox(made)
+        groups.add_class("bf-groups")
+        return groups
+
+    def _group(self, title: str, names: Sequence[str]) -> ipywidgets.Widget:
+        heading = ipywidgets.HTML(f'<div role="heading" aria-level="4" class="bf-group">{faces.text(title)}</div>')
+        fields = [*(self._own() if "commit" in names else []), *(self.fields[n] for n in names if n in self.fields)]
+        return ipywidgets.VBox([heading, *(field.face for field in fields)])
 
     def offer(self, slugs: Sequence[str], chosen: str | None = None) -> None:
         """Pipelines to choose from."""
         self.pipeline.options = tuple(slugs)
         self.pipeline.value = chosen or self.pipeline.value
 
-    def given(self) -> dict[str, Any]:
-        """What was filled in, for `create_build`."""
-        read = {name: field.given() for name, field in self.fields.items()}
-        return {name: value for name, value in read.items() if value is not ...}
+    def _own(self) -> list[Field]:
+        """The field for the pipeline, where it is not known."""
+        return [self._place] if isinstance(self._ws, Workspace) else []
 
     def _every(self) -> list[Field]:
-        return [each for field in self.fields.values() for each in field.all()]
+        return [*self._own(), *(each for field in self.fields.values() for each in field.all())]
 
-    def _enliven(self) -> None:
+    def _mark(self) -> None:
+        self._guide.attributes = {field.selector: field.attributes() for field in self._every() if field.input}
+
+    def _typed(self, field: Field) -> None:
+        """What was wrong with a field is no longer so; what was sent before may be sent again."""
         self.create.disabled = self._lane.busy
+        if field.problem:
+            field.tell("")
+            self._mark()
+
+    # --- sending
 
     def _submit(self) -> None:
         if self.create.disabled:
             return  # a second click, before anything was changed
-        given = self.given()
-        if self._check(given):
-            of = self._ws if isinstance(self._ws, Pipeline) else self._ws.pipeline(self.pipeline.value.strip())
-            if self._lane.start(lambda piece: of.create_build(**given), self._done):
-                self.said.tell("Creating the build …")
-                self.create.disabled = True
-
-    def _check(self, given: Mapping[str, Any]) -> bool:
-        """Whether it can be sent; what is wrong stands at each field."""
-        wrong = {misfit.field: misfit.problem for misfit in misfits(spec.create_build.properties, given)}
-        for field in self._every():
-            field.tell(next((said for name, said in wrong.items() if _is_at(name, field)), ""))
+        given, wrong = self._given()
+        wrong |= {misfit.field: misfit.problem for misfit in self._misfits(given) if misfit.field not in wrong}
+        self._tell_problems(wrong)
         if wrong:
             self.said.fail(f"Nothing was sent: {len(wrong)} of the fields cannot be used; see there.")
-            return False
+            return
+        of = self._of(given)
         body_of(spec.create_build, given)
-        return True
+        if self._lane.start(lambda piece: of.create_build(**given), self._done):
+            self.said.tell("Creating the build …")
+            self.create.disabled = True
+
+    def _of(self, given: dict[str, Any]) -> Pipeline:
+        """The pipeline to create it in, which is taken out of what was given."""
+        if isinstance(self._ws, Pipeline):
+            return self._ws
+        try:
+            return self._ws.pipeline(given.pop("pipeline"))
+        except BadInput as why:
+            self._tell_problems({"pipeline": f"cannot be used: {why}"})
+            raise
+
+    def _given(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """What was filled in, and what of it cannot be read."""
+        given, wrong = {}, {}
+        for field in [*self._own(), *self.fields.values()]:
+            try:
+                given[field.name] = field.given()
+            except Unreadable as why:
+                wrong[field.name] = str(why)
+        return {name: value for name, value in given.items() if value is not ...}, wrong
+
+    def _misfits(self, given: Mapping[str, Any]) -> list[spec.Misfit]:
+        own = [field.entry for field in self._own()]
+        return list(misfits((*own, *spec.create_build.properties), given))
+
+    def _tell_problems(self, wrong: Mapping[str, str]) -> None:
+        """Each at its field; the first one that is wrong is where the focus goes."""
+        for field in self._every():
+            field.tell(next((said for name, said in wrong.items() if _is_at(name, field)), ""))
+        self._mark()
+        first = next((field for field in self._every() if field.problem), None)
+        if first is not None:
+            self._guide.lead(first.selector)
 
     def _done(self, build: spec.Build) -> None:
         for field in self.fields.values():
             field.clear()
+        self._mark()
         self.create.disabled = True  # until a field is changed: a click twice sends once
         self.said.tell(f"Build #{build.number} was created, {build.state}:", html=link_to(build))
         if self._acted is not None:
             self._acted(build)
 
     def _fail(self, why: BaseException) -> None:
-        self.create.disabled = not isinstance(why, BadInput)
+        """All that was typed stays. What may have been sent is not sent again before a field is changed."""
+        self.create.disabled = isinstance(why, OutcomeUnknown)
         self.said.fail(why)
+        self._tell_problems(_named_in(why))
 
 
-def is_object(entry: Property) -> bool:
-    """Whether a property is an object with properties of its own."""
-    return is_typeddict(entry.type)
+_WIDE = {"width": "auto"}
+
+
+def _named_in(why: BaseException) -> dict[str, str]:
+    """What the service says of single fields."""
+    if isinstance(why, NotFound):
+        return {"pipeline": "is not known to the service, or not to this token"}
+    errors = why.errors if isinstance(why, ServiceError) else ()
+    return {str(error["field"]): named(str(error.get("code"))) for error in errors if error.get("field")}
 
 
 def _is_at(name: str, field: Field) -> bool:
@@ -144,35 +242,73 @@ def _is_at(name: str, field: Field) -> bool:
 
 
 def _meaning(entry: Property) -> str:
-    how = " One NAME=value a line." if _is_map(entry.type) else ""
-    return f"{'Required: ' if entry.required else ''}{entry.doc}.{how}"
+    how = ' One NAME=value a line; or JSON, such as {"A": "1"}.' if _is_map(entry.type) else ""
+    doc = entry.doc.replace("`", "")
+    return f"{f'Required: {doc}' if entry.required else doc[:1].upper() + doc[1:]}.{how}"
 
 
 def _is_map(hint: Any) -> bool:
     return getattr(hint, "__origin__", None) is Mapping
 
 
-def _input_for(entry: Property, name: str) -> Input:
-    look: dict[str, Any] = {"description": name, "style": _NAMES, "layout": _WIDE, "tooltip": entry.doc}
+def _input_for(entry: Property) -> Input:
     if entry.type is bool:
-        return ipywidgets.Checkbox(False, indent=True, **look)
-    kind: Callable[..., Input] = ipywidgets.Textarea if _is_map(entry.type) else ipywidgets.Text
-    return kind(continuous_update=True, **look)
+        return ipywidgets.Dropdown(options=_CHOICES, layout=_WIDE)
+    if _is_map(entry.type) or entry.name in _LINES:
+        return ipywidgets.Textarea(rows=3, layout=_WIDE)
+    return ipywidgets.Text(layout=_WIDE)
 
 
-def _read(hint: Any, value: Any) -> Any:
-    """An input's value as the type of its property; text that cannot be read so stays text, which then misfits."""
+def _read(entry: Property, value: Any) -> Any:
+    """An input's value as the type of its property; `...` where it is empty."""
     if isinstance(value, bool):
-        return value or ...
+        return value
     if not value.strip():
         return ...
-    if hint is int:
-        return int(value) if value.strip().isdecimal() else value
-    return _map(value) if _is_map(hint) else value
+    if entry.type is int:
+        return _whole(value.strip())
+    if _is_map(entry.type):
+        return _json(value) if value.lstrip().startswith("{") else _map(value)
+    return value if entry.name in _LINES else value.strip()
 
 
-def _map(lines: str) -> Any:
-    pairs = [line.partition("=") for line in lines.splitlines() if line.strip()]
-    if any(not name.strip() or not sign for name, sign, _ in pairs):
-        return lines
-    return {name.strip(): value for name, _, value in pairs}
+def _whole(digits: str) -> int:
+    if not digits.isdecimal():
+        raise Unreadable("must be a whole number")
+    return int(digits)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as why:
+        raise Unreadable(f"is no JSON: {why}") from None
+
+
+def _map(lines: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for at, line in enumerate(lines.splitlines(), 1):
+        name, sign, value = line.partition("=")
+        if not line.strip():
+            continue
+        if not sign or not name.strip():
+            raise Unreadable(f"has no NAME=value in line {at}")
+        if name.strip() in found:
+            raise Unreadable(f"has {named(name.strip())} twice, again in line {at}")
+        found[name.strip()] = value
+    return found
+
+
+_STYLE = """<style>
+.bf-groups.widget-vbox { display: block; columns: 3 290px; column-gap: 28px; }
+.bf-groups > .widget-vbox { break-inside: avoid; margin-bottom: 6px; }
+.bf-group { font-weight: 600; font-size: 115%; line-height: 1.5;
+  border-bottom: 1px solid var(--jp-border-color1, #bdbdbd); }
+.bf-field.widget-inline-hbox { flex-direction: column; align-items: stretch; height: auto; }
+.bf-field.widget-inline-hbox > .widget-label { width: auto; max-width: none; text-align: left; font-weight: 600;
+  height: auto; line-height: 1.5; overflow-wrap: anywhere; white-space: normal; }
+.bf-field :is(input, textarea, select) { width: auto; flex: none; box-sizing: border-box; }
+.bf-field :is(input, select) { height: 28px; }
+.bf-field :is(input, textarea, select)[aria-invalid="true"] { outline: 2px solid var(--jp-error-color1, #d32f2f); }
+</style>"""
+"""What a form looks like, beside what all faces share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +10,11 @@ import anywidget
 import traitlets
 
 Cell = str | int | float | None
-Kind = Literal["text", "number", "seconds", "state"]
+Kind = Literal["text", "number", "seconds", "state", "share"]
+"""A `share` is a text that may begin with a percentage, which is drawn as a bar behind it."""
+
+
+_LESS = "\x01"
 
 
 class Column(NamedTuple):
@@ -21,11 +25,16 @@ class Column(NamedTuple):
     width: str = "1fr"
 
 
+def _sent(rows: Sequence[Sequence[Cell]], widget: object = None) -> list[list[Cell]]:
+    """Rows as the page gets them: without "<", as "<!--<script" amid the state would break an exported page."""
+    return [[cell.replace("<", _LESS) if isinstance(cell, str) else cell for cell in row] for row in rows]
+
+
 class Table(anywidget.AnyWidget):
     """Rows of texts and numbers, drawn as they scroll into sight; `chosen` is the place of the chosen one in `rows`.
 
-    `shown` are the places of the rows to show (None: all), `order` is [column, descending] or empty. Cells become
-    text in the page, never HTML.
+    `shown` are the places of the rows to show (None: all), `order` is [column, descending] or empty, `former` marks
+    the rows as those of a question before. Cells become text in the page, never HTML.
     """
 
     _esm = Path(__file__).parent / "table.js"
@@ -33,27 +42,44 @@ class Table(anywidget.AnyWidget):
 
     label = traitlets.Unicode().tag(sync=True)
     columns: Any = traitlets.List().tag(sync=True)
-    rows: Any = traitlets.List().tag(sync=True)
+    rows: Any = traitlets.List().tag(sync=True, to_json=_sent)
+    count = traitlets.Int(0).tag(sync=True)
     shown: Any = traitlets.List(traitlets.Int(), allow_none=True, default_value=None).tag(sync=True)
     order: Any = traitlets.List().tag(sync=True)
     chosen = traitlets.Int(-1).tag(sync=True)
+    former = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, label: str, columns: Sequence[Column]) -> None:
         super().__init__(label=label, columns=[column._asdict() for column in columns])
+        self.on_msg(self._hand_over)
 
-    def fill(self, rows: Sequence[Sequence[Cell]], shown: Sequence[int] | None = None) -> None:
-        """Show these rows; the chosen one stays where rows are only added at the end."""
+    def fill(
+        self, rows: Sequence[Sequence[Cell]], shown: Sequence[int] | None = None, chosen: int | None = None
+    ) -> None:
+        """Show these rows. Where they begin with those that are there, the page asks for the others only.
+
+        `chosen` is the place of the chosen one; None keeps it where its first cell is the same as before.
+        """
+        before, new = self.rows, [list(row) for row in rows]
+        place = chosen if chosen is not None else self.chosen if _is_same(new, before, self.chosen) else -1
         with self.hold_sync():
-            if not _begins_with(rows, self.rows, self.chosen):
-                self.chosen = -1
-            self.rows = [list(row) for row in rows]
+            self.chosen = place
+            if before and new[: len(before)] == before:
+                before.extend(new[len(before) :])  # unlike an assignment this sends nothing
+            else:
+                self.rows = new
+            self.count = len(new)
             self.shown = None if shown is None else list(shown)
 
     def visible_rows(self) -> list[list[Any]]:
         """The rows as they are shown, before sorting."""
         return [self.rows[place] for place in (range(len(self.rows)) if self.shown is None else self.shown)]
 
+    def _hand_over(self, widget: Any, content: Mapping[str, Any], buffers: Any) -> None:
+        """The page has so many rows, and asks for the others."""
+        if isinstance(have := content.get("have"), int):
+            self.send({"at": have, "more": _sent(self.rows[have:])})
 
-def _begins_with(rows: Sequence[Sequence[Cell]], before: Sequence[Sequence[Cell]], place: int) -> bool:
-    """Whether the row at `place` is the same as before."""
+
+def _is_same(rows: Sequence[Sequence[Cell]], before: Sequence[Sequence[Cell]], place: int) -> bool:
     return 0 <= place < min(len(rows), len(before)) and rows[place][0] == before[place][0]

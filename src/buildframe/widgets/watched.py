@@ -1,0 +1,176 @@
+"""What looks at builds have seen, as cells of a table and as HTML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from buildframe import spec
+from buildframe.widgets import faces
+from buildframe.widgets.buttons import link_to
+from buildframe.widgets.tables import Cell, Column
+from buildframe.widgets.watching import DAYS, Ended, Row, Seen, name_of
+from buildframe.words import clipped, counted, named, span, visible
+
+COLUMNS = (
+    Column("Number", "number", "78px"),
+    Column("State", "state", "94px"),
+    Column("Pipeline", width="minmax(72px, 0.7fr)"),
+    Column("Of its expected time", "share", "minmax(190px, 1.4fr)"),
+    Column("Ran", "seconds", "62px"),
+    Column("Waited", "seconds", "74px"),
+    Column("Branch", width="minmax(66px, 1fr)"),
+    Column("Message", width="minmax(72px, 1.6fr)"),
+)
+_BARS = "▁▂▃▄▅▆▇█"
+
+MEANING = (
+    "Expected time: how long a build has run, and the median of what was left to those of its pipeline that ran as "
+    f"long (in brackets: how many), of the last {DAYS} days. Choose a build for more."
+)
+
+
+def cells(row: Row) -> list[Cell]:
+    """A row of the table."""
+    message = _plain(row["message"]).splitlines() or [""]
+    return [
+        None if _is_missing(row["number"]) else int(row["number"]),
+        _cell(row["state"]),
+        _cell(row["pipeline"]),
+        expected(row),
+        ran(row),
+        waited(row),
+        _cell(row["branch"]),
+        visible(clipped(message[0])),
+    ]
+
+
+def _cell(value: Any) -> str:
+    return visible(clipped(_plain(value)))
+
+
+def _plain(value: Any) -> str:
+    return "" if _is_missing(value) else faces.plain(value)
+
+
+def queue(seen: Seen) -> str:
+    """How many run and wait, and how that went, as HTML."""
+    waiting = Counter(row["pipeline"] for row in seen.rows if row["state"] == "scheduled")
+    n = waiting.total()
+    where = ", ".join(f"{named(slug)} {many:,}" for slug, many in waiting.most_common(8))
+    more = f" and {counted(len(waiting) - 8, 'other pipeline')}" if len(waiting) > 8 else ""
+    runs = counted(len(seen.rows) - n, "build runs", "builds run")
+    words = f"{runs}; {counted(n, 'build waits', 'builds wait')} to be started{f': {where}{more}' if n else ''}."
+    hint = "Counted are builds: of those that run, jobs may wait as well."
+    lines = [f"<b>{faces.text(words)}</b>", faces.text(f"{hint} {seen.note}".strip()), _course(seen.depths)]
+    return f'<div class="bf-hint">{"<br>".join(filter(None, lines))}</div>'
+
+
+def _course(depths: Sequence[int]) -> str:
+    """How many waited at each look, as bars and in words; nothing where none ever did."""
+    most = max(depths)
+    if len(depths) < 2 or not most:
+        return ""
+    bars = "".join(_BARS[round(depth / most * (len(_BARS) - 1))] for depth in depths)
+    words = f"Waiting at the last {len(depths)} looks: {depths[0]:,} at first, {most:,} at most, {depths[-1]:,} now"
+    return f'{words} <span aria-hidden="true">{bars}</span>'
+
+
+def ended(seen: Seen) -> str:
+    """How builds ended, as HTML, the last one first; a screen reader tells of those of the last look."""
+    if not seen.ended:
+        return '<div class="bf-hint">None of the builds seen here has ended yet.</div>'
+    news, others = _lines(seen.ended[: seen.news]), _lines(seen.ended[seen.news :])
+    lines = f'<b>Ended, the last one first</b><div role="status">{news}</div>{others}'
+    return f'<div class="bf-told bf-ended">{lines}</div>'
+
+
+def _lines(those: Sequence[Ended]) -> str:
+    return "".join(f"<div>{faces.link(one.build.web_url, one.words)}</div>" for one in those)
+
+
+def facts(row: Row, build: spec.Build) -> str:
+    """A build that waits or runs, as it was when last looked at, as HTML."""
+    rows = [
+        ("State", faces.text(build.state)),
+        ("Branch", faces.text(_plain(row["branch"]))),
+        ("Message", faces.text(_plain(row["message"]))),
+        ("Waited", faces.text(_length(waited(row)))),
+        ("Has run", faces.text(_length(ran(row)))),
+        ("Expected", faces.text(explained(row))),
+        ("Page", link_to(build)),
+    ]
+    return faces.facts(rows, name_of(build))
+
+
+def facts_of_end(end: Ended) -> str:
+    """A build that was seen to end, as HTML."""
+    rows = [("Ended", faces.text(end.words)), ("Page", link_to(end.build))]
+    return faces.facts(rows, name_of(end.build))
+
+
+def _length(seconds: float | None) -> str:
+    return "" if seconds is None else span(seconds)
+
+
+# --- numbers of a row
+
+
+def expected(row: Row) -> str:
+    """How much of its expected time a build that runs is through with, in few words; a share comes first."""
+    if row["state"] == "scheduled":
+        return "waits to be started"
+    if row["state"] == "canceling":
+        return "is being canceled"
+    if row["since"] is None:
+        return "history not read yet"
+    if row.get("n") is None:
+        return "unknown"
+    if row["n"] == 0 and row["n_sooner"]:
+        return f"100 %, longer than all {row['n_sooner']:,} before"
+    if _is_missing(row["p50_s"]):
+        return "too few before ran as long"
+    share = row["elapsed_s"] / (row["elapsed_s"] + row["p50_s"])
+    return f"{100 * share:.0f} %, {_about(row['p50_s'])} left (of {row['n']:,})"
+
+
+def explained(row: Row) -> str:
+    """The same in sentences, with how many builds it goes by."""
+    words = expected(row)
+    if not words[0].isdigit():
+        of = f", going by {row['since']}" if row["since"] else ""
+        return f"{words[0].upper()}{words[1:]}{of}."
+    if row["n"] == 0:
+        return f"Longer than all {counted(row['n_sooner'], 'build')} of this pipeline that ended in {row['since']}."
+    longer = f"{counted(row['n'], 'build')} of this pipeline ran longer than {span(row['elapsed_s'])}"
+    half = f"half of them ended within another {_about(row['p50_s'])}"
+    most = "" if _is_missing(row["p90_s"]) else f", 9 of 10 within {_about(row['p90_s'])}"
+    return f"In {row['since']}, {longer}: {half}{most}."
+
+
+def _about(seconds: float) -> str:
+    """As exact as an expectation is."""
+    grain = 1 if seconds < 60 else 10 if seconds < 600 else 60
+    return span(grain * round(seconds / grain))
+
+
+def waited(row: Row) -> float | None:
+    """Seconds from its creation until it was started, or so far."""
+    until: Any = row["fetched_at"] if _is_missing(row["started_at"]) else row["started_at"]
+    return _seconds(until - row["created_at"])
+
+
+def ran(row: Row) -> float | None:
+    """Seconds since it was started."""
+    return _seconds(row["fetched_at"] - row["started_at"])
+
+
+def _seconds(length: Any) -> float | None:
+    return None if _is_missing(length) else round(length.total_seconds())
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(pd.isna(value))

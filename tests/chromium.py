@@ -1,0 +1,36 @@
+"""Debian's Chromium, headless, for the tests that want a real browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def chromium() -> str:
+    """Where it is; without it the test is skipped, or fails where all have to run."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        tell = pytest.fail if os.environ.get("CI") else pytest.skip
+        tell("there is no Chromium: apt-get install chromium")
+    return found
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser that ends with the block."""
+    path = chromium()
+    from playwright.sync_api import sync_playwright
+
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=options)
+        yield browser
+        browser.close()

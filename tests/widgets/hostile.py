@@ -1,0 +1,30 @@
+"""A sandbox in which people, or somebody who means harm, chose names that would do something if they were not text."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+from buildframe.workspace import Workspace
+from tests.report.untrusted import UNTRUSTED
+
+NAMES = [*UNTRUSTED[:20], "<!--<script>", "<!-- --!><img src=x onerror=alert(1)>", *UNTRUSTED[25:38]]
+"""Those that mean harm to a page."""
+STRANGE = "img[src='x'], img[src*='evil'], [onerror], [onload], [onfocus], [onclick], [srcdoc], a[href^='javascript']"
+"""Elements that only such a name makes."""
+
+
+def plant(ci: Workspace) -> int:
+    """Builds whose branch, message and author have such names; and one whose steps do, whose number is given."""
+    web = ci.pipeline("web")
+    for name in NAMES:
+        author = {"name": name, "email": "zoe@example.com"}
+        web.create_build(commit="HEAD", branch=name, message=name, author=author, ignore_pipeline_branch_filters=True)
+    steps = json.dumps({"steps": [{"label": name, "command": "make"} for name in NAMES]})  # JSON is YAML, too
+    ci.create_pipeline(
+        name="Hostile", cluster_id=None, repository="git@git.example.com:acme/x.git", configuration=steps
+    )
+    build = ci.pipeline("hostile").create_build(commit="HEAD", branch=NAMES[0], message=NAMES[0])
+    ci.sandbox.clock.advance(dt.timedelta(minutes=2))
+    assert build.number is not None
+    return build.number

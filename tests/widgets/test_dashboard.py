@@ -1,0 +1,121 @@
+"""The dashboard as a page that Voila serves, in a real browser, against a live sandbox."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buildframe as bf
+from buildframe.service import SCOPES
+from buildframe.workspace import Workspace
+from tests.chromium import launched
+from tests.widgets.faces_read import until
+from tests.widgets.hostile import NAMES, STRANGE
+from tests.widgets.jupyter import Page, pictures_in, voila
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_a_dashboard.ipynb"
+OF_VOILA = "https://cdn.jsdelivr.net/npm/@fortawesome/"
+"""Style sheets that Voila's own page asks for; nothing here needs them."""
+GROUND = "() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color1').trim()"
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture
+def ci() -> Iterator[Workspace]:
+    with bf.sandbox(builds=300) as workspace:
+        for name in NAMES[:4]:
+            workspace.pipeline("web").create_build(
+                commit="HEAD", branch=name, message=name, ignore_pipeline_branch_filters=True
+            )
+        workspace.sandbox.push("api", 2)
+        workspace.sandbox.clock.advance(dt.timedelta(minutes=1))
+        yield workspace
+
+
+def test_all_three_parts_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
+    token, key = ci.sandbox.token(SCOPES), secrets.token_hex(16)
+    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token, "BUILDFRAME_ORG": "acme"}
+    pictures = pictures_in(tmp_path)
+    with voila(NOTEBOOK, tmp_path, environment, f"--token={key}") as address, launched() as browser:
+        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, pictures)
+        heard = overheard(page)
+        page.page.goto(address)
+        log_in(page, key)
+        watch_what_runs(page, ci)
+        choose_a_build(page)
+        search_flaky_tests(page, ci)
+        shows_texts_only(page)
+        shoot(page, "dashboard-light")
+        assert any(NAMES[0] in frame or "alert(1)" in frame for frame in heard)
+        assert [frame for frame in heard if token in frame] == []
+        assert token not in page.page.content()
+        page.page.goto(f"{address}/?theme=dark")
+        until(lambda: "Kernel shutdown" in (tmp_path / ".server.log").read_text())  # that of the page before
+        page.wait("flaky tests of the suite", 60)
+        choose_a_build(page)
+        assert page.page.evaluate(GROUND) == "#212121"
+        shoot(page, "dashboard-dark")
+        assert page.dialogs == []
+        assert [address for address in page.strangers if not address.startswith(OF_VOILA)] == []
+
+
+def overheard(page: Page) -> list[str]:
+    """What comes by the websocket from now on."""
+    heard: list[str] = []
+
+    def keep(payload: Any) -> None:
+        heard.append(payload if isinstance(payload, str) else payload.decode("utf-8", "replace"))
+
+    page.page.on("websocket", lambda socket: socket.on("framereceived", keep))
+    return heard
+
+
+def log_in(page: Page, key: str) -> None:
+    """Nobody gets in without the key of the page."""
+    page.page.locator("#password_input").first.fill(key)
+    page.page.locator("#login_submit").first.click()
+    page.page.get_by_role("heading", name="CI at a glance").wait_for(timeout=60_000)
+
+
+def part(page: Page, label: str) -> Any:
+    return page.find(f".bf-grid[aria-label^='{label}']")
+
+
+def watch_what_runs(page: Page, ci: Workspace) -> None:
+    part(page, "Builds that wait or run").locator(".bf-row", has_text="running").first.wait_for(timeout=60_000)
+    running = ci.builds(state="running", created_from="1d", progress=False)
+    page.find(".bf-hint", has_text=f"{len(running)} builds run").first.wait_for(timeout=30_000)
+
+
+def choose_a_build(page: Page) -> None:
+    page.wait("builds, complete", 60)
+    part(page, "Builds").last.locator(".bf-body .bf-row").nth(1).click()
+    page.find(".bf-facts caption").first.wait_for(timeout=30_000)
+    page.find(".bf-grid[aria-label*=Jobs] .bf-body .bf-row").first.wait_for(timeout=30_000)
+
+
+def search_flaky_tests(page: Page, ci: Workspace) -> None:
+    found = ci.flaky_tests("rspec", search="alert", progress=False)
+    assert len(found)
+    page.fill("Name or scope contains", "alert")
+    page.press("Search")
+    page.wait(re.compile(f"^{len(found)} flaky tests?.*“alert”"), 60)
+    assert "<script>alert" in part(page, "Flaky tests").inner_text()
+
+
+def shows_texts_only(page: Page) -> None:
+    assert {NAMES[1], NAMES[3]} <= {cell for row in page.rows() for cell in row}
+    assert page.find(STRANGE).count() == 0
+
+
+def shoot(page: Page, name: str) -> None:
+    for width in (1200, 900):
+        page.page.set_viewport_size({"width": width, "height": 3000})
+        page.page.screenshot(path=page.pictures / f"{name}-{width}.png")
+        assert page.page.evaluate(TOO_WIDE) == 0

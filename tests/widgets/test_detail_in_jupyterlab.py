@@ -1,0 +1,177 @@
+"""Buttons, the chosen build and the form in JupyterLab in a real browser, by the keyboard alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import buildframe as bf
+from buildframe.service import SCOPES
+from buildframe.workspace import Workspace
+from tests.chromium import chromium
+from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+SETUP = """import buildframe as bf
+from buildframe import widgets
+from buildframe.widgets.detail import Detail
+from buildframe.widgets.form import CreateForm
+ws = bf.connect("acme")"""
+
+
+@pytest.fixture
+def ci(tmp_path: Path) -> Iterator[Workspace]:
+    with bf.sandbox(builds=300, path=tmp_path / "sandbox.db") as workspace:
+        workspace.sandbox.push("web")
+        workspace.sandbox.clock.advance(dt.timedelta(minutes=2))
+        yield workspace
+
+
+def number_of(ci: Workspace, state: str) -> int:
+    return int(ci.pipeline("web").builds(created_from="30d", state=state, progress=False)["number"].iloc[0])
+
+
+def test_by_the_keyboard_alone(ci: Workspace, tmp_path: Path) -> None:
+    chromium()
+    running, failed, passed = (number_of(ci, state) for state in ("running", "failed", "passed"))
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    write_notebook(
+        folder / "detail.ipynb",
+        SETUP,
+        f'widgets.actions(ws.pipeline("web").build({running}))',
+        f'widgets.actions(ws.pipeline("web").build({passed}))',
+        f'detail = Detail(ws)\ndetail.show("web", {failed})\ndetail',
+        "CreateForm(ws)",
+    )
+    token = ci.sandbox.token(SCOPES)
+    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
+    with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path), height=2400) as page:
+        page.run_all(address, of_lab, "detail.ipynb")
+        page.find(".bf-at-commit input").wait_for(timeout=60_000)
+        page.find(".bf-timeline").wait_for(timeout=60_000)
+        cancel(page, ci, running)
+        rebuild(page, ci, passed)
+        open_a_log(page)
+        create(page, ci)
+        page.shoot("detail")
+        page.page.set_viewport_size({"width": 900, "height": 2800})
+        page.shoot("detail-900")
+        page.command("docmanager:save")
+        page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+        assert (page.dialogs, page.strangers) == ([], [])
+        assert token not in (folder / "detail.ipynb").read_text()
+
+
+def focused(page: Page) -> str:
+    return str(page.page.evaluate("() => document.activeElement.textContent"))
+
+
+def tab_to(page: Page, words: str) -> None:
+    """Press Tab until the button of these words has the focus."""
+    for _ in range(80):
+        if focused(page).startswith(words) and page.page.evaluate("() => document.activeElement.tagName") == "BUTTON":
+            return
+        page.page.keyboard.press("Tab")
+    raise AssertionError(f"no Tab leads to {words!r}")
+
+
+def wait_focus(page: Page, words: str) -> None:
+    page.page.wait_for_function("words => document.activeElement.textContent.startsWith(words)", arg=words)
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.page.keyboard.press(key)
+
+
+def cancel(page: Page, ci: Workspace, number: int) -> None:
+    page.find("button:visible", has_text="Rebuild").first.focus()
+    press(page, "Shift+Tab")
+    assert focused(page) == "Cancel…"
+    press(page, "Enter")
+    page.wait(f"Cancel build web #{number}?")
+    wait_focus(page, "No, let it go on")
+    page.shoot("detail-question")
+    page.find("button:visible", has_text="No, let it go on").focus()
+    press(page, "Escape")
+    wait_focus(page, "Cancel…")
+    assert page.find(".bf-yes:visible").count() == 0
+    assert ci.pipeline("web").build(number).state == "running"
+    press(page, "Enter")
+    wait_focus(page, "No, let it go on")
+    press(page, "Shift+Tab")
+    assert focused(page) == "Yes, cancel it"
+    press(page, "Enter")
+    page.wait(f"web #{number} is canceled")
+    wait_focus(page, "Rebuild")
+    assert ci.pipeline("web").build(number).state == "canceled"
+
+
+def rebuild(page: Page, ci: Workspace, number: int) -> None:
+    """Enter twice builds once; the next time it asks."""
+    page.page.keyboard.press("Tab")
+    tab_to(page, "Rebuild")
+    press(page, "Enter", "Enter")
+    again = re.search(r"web #(\d+) was created", page.wait("was created"))
+    assert again
+    assert ci.pipeline("web").build(int(again[1])).rebuilt_from.number == number
+    if page.find(".bf-no:visible").count() == 0:
+        tab_to(page, "Rebuild once more…")
+        press(page, "Enter")
+    page.wait("Once more?")
+    wait_focus(page, "No, that is enough")
+    press(page, "Enter")
+    wait_focus(page, "Rebuild once more…")
+    made = ci.pipeline("web").builds(created_from="1h", progress=False)
+    assert (made["rebuilt_from"] == number).sum() == 1
+
+
+def open_a_log(page: Page) -> None:
+    page.find(".bf-jobs .bf-grid").focus()
+    for key, state in (("ArrowDown", "passed"), ("Home", "failed")):
+        press(page, key)
+        page.find(f".bf-jobs [aria-selected=true] [data-state={state}]").wait_for()
+        name = page.find(".bf-jobs [aria-selected=true] .bf-text").first.inner_text()
+        page.find("button:enabled", has_text=f"Show its log: {name}").wait_for()
+    tab_to(page, f"Show its log: {name}")
+    press(page, "Enter")
+    log = page.page.get_by_role("region", name=f"Log of {name}")
+    log.wait_for()
+    assert "<config>" in log.inner_text()
+    assert log.evaluate("log => Math.abs(log.scrollTop) < 2 && log.scrollHeight > log.clientHeight")
+    assert page.page.get_by_role("img", name=re.compile("^Timeline of web #")).count() == 1
+
+
+def described(page: Page, label: str) -> str:
+    """What a screen reader says of an input beside its label."""
+    told = "field => document.getElementById(field.getAttribute('aria-describedby')).textContent"
+    return str(page.page.get_by_label(label, exact=True).evaluate(told))
+
+
+def create(page: Page, ci: Workspace) -> None:
+    page.page.get_by_label("pipeline", exact=True).focus()
+    for text in ("web", "HEAD"):
+        page.page.keyboard.type(text)
+        press(page, "Tab")
+    tab_to(page, "Create this build")
+    press(page, "Enter")
+    page.wait("Nothing was sent: 1 of the fields")
+    page.page.wait_for_function("() => document.activeElement.getAttribute('aria-invalid') === 'true'")
+    assert described(page, "branch") == "branch is missing"
+    page.shoot("detail-form")
+    page.page.get_by_label("branch", exact=True).focus()
+    page.page.keyboard.type(HOSTILE)
+    page.find(".bf-at-branch [aria-invalid=false]").wait_for()
+    assert described(page, "branch").startswith("Required: branch")
+    page.page.get_by_label("ignore_pipeline_branch_filters", exact=True).select_option("yes")
+    tab_to(page, "Create this build")
+    press(page, "Enter")
+    said = page.wait(re.compile(r"^Build #\d+ was created"))
+    build = ci.pipeline("web").build(int(re.search(r"#(\d+)", said)[1]))
+    assert (build.branch, build.commit) == (HOSTILE, "HEAD")
+    assert page.page.get_by_label("branch", exact=True).input_value() == ""

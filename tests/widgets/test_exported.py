@@ -1,0 +1,114 @@
+"""A notebook that is saved with the state of its widgets, opened again, and exported as a page, amid hostile names."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import buildframe as bf
+from buildframe.service import SCOPES
+from tests.widgets.hostile import NAMES, STRANGE, plant
+from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+
+CELLS = (
+    """import buildframe as bf
+from buildframe import widgets
+ci = bf.connect("acme")
+browser = widgets.BuildBrowser(ci, created_from="2d")
+browser""",
+    "monitor = widgets.BuildMonitor(ci)\nmonitor",
+    "board = widgets.FlakyBoard(ci, 'rspec')\nboard",
+)
+STATE = "application/vnd.jupyter.widget-state+json"
+READ_STATE = f"""() => JSON.parse(document.querySelector('script[type="{STATE}"]').textContent)"""
+SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
+
+
+def test_what_is_saved_has_no_token_and_does_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    notebook = folder / "saved.ipynb"
+    write_notebook(notebook, *CELLS)
+    with bf.sandbox(builds=300) as ci:
+        number, token = plant(ci), ci.sandbox.token(SCOPES)
+        environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
+        with (
+            lab(folder, environment) as (address, of_lab),
+            browsing(address, pictures_in(tmp_path), height=3200) as page,
+        ):
+            page.run_all(address, of_lab, notebook.name)
+            look_at_hostile_build(page, number)
+            save(page)
+            open_again_without_kernel(page)
+            page.shoot("opened-again")
+            assert (page.dialogs, page.strangers) == ([], [])
+    state = saved_state(notebook, token)
+    export(notebook)
+    open_exported(notebook.with_suffix(".html"), state, token, tmp_path)
+
+
+def look_at_hostile_build(page: Page, number: int) -> None:
+    page.wait("builds, complete", 60)
+    page.wait("flaky tests of the suite", 60)
+    page.fill("Pipeline", "hostile")
+    page.press("Load")
+    page.wait("1 build, complete", 60)
+    page.choose(number)
+    page.find(".bf-grid[aria-label*=Jobs] .bf-body .bf-row").first.wait_for(timeout=30_000)
+    page.fill("Pipeline", "")
+    page.press("Load")
+    page.wait(re.compile(r"^\d\d+ builds, complete"), 60)
+    shows_texts_only(page)
+
+
+def shows_texts_only(page: Page) -> None:
+    texts = [cell for row in page.rows() for cell in row]
+    assert len(set(NAMES) & set(texts)) > 10
+    assert page.find(STRANGE).count() == 0
+    assert page.find("script, iframe, object, base, meta, form").count() == 0
+
+
+def save(page: Page) -> None:
+    page.command("@jupyter-widgets/jupyterlab-manager:saveWidgetState")
+    page.command("docmanager:save")
+    page.page.wait_for_function(SAVED, timeout=30_000)
+
+
+def open_again_without_kernel(page: Page) -> None:
+    """What is seen then comes from the file."""
+    page.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
+    page.page.reload()
+    page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
+    shows_texts_only(page)
+
+
+def saved_state(notebook: Path, token: str) -> Any:
+    saved = json.loads(notebook.read_text())
+    assert token not in notebook.read_text()
+    assert "Bearer" not in notebook.read_text()
+    state = saved["metadata"]["widgets"][STATE]
+    assert json.dumps(state).count("alert(1)") > 10  # they are there, to be read as texts
+    return state
+
+
+def export(notebook: Path) -> None:
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", str(notebook)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def open_exported(page_file: Path, state: Any, token: str, folder: Path) -> None:
+    """Without the scripts that such a page asks the net for: only what is in the file."""
+    assert token not in page_file.read_text()
+    with browsing("file://", pictures_in(folder)) as page:
+        page.page.goto(page_file.as_uri())
+        assert page.page.evaluate(READ_STATE) == state
+        assert page.page.locator(STRANGE).count() == 0
+        assert page.page.locator("iframe, object, base, form").count() == 0
+        running = page.page.locator("script:not([type*=json])").all_inner_texts()
+        assert [script for script in running if "alert(" in script] == []
+        assert {address for address in page.strangers if "evil" in address} == set()
+        assert page.dialogs == []

@@ -1,0 +1,52 @@
+"""Widgets load at first use, and say what to install where that is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from buildframe import widgets
+from buildframe.errors import MissingExtra
+from tests.test_house import imported_by
+
+WITHOUT = """
+import sys
+sys.modules[{package!r}] = None
+from buildframe import widgets
+try:
+    widgets.{name}
+except Exception as why:
+    print(type(why).__name__, why)
+"""
+
+
+def told_without(package: str, name: str) -> str:
+    run = [sys.executable, "-c", WITHOUT.format(package=package, name=name)]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_they_load_at_first_use() -> None:
+    heavy = {"ipywidgets", "anywidget", "matplotlib", "deltalake", "pandas"}
+    assert not imported_by("import buildframe.widgets") & heavy
+    assert not imported_by("from buildframe import widgets; dir(widgets)") & heavy
+    assert {"ipywidgets", "anywidget"} <= imported_by("from buildframe import widgets; widgets.BuildBrowser")
+
+
+def test_their_names() -> None:
+    assert widgets.__all__ == ["BuildBrowser", "BuildMonitor", "FlakyBoard", "actions"]
+    assert set(widgets.__all__) <= set(dir(widgets))
+    assert all(getattr(widgets, name).__doc__ for name in widgets.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Browser'"):
+        _ = widgets.Browser
+
+
+@pytest.mark.parametrize("name", ["BuildBrowser", "BuildMonitor", "FlakyBoard"])
+def test_a_missing_package_is_named(name: str) -> None:
+    assert told_without("anywidget", name) == f"MissingExtra {MissingExtra('This widget', 'widgets')}"
+
+
+@pytest.mark.parametrize("name", widgets.__all__)
+def test_a_store_is_not_needed(name: str) -> None:
+    assert told_without("deltalake", name) == ""

@@ -1,0 +1,158 @@
+"""What is left of widgets when a cell runs again, the kernel restarts, the page is loaded again, or closed."""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+
+import buildframe as bf
+from buildframe.service import SCOPES, Fault
+from buildframe.workspace import Workspace
+from tests.chromium import launched
+from tests.widgets.faces_read import until
+from tests.widgets.jupyter import READY, Page, lab, pictures_in, write_notebook
+
+CELLS = (
+    """import os, threading
+from pathlib import Path
+import buildframe as bf
+from buildframe import widgets
+ci = bf.connect("acme")
+monitors, browsers = globals().get("monitors", []), globals().get("browsers", [])
+def told():
+    return {
+        "pid": os.getpid(),
+        "on": [monitor.is_on for monitor in monitors],
+        "said": [monitor.said.value for monitor in monitors],
+        "busy": [browser.stop_button.disabled is False for browser in browsers],
+        "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("buildframe")],
+    }""",
+    "monitors.append(widgets.BuildMonitor(ci, for_at_most=Path('bound').read_text()))\nmonitors[-1]",
+    "browsers.append(widgets.BuildBrowser(ci))\nbrowsers[-1]",
+)
+NAME = "kernels.ipynb"
+RUN = "() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].at(-1)?.innerText === '[{}]:'"
+
+
+class Kernel:
+    """The kernel, asked beside the page, and the number of requests that came to the sandbox."""
+
+    def __init__(self, folder: Path, ci: Workspace) -> None:
+        self.folder, self.ci = folder, ci
+        self.control = ci.sandbox.token(["sandbox"])
+        ci.sandbox.fault(Fault("latency", seconds=0))  # which counts all requests
+
+    def told(self) -> Any:
+        (file,) = (self.folder / ".JUPYTER_RUNTIME_DIR").glob("kernel-*.json")
+        client = BlockingKernelClient(connection_file=str(file))
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=30)
+            answer = client.execute(
+                "", user_expressions={"told": "told()"}, store_history=False, reply=True, timeout=30
+            )
+        finally:
+            client.stop_channels()
+        return ast.literal_eval(answer["content"]["user_expressions"]["told"]["data"]["text/plain"])
+
+    def requests(self) -> int:
+        headers = {"Authorization": f"Bearer {self.control}"}
+        asked = urllib.request.Request(f"{self.ci.sandbox.url}/sandbox/faults", headers=headers)
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            (fault,) = json.load(answer)
+        return int(fault["happened"])
+
+    def rests(self) -> bool:
+        """No thread works, and nothing is being loaded."""
+        told = self.told()
+        return told["threads"] == [] and not any(told["busy"])
+
+
+@pytest.fixture
+def ci() -> Iterator[Workspace]:
+    with bf.sandbox(builds=300) as workspace:
+        workspace.sandbox.push("web", 2)
+        workspace.sandbox.clock.advance(dt.timedelta(minutes=1))
+        yield workspace
+
+
+def test_nothing_is_left_behind(ci: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    write_notebook(folder / NAME, *CELLS)
+    (folder / "bound").write_text("1h")
+    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": ci.sandbox.token(SCOPES)}
+    kernel = Kernel(folder, ci)
+    with lab(folder, environment) as (address, of_lab), launched() as browser:
+        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, pictures_in(tmp_path))
+        page.run_all(address, of_lab, NAME)
+        run_to(page, 3)
+        run_again(page, kernel)
+        (folder / "bound").write_text("8s")
+        restart(page, kernel)
+        load_page_again(page, kernel)
+        close_page(page, kernel)
+
+
+def run_to(page: Page, count: int) -> None:
+    """Until the last cell has run as the one of this number, and its builds are there."""
+    page.page.wait_for_function(RUN.replace("{}", str(count)), timeout=60_000)
+    page.wait("builds, complete", 60)
+
+
+def run_again(page: Page, kernel: Kernel) -> None:
+    """What the cells showed before stops, as nobody looks at it."""
+    page.command("notebook:run-all-cells")
+    run_to(page, 6)
+    until(lambda: kernel.told()["on"] == [False, True])
+    until(kernel.rests)
+    assert "Stopped, as nobody looked" in kernel.told()["said"][0]
+
+
+def restart(page: Page, kernel: Kernel) -> None:
+    """Its process ends; the buttons of the old widgets send nothing, and all runs again."""
+    pid = kernel.told()["pid"]
+    page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    page.page.wait_for_function(READY, timeout=60_000)
+    assert not Path(f"/proc/{pid}").exists()
+    before = kernel.requests()
+    page.press("Load")
+    page.press("Refresh now")
+    assert page.find(".bf-body .bf-row").count() > 0
+    assert kernel.requests() == before
+    page.command("notebook:run-all-cells")
+    run_to(page, 3)
+    until(kernel.rests)
+    told = kernel.told()
+    assert (told["pid"] == pid, len(told["on"])) == (False, 1)
+    assert kernel.requests() > before
+
+
+def load_page_again(page: Page, kernel: Kernel) -> None:
+    """The widgets are there again, and alive."""
+    page.command("docmanager:save")
+    page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    page.page.reload()
+    page.page.wait_for_function(READY, timeout=60_000)
+    page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
+    before = kernel.requests()
+    page.press("Load")
+    until(lambda: kernel.requests() > before)
+    until(kernel.rests)
+
+
+def close_page(page: Page, kernel: Kernel) -> None:
+    """The kernel is not told of that, so that a monitor ends with its time."""
+    page.page.close()
+    until(lambda: kernel.told()["on"] == [False])
+    until(kernel.rests)
+    assert "Stopped after 8.0 s" in kernel.told()["said"][0]

@@ -1,0 +1,87 @@
+"""The build monitor in JupyterLab in a real browser, against a live sandbox."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+import buildframe as bf
+from buildframe.service import SCOPES
+from buildframe.workspace import Workspace
+from tests.chromium import chromium
+from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+
+CELL = """import buildframe as bf
+from buildframe import widgets
+monitor = widgets.BuildMonitor(bf.connect("acme"))
+monitor"""
+BARS = "cells => cells.map(cell => [cell.textContent, cell.style.getPropertyValue('--bf-share')])"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def test_follow_builds_to_their_end(tmp_path: Path) -> None:
+    chromium()
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    write_notebook(folder / "monitor.ipynb", CELL, "monitor.is_on")
+    with bf.sandbox(builds=300) as ci:
+        (number,) = ci.sandbox.push("web")
+        ci.sandbox.push("api")
+        ci.sandbox.clock.advance(dt.timedelta(minutes=4))
+        ci.pipeline("docs").create_build(commit="HEAD", branch=HOSTILE, message=HOSTILE)
+        token = ci.sandbox.token(SCOPES)
+        environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
+        with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path)) as page:
+            page.run_all(address, of_lab, "monitor.ipynb")
+            see_what_runs(page, number)
+            cancel(page, ci)
+            see_it_end(page, ci, number)
+            stop_when_nobody_looks(page)
+            assert (page.dialogs, page.strangers) == ([], [])
+
+
+def see_what_runs(page: Page, number: int) -> None:
+    page.find(".bf-share", has_text=re.compile(r"^\d+ %, .* left \(of \d+\)$")).nth(1).wait_for(timeout=60_000)
+    rows = {row[2]: row for row in page.rows()}
+    assert rows["web"][:2] == [str(number), "running"]
+    assert rows["docs"][6:] == [HOSTILE, HOSTILE]
+    assert page.find("img[src='x']").count() == 0
+    assert re.search(r"2 builds run; 1 build waits to be started: docs 1\.", page.find(".bf-hint b").inner_text())
+    bars = page.find(".bf-share").evaluate_all(BARS)
+    assert [bar.removesuffix("%") for _, bar in bars] == ["0", *(words.split(" %")[0] for words, _ in bars[1:])]
+    page.choose(number)
+    page.find(".bf-facts td", has_text=re.compile("builds of this pipeline ran longer than 3 min 58 s")).wait_for()
+    page.shoot("monitor")
+    page.page.set_viewport_size({"width": 900, "height": 1500})
+    page.shoot("monitor-900")
+    page.page.set_viewport_size({"width": 1200, "height": 1500})
+
+
+def cancel(page: Page, ci: Workspace) -> None:
+    number = next(int(row[0]) for row in page.rows() if row[2] == "api")
+    page.choose(number)
+    page.press("Cancel…")
+    page.press("Yes, cancel it")
+    page.find(".bf-ended a", has_text=f"api #{number} was canceled after").wait_for(timeout=30_000)
+    assert ci.pipeline("api").build(number).state == "canceled"
+
+
+def see_it_end(page: Page, ci: Workspace, number: int) -> None:
+    """Without a click: the next refresh comes by itself."""
+    ci.sandbox.clock.advance(dt.timedelta(hours=1))
+    end = page.find(".bf-ended a", has_text=re.compile(f"^web #{number} (passed|failed) after"))
+    end.wait_for(timeout=30_000)
+    assert end.get_attribute("href") == ci.pipeline("web").build(number).web_url
+    page.shoot("monitor-ended")
+
+
+def stop_when_nobody_looks(page: Page) -> None:
+    page.command("notebook:clear-all-cell-outputs")
+    page.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
+    for _ in range(20):  # the page tells the kernel when it gets to it
+        page.command("notebook:run-cell")
+        page.page.wait_for_timeout(300)
+        if page.find("pre", has_text="False").count():
+            return
+    raise AssertionError("it goes on though nobody looks")

@@ -1,0 +1,117 @@
+"""The timeline as HTML: where its bars lie, what they are called, and that texts stay texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from buildframe.widgets.timeline import timeline
+from tests.report.untrusted import UNTRUSTED
+from tests.widgets.faces_read import is_harmless, tags
+
+START = pd.Timestamp("2026-03-10", tz="UTC")
+
+
+def at(*minutes: float | None) -> pd.Series[Any]:
+    stamps = [pd.NaT if m is None else START + pd.Timedelta(m, "min") for m in minutes]
+    return pd.Series(stamps, dtype="datetime64[us, UTC]")
+
+
+def jobs(n: int, **columns: object) -> pd.DataFrame:
+    """Jobs of one build: runnable at k, started at k + 1, finished at k + 3 minutes, read at n + 2."""
+    plain = {"type": "script", "name": [f"job {k}" for k in range(n)], "label": None, "step_key": None,
+             "state": "passed", "retried": False, "build_created_at": at(*[0] * n), "runnable_at": at(*range(n)),
+             "started_at": at(*[k + 1 for k in range(n)]), "finished_at": at(*[k + 3 for k in range(n)]),
+             "fetched_at": at(*[n + 2] * n), "unblocked_at": at(*[None] * n)}  # fmt: skip
+    return pd.DataFrame(plain | columns, index=range(n))
+
+
+def bars(page: str) -> list[tuple[str, float, float]]:
+    """Kind, left and width of each bar, in percent."""
+    found = re.findall(r'class="bf-bar-([\w-]+)" style="left:([-\d.]+)%;width:([\d.]+)%"', page)
+    return [(kind, float(left), float(width)) for kind, left, width in found]
+
+
+def titles(page: str) -> list[str]:
+    return [str(said["title"]) for _, said in tags(page) if said.get("class") == "bf-line"]
+
+
+def test_waiting_and_running_lie_where_they_were() -> None:
+    page = timeline(jobs(2), "web #41")
+    assert bars(page) == [("waited", 0, 25), ("ran", 25, 50), ("waited", 25, 25), ("ran", 50, 50)]
+    assert titles(page) == ["job 0: waited 1 min, ran 2 min", "job 1: waited 1 min, ran 2 min"]
+    assert "Timeline of web #41: 2 jobs in 4 min." in page
+    assert re.findall(r'bf-tick" style="left:([\d.]+)%">([\d.]+)<', page) == [
+        ("0.000", "0"), ("25.000", "1"), ("50.000", "2"), ("75.000", "3"), ("100.000", "4"),
+    ]  # fmt: skip
+
+
+def test_outcomes_attempts_and_what_goes_on() -> None:
+    frame = jobs(
+        6,
+        state=["failed", "timed_out", "canceled", "running", "scheduled", "waiting"],
+        retried=[True, None, False, False, False, False],
+        runnable_at=at(0, 1, 2, 3, 4, None),
+        started_at=at(1, 2, None, 4, None, None),
+        finished_at=at(3, 4, 9, None, None, None),
+        fetched_at=at(*[10] * 6),
+    )
+    page = timeline(frame, "web #41")
+    assert [kind for kind, *_ in bars(page)] == [
+        "waited", "failed", "end", "waited", "timed-out", "waited", "waited", "ran", "end", "waited", "end",
+    ]  # fmt: skip
+    assert titles(page)[0] == "job 0: failed, waited 1 min, ran 2 min, retried"
+    assert titles(page)[3] == "job 3: waited 1 min, ran 6 min, not over yet"
+    assert "5 jobs in 10 min; 1 more job was never runnable." in page
+    assert [word in page for word in ("↻ retried", "▶ not over yet", "◆ unblocked")] == [True, True, False]
+
+
+def test_block_steps_triggers_and_clocks_that_disagree() -> None:
+    frame = jobs(
+        4,
+        type=["script", "manual", "trigger", "script"],
+        name=["a", None, "b", "c"],
+        label=[None, ":ship: Ship it?", None, None],
+        state=["passed", "unblocked", "passed", "passed"],
+        runnable_at=at(0, None, 9, 9),
+        started_at=at(1, None, None, 10),
+        finished_at=at(3, None, 12, 9),
+        unblocked_at=at(None, 9, None, None),
+    )
+    page = timeline(frame, "web #41")
+    assert [(kind, round(left * 12 / 100), round(width * 12 / 100)) for kind, left, width in bars(page)] == [
+        ("waited", 0, 1), ("ran", 1, 2), ("blocked", 3, 6), ("end", 9, 0), ("triggered-build", 9, 3),
+        ("waited", 9, 1), ("backwards", 9, 1),
+    ]  # fmt: skip
+    assert "Ship it?: blocked, took 6 min, unblocked" in titles(page)
+    assert "1 job ended before starting (clocks disagree)" in page
+
+
+@pytest.mark.parametrize("frame", [jobs(0), jobs(2, runnable_at=at(None, None), started_at=at(None, None))])
+def test_a_build_without_a_runnable_job_says_so(frame: pd.DataFrame) -> None:
+    frame["finished_at"] = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[us, UTC]")
+    assert "no job of web #41 has been runnable" in timeline(frame, "web #41")
+
+
+@pytest.mark.parametrize("many", [1, 300])
+def test_one_job_and_three_hundred_lie_within_the_axis(many: int) -> None:
+    page = timeline(jobs(many), "web #41")
+    assert len(titles(page)) == many
+    assert all(left >= 0 and left + width <= 100.01 for _, left, width in bars(page))
+    assert 2 <= page.count("bf-tick") <= 7
+
+
+def test_a_build_of_no_length_has_an_axis() -> None:
+    page = timeline(jobs(1, started_at=at(0), finished_at=at(0), fetched_at=at(0)), "web #41")
+    assert page.count("bf-tick") >= 2
+
+
+@pytest.mark.parametrize("hostile", UNTRUSTED)
+def test_texts_stay_texts(hostile: str) -> None:
+    text = hostile.encode("utf-8", "replace").decode()  # no column holds half a sign
+    kinds = ["script", "manual", "trigger"]
+    frame = jobs(3, type=kinds, name=text, label=text, step_key=text, state=text, unblocked_at=at(1, 2, 3))
+    assert is_harmless(timeline(frame, hostile))
