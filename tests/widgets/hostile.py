@@ -8,7 +8,12 @@ import json
 from buildframe.workspace import Workspace
 from tests.report.untrusted import UNTRUSTED
 
-NAMES = [*UNTRUSTED[:20], "<!--<script>", "<!-- --!><img src=x onerror=alert(1)>", *UNTRUSTED[25:38]]
+NAMES = [
+    *UNTRUSTED[:20],
+    "<!-- --!><img src=x onerror=alert(1)>",
+    *(name for name in UNTRUSTED[25:38] if "-->" not in name),
+    "<!--<script>",  # after which no end of a script counts, until there is "-->"
+]
 """Those that mean harm to a page."""
 STRANGE = "img[src='x'], img[src*='evil'], [onerror], [onload], [onfocus], [onclick], [srcdoc], a[href^='javascript']"
 """Elements that only such a name makes."""

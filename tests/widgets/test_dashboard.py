@@ -95,7 +95,7 @@ def watch_what_runs(page: Page, ci: Workspace) -> None:
 
 def choose_a_build(page: Page) -> None:
     page.wait("builds, complete", 60)
-    part(page, "Builds").last.locator(".bf-body .bf-row").nth(1).click()
+    part(page, "Builds").last.locator(".bf-body .bf-row", has_text=NAMES[3]).first.click()
     page.find(".bf-facts caption").first.wait_for(timeout=30_000)
     page.find(".bf-grid[aria-label*=Jobs] .bf-body .bf-row").first.wait_for(timeout=30_000)
 

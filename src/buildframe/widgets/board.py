@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ipywidgets
@@ -82,8 +81,8 @@ class FlakyBoard(faces.Face):
         self._make_inputs()
         super().__init__([ipywidgets.HTML(faces.STYLE + past.STYLE), *self._parts()], _view_count=0)
         self.layout.width = "100%"
-        self.table.observe(self._soon(self._choose), "chosen")
-        self.observe(self._soon(self._look), "_view_count")
+        self.table.observe(faces.guarded(self.said, lambda _: self._choose()), "chosen")
+        self.observe(faces.guarded(self.said, lambda _: self._look()), "_view_count")
         self.load()
 
     # --- its parts
@@ -96,7 +95,7 @@ class FlakyBoard(faces.Face):
 
         self.search = text("Name or scope contains", "As the service searches")
         self.branch = text("Branch", "Tests that flaked at least once on it")
-        self.load_button = faces.button("Search", "Ask the service", self._soon(self.load), self.said, "primary")
+        self.load_button = faces.button("Search", "Ask the service", self.load, self.said, "primary")
 
     def _parts(self) -> list[ipywidgets.Widget]:
         detail = ipywidgets.Box([self.facts, self.history])
@@ -112,11 +111,7 @@ class FlakyBoard(faces.Face):
 
     def _heard(self, widget: Any, content: Any, buffers: Any) -> None:
         if content.get("event") == _ENTER:
-            self._lane.later(_BEHIND, self._soon(self.load))
-
-    def _soon(self, act: Callable[[], None]) -> Callable[..., None]:
-        """A callback on the thread on which answers are shown, too: pages may be heard on another one."""
-        return lambda *_: self._lane.post(faces.guarded(self.said, act))
+            self._lane.later(_BEHIND, faces.guarded(self.said, self.load))
 
     # --- loading
 

@@ -27,7 +27,7 @@ SHOWN = (
     Column("Branch", width="minmax(92px, 1fr)"),
     Column("Message", width="minmax(120px, 2fr)"),
     Column("Took", "seconds", "68px"),
-    Column("Created (UTC)", width="138px"),
+    Column("Created (UTC)", "time", "138px"),
     Column("Creator", width="minmax(74px, 0.8fr)"),
     Column("Commit", width="86px"),
 )
@@ -68,7 +68,8 @@ class BuildBrowser(faces.Face):
     @property
     def builds(self) -> pd.DataFrame:
         """The builds in the table, newest first, one row each, with the columns that `ws.builds()` gives them."""
-        return self._answer.builds[COLUMNS]
+        newest_first = self._answer.builds.sort_values(["created_at", "id"], ascending=False, ignore_index=True)
+        return newest_first[COLUMNS]
 
     # --- its parts
 

@@ -35,7 +35,7 @@ class Got(NamedTuple):
 
 
 class Listing:
-    """Builds that answer one question, which `words` tell: newest first, each as it was read last.
+    """Builds that answer one question, which `words` tell: in the order in which they came, each as it was read last.
 
     `builds` has the columns COLUMNS and `row`, what the table shows of each. `standing` is how far the answer is, and
     `problem` why it failed.
@@ -62,9 +62,10 @@ class Listing:
         self._join(builds)
 
     def _join(self, builds: pd.DataFrame) -> None:
-        newest_last = pd.concat([self.builds, builds] if len(self.builds) else [builds])
-        once = newest_last.sort_values("fetched_at", kind="stable").drop_duplicates("id", keep="last")
-        self.builds = once.sort_values(["created_at", "id"], ascending=False, ignore_index=True)
+        together = pd.concat([self.builds, builds]) if len(self.builds) else builds
+        in_time = together.sort_values("fetched_at", kind="stable")
+        last = in_time.drop_duplicates("id", keep="last").set_index("id", drop=False)
+        self.builds = last.loc[together["id"].unique()].reset_index(drop=True)
 
     @property
     def told(self) -> str:
@@ -150,7 +151,7 @@ def _row(build: dict[Any, Any]) -> list[Cell]:
         _cell(build["branch"]),
         visible(clipped(message[0])),
         None if pd.isna(ran) else round(ran.total_seconds()),
-        f"{build['created_at']:%Y-%m-%d %H:%M}",
+        f"{build['created_at']:%Y-%m-%d %H:%M:%S.%f}",
         _cell(build["creator"]),
         _cell(build["commit"])[:8],
     ]

@@ -10,8 +10,9 @@ import anywidget
 import traitlets
 
 Cell = str | int | float | None
-Kind = Literal["text", "number", "seconds", "state", "share"]
-"""A `share` is a text that may begin with a percentage, which is drawn as a bar behind it."""
+Kind = Literal["text", "number", "seconds", "state", "time", "share"]
+"""A `time` is a text such as "2026-10-31 08:15:30.5", shown by the minute. A `share` is a text that may begin with a
+percentage, which is drawn as a bar behind it."""
 
 
 _LESS = "\x01"
