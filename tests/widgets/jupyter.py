@@ -32,6 +32,9 @@ def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str
         f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={folder}",
     ]
+    settings = folder / ".JUPYTER_CONFIG_DIR/lab/user-settings/@jupyterlab/apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')  # its question lies on pictures
     with serving(["jupyterlab", *options], folder, environment, r"http://127.0.0.1:(\d+)/lab") as port:
         yield f"http://127.0.0.1:{port}", token
 

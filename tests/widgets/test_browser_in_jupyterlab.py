@@ -82,6 +82,9 @@ def filter_and_sort(page: Page, ci: bf.workspace.Workspace) -> None:
     expected = len(ci.pipeline("web").builds(created_from="10d", progress=False))
     page.wait(re.compile(f"^{expected} builds, complete, as of"))
     assert {row[2] for row in rows(page)} == {"web"}
+    created = [row[6] for row in rows(page)]
+    assert created == sorted(created, reverse=True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", created[0])
     for way in ("ascending", "descending"):
         sort(page, "Number", way)
         numbers = [int(row[0]) for row in rows(page)]

@@ -22,11 +22,14 @@ from tests.widgets.jupyter import READY, Page, lab, pictures_in, write_notebook
 
 CELLS = (
     """import os, threading
-from pathlib import Path
 import buildframe as bf
 from buildframe import widgets
 ci = bf.connect("acme")
 monitors, browsers = globals().get("monitors", []), globals().get("browsers", [])
+def beat():
+    monitors[-1]._beat()
+def answered():
+    return monitors[-1].table.answered == monitors[-1].table.calls
 def told():
     return {
         "pid": os.getpid(),
@@ -35,7 +38,7 @@ def told():
         "busy": [browser.stop_button.disabled is False for browser in browsers],
         "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("buildframe")],
     }""",
-    "monitors.append(widgets.BuildMonitor(ci, for_at_most=Path('bound').read_text()))\nmonitors[-1]",
+    "monitors.append(widgets.BuildMonitor(ci))\nmonitors[-1]",
     "browsers.append(widgets.BuildBrowser(ci))\nbrowsers[-1]",
 )
 NAME = "kernels.ipynb"
@@ -50,16 +53,14 @@ class Kernel:
         self.control = ci.sandbox.token(["sandbox"])
         ci.sandbox.fault(Fault("latency", seconds=0))  # which counts all requests
 
-    def told(self) -> Any:
+    def told(self, wanted: str = "told()") -> Any:
         (file,) = (self.folder / ".JUPYTER_RUNTIME_DIR").glob("kernel-*.json")
         client = BlockingKernelClient(connection_file=str(file))
         client.load_connection_file()
         client.start_channels()
         try:
             client.wait_for_ready(timeout=30)
-            answer = client.execute(
-                "", user_expressions={"told": "told()"}, store_history=False, reply=True, timeout=30
-            )
+            answer = client.execute("", user_expressions={"told": wanted}, store_history=False, reply=True, timeout=30)
         finally:
             client.stop_channels()
         return ast.literal_eval(answer["content"]["user_expressions"]["told"]["data"]["text/plain"])
@@ -89,7 +90,6 @@ def test_nothing_is_left_behind(ci: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     write_notebook(folder / NAME, *CELLS)
-    (folder / "bound").write_text("1h")
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": ci.sandbox.token(SCOPES)}
     kernel = Kernel(folder, ci)
     with lab(folder, environment) as (address, of_lab), launched() as browser:
@@ -97,7 +97,6 @@ def test_nothing_is_left_behind(ci: Workspace, tmp_path: Path) -> None:
         page.run_all(address, of_lab, NAME)
         run_to(page, 3)
         run_again(page, kernel)
-        (folder / "bound").write_text("8s")
         restart(page, kernel)
         load_page_again(page, kernel)
         close_page(page, kernel)
@@ -151,8 +150,14 @@ def load_page_again(page: Page, kernel: Kernel) -> None:
 
 
 def close_page(page: Page, kernel: Kernel) -> None:
-    """The kernel is not told of that, so that a monitor ends with its time."""
+    """The kernel is not told of that; but a monitor finds that nobody answers, however long it might go on."""
+    for _ in range(3):
+        kernel.told("beat()")
+        until(lambda: kernel.told("answered()"))
+    assert kernel.told()["on"] == [True]
     page.page.close()
+    for _ in range(3):
+        kernel.told("beat()")
     until(lambda: kernel.told()["on"] == [False])
     until(kernel.rests)
-    assert "Stopped after 8.0 s" in kernel.told()["said"][0]
+    assert "Stopped, as nobody looked" in kernel.told()["said"][0]

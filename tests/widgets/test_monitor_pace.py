@@ -47,6 +47,11 @@ async def handed_back(lane: Lane) -> None:
     await asyncio.sleep(0)
 
 
+def monitor_page(change: Any) -> None:
+    """A page that shows the table answers."""
+    change.owner.answered = change.new
+
+
 def on_a_loop(server: Scripted, act: Callable[[BuildMonitor, Timers], Any], **arguments: Any) -> None:
     """Do something with a monitor that somebody looks at, and whose first refresh has ended."""
 
@@ -54,6 +59,7 @@ def on_a_loop(server: Scripted, act: Callable[[BuildMonitor, Timers], Any], **ar
         timers = Timers(asyncio.get_running_loop())
         monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="t"), **arguments)
         monitor._view_count = 1
+        monitor.table.observe(monitor_page, "calls")
         await handed_back(monitor._lane)
         await act(monitor, timers)
         monitor.close()
@@ -186,3 +192,22 @@ def test_what_is_refused(server: Scripted) -> None:
         with pytest.raises(bf.BadInput, match=told):
             widgets.BuildMonitor(arguments[0], **arguments[1])
     assert server.asked == []
+
+
+def test_of_a_page_that_was_closed_nobody_looks_until_another_answers(server: Scripted) -> None:
+    async def act(monitor: BuildMonitor, timers: Timers) -> None:
+        monitor.table.unobserve(monitor_page, "calls")
+        for _ in range(2):
+            timers.go_off()
+            await handed_back(monitor._lane)
+            assert monitor.is_on
+        timers.go_off()
+        await asyncio.sleep(0)
+        assert "Stopped, as nobody looked" in words(monitor.said)
+        assert (timers.to_come, len(server.asked)) == ([], 3)
+        monitor.table.answered = monitor.table.calls
+        await handed_back(monitor._lane)
+        assert monitor.is_on
+        assert len(server.asked) == 4
+
+    on_a_loop(server, act)

@@ -22,12 +22,12 @@ from buildframe.workspace import Workspace
 
 SHOWN = (
     Column("Number", "number", "78px"),
-    Column("State", "state", "92px"),
+    Column("State", "state", "100px"),
     Column("Pipeline", width="minmax(74px, 0.7fr)"),
     Column("Branch", width="minmax(92px, 1fr)"),
     Column("Message", width="minmax(120px, 2fr)"),
     Column("Took", "seconds", "68px"),
-    Column("Created (UTC)", "time", "138px"),
+    Column("Created (UTC)", "time", "146px"),
     Column("Creator", width="minmax(74px, 0.8fr)"),
     Column("Commit", width="86px"),
 )

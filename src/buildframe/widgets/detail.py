@@ -169,7 +169,7 @@ def _record(build: Row) -> spec.Build:
 
 
 _STYLE = """<style>
-.bf-jobs .bf-grid { height: 220px; }
+.bf-jobs .bf-grid { height: min(220px, var(--bf-fit)); }
 .bf-facts .bf-state { font-weight: 600; }
 .bf-facts .bf-state[data-state="passed"] { color: var(--jp-success-color1, #2e7d32); }
 .bf-facts .bf-state[data-state^="fail"] { color: var(--jp-error-color1, #c62828); }

@@ -139,6 +139,6 @@ def _names(ws: Workspace | Pipeline, piece: Piece) -> Names:
 
 def _creators(members: Any) -> dict[str, str]:
     """The UUID of each member by the name; one whose name others have, too, by name and UUID."""
-    names = members["name"].fillna("").map(visible)
+    names = members["name"].fillna("").map(visible).str.replace("<", "‹")  # as in `tables._sent`
     told = names.where(~names.duplicated(keep=False), names + " " + members["id"])
     return dict(zip(told, members["id"], strict=True))

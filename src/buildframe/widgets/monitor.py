@@ -23,6 +23,8 @@ from buildframe.words import span
 from buildframe.workspace import Workspace
 
 LEAST = dt.timedelta(seconds=10)
+_PATIENCE = 2
+"""Calls that no page answers until nobody looks; one may lie unanswered while a cell of the user's runs."""
 _AT_ONCE = dt.timedelta(0)
 _HISTORIES = 2
 """Of pipelines, that one refresh reads at most, so that rows are not old when they come."""
@@ -55,12 +57,14 @@ class BuildMonitor(faces.Face):
         self._lane, self._pulse = Lane(self._fail, self._wait), Pulse(faces.guarded(self.said, self._beat))
         self.holds = (self._pulse, self._lane)
         self.is_on, self._is_unseen = False, False
+        self._unanswered = 0
         self._make_parts(ws)
         parts = [self._buttons, self.said, self.queue, self.table, self.meaning, self.facts, self.actions, self.ended]
         super().__init__([ipywidgets.HTML(faces.STYLE), *parts], _view_count=0)
         self.layout.width = "100%"
         self.table.observe(faces.guarded(self.said, lambda _: self._choose()), "chosen")
         self.observe(faces.guarded(self.said, lambda change: self._looked_at(change.new)), "_view_count")
+        self.table.observe(faces.guarded(self.said, lambda _: self._looked_at(1)), "answered")
         self.go_on()
 
     def _make_parts(self, ws: Workspace | Pipeline) -> None:
@@ -87,6 +91,7 @@ class BuildMonitor(faces.Face):
     def go_on(self) -> None:
         """Refresh from now on, for a bounded time."""
         self.is_on, self._is_unseen = True, False
+        self._unanswered = 0
         self._pulse.begin()
         self.switch.description = "Pause"
         self._resting = ""
@@ -116,8 +121,10 @@ class BuildMonitor(faces.Face):
             self.go_on()
 
     def _beat(self) -> None:
-        """It is time for the next refresh."""
-        if not self._view_count:
+        """It is time for the next refresh, if somebody looks: the view count does not tell of closed pages."""
+        self._unanswered = 0 if self.table.answered == self.table.calls else self._unanswered + 1
+        self.table.calls += 1
+        if not self._view_count or self._unanswered >= _PATIENCE:
             self._looked_at(0)
         elif self._pulse.age() >= self._at_most.total_seconds():
             self.pause(f"Stopped after {span(self._at_most.total_seconds())}")

@@ -6,6 +6,7 @@ let grids = 0;
 
 function wording(value, kind) {
   if (value === null || value === undefined) return "";
+  if (kind === "time") return value.slice(0, 16);
   if (kind !== "seconds") return String(value).replaceAll("\u0001", "<"); // see _sent in tables.py
   const s = Math.round(value), pad = (n) => String(n).padStart(2, "0");
   return s >= 3600 ? `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}` : `${Math.floor(s / 60)}:${pad(s % 60)}`;
@@ -74,6 +75,7 @@ function render({ model, el }) {
     active = Math.max(0, places.indexOf(held));
     foot.textContent = `${counted(rows)}${ordered()}`;
     grid.classList.toggle("bf-former", model.get("former"));
+    grid.style.setProperty("--bf-fit", `${HEIGHT * (1 + Math.max(4, places.length)) + 2}px`);
     draw();
   }
 
@@ -132,11 +134,11 @@ function render({ model, el }) {
 
   function draw() {
     const columns = model.get("columns"), least = columns.reduce((sum, { width }) => sum + parseInt(/\d+(?=px)/.exec(width) ?? 60), 0);
+    body.style.height = `${places.length * HEIGHT}px`; // first, as where the grid is scrolled to may change with it
     const first = Math.max(0, Math.floor(grid.scrollTop / HEIGHT) - SPARE);
     const last = Math.min(places.length, first + Math.ceil((grid.clientHeight || 320) / HEIGHT) + 2 * SPARE);
     grid.style.setProperty("--bf-columns", columns.map(({ width }) => width).join(" "));
     grid.style.setProperty("--bf-least", `${least}px`);
-    body.style.height = `${places.length * HEIGHT}px`;
     body.replaceChildren(...Array.from({ length: Math.max(0, last - first) }, (_, i) => line(first + i)));
     grid.setAttribute("aria-label", model.get("label"));
     grid.setAttribute("aria-rowcount", places.length + 1);
@@ -184,16 +186,23 @@ function render({ model, el }) {
     event.preventDefault();
     event.stopPropagation();
   });
+  const answer = () => {
+    if (model.get("answered") === model.get("calls")) return;
+    model.set("answered", model.get("calls"));
+    model.save_changes();
+  };
   const [rearranged, reordered, redrawn] = [arrange, reorder, draw].map(once);
   const watched = [
     ["change:rows change:shown change:former change:count msg:custom", rearranged],
     ["change:order change:columns", reordered],
     ["change:chosen change:label", redrawn],
+    ["change:calls", answer],
   ].flatMap(([names, act]) => names.split(" ").map((name) => [name, act]));
   for (const [name, act] of watched) model.on(name, act);
   const sized = new ResizeObserver(redrawn);
   sized.observe(grid);
   reorder();
+  answer();
   return () => {
     clearTimeout(waiting);
     sized.disconnect();

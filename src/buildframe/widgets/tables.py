@@ -35,7 +35,8 @@ class Table(anywidget.AnyWidget):
     """Rows of texts and numbers, drawn as they scroll into sight; `chosen` is the place of the chosen one in `rows`.
 
     `shown` are the places of the rows to show (None: all), `order` is [column, descending] or empty, `former` marks
-    the rows as those of a question before. Cells become text in the page, never HTML.
+    the rows as those of a question before. Cells become text in the page, never HTML. A page that shows it sets
+    `answered` to `calls`, which tells one that is there from one that was closed.
     """
 
     _esm = Path(__file__).parent / "table.js"
@@ -49,6 +50,8 @@ class Table(anywidget.AnyWidget):
     order: Any = traitlets.List().tag(sync=True)
     chosen = traitlets.Int(-1).tag(sync=True)
     former = traitlets.Bool(False).tag(sync=True)
+    calls = traitlets.Int(0).tag(sync=True)
+    answered = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, label: str, columns: Sequence[Column]) -> None:
         super().__init__(label=label, columns=[column._asdict() for column in columns])
