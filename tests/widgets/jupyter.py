@@ -34,7 +34,7 @@ def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str
     ]
     settings = folder / ".JUPYTER_CONFIG_DIR/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')  # its question lies on pictures
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')  # else it asks, amid pictures
     with serving(["jupyterlab", *options], folder, environment, r"http://127.0.0.1:(\d+)/lab") as port:
         yield f"http://127.0.0.1:{port}", token
 
