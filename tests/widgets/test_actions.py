@@ -14,7 +14,7 @@ import tenacity
 import buildframe as bf
 from buildframe import client, spec, widgets
 from buildframe.service import SCOPES, Fault
-from buildframe.widgets.buttons import Actions, Guide
+from buildframe.widgets.buttons import Actions
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
@@ -27,14 +27,6 @@ def live() -> Iterator[Workspace]:
         workspace.sandbox.push("web")
         workspace.sandbox.clock.advance(dt.timedelta(minutes=1))
         yield workspace
-
-
-@pytest.fixture
-def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Where the focus was led."""
-    found: list[str] = []
-    monkeypatch.setattr(Guide, "lead", lambda guide, selector: found.append(selector))
-    return found
 
 
 def in_state(live: Workspace, state: str) -> spec.Build:

@@ -11,7 +11,6 @@ import pytest
 import buildframe as bf
 from buildframe import spec
 from buildframe.service import SCOPES, Fault
-from buildframe.widgets.buttons import Guide
 from buildframe.widgets.form import CreateForm, Field
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
@@ -38,13 +37,6 @@ ALL = {
 def live() -> Iterator[Workspace]:
     with bf.sandbox(builds=50) as workspace:
         yield workspace
-
-
-@pytest.fixture
-def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    monkeypatch.setattr(Guide, "lead", lambda guide, selector: found.append(selector))
-    return found
 
 
 def at(form: CreateForm) -> dict[str, Field]:
