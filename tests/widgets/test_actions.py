@@ -52,6 +52,7 @@ def rebuilt(live: Workspace, build: spec.Build) -> list[int]:
 def test_cancel_asks_first_and_the_focus_goes_to_what_is_harmless(live: Workspace, led: list[str]) -> None:
     build = in_state(live, "running")
     of, buttons = live.pipeline(build.pipeline.slug), widgets.actions(build, live)
+    assert buttons.cancel.button_style == ""  # white on orange cannot be read
     click(buttons, "yes")
     assert not is_asking(buttons)
     click(buttons, "cancel")
@@ -78,7 +79,8 @@ def test_a_refusal_shows_the_reason_and_the_buttons_are_true_again(live: Workspa
     live.sandbox.clock.advance(dt.timedelta(hours=6))
     click(buttons, "cancel", "yes")
     state = live.pipeline(build.pipeline.slug).build(build.number).state
-    assert f"422: Build can't be canceled because it's already {state}" in words(buttons.said)
+    told_of = f"{build.pipeline.slug} #{build.number}: "
+    assert words(buttons.said).startswith(f"{told_of}422: Build can't be canceled because it's already {state}")
     assert 'role="alert"' in buttons.said.value
     assert (buttons.cancel.disabled, buttons.rebuild.disabled) == (True, False)
     assert [(one.id, one.state) for one in told] == [(build.id, state)]
@@ -138,6 +140,7 @@ def test_an_unknown_outcome_tells_how_to_look_and_the_button_stays_dead(live: Wo
     buttons = Actions(live, build)
     live.sandbox.fault(Fault("reset", route="rebuild_build", times=1))
     click(buttons, "rebuild")
+    assert words(buttons.said).startswith(f"{build.pipeline.slug} #{build.number}: ")
     assert f"whose rebuilt_from is {build.number}" in words(buttons.said)
     assert buttons.rebuild.disabled
     assert "look at the newest builds" in buttons.rebuild.tooltip
@@ -165,10 +168,12 @@ def test_without_the_scope_it_says_which_one_and_one_may_try_again(live: Workspa
 
 def test_a_server_that_is_gone_is_told_and_one_may_try_again(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
-    buttons = Actions(live, in_state(live, "passed"))
+    build = in_state(live, "passed")
+    buttons = Actions(live, build)
     live.sandbox.stop()
     click(buttons, "rebuild")
-    assert words(buttons.said).startswith(f"No answer from {live.sandbox.url}")
+    about = f"{build.pipeline.slug} #{build.number}"
+    assert words(buttons.said).startswith(f"{about}: No answer from {live.sandbox.url}")
     assert (buttons.rebuild.disabled, buttons.rebuild.description) == (False, "Rebuild")
 
 
@@ -187,17 +192,51 @@ def test_what_comes_for_a_build_that_is_no_longer_shown_is_told_by_its_name(
         says(answer("scheduled", number=99, id="new"))(handler)
 
     ws = bf.connect("acme", base_url=scripted(late).url, token="t" * 20)
-    first, second = (spec.Build(id=id, number=n, state="passed") for id, n in (("a", 1), ("b", 2)))
+    first, second, third = (spec.Build(id=id, number=n, state="passed") for id, n in (("a", 1), ("b", 2), ("c", 3)))
     buttons = Actions(ws.pipeline("web"), first)
     buttons.rebuild.click()
-    buttons.show(second)
-    assert (buttons.rebuild.disabled, words(buttons.said)) == (True, "")
+    for build in (None, second, third, None, second):
+        buttons.show(build)
+        assert (buttons.rebuild.disabled, words(buttons.said)) == (True, "Asking the service to rebuild build #1 …")
     gate.set()
     settled(buttons._lane)
     assert "web #99 was created" in words(buttons.said)
     assert (buttons.rebuild.disabled, buttons.rebuild.description) == (False, "Rebuild")
     buttons.show(first)
     assert buttons.rebuild.description == "Rebuild once more…"
+    assert "web #99 was created" in words(buttons.said)
+    buttons.show(None)
+    buttons.show(first)
+    assert "web #99 was created" in words(buttons.said)
+    buttons.show(third)
+    assert words(buttons.said) == ""
+
+
+def test_the_same_outcome_twice_is_told_twice(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(*[says(b'{"message": "No"}', 403)] * 2)
+    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    first, second = (spec.Build(id=id, number=1, state="passed") for id in "ab")
+    buttons = Actions(ws.pipeline("web"), first)
+    click(buttons, "rebuild")
+    buttons.show(second)
+    click(buttons, "rebuild")
+    buttons.show(first)
+    assert words(buttons.said).startswith("#1: 403: No")
+
+
+def test_a_wait_for_the_limit_is_told_until_the_outcome_comes(
+    scripted: Callable[..., Scripted], each_wait_is_told: None
+) -> None:
+    server = scripted(says(b"{}", 429, Retry_After="1"), says(answer("scheduled", number=99)))
+    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    buttons, heard = Actions(ws.pipeline("web"), spec.Build(id="a", number=1, state="passed")), []
+    buttons.said.observe(lambda change: heard.append(words(buttons.said)), "value")
+    click(buttons, "rebuild")
+    waits = [told for told in heard if "Waiting" in told]
+    assert all(told.startswith("Asking the service to rebuild build #1 …Waiting ") for told in waits)
+    assert waits
+    assert "the limit of requests is used up. Then it goes on." in waits[0]
+    assert words(buttons.said).startswith("Build web #99 was created")
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)

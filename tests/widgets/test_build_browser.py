@@ -210,6 +210,28 @@ def test_a_canceled_build_shows_so_in_its_row(live: Workspace) -> None:
     browser.close()
 
 
+def test_a_build_that_was_deleted_after_it_was_made_holds_no_other_row_up(live: Workspace) -> None:
+    live.sandbox.push("web")
+    live.sandbox.clock.advance(dt.timedelta(minutes=1))
+    browser = widgets.BuildBrowser(live.pipeline("web"), created_from="1h")
+    settled(browser._lane)
+    gone = live.pipeline("web").create_build(commit="HEAD", branch="main")
+    live.pipeline("web").cancel(gone.number)
+    live.sandbox.forget("web", [gone.number])
+    browser._acted(gone)
+    settled(browser._again)
+    told = words(browser.said)
+    assert told.startswith(f"{len(browser.builds)} builds, complete")
+    assert f"The row of web #{gone.number} could not be brought up to date. 404" in told
+    choose(browser, 0)
+    browser.detail.actions.cancel.click()
+    browser.detail.actions.yes.click()
+    settled(browser.detail.actions._lane, browser._again, browser.detail._lane)
+    assert browser.table.rows[0][1] == "canceled"
+    assert "404" not in words(browser.said)
+    browser.close()
+
+
 def test_a_server_that_is_gone_is_told(live: Workspace, browser: BuildBrowser) -> None:
     live.sandbox.stop()
     browser.load_button.click()
@@ -293,3 +315,8 @@ def test_what_is_no_argument_is_refused_by_name(live: Workspace) -> None:
         widgets.BuildBrowser(live, created_form="7d")
     with pytest.raises(bf.BadInput, match="workspace"):
         widgets.BuildBrowser("acme")
+    with pytest.raises(bf.BadInput, match="created_from=7: pass a text"):
+        widgets.BuildBrowser(live, created_from=7)
+    everywhere = bf.connect(base_url=live.sandbox.url, token=live.sandbox.token())
+    with pytest.raises(bf.BadInput, match="of all organizations"):
+        widgets.BuildBrowser(everywhere)

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ipywidgets
 import pytest
 import tenacity
 
 import buildframe as bf
 from buildframe import client, spec
+from buildframe.pipeline import Pipeline
 from buildframe.service import Fault
 from buildframe.widgets.detail import Detail
 from buildframe.workspace import Workspace
@@ -209,6 +211,53 @@ def test_texts_of_the_service_stay_texts(scripted: Start, hostile: str) -> None:
     shown = [detail.said, detail.facts, detail.timeline, detail.log_text]
     assert all(is_harmless(widget.value) for widget in shown)
     assert is_shown(detail.body) or 'role="alert"' in detail.said.value
+
+
+def test_what_it_saves_opens_nothing_in_an_exported_page(scripted: Start) -> None:
+    detail = detail_of(scripted, text="<!--<script>")
+    assert "‹!--‹script>" in detail.log_button.description
+    state = json.dumps(ipywidgets.Widget.get_manager_state())
+    assert detail.model_id in state
+    assert "<!--" not in state
+    assert "<script" not in state
+
+
+def test_a_wait_for_the_limit_is_told_until_the_outcome_comes(scripted: Start, each_wait_is_told: None) -> None:
+    refusal = says(b"{}", 429, Retry_After="1")
+    detail, heard = detail_of(scripted, refusal, says(b'{"message": "No"}', 404), refusal, says(b"the log")), []
+    for widget in (detail.said, detail.log_text):
+        widget.observe(lambda change: heard.append(words(change.owner)), "value")
+    show(detail, "web", 42)
+    assert heard[0] == "Loading build #42 …"
+    assert heard[1].startswith("Loading build #42 …Waiting 1 s: ")
+    assert words(detail.said).startswith("404: No")
+    heard.clear()
+    assert log_of(detail) == "Log of a text the log"
+    assert heard[0] == "Loading the log of a text …"
+    assert heard[1].startswith("Loading the log of a text …Waiting 1 s: ")
+
+
+def test_what_came_of_an_action_is_told_though_another_build_was_chosen(live: Workspace) -> None:
+    slug, number = in_state(live, "running")
+    detail, gate, cancel = show(Detail(live), slug, number), threading.Event(), Pipeline.cancel
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pipeline, "cancel", lambda of, n: gate.wait(10) and cancel(of, n))
+        detail.actions.cancel.click()
+        detail.actions.yes.click()
+        show(detail, *in_state(live, "failed"))
+        assert words(detail.actions.said) == f"Asking the service to cancel build {slug} #{number} …"
+        gate.set()
+        settled(detail.actions._lane, detail._lane)
+    told = f"Build {slug} #{number} is canceled."
+    assert words(detail.actions.said).startswith(told)
+    show(detail, *in_state(live, "passed"))
+    assert words(detail.actions.said).startswith(told)
+    show(detail, slug, number)
+    assert words(detail.actions.said) == ""
+
+
+def test_jobs_of_a_build_that_goes_on_may_come_up_yet(live: Workspace) -> None:
+    assert "not runnable yet" in words(show(Detail(live), *in_state(live, "running")).timeline)
 
 
 def log_of(detail: Detail) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
-from buildframe.widgets import faces
+from buildframe.widgets import detail, faces
 from tests.report.untrusted import UNTRUSTED
 
 
@@ -52,6 +55,40 @@ def test_a_link() -> None:
     ]
 
 
+@pytest.mark.parametrize("hostile", UNTRUSTED)
+def test_a_label_is_one_short_line_that_opens_nothing(hostile: str) -> None:
+    told = faces.label(hostile)
+    assert "<" not in told
+    assert len(told.splitlines()) <= 1
+    assert len(faces.label(1000 * hostile)) <= 300
+
+
+LIGHT = (["#fff"], "#000", ["#388e3c", "#d32f2f", "#f57c00"])
+DARK = (["#212121", "#111"], "#fff", ["#4caf50", "#f44336", "#ff9800"])
+"""Pages, their ink, and the colours of success, failure and warning."""
+
+
+def light_of(colour: list[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def parts_of(colour: str) -> list[float]:
+    long = colour[1:] if len(colour) == 7 else "".join(2 * sign for sign in colour[1:])
+    return [int(long[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_states_can_be_read_in_both_themes_of_jupyterlab(theme: Any) -> None:
+    mix = r"color-mix\(in srgb, var\(--bf-hue\), var\(--jp-content-font-color0, #000\) (\d+)%"
+    share = int(re.search(mix, detail._STYLE)[1]) / 100
+    pages, ink, hues = theme
+    for page, hue in itertools.product(pages, hues):
+        mixed = [(1 - share) * a + share * b for a, b in zip(parts_of(hue), parts_of(ink), strict=True)]
+        low, high = sorted([light_of(mixed), light_of(parts_of(page))])
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
 def test_errors_in_callbacks_show() -> None:
     message = faces.Message()
     faces.button("Press", "", lambda: 1 / 0, message).click()
@@ -61,7 +98,7 @@ def test_errors_in_callbacks_show() -> None:
 
 def test_no_name_of_ipywidgets_is_taken() -> None:
     """It has methods such as `_send` and attributes such as `log`, which would break without a word."""
-    from buildframe.widgets import board, browser, buttons, detail, form, monitor
+    from buildframe.widgets import board, browser, buttons, form, monitor
 
     meant = {"close", "__init__", "__module__", "__doc__"}
     for made in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 
 import ipywidgets
@@ -221,6 +222,64 @@ def test_an_unknown_outcome_is_not_sent_again_before_something_was_changed(live:
     assert form.create.disabled
     fill(form, message="Another")
     assert not form.create.disabled
+
+
+def test_what_one_types_while_it_sends_stays(scripted: Callable[..., Scripted]) -> None:
+    gate = threading.Event()
+
+    def late(handler: object) -> None:
+        gate.wait(10)
+        says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)(handler)
+
+    server = scripted(late)
+    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    fill(form, **ALL)
+    form.create.click()
+    fill(form, message="The next one", clean_checkout="", **{"author.name": "Yann Example"})
+    assert form.create.disabled
+    gate.set()
+    settled(form._lane)
+    kept = {name: field.input.value for name, field in at(form).items() if field.input.value}
+    assert kept == {"message": "The next one", "author.name": "Yann Example"}
+    assert not form.create.disabled
+    assert len(server.asked) == 1
+
+
+def test_a_wait_for_the_limit_is_told_until_the_outcome_comes(
+    scripted: Callable[..., Scripted], each_wait_is_told: None
+) -> None:
+    made = says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)
+    server, heard = scripted(says(b"{}", 429, Retry_After="1"), made), []
+    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form.said.observe(lambda change: heard.append(words(form.said)), "value")
+    fill(form, commit="HEAD", branch="main")
+    send(form)
+    assert heard[0] == "Creating the build …"
+    assert heard[1].startswith("Creating the build …Waiting 1 s: ")
+    assert heard[-1].startswith("Build #9 was created")
+
+
+@pytest.mark.parametrize(("name", "typed", "told"), [
+    ("pull_request_id", "7" * 5000, "has 5,000 digits, which is too long a number"),
+    ("pull_request_id", "--7", "must be a whole number"),
+    ("env", '{"A": "1", "B": "2", "A": "3"}', "has A twice"),
+    ("meta_data", '{"A": "1", "A": "1"}', "has A twice"),
+])  # fmt: skip
+def test_what_cannot_be_sent_as_it_was_typed_is_told(live: Workspace, name: str, typed: str, told: str) -> None:
+    form = CreateForm(live.pipeline("web"))
+    fill(form, commit="HEAD", branch="main", **{name: typed})
+    send(form)
+    assert words(at(form)[name].hint) == f"{name} {told}"
+    assert "Nothing was sent" in words(form.said)
+
+
+@pytest.mark.parametrize("number", [-3, 0])
+def test_a_number_that_the_service_may_refuse_is_sent(live: Workspace, number: int) -> None:
+    form = CreateForm(live.pipeline("web"))
+    fill(form, commit="HEAD", branch="main", pull_request_id=str(number))
+    send(form)
+    assert "422" in words(form.said)
+    assert words(at(form)["pull_request_id"].hint).startswith("pull_request_id must be from 1 to ")
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)

@@ -27,7 +27,9 @@ from buildframe import widgets
 ci = bf.connect("acme")
 monitors, browsers = globals().get("monitors", []), globals().get("browsers", [])
 def beat():
-    monitors[-1]._beat()
+    for monitor in monitors:
+        if monitor.is_on:
+            monitor._beat()
 def answered():
     return monitors[-1].table.answered == monitors[-1].table.calls
 def told():
@@ -137,7 +139,7 @@ def restart(page: Page, kernel: Kernel) -> None:
 
 
 def load_page_again(page: Page, kernel: Kernel) -> None:
-    """The widgets are there again, and alive."""
+    """The widgets are there again, and alive; and they end when their cells run again."""
     page.command("docmanager:save")
     page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     page.page.reload()
@@ -147,17 +149,24 @@ def load_page_again(page: Page, kernel: Kernel) -> None:
     page.press("Load")
     until(lambda: kernel.requests() > before)
     until(kernel.rests)
+    page.command("notebook:run-all-cells")
+    run_to(page, 6)
+    beat(kernel)
+    assert kernel.told()["on"] == [False, True]
+
+
+def beat(kernel: Kernel) -> None:
+    """Three times it is time for a refresh, and a page that is there answers."""
+    for _ in range(3):
+        kernel.told("beat()")
+        until(lambda: kernel.told("answered()"))
 
 
 def close_page(page: Page, kernel: Kernel) -> None:
     """The kernel is not told of that; but a monitor finds that nobody answers, however long it might go on."""
-    for _ in range(3):
-        kernel.told("beat()")
-        until(lambda: kernel.told("answered()"))
-    assert kernel.told()["on"] == [True]
     page.page.close()
     for _ in range(3):
         kernel.told("beat()")
-    until(lambda: kernel.told()["on"] == [False])
+    until(lambda: kernel.told()["on"] == [False, False])
     until(kernel.rests)
-    assert "Stopped, as nobody looked" in kernel.told()["said"][0]
+    assert "Stopped, as nobody looked" in kernel.told()["said"][1]

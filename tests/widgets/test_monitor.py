@@ -186,8 +186,13 @@ def test_a_history_that_was_cut_says_so(live: Workspace, monkeypatch: pytest.Mon
 
 def test_a_build_that_was_deleted(live: Workspace, monitor: BuildMonitor) -> None:
     number = number_of(monitor)
+    monitor.table.chosen = 0
+    assert "open build" in words(monitor.facts)
     live.sandbox.forget("web", [number])
     assert words(refreshed(monitor).ended).endswith(f"web #{number} was deleted")
+    assert words(monitor.facts) == f"web #{number}Endedweb #{number} was deleted"
+    assert "href" not in monitor.ended.value
+    assert monitor.actions.layout.display == "none"
     assert '<div role="status"></div>' in refreshed(monitor).ended.value
 
 

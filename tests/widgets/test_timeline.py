@@ -40,7 +40,7 @@ def titles(page: str) -> list[str]:
 
 
 def test_waiting_and_running_lie_where_they_were() -> None:
-    page = timeline(jobs(2), "web #41")
+    page = timeline(jobs(2), "web #41", goes_on=False)
     assert bars(page) == [("waited", 0, 25), ("ran", 25, 50), ("waited", 25, 25), ("ran", 50, 50)]
     assert titles(page) == ["job 0: waited 1 min, ran 2 min", "job 1: waited 1 min, ran 2 min"]
     assert "Timeline of web #41: 2 jobs in 4 min." in page
@@ -59,13 +59,14 @@ def test_outcomes_attempts_and_what_goes_on() -> None:
         finished_at=at(3, 4, 9, None, None, None),
         fetched_at=at(*[10] * 6),
     )
-    page = timeline(frame, "web #41")
+    page = timeline(frame, "web #41", goes_on=False)
     assert [kind for kind, *_ in bars(page)] == [
         "waited", "failed", "end", "waited", "timed-out", "waited", "waited", "ran", "end", "waited", "end",
     ]  # fmt: skip
     assert titles(page)[0] == "job 0: failed, waited 1 min, ran 2 min, retried"
     assert titles(page)[3] == "job 3: waited 1 min, ran 6 min, not over yet"
     assert "5 jobs in 10 min; 1 more job was never runnable." in page
+    assert "5 jobs in 10 min; 1 more job is not runnable yet." in timeline(frame, "web #41", goes_on=True)
     assert [word in page for word in ("↻ retried", "▶ not over yet", "◆ unblocked")] == [True, True, False]
 
 
@@ -81,7 +82,7 @@ def test_block_steps_triggers_and_clocks_that_disagree() -> None:
         finished_at=at(3, None, 12, 9),
         unblocked_at=at(None, 9, None, None),
     )
-    page = timeline(frame, "web #41")
+    page = timeline(frame, "web #41", goes_on=False)
     assert [(kind, round(left * 12 / 100), round(width * 12 / 100)) for kind, left, width in bars(page)] == [
         ("waited", 0, 1), ("ran", 1, 2), ("blocked", 3, 6), ("end", 9, 0), ("triggered-build", 9, 3),
         ("waited", 9, 1), ("backwards", 9, 1),
@@ -93,19 +94,19 @@ def test_block_steps_triggers_and_clocks_that_disagree() -> None:
 @pytest.mark.parametrize("frame", [jobs(0), jobs(2, runnable_at=at(None, None), started_at=at(None, None))])
 def test_a_build_without_a_runnable_job_says_so(frame: pd.DataFrame) -> None:
     frame["finished_at"] = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[us, UTC]")
-    assert "no job of web #41 has been runnable" in timeline(frame, "web #41")
+    assert "no job of web #41 has been runnable" in timeline(frame, "web #41", goes_on=False)
 
 
 @pytest.mark.parametrize("many", [1, 300])
 def test_one_job_and_three_hundred_lie_within_the_axis(many: int) -> None:
-    page = timeline(jobs(many), "web #41")
+    page = timeline(jobs(many), "web #41", goes_on=False)
     assert len(titles(page)) == many
     assert all(left >= 0 and left + width <= 100.01 for _, left, width in bars(page))
     assert 2 <= page.count("bf-tick") <= 7
 
 
 def test_a_build_of_no_length_has_an_axis() -> None:
-    page = timeline(jobs(1, started_at=at(0), finished_at=at(0), fetched_at=at(0)), "web #41")
+    page = timeline(jobs(1, started_at=at(0), finished_at=at(0), fetched_at=at(0)), "web #41", goes_on=False)
     assert page.count("bf-tick") >= 2
 
 
@@ -114,4 +115,4 @@ def test_texts_stay_texts(hostile: str) -> None:
     text = hostile.encode("utf-8", "replace").decode()  # no column holds half a sign
     kinds = ["script", "manual", "trigger"]
     frame = jobs(3, type=kinds, name=text, label=text, step_key=text, state=text, unblocked_at=at(1, 2, 3))
-    assert is_harmless(timeline(frame, hostile))
+    assert is_harmless(timeline(frame, hostile, goes_on=True))

@@ -74,7 +74,7 @@ class FlakyBoard(faces.Face):
         self._tests = self.board = pd.DataFrame()
         self._past: past.Past | None = None
         self.said, self.said_of_store = faces.Message(), faces.Message()
-        self.table = Table(f"Flaky tests of {visible(clipped(suite))}", COLUMNS)
+        self.table = Table(f"Flaky tests of {faces.label(suite)}", COLUMNS)
         self.facts, self.history = ipywidgets.HTML(), ipywidgets.HTML()
         self._lane = Lane(self._fail, self._wait)
         self.holds = (self._lane,)
@@ -135,7 +135,7 @@ class FlakyBoard(faces.Face):
         return f"Loading the flaky tests of {named(self.suite)}{self._asked.words()} …"
 
     def _wait(self, seconds: float, why: str) -> None:
-        self.said.tell(f"{self._loading()}\nWaiting {seconds:.0f} s: {why}.")
+        self.said.tell(faces.waiting(self._loading(), seconds, why))
 
     def _read_store(self) -> past.Past | Exception | None:
         """What the store has; what it said where it could not be read, as the list is of use without it."""

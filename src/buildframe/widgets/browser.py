@@ -9,12 +9,13 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import spec
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, BuildframeError
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces
 from buildframe.widgets.detail import Detail
 from buildframe.widgets.filters import Filters
 from buildframe.widgets.form import CreateForm
+from buildframe.widgets.given import check_workspace
 from buildframe.widgets.loading import COLUMNS, Got, Listing, load, with_rows
 from buildframe.widgets.tables import Column, Table
 from buildframe.widgets.tasks import Lane, Piece
@@ -43,8 +44,9 @@ class BuildBrowser(faces.Face):
     """
 
     def __init__(self, ws: Workspace | Pipeline, *, created_from: str = "7d") -> None:
-        if not isinstance(ws, Workspace | Pipeline):
-            raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
+        check_workspace(ws)
+        if not isinstance(created_from, str):
+            raise BadInput(f"created_from={created_from!r}: pass a text, such as '7d' or '2026-10-01'.")
         self._ws = ws
         self._asked = self._answer = Listing("")  # the last question's, and that which the table shows
         self._pressed_at = -math.inf
@@ -133,6 +135,7 @@ class BuildBrowser(faces.Face):
             self._tell()
 
     def _add(self, got: Got) -> None:
+        self._choose()  # what was chosen among the rows of before, and not heard yet
         self._asked.add(got)
         self._answer = self._asked
         self._fill()
@@ -147,13 +150,13 @@ class BuildBrowser(faces.Face):
         self._tell()
 
     def _wait(self, seconds: float, why: str) -> None:
-        self._tell(f"Waiting {seconds:.0f} s: {why}.")
+        self._tell(faces.waiting("", seconds, why).strip())
 
-    def _tell(self, waits: str = "") -> None:
+    def _tell(self, more: str = "") -> None:
         """What the rows are, and how far the loading is."""
         loads = self._lane.busy
         self.stop_button.disabled, self.table.former = not loads, self._answer is not self._asked
-        words = "\n".join(filter(None, (self._asked.told, waits, self._former_words(), self._changed_words())))
+        words = "\n".join(filter(None, (self._asked.told, more, self._former_words(), self._changed_words())))
         if self._asked.problem:
             self.said.fail(words)
         else:
@@ -218,18 +221,25 @@ class BuildBrowser(faces.Face):
         builds = list(self._acted_on)
         self._again.instead(lambda piece: [self._read(*one) for one in builds], self._update)
 
-    def _read(self, slug: str, number: int) -> pd.DataFrame:
+    def _read(self, slug: str, number: int) -> pd.DataFrame | str:
+        """The build with its row, or why there is none."""
         of = self._ws if isinstance(self._ws, Pipeline) else self._ws.pipeline(slug)
-        return with_rows(of.history_of(number).builds)
+        try:
+            return with_rows(of.history_of(number).builds)
+        except BuildframeError as why:
+            return f"The row of {slug} #{number} could not be brought up to date. {faces.reason(why)}"
 
-    def _update(self, read: list[pd.DataFrame]) -> None:
+    def _update(self, read: list[pd.DataFrame | str]) -> None:
         self._acted_on.clear()
-        self._answer.read_again(pd.concat(read))
-        self._fill()
-        self._tell()
+        self._choose()  # as in `_add`
+        if frames := [one for one in read if not isinstance(one, str)]:
+            self._answer.read_again(pd.concat(frames))
+            self._fill()
+        self._tell("\n".join(one for one in read if isinstance(one, str)))
 
     def _fail_again(self, why: BaseException) -> None:
-        self.said.fail(f"The row of the build could not be brought up to date.\n{faces.reason(why)}")
+        self._acted_on.clear()
+        self.said.fail(why)
 
 
 def _progress(share: float | None) -> str:

@@ -14,6 +14,7 @@ from buildframe import connect, spec
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces
+from buildframe.widgets.given import check_workspace
 from buildframe.widgets.tasks import Lane
 from buildframe.words import named
 from buildframe.workspace import Workspace
@@ -79,23 +80,24 @@ class Actions(faces.Face):
     def __init__(
         self, ws: Workspace | Pipeline, build: spec.Build | None = None, *, acted: Acted | None = None
     ) -> None:
-        if not isinstance(ws, Workspace | Pipeline):
-            raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
+        check_workspace(ws)
         self._ws, self._acted = ws, acted
         self._build: spec.Build | None = None
         self._again: dict[str, spec.Build | None] = {}  # what was rebuilt here, and as what; None: not known
         self._asks: Question | None = None
+        self._shown, self._stayed = "", ""  # the last build that was shown, and what was said when it was
+        self._about, self._doing = "", ""
         self.said = faces.Message()
-        self._lane = Lane(self._fail)
+        self._lane = Lane(self._fail, self._tell_wait)
         self.holds = (self._lane,)
-        self.cancel = self._button("Cancel…", "", self._ask_cancel, "bf-cancel", "warning")
+        self.cancel = self._button("Cancel…", "", self._ask_cancel, "bf-cancel")
         self.rebuild = self._button("Rebuild", "", self._start_rebuild, "bf-rebuild")
         self.yes = self._button("Yes", "Do it now", self._do, "bf-yes", "danger")
         self.no = self._button("No", "Change nothing; so does Escape", self._do_not, "bf-no")
         self.asked = ipywidgets.HTML()
         self.question = ipywidgets.VBox([self.asked, ipywidgets.HBox([self.yes, self.no])])
         self._guide = Guide(escape=".bf-no", attributes={".bf-question": _QUESTION})
-        style = ipywidgets.HTML(faces.STYLE, layout={"display": "none"})
+        style = ipywidgets.HTML(faces.STYLE + _STYLE, layout={"display": "none"})
         buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
         super().__init__([style, buttons, self.question, self.said, self._guide])
         self.add_class("bf-guided")
@@ -108,9 +110,14 @@ class Actions(faces.Face):
         return made
 
     def show(self, build: spec.Build | None) -> None:
-        """Act on this build from now on; None for none. What was said stays while it is the same build."""
-        if build is None or self._build is None or build.id != self._build.id:
-            self.said.clear()
+        """Act on this build from now on; None for none.
+
+        What came of an action names its build and stays: until the next action, or until a second build is shown.
+        """
+        if build is not None and build.id != self._shown:
+            if self.said.value == self._stayed and not self._lane.busy:
+                self.said.clear()
+            self._shown, self._stayed = build.id, self.said.value
         self._build = build
         self._hide_question()
         self._enliven()
@@ -123,7 +130,7 @@ class Actions(faces.Face):
         self.rebuild.description = "Rebuild once more…" if build and self._again.get(build.id) else "Rebuild"
         state = named(build.state) if build else "none"
         why = f"Only a build that is scheduled, running or failing can be canceled; this one is {state}"
-        self.cancel.tooltip = why if self.cancel.disabled else "Cancel this build; asks first"
+        self.cancel.tooltip = faces.label(why) if self.cancel.disabled else "Cancel this build; asks first"
         self.rebuild.tooltip = _UNKNOWN if is_unknown else "Build the same again"
 
     # --- asking first
@@ -179,9 +186,11 @@ class Actions(faces.Face):
         assert build.number is not None
         self._hide_question()
         of, number = pipeline_of(self._ws, build), build.number
-        if self._lane.start(lambda piece: _try(of, number, what), lambda came: self._came(build, what, came)):
-            self.said.tell(f"Asking the service to {what} build {_name(build)} …")
-            self._enliven()
+        self._about, self._stayed = _name(build), ""
+        self._doing = f"Asking the service to {what} build {self._about} …"
+        self.said.tell(self._doing)
+        self._lane.start(lambda piece: _try(of, number, what), lambda came: self._came(build, what, came))
+        self._enliven()
 
     def _came(self, build: spec.Build, what: str, came: Came) -> None:
         if what == "rebuild" and (came.made or isinstance(came.why, OutcomeUnknown)):
@@ -197,11 +206,17 @@ class Actions(faces.Face):
 
     def _fail(self, why: BaseException) -> None:
         self._enliven()
-        self.said.fail(why)
+        self._tell_failure(why)
+
+    def _tell_failure(self, why: BaseException) -> None:
+        self.said.fail(f"{self._about}: {faces.reason(why)}")
+
+    def _tell_wait(self, seconds: float, why: str) -> None:
+        self.said.tell(faces.waiting(self._doing, seconds, why))
 
     def _tell(self, came: Came) -> None:
         if came.why is not None:
-            self.said.fail(came.why)
+            self._tell_failure(came.why)
         elif came.made is not None:
             self.said.tell(f"Build {_name(came.made)} was created, {came.made.state}:", html=link_to(came.made))
         elif came.now is not None:
@@ -253,3 +268,10 @@ def link_to(build: spec.Build) -> str:
 def _name(build: spec.Build) -> str:
     slug: Any = build.pipeline.slug if build.pipeline else None
     return f"{named(slug)} #{build.number}" if slug else f"#{build.number}"
+
+
+_STYLE = """<style>
+.bf-cancel.bf-cancel {
+  box-shadow: inset 0 0 0 2px color-mix(in srgb, var(--jp-warn-color1, #f57c00), currentColor 30%); }
+</style>"""
+"""What tells the button that destroys; its words stay in the theme's ink, which white on orange would not be."""

@@ -7,11 +7,21 @@ from typing import NamedTuple
 import ipywidgets
 
 from buildframe import spec
-from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces
 from buildframe.widgets.buttons import Acted, Actions
-from buildframe.widgets.facts import COLUMNS, Row, facts_of, job_cells, log_text, name_of, rows_of, why_no_log
+from buildframe.widgets.facts import (
+    COLUMNS,
+    Row,
+    facts_of,
+    goes_on,
+    job_cells,
+    log_text,
+    name_of,
+    rows_of,
+    why_no_log,
+)
+from buildframe.widgets.given import check_workspace
 from buildframe.widgets.tables import Table
 from buildframe.widgets.tasks import Lane, Piece
 from buildframe.widgets.timeline import STYLE, timeline
@@ -33,14 +43,14 @@ class Detail(faces.Face):
     """One build; `show` gives it another one. `acted` is told of each build that its buttons canceled or created."""
 
     def __init__(self, ws: Workspace | Pipeline, *, acted: Acted | None = None) -> None:
-        if not isinstance(ws, Workspace | Pipeline):
-            raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
+        check_workspace(ws)
         self._ws, self._acted = ws, acted
         self.found: Found | None = None
         self._asked: tuple[str, int] | None = None
         self._in_sight: tuple[str, int] | None = None
         self.said = faces.Message(layout={"flex": "1 1 200px", "min_height": "34px"})
-        self._lane, self._logs = Lane(self._fail), Lane(self._no_log)
+        self._loading, self._loading_log = "", ""
+        self._lane, self._logs = Lane(self._fail, self._tell_wait), Lane(self._no_log, self._tell_wait_for_log)
         self.holds = (self._lane, self._logs)
         self.facts, self.timeline, self.log_text = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.HTML()
         self.actions = Actions(ws, acted=self._after)
@@ -71,7 +81,8 @@ class Detail(faces.Face):
         self._asked = (of.slug, number)
         if self._asked != self._in_sight:
             self.actions.show(None)  # they would act on a build that is no longer the chosen one
-        self.said.tell(f"Loading build #{number} …")
+        self._loading = f"Loading build #{number} …"
+        self.said.tell(self._loading)
         self._lane.instead(lambda piece: _read(of, number), self._show)
 
     def _reread(self) -> None:
@@ -92,11 +103,14 @@ class Detail(faces.Face):
         wanted = job["id"] if same and job else None
         ids = [each["id"] for each in found.jobs]
         place = ids.index(wanted) if wanted in ids else min(0, len(ids) - 1)
-        self.jobs.label = f"Jobs of {found.build['pipeline']} #{found.build['number']}"
+        self.jobs.label = faces.label(f"Jobs of {found.build['pipeline']} #{found.build['number']}")
         self.jobs.fill([job_cells(each) for each in found.jobs], chosen=place)
         self._enliven_log()
         faces.shown(self.body, True)
         faces.shown(self.again, True)
+
+    def _tell_wait(self, seconds: float, why: str) -> None:
+        self.said.tell(faces.waiting(self._loading, seconds, why))
 
     def _fail(self, why: BaseException) -> None:
         faces.shown(self.body, self._asked == self._in_sight)
@@ -121,7 +135,7 @@ class Detail(faces.Face):
         self.log_button.disabled = (
             job is None or job["started_at"] is None or not (job["raw_log_url"] or job["log_url"])
         )
-        self.log_button.description = f"Show its log: {name_of(job, 40)}" if job else "Show its log"
+        self.log_button.description = faces.label(f"Show its log: {name_of(job, 40)}") if job else "Show its log"
         dead = "Only jobs that an agent ran have a log" if job else "Choose a job in the table"
         self.log_button.tooltip = dead if self.log_button.disabled else "The log of the chosen job"
 
@@ -129,14 +143,21 @@ class Detail(faces.Face):
         job = self._job()
         if job is None or self.log_button.disabled or self.found is None:
             return
-        told = faces.text(f"Loading the log of {name_of(job)} …")
-        self.log_text.value = f'<div role="status" class="bf-told">{told}</div>'
+        self._loading_log = f"Loading the log of {name_of(job)} …"
+        self._tell_of_log(self._loading_log)
         of = self._ws
 
         def read(piece: Piece) -> str:
             return log_text(job, of.log(job))
 
         self._logs.instead(read, self._show_text)
+
+    def _tell_of_log(self, words: str) -> None:
+        told = "<br>".join(map(faces.text, words.splitlines()))
+        self.log_text.value = f'<div role="status" class="bf-told">{told}</div>'
+
+    def _tell_wait_for_log(self, seconds: float, why: str) -> None:
+        self._tell_of_log(faces.waiting(self._loading_log, seconds, why))
 
     def _show_text(self, log: str) -> None:
         self.log_text.value = log
@@ -153,7 +174,8 @@ def _read(of: Pipeline, number: int) -> Found:
     builds, jobs = of.history_of(number)
     build, name = {**rows_of(builds)[0], "pipeline": of.slug}, f"{of.slug} #{number}"
     shown = [job for job in rows_of(jobs) if job["type"] != "waiter"]
-    return Found(build, sorted(shown, key=_badness), facts_of(build), timeline(jobs, name))
+    drawn = timeline(jobs, name, goes_on=goes_on(build) or bool(build["blocked"]))
+    return Found(build, sorted(shown, key=_badness), facts_of(build), drawn)
 
 
 def _badness(job: Row) -> int:
@@ -171,9 +193,11 @@ def _record(build: Row) -> spec.Build:
 _STYLE = """<style>
 .bf-jobs .bf-grid { height: min(220px, var(--bf-fit)); }
 .bf-facts .bf-state { font-weight: 600; }
-.bf-facts .bf-state[data-state="passed"] { color: var(--jp-success-color1, #2e7d32); }
-.bf-facts .bf-state[data-state^="fail"] { color: var(--jp-error-color1, #c62828); }
-.bf-facts .bf-state[data-state="running"] { color: var(--jp-warn-color0, #8a4b00); }
+.bf-facts .bf-state[data-state="passed"] { --bf-hue: var(--jp-success-color1, #2e7d32); }
+.bf-facts .bf-state[data-state^="fail"] { --bf-hue: var(--jp-error-color1, #c62828); }
+.bf-facts .bf-state[data-state="running"] { --bf-hue: var(--jp-warn-color1, #b26a00); }
+.bf-facts .bf-state:is([data-state="passed"], [data-state^="fail"], [data-state="running"]) {
+  color: color-mix(in srgb, var(--bf-hue), var(--jp-content-font-color0, #000) 30%); } /* legible in each theme */
 .bf-of-log { color: var(--jp-content-font-color1, #212121); line-height: 1.5; }
 .bf-of-log a { color: var(--jp-content-link-color, #1565c0); text-decoration: underline; }
 .bf-of-log .bf-log { display: flex; flex-direction: column-reverse; font-size: 12px; } /* begins at its end */

@@ -31,6 +31,14 @@ def plain(value: object) -> str:
     return str(value)
 
 
+def label(value: object) -> str:
+    """A value as the text of a trait that is not HTML, such as a button's words.
+
+    Without "<", as "<!--<script" amid the saved state would break an exported page.
+    """
+    return clipped(visible(plain(value))).replace("<", "‹")
+
+
 def link(address: object, words: object) -> str:
     """A link that opens apart, where the address is http or https; else only its words."""
     if not isinstance(address, str) or not _is_web(address):
@@ -56,6 +64,11 @@ def reason(why: BaseException) -> str:
     """An error as a text for people, with its notes; what is no error of this package with its kind."""
     said = str(why) if isinstance(why, BuildframeError) else f"{type(why).__name__}: {why}"
     return "\n".join([said, *getattr(why, "__notes__", ())])
+
+
+def waiting(doing: str, seconds: float, why: str) -> str:
+    """What goes on, and what it waits for; true also once that wait is over."""
+    return f"{doing}\nWaiting {seconds:.0f} s: {why}. Then it goes on."
 
 
 class Closable(Protocol):

@@ -169,15 +169,20 @@ def _durations(build: Row) -> str:
     created, started, finished, now = (
         build[name] for name in ("created_at", "started_at", "finished_at", "fetched_at")
     )
-    goes_on = finished is None and build["state"] in {"creating", "scheduled", "running", "failing", "canceling"}
-    end = finished if finished is not None else now if goes_on else None
+    end = finished if finished is not None else now if goes_on(build) else None
     spans = {
         "waited": _length(created, started if started is not None else end),
         "ran": _length(started, end),
         "took": _length(created, end),
     }
     told = ", ".join(f"{word} {length}" for word, length in spans.items() if length)
-    return f"{told} so far" if told and goes_on else told
+    return f"{told} so far" if told and goes_on(build) else told
+
+
+def goes_on(build: Row) -> bool:
+    """Whether it is not over: it waits to be started, runs or is being canceled."""
+    states = {"creating", "scheduled", "running", "failing", "canceling"}
+    return build["finished_at"] is None and build["state"] in states
 
 
 def _length(start: pd.Timestamp | None, end: pd.Timestamp | None) -> str:

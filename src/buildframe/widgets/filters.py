@@ -13,7 +13,7 @@ from buildframe.pipeline import Pipeline
 from buildframe.spec.builds import BuildState
 from buildframe.widgets import faces
 from buildframe.widgets.tasks import Lane, Piece
-from buildframe.words import named, visible
+from buildframe.words import named
 from buildframe.workspace import Workspace
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -48,8 +48,7 @@ class Filters(faces.Face):
         super().__init__([faces.fields(self._inputs.values()), self.said])
         for given in self._inputs.values():
             given.on_msg(lambda _, content, buffers: self._heard(content, enter))
-        if ws.organization:
-            self._lane.instead(lambda piece: _names(ws, piece), self._offer)
+        self._lane.instead(lambda piece: _names(ws, piece), self._offer)
 
     def _make_inputs(self, created_from: str) -> None:
         self.pipeline = ipywidgets.Combobox(description="Pipeline", placeholder="all", continuous_update=False)
@@ -139,6 +138,6 @@ def _names(ws: Workspace | Pipeline, piece: Piece) -> Names:
 
 def _creators(members: Any) -> dict[str, str]:
     """The UUID of each member by the name; one whose name others have, too, by name and UUID."""
-    names = members["name"].fillna("").map(visible).str.replace("<", "‹")  # as in `tables._sent`
+    names = members["name"].fillna("").map(faces.label)
     told = names.where(~names.duplicated(keep=False), names + " " + members["id"])
     return dict(zip(told, members["id"], strict=True))

@@ -16,6 +16,7 @@ from buildframe.spec.bodies import misfits
 from buildframe.spec.declare import Property, properties_of
 from buildframe.widgets import faces
 from buildframe.widgets.buttons import Acted, Guide, link_to
+from buildframe.widgets.given import check_workspace
 from buildframe.widgets.tasks import Lane
 from buildframe.words import named
 from buildframe.workspace import Workspace
@@ -44,7 +45,7 @@ class Field:
         self.inner: list[Field] = (
             [Field(one, f"{self.name}.") for one in properties_of(entry.type)] if is_typeddict(entry.type) else []
         )
-        self.input = None if self.inner else input or _input_for(entry)
+        self.input: Any = None if self.inner else input or _input_for(entry)
         self.hint = ipywidgets.HTML()
         own = [] if self.input is None else [self.input]
         if self.input is not None:
@@ -91,23 +92,20 @@ class Field:
         words, look = (f"{self.name} {problem}", "bf-failed") if problem else (_meaning(self.entry), "bf-hint")
         self.hint.value = f'<div id="{self._id}" class="{look}">{faces.text(words)}</div>'
 
-    def clear(self) -> None:
-        """Empty it, and what is within."""
-        for field in self.all():
-            if field.input is not None:
-                field.input.value = ""
-            field.tell("")
+    def clear(self, sent: Any) -> None:
+        """Empty it, unless its input is no longer what was sent, as one typed meanwhile."""
+        if self.input.value == sent:
+            self.input.value = ""
 
 
 class CreateForm(faces.Face):
     """Creates a build of a pipeline. `acted` is called with the new build."""
 
     def __init__(self, ws: Workspace | Pipeline, *, acted: Acted | None = None) -> None:
-        if not isinstance(ws, Workspace | Pipeline):
-            raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
+        check_workspace(ws)
         self._ws, self._acted = ws, acted
         self.said = faces.Message()
-        self._lane = Lane(self._fail)
+        self._lane = Lane(self._fail, self._tell_wait)
         self.holds = (self._lane,)
         self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_WIDE)
         self._place = Field(_PIPELINE, input=self.pipeline)
@@ -140,7 +138,7 @@ class CreateForm(faces.Face):
 
     def offer(self, slugs: Sequence[str], chosen: str | None = None) -> None:
         """Pipelines to choose from."""
-        self.pipeline.options = tuple(slugs)
+        self.pipeline.options = tuple(map(faces.label, slugs))
         self.pipeline.value = chosen or self.pipeline.value
 
     def _own(self) -> list[Field]:
@@ -173,9 +171,10 @@ class CreateForm(faces.Face):
             return
         of = self._of(given)
         body_of(spec.create_build, given)
-        if self._lane.start(lambda piece: of.create_build(**given), self._done):
-            self.said.tell("Creating the build …")
-            self.create.disabled = True
+        sent = {field: field.input.value for each in self.fields.values() for field in each.all() if field.input}
+        self.said.tell(_CREATING)
+        self.create.disabled = True
+        self._lane.start(lambda piece: of.create_build(**given), lambda build: self._done(build, sent))
 
     def _of(self, given: dict[str, Any]) -> Pipeline:
         """The pipeline to create it in, which is taken out of what was given."""
@@ -210,11 +209,14 @@ class CreateForm(faces.Face):
         if first is not None:
             self._guide.lead(first.selector)
 
-    def _done(self, build: spec.Build) -> None:
-        for field in self.fields.values():
-            field.clear()
-        self._mark()
-        self.create.disabled = True  # until a field is changed: a click twice sends once
+    def _tell_wait(self, seconds: float, why: str) -> None:
+        self.said.tell(faces.waiting(_CREATING, seconds, why))
+
+    def _done(self, build: spec.Build, sent: Mapping[Field, Any]) -> None:
+        for field, value in sent.items():
+            field.clear(value)
+        # until a field is changed: a click twice sends once
+        self.create.disabled = not any(field.input.value for field in sent)
         self.said.tell(f"Build #{build.number} was created, {build.state}:", html=link_to(build))
         if self._acted is not None:
             self._acted(build)
@@ -227,6 +229,7 @@ class CreateForm(faces.Face):
 
 
 _WIDE = {"width": "auto"}
+_CREATING = "Creating the build …"
 
 
 def _named_in(why: BaseException) -> dict[str, str]:
@@ -273,16 +276,29 @@ def _read(entry: Property, value: Any) -> Any:
 
 
 def _whole(digits: str) -> int:
-    if not digits.isdecimal():
+    if not digits.removeprefix("-").isdecimal():
         raise Unreadable("must be a whole number")
-    return int(digits)
+    try:
+        return int(digits)
+    except ValueError:  # Python reads no longer one, and no service would
+        raise Unreadable(f"has {len(digits):,} digits, which is too long a number") from None
 
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
     except ValueError as why:
         raise Unreadable(f"is no JSON: {why}") from None
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which a name twice would drop a value without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise Unreadable(f"has {named(twice)} twice")
+    return found
 
 
 def _map(lines: str) -> dict[str, str]:

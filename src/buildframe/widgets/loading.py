@@ -101,7 +101,7 @@ class Listing:
         return f" Nothing matches: {self.words}. Widen the time, or leave a filter out."
 
     def _before(self) -> str:
-        return f"\n{self._count()} were read before it failed; others are missing." if len(self.builds) else ""
+        return f"\n{self._count()} came before that; others are missing." if len(self.builds) else ""
 
     def _so_far(self) -> str:
         if self.builds.empty:

@@ -11,11 +11,10 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import spec
-from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
-from buildframe.spec.times import span as length_of
 from buildframe.widgets import faces, watched, watching
 from buildframe.widgets.buttons import CANCELABLE, Actions
+from buildframe.widgets.given import check_workspace, length
 from buildframe.widgets.tables import Table
 from buildframe.widgets.tasks import Lane, Piece, home
 from buildframe.widgets.watching import Seen, Watch
@@ -46,7 +45,9 @@ class BuildMonitor(faces.Face):
         every: str | dt.timedelta = LEAST,
         for_at_most: str | dt.timedelta = "1h",
     ) -> None:
-        self._every, self._at_most = _checked(ws, every), length_of(for_at_most, "for_at_most")
+        check_workspace(ws)
+        self._every = length("every", every, LEAST, "as the limits of requests are for all who share them")
+        self._at_most = length("for_at_most", for_at_most, self._every, "as it refreshes so often")
         self.seen: Seen | None = None
         self._watch = Watch(ws)
         self._build: spec.Build | None = None
@@ -176,6 +177,7 @@ class BuildMonitor(faces.Face):
         self._tell(f"waiting {span(seconds)}, as {why}")
 
     def _show(self, seen: Seen) -> None:
+        self._choose()  # what was chosen among the rows of before, and not heard yet
         self.seen = seen
         self._say_whether()
         self.table.former = False
@@ -213,6 +215,7 @@ class BuildMonitor(faces.Face):
             self._build = end.build
             self.facts.value = watched.facts_of_end(end)
         self._act_on(self._build)
+        faces.shown(self.actions, end is None or end.is_there)
 
     def _act_on(self, build: spec.Build) -> None:
         """Its buttons; a question that they ask stays while it can be answered."""
@@ -220,7 +223,6 @@ class BuildMonitor(faces.Face):
         if acts_on != self._acts_on:
             self._acts_on = acts_on
             self.actions.show(build)
-        faces.shown(self.actions, True)
 
 
 class Pulse:
@@ -245,11 +247,11 @@ class Pulse:
         """Seconds since it began."""
         return self._loop.time() - self._begun if self._loop else 0.0
 
-    def after(self, length: dt.timedelta) -> None:
+    def after(self, delay: dt.timedelta) -> None:
         """Call after so long, once; an earlier call that was to come does not."""
         self.stop()
         if self._loop is not None:
-            self._next = self._loop.call_later(length.total_seconds(), self._act)
+            self._next = self._loop.call_later(delay.total_seconds(), self._act)
 
     def stop(self) -> None:
         """Do not call."""
@@ -260,17 +262,6 @@ class Pulse:
         """Never call again."""
         self.stop()
         self._loop = None
-
-
-def _checked(ws: object, every: str | dt.timedelta) -> dt.timedelta:
-    if not isinstance(ws, Workspace | Pipeline):
-        raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect(), or a pipeline of one.")
-    if ws.organization is None:
-        raise BadInput("This workspace is of all organizations, whose pipelines have no names of their own: name one.")
-    length = length_of(every, "every")
-    if length < LEAST:
-        raise BadInput(f"every={every!r}: at least 10 s, as the limits of requests are for all who share them.")
-    return length
 
 
 def _time(seen: Seen) -> str:

@@ -16,19 +16,21 @@ from buildframe.widgets import faces
 from buildframe.words import counted, span
 
 _TICKS = 6
+_OF_MANY = ("are not runnable yet", "were never runnable")
 _MARKS = {"retried": "↻", "unblocked": "◆", "not over yet": "▶"}
 
 
-def timeline(jobs: pd.DataFrame, name: str) -> str:
+def timeline(jobs: pd.DataFrame, name: str, *, goes_on: bool) -> str:
     """The timeline of a build's jobs as HTML: a legend, a bar a job, an axis in minutes; `name` is the build's.
 
-    Takes the frame of jobs of `Pipeline.history_of`. Every text in it is escaped.
+    Takes the frame of jobs of `Pipeline.history_of`. `goes_on` tells that the build is not over, so that more of its
+    jobs may come up. Every text in it is escaped.
     """
     bars = bars_of(jobs)
     if bars.empty:
         return f'<div class="bf-hint">{faces.text(f"Timeline: no job of {name} has been runnable.")}</div>'
     low, high = _ends(bars)
-    told = faces.text(f"Timeline of {name}: {_summary(bars, jobs)}")
+    told = faces.text(f"Timeline of {name}: {_summary(bars, jobs, goes_on)}")
     rows = "".join(_row(bar, low, high) for bar in bars.to_dict("records"))
     return (
         f'<figure class="bf-timeline"><figcaption>{told}</figcaption>{_legend(bars)}'
@@ -45,12 +47,13 @@ def _ends(bars: pd.DataFrame) -> tuple[float, float]:
     return low, max(high, low + 1 / 60)
 
 
-def _summary(bars: pd.DataFrame, jobs: pd.DataFrame) -> str:
+def _summary(bars: pd.DataFrame, jobs: pd.DataFrame, goes_on: bool) -> str:
     low, high = _ends(bars)
     never = int(jobs["type"].isin(["script", "trigger", "manual"]).sum()) - len(bars)
     negative = int(is_negative(bars).sum())
     parts = [f"{counted(len(bars), 'job')} in {span(60 * (high - low))}"]
-    parts += [f"{counted(never, 'more job')} {'was' if never == 1 else 'were'} never runnable"] if never else []
+    now, ever = ("is not runnable yet", "was never runnable") if never == 1 else _OF_MANY
+    parts += [f"{counted(never, 'more job')} {now if goes_on else ever}"] if never else []
     parts += [f"{counted(negative, 'job')} ended before starting (clocks disagree)"] if negative else []
     return f"{'; '.join(parts)}."
 

@@ -41,8 +41,8 @@ def cells(row: Row) -> list[Cell]:
         _cell(row["state"]),
         _cell(row["pipeline"]),
         expected(row),
-        ran(row),
-        waited(row),
+        _whole(ran(row)),
+        _whole(waited(row)),
         _cell(row["branch"]),
         visible(clipped(message[0])),
     ]
@@ -89,7 +89,7 @@ def ended(seen: Seen) -> str:
 
 
 def _lines(those: Sequence[Ended]) -> str:
-    return "".join(f"<div>{faces.link(one.build.web_url, one.words)}</div>" for one in those)
+    return "".join(f"<div>{faces.link(one.build.web_url if one.is_there else None, one.words)}</div>" for one in those)
 
 
 def facts(row: Row, build: spec.Build) -> str:
@@ -97,7 +97,7 @@ def facts(row: Row, build: spec.Build) -> str:
     rows = [
         ("State", faces.text(build.state)),
         ("Branch", faces.text(_plain(row["branch"]))),
-        ("Message", faces.text(_plain(row["message"]))),
+        ("Message", "<br>".join(map(faces.text, _plain(row["message"]).splitlines()))),
         ("Waited", faces.text(_length(waited(row)))),
         ("Has run", faces.text(_length(ran(row)))),
         ("Expected", faces.text(explained(row))),
@@ -108,7 +108,7 @@ def facts(row: Row, build: spec.Build) -> str:
 
 def facts_of_end(end: Ended) -> str:
     """A build that was seen to end, as HTML."""
-    rows = [("Ended", faces.text(end.words)), ("Page", link_to(end.build))]
+    rows = [("Ended", faces.text(end.words)), ("Page", link_to(end.build) if end.is_there else "")]
     return faces.facts(rows, name_of(end.build))
 
 
@@ -169,7 +169,11 @@ def ran(row: Row) -> float | None:
 
 
 def _seconds(length: Any) -> float | None:
-    return None if _is_missing(length) else round(length.total_seconds())
+    return None if _is_missing(length) else float(length.total_seconds())
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds)
 
 
 def _is_missing(value: Any) -> bool:

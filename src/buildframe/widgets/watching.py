@@ -17,6 +17,8 @@ from buildframe.workspace import Workspace
 OPEN: tuple[BuildState, ...] = ("scheduled", "running", "failing", "canceling")
 """States of builds that were not seen to end, as the service lists them."""
 
+DELETED = "deleted"
+
 DAYS = 14
 
 _COLUMNS = [
@@ -40,6 +42,11 @@ class Ended(NamedTuple):
 
     build: spec.Build
     words: str
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the service still has it."""
+        return self.build.state != DELETED
 
 
 class Seen(NamedTuple):
@@ -144,7 +151,7 @@ class Watch:
         try:
             return self._pipeline(str(row["pipeline"])).build(int(row["number"]), include_retried_jobs=False)
         except NotFound:
-            return build_of({**row, "state": "deleted"})
+            return build_of({**row, "state": DELETED})
 
 
 def _gone(before: Iterable[Row], there: set[str], reach: pd.Timestamp | None) -> list[Row]:
@@ -181,7 +188,7 @@ _HOW = {
     "canceled": "was canceled",
     "skipped": "was skipped",
     "not_run": "was not run",
-    "deleted": "was deleted",
+    DELETED: "was deleted",
 }
 
 
