@@ -29,6 +29,7 @@ from buildframe.spec import (
     words,
 )
 from buildframe.store.syncing import Synced
+from buildframe.store.told import Told
 from buildframe.terms import Listing, Walking
 from buildframe.wire import Answer, Request
 from buildframe.workspace import Workspace
@@ -173,7 +174,7 @@ def pages() -> dict[str, str]:
         made = {"operations.md": operations(exchanges), "errors.md": refusals(service), "tables.md": tables()}
     made |= {"metrics.md": functions(metrics, MEASURING), "plots.md": functions(plots, DRAWING)}
     made["widgets.md"] = functions(widgets, ACTING)
-    made["store.md"] = [f"# {STORING}", *class_told(bf.Store), *class_told(Synced)]
+    made["store.md"] = [f"# {STORING}", *class_told(bf.Store), *class_told(Synced), *class_told(Told)]
     return {name: "\n\n".join(parts) + "\n" for name, parts in made.items()}
 
 

@@ -10,10 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import matplotlib
 import pytest
+from hypothesis import settings
 
 import buildframe as bf
 from buildframe.workspace import Workspace
 
+settings.register_profile("untimed", settings.default, deadline=None)  # a machine may have much else to do
+settings.load_profile("untimed")
 matplotlib.use("Agg")  # not by the environment, which kernels would inherit
 for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME_GRAPHQL_URL"):
     os.environ.pop(name, None)

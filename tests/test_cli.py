@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 import buildframe as bf
 from buildframe.cli import main
 from buildframe.workspace import Workspace
+from tests import worlds
 
 ROOT = Path(__file__).parent.parent
 SCOPES = ["read_builds", "read_pipelines", "read_suites", "read_organizations"]
@@ -80,15 +82,15 @@ def test_the_demo_writes_what_it_names_and_says_what_comes_next(demo: tuple[str,
 
 
 def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
-    serving = subprocess.Popen(
-        [*COMMAND, "sandbox", "--path", str(tmp_path / "world.sqlite")], stdout=subprocess.PIPE, text=True
-    )
+    path = shutil.copy(worlds.made(builds=60, days=2), tmp_path)
+    serving = subprocess.Popen([*COMMAND, "sandbox", "--path", path], stdout=subprocess.PIPE, text=True)
     assert serving.stdout is not None
     told = dict(serving.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(4))
     try:
         assert told["BUILDFRAME_URL"].startswith("http://127.0.0.1:")
         ws = bf.connect(told["BUILDFRAME_ORG"], base_url=told["BUILDFRAME_URL"], token=told["BUILDFRAME_TOKEN"])
         assert len(ws.pipelines()) >= 6
+        assert 40 < len(ws.builds(progress=False)) < 120
         with pytest.raises(bf.Unauthorized):
             bf.connect("acme", base_url=told["BUILDFRAME_URL"], token="other").pipelines()
         headers = {"Authorization": f"Bearer {told['BUILDFRAME_SANDBOX_TOKEN']}"}
@@ -101,7 +103,7 @@ def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     """A sandbox that the command finds where it would find the service."""
-    with bf.sandbox(builds=60, days=2, deepest=100) as ci:
+    with worlds.sandbox(builds=60, days=2, deepest=100) as ci:
         monkeypatch.setenv("BUILDFRAME_URL", ci.sandbox.url)
         monkeypatch.setenv("BUILDFRAME_ORG", "acme")
         monkeypatch.setenv("BUILDFRAME_TOKEN", ci.sandbox.token(SCOPES))
@@ -117,7 +119,7 @@ def test_the_readme_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_
         run = subprocess.run(here, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
         assert (run.returncode, run.stderr) == (0, "")
         told.append(run.stdout)
-    with bf.sandbox() as ci:
+    with worlds.sandbox() as ci:
         builds, jobs = ci.history(progress=False)
     assert f"{len(builds):,} builds and {len(jobs):,} jobs new or read again" in told[0]
     assert "complete from 2026-08-01T15:00:00Z" in told[0]

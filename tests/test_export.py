@@ -23,6 +23,7 @@ from buildframe.service import SCOPES
 from buildframe.store import files
 from buildframe.store.kept import PERSONAL, SECRET
 from buildframe.workspace import Workspace
+from tests import worlds
 
 COMMAND = [sys.executable, "-m", "buildframe.cli"]
 
@@ -30,7 +31,7 @@ COMMAND = [sys.executable, "-m", "buildframe.cli"]
 @pytest.fixture(scope="module")
 def ci() -> Iterator[Workspace]:
     """A sandbox that the command finds where it would find the service."""
-    with bf.sandbox(builds=60, days=2, deepest=100) as ci, pytest.MonkeyPatch.context() as environment:
+    with worlds.sandbox(builds=60, days=2, deepest=100) as ci, pytest.MonkeyPatch.context() as environment:
         environment.setenv("BUILDFRAME_URL", ci.sandbox.url)
         environment.setenv("BUILDFRAME_ORG", "acme")
         environment.setenv("BUILDFRAME_TOKEN", ci.sandbox.token(SCOPES))
@@ -266,7 +267,7 @@ def test_a_store_that_does_not_reach_so_far_back_is_status_3(
 
 
 def test_a_store_tells_up_to_when_it_knows_all(tmp_path: Path) -> None:
-    with bf.sandbox(builds=60, days=2) as ci:
+    with worlds.sandbox(builds=60, days=2) as ci:
         store = bf.Store(tmp_path / "s")
         whole = store.sync(ci, since="1d", progress=False).as_of
         ci.sandbox.clock.advance(dt.timedelta(hours=5))
@@ -298,7 +299,7 @@ def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complet
 def test_what_the_service_cannot_list_completely_is_status_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with bf.sandbox(builds=60, days=2, deepest=100) as ci:
+    with worlds.sandbox(builds=60, days=2, deepest=100) as ci:
         for _ in range(130):  # at one instant, of which the service lists 100
             ci.pipeline("web").create_build(commit="HEAD", branch="main")
         monkeypatch.setenv("BUILDFRAME_URL", ci.sandbox.url)

@@ -20,10 +20,8 @@ BIN = Path(sys.executable).parent
     [
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
-        ["mypy"],
-        ["mypy", "tests/typing_of_the_face.py"],
-        ["pyright", "--pythonpath", sys.executable],
-        ["pyright", "--pythonpath", sys.executable, "tests/typing_of_the_face.py"],
+        ["mypy", "src", "tests/typing_of_the_face.py"],
+        ["pyright", "--pythonpath", sys.executable, "src", "tests/typing_of_the_face.py"],
         ["lint-imports", "--no-logo"],
     ],
     ids=lambda command: " ".join(word for word in command if word != sys.executable),

@@ -20,6 +20,7 @@ from buildframe.service import Sandbox
 from buildframe.service.answers.routes import ROUTES, ask_graphql
 from buildframe.service.data.access import SCOPES
 from buildframe.spec import Endpoint
+from tests import worlds
 
 EXAMPLES = 60
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
@@ -32,7 +33,8 @@ HOSTED = {"cluster_id": None, "repository": REPOSITORY, "configuration": STEPS}
 
 @pytest.fixture
 def world() -> Iterator[Sandbox]:
-    with Sandbox(builds=40, days=1, seed=7) as sandbox:
+    with worlds.sandbox(builds=40, days=1, seed=7) as ws:
+        sandbox = ws.sandbox
         sandbox.push("web", 5)
         headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
         with httpx.Client(base_url=f"{sandbox.url}/v2/organizations/acme", headers=headers) as http:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-import buildframe as bf
 from buildframe import metrics
 from buildframe.workspace import History, Workspace
+from tests import worlds
 
 
 @pytest.fixture(scope="module")
 def month() -> Iterator[Workspace]:
-    with bf.sandbox() as ci:
+    with worlds.sandbox() as ci:
         yield ci
 
 

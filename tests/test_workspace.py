@@ -16,6 +16,7 @@ from buildframe import plots, spec
 from buildframe.service import Fault
 from buildframe.spec import TABLES
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 
 
@@ -53,7 +54,7 @@ def test_a_pipeline_lists_its_own(ci: Workspace) -> None:
 
 
 def test_without_an_organization_all_that_the_token_may_see() -> None:
-    with bf.sandbox(builds=60, days=3) as ci:
+    with worlds.sandbox(builds=60, days=3) as ci:
         everywhere = bf.connect(base_url=ci.sandbox.url, token=ci.sandbox.token())
         builds = everywhere.builds()
         assert set(builds["organization"]) == {"acme", "globex"}
@@ -181,7 +182,7 @@ def test_a_wrong_token_and_unknown_things(ci: Workspace) -> None:
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_hundreds_of_builds_arrive_while_the_world_is_walked(workers: int) -> None:
-    with bf.sandbox(builds=900, days=12) as ci:
+    with worlds.sandbox(builds=900, days=12) as ci:
         before = ci.builds()
         ci.sandbox.fault(Fault("arrive", route="list_builds", n=50))
         during = ci.builds(workers=workers, created_to=before["created_at"].max() + dt.timedelta(days=1))

@@ -8,6 +8,7 @@ import datetime as dt
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import warnings
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     sandbox.add_argument("--speed", type=float, help="simulated seconds per second (default: its clock stands still)")
     sandbox.set_defaults(run=_sandbox)
     _add_store(commands)
+    _add_receive(commands)
     _add_report(commands)
     _add_export(commands)
     return parser
@@ -66,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sync = commands.add_parser("sync", help="bring a store up to date with the service (BUILDFRAME_ORG, ..._TOKEN)")
     _add_syncing(sync)
+    sync.add_argument(
+        "--pipeline", action="append", default=[], help="only this pipeline of the organization; repeatable"
+    )
     compact = commands.add_parser("compact", help="make few files of the many small ones that syncs have left")
     clean = commands.add_parser("clean", help="delete files that only old versions of a store need")
     clean.add_argument("--keep", default="30d", help="versions that can still be read then: an age (%(default)s)")
@@ -74,12 +79,23 @@ def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         command.set_defaults(run=run)
 
 
+def _add_receive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    receive = commands.add_parser(
+        "receive", help="write what webhooks deliver into a store until stopped (BUILDFRAME_WEBHOOK_TOKEN)"
+    )
+    receive.add_argument("store", help=f"{STORE}; it was synced before")
+    receive.add_argument("--port", type=int, default=0, help="port of this machine to listen on (default: a free one)")
+    receive.add_argument("--every", type=_age, default="60s", help="how long a delivery waits at most (%(default)s)")
+    receive.add_argument("--personal", action="store_true", help="keep names and e-mail addresses")
+    receive.add_argument("--env", action="store_true", help="keep variables, which may hold secrets")
+    receive.set_defaults(run=_receive)
+
+
 def _add_syncing(command: argparse.ArgumentParser) -> None:
     command.add_argument("--since", default="90d", help="builds created from then: an age or a date (%(default)s)")
     command.add_argument(
         "--suite", action="append", default=[], help="a test suite whose flaky tests are kept; repeatable"
     )
-    command.add_argument("--pipeline", help="only this pipeline of the organization")
     command.add_argument("--personal", action="store_true", help="keep names and e-mail addresses, and the members")
     command.add_argument("--env", action="store_true", help="keep variables, steps and YAML, which may hold secrets")
     command.add_argument(
@@ -95,6 +111,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     report.add_argument("--days", type=_days, default=7, help="so many days, and as many before (%(default)s)")
     report.add_argument("--tz", type=_zone, default="UTC", help="the zone of their midnights (%(default)s)")
     _add_syncing(report)
+    report.add_argument("--pipeline", help="only this pipeline of the organization")
     report.add_argument("--no-sync", action="store_true", help="of the store as it is; needs no token")
     report.add_argument("--thresholds", type=Path, help="a TOML file of limits")
     report.add_argument("--alert", action="store_true", help="exit status 4 when a limit is exceeded")
@@ -130,6 +147,15 @@ def _days(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {LONGEST}")
     return int(text)
+
+
+def _age(text: str) -> dt.timedelta:
+    from buildframe.spec.times import span
+
+    try:
+        return span(text, "every")
+    except BadInput as why:
+        raise argparse.ArgumentTypeError(str(why)) from None
 
 
 def _zone(name: str) -> str:
@@ -174,11 +200,14 @@ def _sandbox(chosen: argparse.Namespace) -> None:
 
 def _sync(chosen: argparse.Namespace) -> int:
     _check_since(chosen)
-    with warnings.catch_warnings():
+    store, is_complete = buildframe.Store(chosen.store), True
+    with warnings.catch_warnings(), _connected(chosen) as ws:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
-        done = _synced(chosen)
-    _tell(f"{chosen.store}: {done}")
-    return 0 if done.complete else 3
+        for pipeline in chosen.pipeline or [None]:
+            done = _synced(chosen, store, ws, pipeline)
+            _tell(f"{chosen.store}{f', pipeline {pipeline}' if pipeline else ''}: {done}")
+            is_complete = is_complete and done.complete
+    return 0 if is_complete else 3
 
 
 def _check_since(chosen: argparse.Namespace) -> None:
@@ -190,16 +219,38 @@ def _check_since(chosen: argparse.Namespace) -> None:
         chosen.refuse(str(why))
 
 
-def _synced(chosen: argparse.Namespace) -> Synced:
-    store = buildframe.Store(chosen.store)
-    with _sandbox_beside(chosen.store) if chosen.sandbox else buildframe.connect() as ws:
-        return store.sync(
-            ws if chosen.pipeline is None else ws.pipeline(chosen.pipeline),
-            since=chosen.since,
-            suites=chosen.suite or (ws.sandbox.suites() if chosen.sandbox and chosen.pipeline is None else []),
-            personal=chosen.personal,
-            env=chosen.env,
-        )
+def _connected(chosen: argparse.Namespace) -> Workspace:
+    return _sandbox_beside(chosen.store) if chosen.sandbox else buildframe.connect()
+
+
+def _synced(chosen: argparse.Namespace, store: buildframe.Store, ws: Workspace, pipeline: str | None) -> Synced:
+    return store.sync(
+        ws if pipeline is None else ws.pipeline(pipeline),
+        since=chosen.since,
+        suites=chosen.suite or (ws.sandbox.suites() if chosen.sandbox and pipeline is None else []),
+        personal=chosen.personal,
+        env=chosen.env,
+    )
+
+
+def _receive(chosen: argparse.Namespace) -> None:
+    from buildframe import receiving
+
+    application = receiving.application(
+        buildframe.Store(chosen.store),
+        receiving.secrets_set(),
+        personal=chosen.personal,
+        env=chosen.env,
+        every=chosen.every.total_seconds(),
+    )
+    from buildframe.receiving.door import serve
+
+    with socket.create_server(("127.0.0.1", chosen.port)) as door:
+        print(f"Deliveries are received at http://127.0.0.1:{door.getsockname()[1]}/", flush=True)
+        print("It receives until Ctrl-C.", file=sys.stderr, flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(application, door)
 
 
 def _sandbox_beside(store: str) -> Workspace:
@@ -234,7 +285,13 @@ def _report(chosen: argparse.Namespace) -> int:
         thresholds=_thresholds(chosen),
         alert=chosen.alert,
     )
-    return running.run(asked, None if chosen.no_sync else lambda: _synced(chosen), _tell, chosen.log)
+    return running.run(asked, None if chosen.no_sync else lambda: _synced_once(chosen), _tell, chosen.log)
+
+
+def _synced_once(chosen: argparse.Namespace) -> Synced:
+    store = buildframe.Store(chosen.store)
+    with _connected(chosen) as ws:
+        return _synced(chosen, store, ws, chosen.pipeline)
 
 
 def _thresholds(chosen: argparse.Namespace) -> Thresholds | None:

@@ -10,10 +10,11 @@ import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
 import pandas as pd
+import pyarrow as pa
 
 from buildframe import tables, wire
 from buildframe.errors import BadInput, Malformed, Unverified
@@ -247,22 +248,32 @@ def frames(events: Iterable[Event]) -> Received:
     that was. A build without a pipeline of its own has the event's; a job stands beside its event's build.
     A number too large for its column raises Malformed.
     """
-    heads, jobs = [], []
-    for event in events:
-        rows = [_row(event)]
-        head = tables.from_rows("builds", rows, event.received_at)
-        jobs.append(tables.jobs_of(head, rows))
-        heads += [head] if event.build else []
-    return Received(_latest("builds", heads), _latest("jobs", jobs))
+    told = list(events)
+    builds, jobs = each(told, [event.received_at for event in told])
+    return Received(_latest("builds", builds), _latest("jobs", jobs))
 
 
+def each(events: Sequence[Event], at: Sequence[Moment]) -> Received:
+    """The same with a row for each time that an event tells of a build or a job; `at` are their `fetched_at`."""
+    rows = [_row(event) for event in events]
+    heads = tables.from_rows("builds", rows, Moment.from_us(0))
+    place = heads.column_names.index("fetched_at")
+    stamp = heads.schema.field(place)
+    stamps = pa.array([moment.us for moment in at], pa.int64()).cast(stamp.type)
+    heads = heads.set_column(place, stamp, stamps)
+    jobs = tables.to_frame("jobs", [tables.jobs_of(heads, rows)])
+    has_build = [event.build is not None for event in events]
+    return Received(tables.to_frame("builds", [heads.filter(pa.array(has_build, pa.bool_()))]), jobs)
+
+
+_INSIDE = {part.name: part.type for part in msgspec.structs.fields(row_type(Build))}
 _ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct(
         "DeliveryRows",
-        [
+        [  # a build's own kinds of pipeline and job, since rows of a table are of one kind
             ("build", row_type(Build) | None, None),
-            ("job", row_type(Job) | None, None),
-            ("pipeline", row_type(Pipeline) | None, None),
+            ("job", get_args(get_args(_INSIDE["jobs"])[0])[0] | None, None),
+            ("pipeline", _INSIDE["pipeline"], None),
         ],
     ),
     strict=False,
@@ -281,8 +292,7 @@ def _row(event: Event) -> Any:
     return row
 
 
-def _latest(table: str, parts: Sequence[Any]) -> pd.DataFrame:
-    frame = tables.to_frame(table, parts).sort_values("fetched_at", kind="stable")
-    frame = frame.drop_duplicates("id", keep="last", ignore_index=True)
+def _latest(table: str, frame: pd.DataFrame) -> pd.DataFrame:
+    frame = frame.sort_values("fetched_at", kind="stable").drop_duplicates("id", keep="last", ignore_index=True)
     frame.attrs["table"] = table
     return frame

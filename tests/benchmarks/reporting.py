@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _PACKAGES = (
     "pandas", "narwhals", "polars", "duckdb", "pyarrow", "deltalake",
-    "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt",
+    "pyspark", "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt",
 )  # fmt: skip
 
 

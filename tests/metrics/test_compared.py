@@ -9,7 +9,8 @@ from metric_frames import START, UTC, at
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.days import Spread, day_of, effective_sizes, spread_of
+from buildframe.metrics.days import DAY, Spread, dated, effective_sizes, spread_of
+from buildframe.metrics.engines import rows
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,9 @@ def test_days_never_tell_more_than_their_rows(days, confidence):
 
 
 def test_days_are_those_of_a_zone():
-    table = pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)})  # in Berlin the second and third are one day
-    assert day_of(table, "t", "UTC").tolist() == [0, 0, 1, -1]
-    assert day_of(table, "t", "Europe/Berlin").tolist() == [0, 1, 1, -1]
+    found = rows(pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)}), ["t"])
+    days = {tz: dated(found, "t", tz).frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
+    assert days == {"UTC": [0, 0, 1, 2], "Europe/Berlin": [0, 1, 1, 2]}  # in Berlin the second and third are one day
 
 
 def test_success_of_two_periods():

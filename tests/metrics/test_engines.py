@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
+from tests import sparks
 from tests.metrics.worlds import builds_of, jobs_of
 
 import buildframe as bf
@@ -26,6 +29,11 @@ def halves(frame: Any) -> tuple[Any, Any]:
     found = nw.from_native(frame)
     is_now = nw.col("id").cast(nw.String).str.slice(-1).is_in(list("02468ace")).fill_null(False)
     return found.filter(is_now).to_native(), found.filter(~is_now).to_native()
+
+
+def pipelines() -> pd.DataFrame:
+    slugs = pd.Series(["web", "api", None], dtype="str")
+    return pd.DataFrame({"slug": slugs, "default_branch": pd.Series(["main", "topic", "main"], dtype="str")})
 
 
 OF_JOBS: dict[str, Summary] = {
@@ -44,6 +52,8 @@ OF_JOBS: dict[str, Summary] = {
     "outcomes_by_commit": metrics.outcomes_by_commit,
     "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
     "concurrency": metrics.concurrency,
+    "concurrency in a window": lambda jobs: metrics.concurrency(jobs, start="2026-10-22", end="2026-10-23"),
+    "concurrency of all": lambda jobs: metrics.concurrency(jobs, by=None, end="2026-10-25"),
     "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
     "utilisation": metrics.utilisation,
     "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
@@ -61,6 +71,7 @@ OF_BUILDS: dict[str, Summary] = {
     "success_change": lambda builds: metrics.success_change(*halves(builds), by="pipeline"),
     "change_point of wall time": metrics.change_point,
     "outages": lambda builds: metrics.outages(builds, branch="main"),
+    "outages of default branches": lambda builds: metrics.outages(builds, pipelines=pipelines()),
     "recovery_time": lambda builds: metrics.recovery_time(builds, branch="main"),
     "red_share": lambda builds: metrics.red_share(builds, branch="main"),
     "remaining_time": metrics.remaining_time,
@@ -77,11 +88,20 @@ def in_duckdb(frame: pd.DataFrame) -> Any:
     return connection.table("rows_of_it")
 
 
+def in_spark(frame: pd.DataFrame) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return sparks.session().createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+
+
 ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
     "polars": pl.from_pandas,
     "polars, lazy": lambda frame: pl.from_pandas(frame).lazy(),
     "duckdb": in_duckdb,
 }
+IN_SPARK = ("many", "none", "all null")
+"""Of what Spark is given: the rest tells functions of ours apart, and not engines."""
 
 
 def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
@@ -118,13 +138,52 @@ def test_of_builds_from_their_jobs(metric: str, engine: str, jobs: pd.DataFrame)
     pd.testing.assert_series_equal(of(ENGINES[engine](jobs)), of(jobs))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@functools.cache
+def made(table: str, kind: str) -> tuple[pd.DataFrame, Any]:
+    """A frame of pandas, and the same of Spark."""
+    frame = metrics.with_seconds(jobs_of(kind) if table == "jobs" else builds_of(kind))
+    return frame, in_spark(frame)
+
+
+@pytest.mark.parametrize("kind", IN_SPARK)
+@pytest.mark.parametrize("summary", OF_JOBS)
+def test_of_jobs_in_spark(summary: str, kind: str) -> None:
+    jobs, in_it = made("jobs", kind)
+    assert_same(OF_JOBS[summary](in_it), OF_JOBS[summary](jobs))
+
+
+@pytest.mark.parametrize("kind", IN_SPARK)
+@pytest.mark.parametrize("summary", OF_BUILDS)
+def test_of_builds_in_spark(summary: str, kind: str) -> None:
+    builds, in_it = made("builds", kind)
+    assert_same(OF_BUILDS[summary](in_it), OF_BUILDS[summary](builds))
+
+
+@pytest.mark.parametrize("kind", IN_SPARK)
+@pytest.mark.parametrize("metric", sorted(ROWS_OF_BUILDS))
+def test_of_builds_from_their_jobs_in_spark(metric: str, kind: str) -> None:
+    jobs, in_it = made("jobs", kind)
+    of = getattr(metrics, metric)
+    pd.testing.assert_series_equal(as_series(of(in_it)), of(jobs))
+
+
+def as_series(told: Any) -> pd.Series:
+    """What Spark tells in seconds as pandas does."""
+    name = told.columns[1]
+    values = told.toArrow().to_pandas(types_mapper={pa.string(): pd.StringDtype(na_value=np.nan)}.get)
+    values = values.set_index("build_id")[name].sort_index()
+    if not name.endswith("_s"):
+        return values
+    return pd.to_timedelta((values * 1e6).round(), unit="us").astype("timedelta64[us]").rename(name.removesuffix("_s"))
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "spark"])
 def test_of_flaky_tests(engine: str) -> None:
     with bf.sandbox(builds=1, days=1) as ci:
         before = ci.flaky_tests(suite="rspec")
         ci.sandbox.clock.advance(dt.timedelta(days=5))
         after = ci.flaky_tests(suite="rspec")
-    made = ENGINES[engine]
+    made = ENGINES.get(engine, in_spark)
     assert_same(metrics.flaky_board(made(after), made(before)), metrics.flaky_board(after, before))
 
 

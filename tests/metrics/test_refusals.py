@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.metrics.test_engines import ENGINES, OF_BUILDS, OF_JOBS, assert_same
+from tests.metrics.test_engines import ENGINES, OF_BUILDS, OF_JOBS, assert_same, in_spark
 from tests.metrics.worlds import builds_of, jobs_of
 
 from buildframe import metrics
@@ -88,9 +88,9 @@ def test_a_column_of_another_type(summary: str, of: Any, column: str, engine: st
         of[summary](ENGINES[engine](frame))
 
 
-@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
+@pytest.mark.parametrize("engine", ["pandas", *ENGINES, "spark"])
 def test_naive_times_are_refused(engine: str) -> None:
-    made = ENGINES.get(engine, lambda frame: frame)
+    made = {**ENGINES, "spark": in_spark}.get(engine, lambda frame: frame)
     naive = metrics.with_seconds(JOBS)
     naive["finished_at"] = naive["finished_at"].dt.tz_localize(None)
     for summary in ("outcomes_by_commit", "flips", "waste", "concurrency"):

@@ -4,6 +4,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests import sparks
 from tests.metrics.worlds import builds_of, jobs_of
 
 import buildframe as bf
@@ -68,3 +69,60 @@ def test_an_id_that_stands_twice_is_refused_and_the_latest_kept():
     nameless = jobs.assign(id=pd.Series(None, index=jobs.index, dtype="str"))
     assert metrics.latest(nameless).equals(nameless)
     assert metrics.latest(jobs.iloc[:0]).empty
+
+
+# --- in Spark
+
+
+def in_spark(frame):
+    return sparks.session().createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+@pytest.mark.parametrize("kind", ["all null", "many", "none", "only waiters"])
+@pytest.mark.parametrize("of", [builds_of, jobs_of])
+def test_spark_gives_the_same_to_the_last_digit(of, kind):
+    expected = metrics.with_seconds(of(kind))
+    found = metrics.with_seconds(in_spark(of(kind)))
+    assert found.columns == list(expected)
+    types = dict(found.dtypes)
+    assert {types[name] for name in types if name.endswith("_s")} == {"double"}
+    assert (types["day"], types.get("step", "string")) == ("date", "string")
+    rows = found.toArrow()
+    assert not any(pa.compute.is_nan(rows[name]).to_pylist().count(True) for name in types if name.endswith("_s"))
+    found = rows.to_pandas(types_mapper=pd.ArrowDtype).astype(expected.dtypes)
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+def test_spark_makes_columns_anew_and_runs_nothing_before_it_is_asked():
+    jobs = in_spark(metrics.with_seconds(jobs_of("few")).assign(run_time_s=-1.0, step="?"))
+    context = sparks.session().sparkContext
+    context.setJobGroup("with_seconds", "")
+    stored = metrics.with_seconds(jobs)
+    assert not context.statusTracker().getJobIdsForGroup("with_seconds")
+    assert stored.columns == jobs.columns
+    assert stored.where("run_time_s = -1 or step = '?'").count() == 0
+
+
+@pytest.mark.parametrize("name", ["created_at", "name", "runnable_at", "step_key", "type"])
+def test_a_column_that_spark_lacks_is_named_before_it_is_asked(name):
+    with pytest.raises(BadInput, match=f"no column '{name}'; it comes with"):
+        metrics.with_seconds(in_spark(jobs_of("few").drop(columns=name)))
+
+
+def test_times_without_a_zone_are_refused_in_spark():
+    naive = in_spark(builds_of("few")).selectExpr("id", "created_at", "cast(finished_at as timestamp_ntz) finished_at")
+    with pytest.raises(BadInput, match=r"The column 'finished_at' holds .*, not times with a zone"):
+        metrics.with_seconds(naive)
+
+
+def test_a_session_in_another_zone_is_refused():
+    session = sparks.session().newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    with pytest.raises(BadInput, match="The Spark session's time zone is 'Asia/Tokyo'"):
+        metrics.with_seconds(session.createDataFrame(pa.Table.from_pandas(builds_of("few"), preserve_index=False)))
+
+
+@pytest.mark.parametrize("of", [metrics.queue_time, metrics.step, metrics.wall_time])
+def test_metrics_of_rows_name_what_spark_has_instead(of):
+    with pytest.raises(BadInput, match=r"metrics\.with_seconds\(frame\) adds what they measure"):
+        of(in_spark(builds_of("few")))

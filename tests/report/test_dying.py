@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import re
 import shutil
@@ -17,11 +18,14 @@ from pathlib import Path
 import pytest
 
 import buildframe as bf
+from buildframe.report import reading
 from buildframe.service import Fault
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.child import (
     PATIENCE,
+    UNDRAWN,
     at,
     check_whole,
     ended,
@@ -38,7 +42,7 @@ GOOD = "2026-10-20T060000Z"
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Workspace]:
-    with bf.sandbox(builds=150, days=15) as ci:
+    with worlds.sandbox(builds=150, days=15) as ci:
         yield ci
 
 
@@ -123,12 +127,12 @@ def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scr
 
 
 def test_a_sync_that_fails_half_way(folder: Path, tmp_path: Path) -> None:
-    with bf.sandbox(builds=150, days=15) as ci:
+    with worlds.sandbox(builds=150, days=15) as ci:
         ci.sandbox.fault(Fault("status", status=502, route="list_pipelines"))
         run = report(tmp_path / "ci", folder, env=at(ci), command=patched(PATIENCE))
         check_left(run, folder, "502: .*The service has a problem of its own")
         ci.sandbox.clear_faults()
-        assert report(tmp_path / "ci", folder, env=at(ci)).returncode == 0
+        assert report(tmp_path / "ci", folder, env=at(ci), command=patched(UNDRAWN)).returncode == 0
     assert check_whole(folder) == "2026-10-30T150000Z"
 
 
@@ -172,7 +176,7 @@ def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
 def test_files_that_may_not_grow(store: Path, folder: Path, bytes: int) -> None:
     before = content(folder)
     limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({bytes}, r.RLIM_INFINITY))"
-    check_left(report(store, folder, "--no-sync", command=patched(limit)), folder, "File too large")
+    check_left(report(store, folder, "--no-sync", command=patched(UNDRAWN, limit)), folder, "File too large")
     assert content(folder) == before
 
 
@@ -203,7 +207,7 @@ def test_a_full_disk(store: Path, first: Path, tmp_path: Path, free: int) -> Non
     if shutil.which("unshare") is None or subprocess.run([*mount, script], check=False, capture_output=True).returncode:
         pytest.skip("no disk of its own can be mounted here")
     again = f'{script} && "$@"; status=$?; "$0" -c "{LOOK}" {disk}/reports; exit $status'
-    command = patched(FILL.format(disk=str(disk), free=free))
+    command = patched(UNDRAWN, FILL.format(disk=str(disk), free=free))
     run = report(store, disk / "reports", "--no-sync", command=command, around=(*mount, again, command[0]))
     assert run.returncode == 1, run.stderr
     *_, said, looked = run.stderr.splitlines()
@@ -237,7 +241,7 @@ def test_an_interrupt_amid_a_sync(
 
 
 def test_an_interrupt_amid_writing(store: Path, folder: Path) -> None:
-    process = started(store, folder, "--no-sync", command=patched(SLOW.replace("0.01", "0.3")))
+    process = started(store, folder, "--no-sync", command=patched(UNDRAWN, SLOW.replace("0.01", "0.3")))
     while process.poll() is None and not list(folder.glob(".*.part/report.md")):
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
@@ -261,7 +265,7 @@ def test_an_interrupt_while_packages_are_loaded_has_a_line_too(store: Path, fold
 
 
 def test_after_a_report_is_written_nothing_changes_its_status(store: Path, folder: Path) -> None:
-    process = started(store, folder, "--no-sync")
+    process = started(store, folder, "--no-sync", command=patched(UNDRAWN))
     assert process.stdout is not None
     assert process.stdout.readline().endswith("report.html\n")
     while process.poll() is None:
@@ -298,37 +302,42 @@ def test_kills_at_random_instants_leave_a_whole_report(store: Path, folder: Path
         assert now is not None
         assert now >= whole, "an older report came back"
         whole = now
-    assert report(store, folder, "--no-sync").returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(UNDRAWN)).returncode == 0
     assert hidden(folder) == set()
     assert check_whole(folder) != whole
 
 
 SLOW = "import os, time; sync = os.fsync; os.fsync = lambda fd: (time.sleep(0.01), sync(fd))"
 AGAIN_AND_AGAIN = f"""{SLOW}
-import sys
+import pickle, sys
 from pathlib import Path
 from buildframe.report import running
+measured = pickle.loads(Path(sys.argv[2]).read_bytes())
 drawn = Path(sys.argv[3], "latest", "report.html").read_text()
+running.reading.read = lambda *_, **__: measured
 running.page.render = lambda report: drawn
 while True:
     running.run(running.Asked(sys.argv[2], Path(sys.argv[3])), None, lambda page: print(page, flush=True))
 """
 
 
-def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(store: Path, folder: Path) -> None:
-    """Pictures that were drawn before, and a disk on which each flush takes its time: most of a run is writing."""
-    instants, parts = random.Random(6), 0
+def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(
+    store: Path, folder: Path, tmp_path: Path
+) -> None:
+    """What was measured and drawn before, and a disk on which each flush takes its time: most of a run is writing."""
+    instants, parts, measured = random.Random(6), 0, tmp_path / "measured"
+    measured.write_bytes(pickle.dumps(reading.read(str(store), 7, "UTC")))
     for _ in range(KILLS):
-        process = started(store, folder, command=patched(AGAIN_AND_AGAIN))
+        process = started(measured, folder, command=patched(AGAIN_AND_AGAIN))
         assert process.stdout is not None
         process.stdout.readline()  # one is written
-        time.sleep(instants.uniform(0.0, 1.5))
+        time.sleep(instants.uniform(0.0, 0.75))
         process.kill()
         process.communicate()
         parts += bool(hidden(folder))
         assert check_whole(folder) is not None
     assert parts > 0
-    assert report(store, folder, "--no-sync").returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(UNDRAWN)).returncode == 0
     assert hidden(folder) == set()
 
 
@@ -340,6 +349,6 @@ def test_an_error_of_our_own_is_told_with_its_traceback(store: Path, folder: Pat
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
     bug = f"from buildframe.report import running\nrunning.{where} = lambda *_, **__: 1 // 0"
-    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(bug))
+    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(UNDRAWN, bug))
     assert "Traceback (most recent call last)" in run.stderr
     check_left(run, folder, "failed by an error of buildframe itself: ZeroDivisionError: ")

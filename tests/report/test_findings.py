@@ -15,6 +15,7 @@ from buildframe.report.content import Finding
 from buildframe.report.facts import Facts, measure
 from buildframe.report.findings import broken, findings
 from buildframe.report.periods import Period
+from tests import worlds
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
 BEFORE = MONDAY - pd.Timedelta("14D")
@@ -23,7 +24,7 @@ UTC = "datetime64[us, UTC]"
 
 @pytest.fixture(scope="module")
 def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
-    with bf.sandbox() as ci:
+    with worlds.sandbox() as ci:
         builds, jobs = ci.history(progress=False)
         yield ci, builds, jobs, ci.pipelines()
 

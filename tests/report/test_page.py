@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
-import buildframe as bf
+from buildframe.report import page as page_module
 from buildframe.report.content import Finding, Report
 from buildframe.report.page import render, summary
 from buildframe.report.printed import tables
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.chromium import launched
 from tests.report.reports import VERDICTS, made, nothing, opened, report_of
 
@@ -31,7 +32,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scal
 
 @pytest.fixture(scope="module")
 def month() -> Iterator[Workspace]:
-    with bf.sandbox() as ws:
+    with worlds.sandbox() as ws:
         yield ws
 
 
@@ -75,6 +76,12 @@ def browser() -> Iterator[Browser]:
 # What is said
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures would take most of the time."""
+    monkeypatch.setattr(page_module, "pictures", lambda report: [])
+
+
 def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[str, str]) -> None:
     page = pages["month"]
     assert page.startswith('<!doctype html>\n<html lang="en">')
@@ -89,6 +96,7 @@ def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[
     assert all(reason in page for reason in WHY)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_answers_tell_news_and_never_more_than_was_compared(reports: dict[str, Report]) -> None:
     told = dict(answered(render(reports["month"])))
     assert re.match(
@@ -156,6 +164,7 @@ def test_flaky_tests_are_told_where_they_are_kept(ci: Workspace, whole: Report) 
     assert re.match(r"\d+ tests: .*active", found.note)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_cut_off_or_negative_is_told(whole: Report) -> None:
     queues = whole.facts.queue_time.assign(n_censored=2, n_negative=1)
     page = render(replace(whole, facts=replace(whole.facts, queue_time=queues)))

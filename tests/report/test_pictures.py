@@ -14,6 +14,7 @@ import pytest
 from matplotlib import pyplot as plt
 from PIL import Image, ImageColor
 
+from buildframe.report import pictures as made
 from buildframe.report.content import Finding, Report
 from buildframe.report.pictures import BRIGHT, DARK, HEIGHT, WIDTH, Picture, pictures
 from buildframe.workspace import Workspace
@@ -66,7 +67,8 @@ def test_two_reports_at_once_do_not_mix_their_looks(report: Report, drawn: list[
         assert list(threads.map(pictures, [report, report])) == [drawn, drawn]
 
 
-def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report) -> None:
+def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made, "_drawn", lambda *_: "")  # the captions tell
     busiest = report.builds["pipeline"].value_counts().idxmax()
     other = report.builds["pipeline"].value_counts().idxmin()
     better = Finding("speed", str(busiest), "It takes less.", bad=False)
@@ -88,12 +90,13 @@ def test_few_builds_and_jobs_are_enough(report: Report) -> None:
 
 
 @pytest.mark.parametrize("at", range(0, len(UNTRUSTED), 8))
-def test_any_name_is_drawn_as_it_is(report: Report, at: int) -> None:
+def test_any_name_is_drawn_as_it_is(report: Report, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = pd.Series([kept(text) for text in UNTRUSTED[at : at + 8]], dtype="str")
     jobs = report.jobs.reset_index(drop=True)
     names = texts.reindex(jobs.index % len(texts)).set_axis(jobs.index)
     jobs = jobs.assign(name=names, queue=names, step_key=pd.Series(pd.NA, jobs.index, "str"), pipeline=texts[0])
     builds = report.builds.assign(pipeline=texts[0])
+    monkeypatch.setattr(made, "_picture", lambda draw, *_: made._drawn(draw, BRIGHT))  # one ground tells
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(pictures(replace(report, builds=builds, jobs=jobs, findings=()))) == 4

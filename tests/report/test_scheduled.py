@@ -58,7 +58,10 @@ def test_the_readme_leads_to_a_report_of_the_sandbox_every_night(tmp_path: Path)
         ["sh", "-c", line.split(maxsplit=5)[5]], cwd="/", env={"HOME": str(tmp_path)}, capture_output=True, timeout=120
     )
     assert (night.returncode, night.stdout, night.stderr) == (0, b"", b"")
-    assert os.readlink(tmp_path / "reports" / "latest") == "2026-10-31T150000Z"
+    assert os.readlink(tmp_path / "reports" / "latest") == "2026-10-31T150000Z", "its sandbox is a day older each time"
+    assert (tmp_path / "sandbox-history-sandbox.db").is_file()
+    loads = [bf.load(path)["now"].iloc[0] for path in (tmp_path / "reports").glob("2*/numbers/load.parquet")]
+    assert len(set(loads)) == 2
 
 
 AGENT = """#!/bin/sh

@@ -14,6 +14,7 @@ from buildframe.report.content import Verdict
 from buildframe.report.facts import Facts, measure
 from buildframe.report.periods import Period
 from buildframe.report.thresholds import Thresholds, judged
+from tests import worlds
 
 WHOLE = """
 [queue_time]
@@ -211,7 +212,7 @@ def test_names_are_shown_and_not_obeyed() -> None:
 
 @pytest.fixture(scope="module")
 def facts() -> Facts:
-    with bf.sandbox() as ci:
+    with worlds.sandbox() as ci:
         builds, jobs = ci.history(created_from="35d", progress=False)
         now = pd.Timestamp(builds.attrs["as_of"])
         return measure(builds, jobs, ci.pipelines(progress=False), None, Period.last(now, 7))

@@ -25,9 +25,16 @@ def test_truths_lie_within_the_history_or_are_refused() -> None:
         Sandbox(builds=40, days=1, until="2026-10-31T12:00Z")
 
 
-@pytest.mark.parametrize("settings", [{"port": 99999}, {"until": "2026-10-30T12:00"}, {"builds": 0}])
-def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(bf.BadInput):
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"port": 99999, "builds": 20}, "port=99999"),
+        ({"until": "2026-10-30T12:00"}, "has no time zone"),
+        ({"builds": 0}, "at least 1 build"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(bf.BadInput, match=words):
         Sandbox(**settings)  # type: ignore[arg-type]
 
 

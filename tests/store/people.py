@@ -47,7 +47,15 @@ class People:
 
     def act(self) -> None:
         """One of them does something; the service may fail it, or refuse."""
-        (deed,) = self._chance.choices(list(self._deeds), list(self._deeds.values()))
+        self._do(self._deeds)
+
+    def use(self) -> None:
+        """The same, but for pipelines, which stay as they are."""
+        changes = (self.found, self.rename, self.swap, self.delete)
+        self._do({deed: often for deed, often in self._deeds.items() if deed not in changes})
+
+    def _do(self, deeds: dict[Callable[[], bool], float]) -> None:
+        (deed,) = self._chance.choices(list(deeds), list(deeds.values()))
         try:
             if deed():
                 self.did[deed.__name__] += 1

@@ -23,6 +23,7 @@ from buildframe.store.history import Store
 from buildframe.store.place import Place
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
+from tests.receiving.told import of_job, states, synced
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held
 
 SECRET = "an+invented/secret=that=is=nobodys"
@@ -126,6 +127,14 @@ def test_compaction_and_cleaning(url: str, options: dict[str, str], monkeypatch:
     assert store.version == version + 2
     with pytest.raises(BadInput, match="before the first sync that can still be read"):
         Store(url, storage_options=options, as_of=0).builds()
+
+
+def test_deliveries(url: str, options: dict[str, str]) -> None:
+    store = synced(url, Build(1, 0, state="running"), options=options)
+    told = store.receive([of_job(5, number=7), of_job(6, key=2)])
+    assert (told.builds, told.jobs) == (2, 2)
+    assert states(store).keys() == {"build-1", "build-1/0", "build-1/1", "build-1/7", "build-2", "build-2/0"}
+    assert store.receive([of_job(5, number=7)]).version == told.version
 
 
 def test_two_writers(url: str, options: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.chromium import chromium, launched
 
+THEMED = "theme => document.body.dataset.jpThemeName === theme && !document.getElementById('jupyterlab-splash')"
 READY = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
@@ -148,7 +149,7 @@ class Page:
     def shoot(self, name: str) -> None:
         for theme in ("JupyterLab Light", "JupyterLab Dark"):
             self.command("apputils:change-theme", theme=theme)
-            self.page.wait_for_timeout(1200)
+            self.page.wait_for_function(THEMED, arg=theme)
             self.page.screenshot(path=self.pictures / f"{name}-{theme.split()[1].lower()}.png")
         self.command("apputils:change-theme", theme="JupyterLab Light")
 

@@ -16,6 +16,7 @@ from buildframe import client, spec, widgets
 from buildframe.service import SCOPES, Fault
 from buildframe.widgets.buttons import Actions
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.faces_read import is_harmless, settled, words
@@ -23,7 +24,7 @@ from tests.widgets.faces_read import is_harmless, settled, words
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         workspace.sandbox.push("web")
         workspace.sandbox.clock.advance(dt.timedelta(minutes=1))
         yield workspace

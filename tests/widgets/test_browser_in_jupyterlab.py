@@ -12,6 +12,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.service import SCOPES
+from tests import worlds
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 
 CELL = """import buildframe as bf
@@ -28,7 +29,7 @@ EDGES = f"""() => ['.bf-head', '.bf-body .bf-row'].map(row => [...document.query
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Iterator[bf.workspace.Workspace]:
-    with bf.sandbox(builds=600, path=tmp_path / "sandbox.db") as workspace:
+    with worlds.sandbox(builds=600, path=tmp_path / "sandbox.db") as workspace:
         hostile = {"branch": HOSTILE, "message": "<script>alert(2)</script>"}
         workspace.pipeline("web").create_build(commit="HEAD", ignore_pipeline_branch_filters=True, **hostile)
         for slug in ("web", "api", "mobile"):

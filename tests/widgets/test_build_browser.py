@@ -17,6 +17,7 @@ from buildframe import widgets
 from buildframe.service import SCOPES
 from buildframe.widgets.browser import BuildBrowser
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.widgets.faces_read import settled, until, words
 
@@ -25,7 +26,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         yield workspace
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import buildframe as bf
 from buildframe.service import SCOPES
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.chromium import launched
 from tests.widgets.faces_read import until
 from tests.widgets.hostile import NAMES, STRANGE
@@ -28,7 +28,7 @@ TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElemen
 
 @pytest.fixture
 def ci() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         for name in NAMES[:4]:
             workspace.pipeline("web").create_build(
                 commit="HEAD", branch=name, message=name, ignore_pipeline_branch_filters=True

@@ -18,6 +18,7 @@ from buildframe.pipeline import Pipeline
 from buildframe.service import Fault
 from buildframe.widgets.detail import Detail
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, hang_up, says
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.faces_read import is_harmless, settled, tags, words
@@ -27,7 +28,7 @@ Start = Callable[..., Scripted]
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         workspace.sandbox.push("web")
         workspace.sandbox.clock.advance(dt.timedelta(minutes=2))
         yield workspace

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import buildframe as bf
 from buildframe.service import SCOPES
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.chromium import chromium
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 
@@ -25,7 +25,7 @@ ws = bf.connect("acme")"""
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Iterator[Workspace]:
-    with bf.sandbox(builds=300, path=tmp_path / "sandbox.db") as workspace:
+    with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db") as workspace:
         workspace.sandbox.push("web")
         workspace.sandbox.clock.advance(dt.timedelta(minutes=2))
         yield workspace

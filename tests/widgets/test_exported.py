@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import buildframe as bf
 from buildframe.service import SCOPES
+from tests import worlds
 from tests.widgets.hostile import NAMES, STRANGE, plant
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 
@@ -33,7 +33,7 @@ def test_what_is_saved_has_no_token_and_does_nothing(tmp_path: Path) -> None:
     folder.mkdir()
     notebook = folder / "saved.ipynb"
     write_notebook(notebook, *CELLS)
-    with bf.sandbox(builds=300) as ci:
+    with worlds.sandbox(builds=300) as ci:
         number, token = plant(ci), ci.sandbox.token(SCOPES)
         environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
         with (

@@ -14,6 +14,7 @@ from buildframe import spec
 from buildframe.service import SCOPES, Fault
 from buildframe.widgets.form import CreateForm, Field
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.faces_read import is_harmless, settled, words
@@ -36,7 +37,7 @@ ALL = {
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
-    with bf.sandbox(builds=50) as workspace:
+    with worlds.sandbox(builds=50) as workspace:
         yield workspace
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-import buildframe as bf
 from buildframe.service import SCOPES, Fault
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.chromium import launched
 from tests.widgets.faces_read import until
 from tests.widgets.jupyter import READY, Page, lab, pictures_in, write_notebook
@@ -82,7 +82,7 @@ class Kernel:
 
 @pytest.fixture
 def ci() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         workspace.sandbox.push("web", 2)
         workspace.sandbox.clock.advance(dt.timedelta(minutes=1))
         yield workspace

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-import buildframe as bf
 from buildframe import widgets
 from buildframe.widgets import loading
 from buildframe.widgets.browser import BuildBrowser
@@ -15,13 +14,14 @@ from buildframe.widgets.loading import Got, Listing
 from buildframe.widgets.tables import Table
 from buildframe.words import visible
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.faces_read import settled
 
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         yield workspace
 
 

@@ -18,6 +18,7 @@ from buildframe.client import Client
 from buildframe.widgets import watched, watching
 from buildframe.widgets.monitor import BuildMonitor
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.widgets.faces_read import settled, words
 
@@ -27,7 +28,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300) as workspace:
+    with worlds.sandbox(builds=300) as workspace:
         workspace.sandbox.push("web")
         workspace.sandbox.clock.advance(4 * MINUTE)
         yield workspace
@@ -143,7 +144,7 @@ def test_the_chosen_one_stays_chosen_when_others_come(live: Workspace, monitor: 
 
 
 def test_a_server_that_is_gone_and_comes_back(tmp_path: Path) -> None:
-    with bf.sandbox(builds=300, path=tmp_path / "sandbox.db") as ci:
+    with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db") as ci:
         ci.sandbox.push("web")
         monitor = widgets.BuildMonitor(ci)
         settled(monitor._lane)

@@ -6,9 +6,9 @@ import datetime as dt
 import re
 from pathlib import Path
 
-import buildframe as bf
 from buildframe.service import SCOPES
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.chromium import chromium
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 
@@ -25,7 +25,7 @@ def test_follow_builds_to_their_end(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     write_notebook(folder / "monitor.ipynb", CELL, "monitor.is_on")
-    with bf.sandbox(builds=300) as ci:
+    with worlds.sandbox(builds=300) as ci:
         (number,) = ci.sandbox.push("web")
         ci.sandbox.push("api")
         ci.sandbox.clock.advance(dt.timedelta(minutes=4))

@@ -2,7 +2,8 @@
 
 Metrics of a row (`jobs.assign(queued=metrics.queue_time)`) are `timedelta64[us]`, and so are those that
 a build has from its jobs (`builds["id"].map(metrics.active_time(jobs))`). Summaries hold float64 seconds in
-columns that end in `_s`, and take frames of pandas, Polars and DuckDB. Nothing here changes the frame that it is given.
+columns that end in `_s`, and take frames of pandas, Polars, DuckDB and PySpark. Nothing here changes the frame that it
+is given.
 """
 
 from __future__ import annotations

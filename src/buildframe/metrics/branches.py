@@ -8,14 +8,16 @@ the last they had) and those without `finished_at` neither turn it red nor green
 
 Each summary wants to know which branch: `branch="main"` for all pipelines, or `pipelines=ws.pipelines()` for the
 default branch of each, matched by id, or by organization and slug where a frame has no ids. It takes frames of
-pandas, Polars or DuckDB. One row a pipeline that has builds on the branch, under the name that its newest build bears;
-with the column `organization` first where the builds have it. Time is seen until the latest stamp of the frame, which
-is `fetched_at` or `finished_at`. Each row of the frame counts: drop duplicates by `id` before.
+pandas, Polars, DuckDB or PySpark. One row a pipeline that has builds on the branch, under the name that its newest
+build bears; with the column `organization` first where the builds have it. Time is seen until the latest stamp of the
+frame, which is `fetched_at` or `finished_at`. Each row of the frame counts: drop duplicates by `id` before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -24,12 +26,16 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT, moments, require
-from buildframe.metrics.engines import Frame, Integers, collected, columns_of, is_pandas, lazy
+from buildframe.metrics.engines import Frame, Integers, as_pandas, chosen, collected, columns_of, is_pandas, lazy
 from buildframe.metrics.groups import beside
-from buildframe.metrics.percentiles import percentiles
+from buildframe.metrics.percentiles import checked, percentiles
+from buildframe.metrics.pieces import in_pieces
 from buildframe.spec import Moment, When, when
 
 _NEEDS = ("pipeline", "branch", "number", "state", "blocked", "finished_at", "fetched_at")
+_WANTS = ("organization", "pipeline_id")
+
+_ID = "id of pipeline"
 
 
 def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None = None) -> pd.DataFrame:
@@ -54,7 +60,10 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     pipeline; a missing column; naive times. The definition is that of time to restore service (Forsgren, Humble and Kim
     2018, Accelerate, chapter 2), for a branch in place of a service.
     """
-    found = _branches(builds, branch, pipelines)
+    return _of_branches(builds, branch, pipelines, _outages)
+
+
+def _outages(found: _Branches) -> pd.DataFrame:
     red = _red(found)
     return beside(found.keys.iloc[red.pop("line")].reset_index(drop=True), red)
 
@@ -77,7 +86,10 @@ def recovery_time(
     A pipeline without outages has n 0; no builds give these columns and no rows. Columns needed and BadInput as for
     `outages`, and for a q outside (0, 1).
     """
-    found = _branches(builds, branch, pipelines)
+    return _of_branches(builds, branch, pipelines, functools.partial(_recovery_time, checked(q, "linear")))
+
+
+def _recovery_time(q: Sequence[float], found: _Branches) -> pd.DataFrame:
     red = _red(found)
     lines = range(len(found.keys))
     closed = percentiles(red[~red["open"]], "recovery_time_s", "line", q).set_index("line").reindex(lines)
@@ -112,7 +124,10 @@ def red_share(
     Slices of the window add up to the whole in red_s, known_s, commits and red_commits. No builds give these columns
     and no rows. BadInput as for `outages`, and where `end` is not after `start`.
     """
-    found = _branches(builds, branch, pipelines, "commit")
+    return _of_branches(builds, branch, pipelines, functools.partial(_red_share, start, end), "commit")
+
+
+def _red_share(start: When | None, end: When | None, found: _Branches) -> pd.DataFrame:
     since, until = _window(start, end, found.until)
     first = pd.Series(found.outcomes.groupby("line")["finished_at"].first(), found.keys.index, dtype=MOMENT)
     begin = first if since is None else first.mask(first < since, since)
@@ -138,14 +153,69 @@ class _Branches(NamedTuple):
     """The latest stamp of the frame."""
 
 
-def _branches(builds: Frame, branch: str | None, pipelines: Frame | None, *more: str) -> _Branches:
+def _of_branches(
+    builds: Frame,
+    branch: str | None,
+    pipelines: Frame | None,
+    of: Callable[[_Branches], pd.DataFrame],
+    *more: str,
+) -> pd.DataFrame:
+    """What `of` tells of each pipeline's branch, in order of names."""
     if not isinstance(branch, str | None) or (branch is None) == (pipelines is None):
         raise BadInput('Which branch? Give pipelines=ws.pipelines() for the default branch of each, or branch="main".')
-    rows = collected(_only(builds, branch), [*_NEEDS, *more], ["organization", "pipeline_id"]).reset_index(drop=True)
-    rows["finished_at"], codes = moments(rows, "finished_at"), _codes(rows)
-    places = np.flatnonzero(rows["branch"] == (branch if pipelines is None else _default(rows, codes, pipelines)))
+    listed = None if pipelines is None else collected(pipelines, ["slug", "default_branch"], ["id", "organization"])
+    needs, until = [*_NEEDS, *more], _until(builds)
+    if is_pandas(builds):
+        rows = collected(builds, needs, _WANTS)
+        whose = _Whose.of(rows, branch, listed)
+        told = _told(of, whose, until, more, rows)
+    else:
+        found = chosen(builds, needs, _WANTS)
+        names = [name for name in ("pipeline", *_WANTS) if name in found.collect_schema()]
+        whose = _Whose.of(as_pandas(found.select(*names).unique()), branch, listed)
+        only = found.filter(nw.col("branch").is_in(whose.branches))
+        told = in_pieces(only, whose.by, functools.partial(_told, of, whose, until, more))
+        told = told.sort_values([*_there(told, "organization"), "pipeline", _ID], kind="stable", ignore_index=True)
+    return told.drop(columns=_ID)
+
+
+def _told(
+    of: Callable[[_Branches], pd.DataFrame], whose: _Whose, until: Any, more: Sequence[str], rows: pd.DataFrame
+) -> pd.DataFrame:
+    """The same of the pipelines whose builds these are; `_ID` tells apart those of one name."""
+    rows = rows.reset_index(drop=True)
+    rows["finished_at"], codes = moments(rows, "finished_at"), _codes(rows, whose.by)
+    places = np.flatnonzero(rows["branch"] == whose.branch_of(rows, codes))
     keys, lines = _newest(rows, places, codes[places])
-    return _Branches(keys, _outcomes(rows, places, lines[codes[places]], more), _until(builds))
+    return of(_Branches(keys, _outcomes(rows, places, lines[codes[places]], more), until))
+
+
+@dataclass(frozen=True)
+class _Whose:
+    """The columns `by` that tell pipelines apart, and the branch of each: one for all, or a frame with theirs."""
+
+    by: list[str]
+    branch: str | pd.DataFrame
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, branch: str | None, listed: pd.DataFrame | None) -> _Whose:
+        by = ["pipeline_id"] if _is_whole(rows, "pipeline_id") else _there(rows, "organization", "pipeline")
+        if listed is None:
+            assert branch is not None
+            return cls(by, branch)
+        return cls(by, _default(rows.drop_duplicates(by), listed)[[*by, "default_branch"]])
+
+    @property
+    def branches(self) -> list[str]:
+        return [self.branch] if isinstance(self.branch, str) else self.branch["default_branch"].unique().tolist()
+
+    def branch_of(self, rows: pd.DataFrame, codes: Integers) -> Any:
+        """The branch of each row's pipeline."""
+        if isinstance(self.branch, str):
+            return self.branch
+        one_each = rows.loc[pd.Series(codes).drop_duplicates().index, self.by]
+        found = one_each.merge(self.branch, how="left", on=self.by)["default_branch"]
+        return found.take(codes).set_axis(rows.index)
 
 
 def _until(builds: Frame) -> Any:
@@ -158,14 +228,6 @@ def _until(builds: Frame) -> Any:
     return pd.Series([moments(stamps, name).max() for name in names], dtype=MOMENT).max()
 
 
-def _only(builds: Frame, branch: str | None) -> Frame:
-    """Where another engine holds the builds, it need not hand over those of other branches."""
-    if branch is None or is_pandas(builds):
-        return builds
-    require(columns_of(builds), ["branch"])
-    return lazy(builds).filter(nw.col("branch") == branch).to_native()
-
-
 def _is_whole(frame: pd.DataFrame, name: str) -> bool:
     return name in frame and bool(frame[name].notna().all())
 
@@ -174,9 +236,9 @@ def _there(frame: pd.DataFrame, *names: str) -> list[str]:
     return [name for name in names if name in frame]
 
 
-def _codes(rows: pd.DataFrame) -> Integers:
+def _codes(rows: pd.DataFrame, by: Sequence[str]) -> Integers:
     """The number of each row's pipeline, in the order in which they appear."""
-    first, *others = ["pipeline_id"] if _is_whole(rows, "pipeline_id") else _there(rows, "organization", "pipeline")
+    first, *others = by
     codes = pd.factorize(rows[first], use_na_sentinel=False)[0]
     for name in others:
         own, values = pd.factorize(rows[name], use_na_sentinel=False)
@@ -184,10 +246,8 @@ def _codes(rows: pd.DataFrame) -> Integers:
     return codes
 
 
-def _default(rows: pd.DataFrame, codes: Integers, pipelines: Frame) -> pd.Series[str]:
-    """The default branch of each row's pipeline."""
-    one_each = rows.loc[pd.Series(codes).drop_duplicates().index]
-    listed = collected(pipelines, ["slug", "default_branch"], ["id", "organization"])
+def _default(one_each: pd.DataFrame, listed: pd.DataFrame) -> pd.DataFrame:
+    """The pipelines with their default branch."""
     left, right = _matched_by(one_each, listed)
     if (twice := listed.duplicated(right)).any():
         raise BadInput(f"pipelines= holds {_first(listed.loc[twice, 'slug'])} twice; keep one row of it.")
@@ -198,7 +258,7 @@ def _default(rows: pd.DataFrame, codes: Integers, pipelines: Frame) -> pd.Series
     if (unknown := found["default_branch"].fillna("").eq("")).any():
         name = _first(found.loc[unknown, "pipeline"])
         raise BadInput(f'The pipeline {name} has no known default branch; keep it apart and name its branch="main".')
-    return found["default_branch"].take(codes).set_axis(rows.index)
+    return found
 
 
 def _matched_by(builds: pd.DataFrame, listed: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -217,12 +277,13 @@ def _first(names: pd.Series[str]) -> str:
 def _newest(rows: pd.DataFrame, places: Integers, codes: Integers) -> tuple[pd.DataFrame, Integers]:
     """How the newest build of each pipeline names it, in order of names; and of each code, the row there."""
     newest = pd.Series(_numbers(rows)[places]).groupby(codes).idxmax()
-    names, more = [*_there(rows, "organization"), "pipeline"], _there(rows, "pipeline_id")
-    keys = rows[[*names, "branch", *more]].take(places[newest]).set_axis(newest.index)
-    keys = keys.sort_values([*names, *more], kind="stable")
+    ids = rows["pipeline_id"] if "pipeline_id" in rows else rows["pipeline"]
+    names = [*_there(rows, "organization"), "pipeline"]
+    keys = rows[[*names, "branch"]].assign(**{_ID: ids}).take(places[newest]).set_axis(newest.index)
+    keys = keys.sort_values([*names, _ID], kind="stable")
     lines = np.zeros(codes.max(initial=-1) + 1, np.int64)
     lines[keys.index] = np.arange(len(keys))
-    return keys[[*names, "branch"]].reset_index(drop=True), lines
+    return keys.reset_index(drop=True), lines
 
 
 def _numbers(rows: pd.DataFrame) -> Integers:

@@ -15,7 +15,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT, NAT, microseconds
-from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, check_zones, lazy, tally, tick, ticking
+from buildframe.metrics.engines import GROUP, Integers, Rows, Tally, as_arrow, check_zones, lazy, tally, tick, ticking
 
 _MOST = 1_000_000
 
@@ -28,12 +28,12 @@ class Buckets:
     fetched: pd.Timestamp
 
     @classmethod
-    def of(cls, found: nw.LazyFrame[Any], at: Sequence[str], freq: str, tz: str) -> Self:
-        """Those that hold all times in the columns `at`; none where there are none."""
+    def of(cls, found: nw.LazyFrame[Any], at: Sequence[str], freq: str, tz: str, seen: str = "fetched_at") -> Self:
+        """Those that hold all times in the columns `at`, the rows having been seen at `seen`; none without times."""
         offset = _offset(freq)
-        check_zones(found, (*at, "fetched_at"))
-        *seen, fetched = _ends(found, at)
-        known: pd.Series[Any] = pd.Series([time for time in seen if pd.notna(time)], dtype=MOMENT)
+        check_zones(found, (*at, seen))
+        *ends, fetched = _ends(found, at, seen)
+        known: pd.Series[Any] = pd.Series([time for time in ends if pd.notna(time)], dtype=MOMENT)
         return cls(_edges(known, offset, tz), fetched)
 
     def __len__(self) -> int:
@@ -41,16 +41,18 @@ class Buckets:
 
     def number(self, found: Rows, at: str) -> Rows:
         """The rows in groups by bucket, and one more, the last or that of null, of those without this time."""
-        edges, native = self._edges(), found.frame.to_native()
-        if isinstance(native, pd.DataFrame):
-            numbered = lazy(native.assign(**{GROUP: _numbers(microseconds(native[at]), edges)}))
-        elif found.frame.implementation.is_duckdb():
-            kept = [name for name in native.columns if name != GROUP]
-            numbered = lazy(_numbered_in_duckdb(native, kept, at, edges, {}))
-        else:
-            number = _number(nw.col(tick(at)), edges, _either)
-            numbered = ticking(found.frame, [at]).with_columns(number.alias(GROUP))
+        numbered = self.numbered(found.frame, at, GROUP)
         return replace(found, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self) + 1)))
+
+    def numbered(self, found: nw.LazyFrame[Any], at: str, name: str) -> nw.LazyFrame[Any]:
+        """The rows with the number of their bucket as a column, null or how many there are without this time."""
+        edges, native = self._edges(), found.to_native()
+        if isinstance(native, pd.DataFrame):
+            return lazy(native.assign(**{name: _numbers(microseconds(native[at]), edges)}))
+        if found.implementation.is_duckdb():
+            kept = [other for other in native.columns if other != name]
+            return lazy(_numbered_in_duckdb(native, kept, at, edges, {}, name))
+        return ticking(found, [at]).with_columns(_number(nw.col(tick(at)), edges, _either).alias(name))
 
     def sizes(self, found: Rows, at: Mapping[str, str]) -> pd.DataFrame:
         """How many rows have a time in each bucket (Int64): `at` tells the name of the count and the time's column."""
@@ -91,16 +93,16 @@ def filled(counts: Tally, number: int) -> Tally:
     return Tally(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole)
 
 
-def _ends(found: nw.LazyFrame[Any], at: Sequence[str]) -> list[Any]:
-    """The first and the last time of each column, and the latest `fetched_at`; NaT where there is none."""
+def _ends(found: nw.LazyFrame[Any], at: Sequence[str], seen: str) -> list[Any]:
+    """The first and the last time of each column, and the latest `seen`; NaT where there is none."""
     native = found.to_native()
     if isinstance(native, pd.DataFrame):
         ends = [end for name in at for end in _first_and_last(microseconds(native[name]))]
-        ends.append(_first_and_last(microseconds(native["fetched_at"]))[1])
+        ends.append(_first_and_last(microseconds(native[seen]))[1])
         return [pd.NaT if end == NAT else pd.Timestamp(end, unit="us", tz="UTC") for end in ends]
     times = [nw.col(name) for name in at]
     both = [end for time in times for end in (time.min(), time.max().name.suffix(" at last"))]
-    row = found.select(*both, nw.col("fetched_at").max().name.suffix(" of all")).collect().to_arrow()
+    row = as_arrow(found.select(*both, nw.col(seen).max().name.suffix(" of all")))
     return [_moment(column) for column in row.columns]
 
 
@@ -155,7 +157,9 @@ def _either(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:
     return nw.when(condition).then(one).otherwise(other)
 
 
-def _numbered_in_duckdb(rows: Any, kept: Sequence[str], at: str, edges: Integers, more: Mapping[str, int]) -> Any:
+def _numbered_in_duckdb(
+    rows: Any, kept: Sequence[str], at: str, edges: Integers, more: Mapping[str, int], name: str = GROUP
+) -> Any:
     """By its own division; that of narwhals, which is right for negative numbers, too, takes as long as the rest."""
     import duckdb
 
@@ -163,7 +167,7 @@ def _numbered_in_duckdb(rows: Any, kept: Sequence[str], at: str, edges: Integers
         return duckdb.CaseExpression(condition, one).otherwise(other)
 
     time = duckdb.FunctionExpression("epoch_us", duckdb.ColumnExpression(at))
-    number = _number(time, edges, either).alias(GROUP)
+    number = _number(time, edges, either).alias(name)
     return rows.select(*kept, number, *(duckdb.ConstantExpression(one).alias(name) for name, one in more.items()))
 
 

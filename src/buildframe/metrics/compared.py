@@ -6,6 +6,7 @@ many rows it has.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.metrics import outcomes
-from buildframe.metrics.days import Spread, day_of, effective_sizes, spread_of
+from buildframe.metrics.days import DAY, Spread, by_days, dated, effective_sizes, spread_of
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, Rows, numbered, rows
+from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, Rows, Tally, rows
 from buildframe.metrics.groups import By, beside, listed
 from buildframe.metrics.measured import measured
 from buildframe.metrics.percentiles import CONFIDENCE, checked, count, enough, label
+from buildframe.metrics.pieces import in_groups
+from buildframe.metrics.ranks import at_ranks
 from buildframe.metrics.rates import wilson
 
 _COUNTS = ["n", "n_censored", "n_negative"]
@@ -64,8 +67,7 @@ def percentile_change(
     keys, one, other = _side_by_side(sides[0].table, sides[1].table, by)
     columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
     columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
-    for p in shares:
-        columns |= _changed(sides, one, other, p, confidence)
+    columns |= _changed(sides, (one, other), shares, confidence)
     return beside(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -134,12 +136,11 @@ def newcombe(
 
 def _shares(found: Rows, counted: Mapping[str, nw.Expr], at: str, tz: str) -> pd.DataFrame:
     """Of each group how many rows are `those`, how many are counted (`n`), and how they spread over days."""
-    table, keys = numbered(found.having(**counted), *counted, at)
-    table = table[table["counted"].to_numpy(bool)]
-    by_day = table["those"].groupby([table[GROUP], day_of(table, at, tz)]).agg(["sum", "size"]).astype("float64")
-    sums = by_day.groupby(level=0).sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
-    spread = {group: spread_of(days["sum"], days["size"]) for group, days in by_day.groupby(level=0)}
-    summary = pd.DataFrame({"those": sums["sum"], "n": sums["size"]}).join(
+    days, keys = by_days(dated(found.having(**counted), at, tz), *counted)
+    days = days[days["counted"] > 0]
+    sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
+    spread = {group: spread_of(own["those"], own["counted"]) for group, own in days.groupby(GROUP)}
+    summary = pd.DataFrame({"those": sums["those"], "n": sums["counted"]}).join(
         pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
     )
     return beside(keys, summary.rename_axis(None))
@@ -174,24 +175,45 @@ def _over(those: pd.Series[Any], n: pd.Series[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class _Side:
-    """One period: a `table` of its groups, and the durations of each `group` in order."""
+    """One period: a `table` of its groups, with their `place` in `counts`."""
 
+    found: Rows
+    counts: Tally
     table: pd.DataFrame
-    groups: list[Floats]
 
     @classmethod
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
         found = measured(frame, of, by, needs=(at,))
         counts = count(found)
-        table, keys = numbered(found.only("value", at), "value", at)
-        table = table.assign(day=day_of(table, at, tz)).dropna(subset="value").sort_values("value", ignore_index=True)
-        values, days = table["value"].to_numpy(np.float64), table["day"].to_numpy(np.int64)
-        places, none = table.groupby(GROUP).indices, np.empty(0, np.int64)
-        groups = [places.get(group, none) for group in range(len(keys))]
-        told = [[number for p in q for number in _percentile(values[own], days[own], p)] for own in groups]
-        names = [name for p in q for name in (label(p), *(f"{label(p)} {column}" for column in _SPREAD))]
-        summary = pd.DataFrame(told, columns=names, dtype="float64").assign(group=range(len(keys)))
-        return cls(beside(keys, pd.concat([counts.sums, summary], axis=1)), [values[own] for own in groups])
+        spreads = in_groups(dated(found.only("value", at), at, tz), ["value", DAY], functools.partial(_spreads, q))
+        told = spreads[_names(q)].assign(place=range(len(spreads)))
+        return cls(found, counts, beside(counts.keys, pd.concat([counts.sums, told], axis=1)))
+
+    def at_ranks(self, place: pd.Series[Any], ranks: Integers) -> Floats:
+        """The durations of these ranks of the groups at these places; NaN where either is none."""
+        is_there = place.notna().to_numpy()
+        own = place[is_there].to_numpy(np.int64)
+        wanted = np.zeros((len(self.counts.groups), ranks.shape[1]), np.int64)
+        wanted[own] = ranks[is_there]
+        n = self.counts.sums["n"].to_numpy(np.int64)
+        values = np.full(ranks.shape, np.nan)
+        values[is_there] = at_ranks(self.found, "value", self.counts.groups, n, wanted)[own]
+        return values
+
+
+def _names(q: Sequence[float]) -> list[str]:
+    return [name for p in q for name in (label(p), *(f"{label(p)} {column}" for column in _SPREAD))]
+
+
+def _spreads(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
+    """Of each group its percentiles, and how the rows up to each spread over days."""
+    known = table.dropna(subset="value").sort_values("value", ignore_index=True)
+    values, (days, _) = known["value"].to_numpy(np.float64), pd.factorize(known[DAY], use_na_sentinel=False)
+    places, none = known.groupby(GROUP).indices, np.empty(0, np.int64)
+    many = table[GROUP].max() + 1 if len(table) else 0
+    groups = [places.get(group, none) for group in range(many)]
+    told = [[number for p in q for number in _percentile(values[own], days[own], p)] for own in groups]
+    return pd.DataFrame(told, columns=_names(q), dtype="float64").assign(**{GROUP: range(many)})
 
 
 def _percentile(values: Floats, days: Integers, p: float) -> tuple[float, ...]:
@@ -204,38 +226,48 @@ def _percentile(values: Floats, days: Integers, p: float) -> tuple[float, ...]:
 
 
 def _changed(
-    sides: Sequence[_Side], one: pd.DataFrame, other: pd.DataFrame, p: float, confidence: float
+    sides: Sequence[_Side], both: Sequence[pd.DataFrame], q: Sequence[float], confidence: float
 ) -> dict[str, Any]:
-    name, both = label(p).removesuffix("_s"), (one, other)
-    spreads = [_spread(table, f"{label(p)} ") for table in both]
-    sizes = effective_sizes(spreads[0], spreads[1], confidence)
-    ends = [_ends(side, table, p, told, confidence) for side, table, told in zip(sides, both, sizes, strict=True)]
-    values = [table[label(p)].to_numpy(np.float64) for table in both]
-    low, high = _square_and_add((values[0], *ends[0]), (values[1], *ends[1]))
-    told, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
-    own_low, own_high = _ends(sides[0], one, p, told, CONFIDENCE)
+    """The columns of each percentile."""
+    ranks: tuple[list[Integers], ...] = ([], [])
+    for p in q:
+        spreads = [_spread(table, f"{label(p)} ") for table in both]
+        told = effective_sizes(spreads[0], spreads[1], confidence)
+        own, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
+        for side, table, size in zip(ranks, both, told, strict=True):
+            side.append(_ranks(table, p, size, confidence))
+        ranks[0].append(_ranks(both[0], p, own, CONFIDENCE))
+    now, before = (
+        side.at_ranks(table["place"], np.concatenate(own, axis=1)) if q else np.empty((len(table), 0))
+        for side, table, own in zip(sides, both, ranks, strict=True)
+    )
+    columns: dict[str, Any] = {}
+    for i, p in enumerate(q):
+        columns |= _compared(both, p, now[:, 4 * i : 4 * i + 4].T, before[:, 2 * i : 2 * i + 2].T)
+    return columns
+
+
+def _compared(both: Sequence[pd.DataFrame], p: float, now: Floats, before: Floats) -> dict[str, Any]:
+    """The columns of a percentile; `now` are the ends by the confidence asked for and then its own, `before` those."""
+    name, (one, other) = label(p).removesuffix("_s"), (table[label(p)] for table in both)
+    low, high = _square_and_add((one.to_numpy(np.float64), *now[:2]), (other.to_numpy(np.float64), *before))
     return {
-        f"{name}_s": one[label(p)],
-        label(p, "low"): own_low,
-        label(p, "high"): own_high,
-        f"{name}_before_s": other[label(p)],
-        f"{name}_change_s": one[label(p)] - other[label(p)],
+        f"{name}_s": one,
+        label(p, "low"): now[2],
+        label(p, "high"): now[3],
+        f"{name}_before_s": other,
+        f"{name}_change_s": one - other,
         f"{name}_change_low_s": low,
         f"{name}_change_high_s": high,
     }
 
 
-def _ends(side: _Side, table: pd.DataFrame, p: float, told: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """The durations between which a percentile of each row's group lies, as sure as so many rows tell it."""
+def _ranks(table: pd.DataFrame, p: float, told: Floats, confidence: float) -> Integers:
+    """The ranks between which a percentile of each row's group lies, as sure as so many rows tell it; 0 for none."""
     low, high = wilson(p * told, told, confidence)
-    groups = [side.groups[int(group)] if group >= 0 else np.empty(0) for group in table["group"].fillna(-1)]
-    lows = [_at(values, np.floor(start * len(values))) for values, start in zip(groups, low, strict=True)]
-    highs = [_at(values, np.ceil(stop * len(values)) + 1) for values, stop in zip(groups, high, strict=True)]
-    return np.array(lows, np.float64), np.array(highs, np.float64)
-
-
-def _at(values: Floats, rank: Floats) -> float:
-    return float(values[int(rank) - 1]) if 1 <= rank <= len(values) else np.nan  # no comparison holds for NaN
+    n = table["n"].to_numpy(np.float64, na_value=0)
+    ranks = np.column_stack([np.floor(low * n), np.ceil(high * n) + 1])
+    return np.where((ranks >= 1) & (ranks <= n[:, None]), np.nan_to_num(ranks), 0).astype(np.int64)
 
 
 def _side_by_side(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

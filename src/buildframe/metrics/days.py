@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.metrics.buckets import zoned
-from buildframe.metrics.columns import moments
-from buildframe.metrics.engines import Floats, Integers
+from buildframe.metrics.buckets import Buckets
+from buildframe.metrics.engines import Floats, Rows, numbered
 
 _FEW = 2
 """Hits, or misses: of fewer it cannot be told how they spread over days."""
@@ -20,11 +19,21 @@ _LEAST = 0.1
 """Spreads below this are one: that days are more alike than chance makes them says nothing."""
 
 
-def day_of(table: pd.DataFrame, at: str, tz: str) -> Integers:
-    """The number of the day in the zone on which each row's time lies; -1 without one."""
-    local: pd.Series[Any] = zoned(moments(table, at), tz)
-    numbers, _ = pd.factorize(local.dt.tz_localize(None).dt.normalize())
-    return np.asarray(numbers, np.int64)
+DAY = "number of day"
+
+
+def dated(found: Rows, at: str, tz: str) -> Rows:
+    """The rows with the number of the day in the zone on which each one's time lies (`DAY`)."""
+    days = Buckets.of(found.frame, [at], "1D", tz, seen=at)
+    return replace(found, frame=days.numbered(found.frame, at, DAY))
+
+
+def by_days(found: Rows, *counted: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Sums of each group's days, of rows that are `dated`, as `numbered` gives rows and keys."""
+    counts = found.frame.select(*found.by, DAY, **{name: nw.col(name).cast(nw.Int64) for name in counted})
+    summed = counts.group_by(*found.by, DAY).agg(nw.col(*counted).sum())
+    days = summed.with_columns(nw.col(*counted).cast(nw.Int64))  # DuckDB's are decimals
+    return numbered(replace(found, frame=days), *counted)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Frames of any engine that narwhals knows (pandas, Polars, DuckDB): checked, counted in groups, or collected.
+"""Frames of any engine that narwhals knows (pandas, Polars, DuckDB, PySpark): checked, and counted in groups.
 
-What needs only sums and ranks of groups runs inside the engine (`rows`, `tally`, `at_ranks`). What follows intervals or
-sequences takes just the columns that it needs, as pandas (`collected`). In frames of pandas a function of rows, such
-as `metrics.step`, is computed; in others it is the column that `metrics.with_seconds` has made of it.
+What needs only sums and ranks of groups runs inside the engine (`rows`, `tally`, and `at_ranks` of the module `ranks`).
+What follows intervals or sequences takes just the columns that it needs, group by group (module `pieces`). In frames of
+pandas a function of rows, such as `metrics.step`, is computed; in others it is the column that `metrics.with_seconds`
+has made of it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
+from buildframe.metrics import spark
 from buildframe.metrics.columns import NAT, kind_of, microseconds, moments, require, typed
 from buildframe.metrics.groups import By, groups_of, listed, named_apart
 
 Frame = Any
-"""A frame of pandas, Polars (eager or lazy) or DuckDB (a relation)."""
+"""A frame of pandas, Polars (eager or lazy), DuckDB (a relation) or PySpark."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -30,7 +32,7 @@ Integers = npt.NDArray[np.int64]
 GROUP = "in group"
 """The column that holds the number of each row's group; in other engines those of its keys have this and a number."""
 
-_ENGINES = (nw.Implementation.PANDAS, nw.Implementation.POLARS, nw.Implementation.DUCKDB)
+_ENGINES = (nw.Implementation.PANDAS, nw.Implementation.POLARS, nw.Implementation.DUCKDB, *spark.FRAMES)
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 _TYPES: dict[pa.DataType, Any] = {
@@ -75,13 +77,15 @@ class Tally:
 
 def lazy(frame: Frame) -> nw.LazyFrame[Any]:
     """The frame for narwhals; BadInput where it is no frame."""
-    refusal = BadInput(f"A {type(frame).__name__} is no frame; give one of pandas, Polars or DuckDB.")
+    refusal = BadInput(f"A {type(frame).__name__} is no frame; give one of pandas, Polars, DuckDB or PySpark.")
     try:
         found: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
     except (TypeError, AttributeError):
         raise refusal from None
     if found.implementation not in _ENGINES:
         raise refusal
+    if spark.is_spark(found):
+        spark.check_session(found.to_native().sparkSession)
     return found
 
 
@@ -100,21 +104,30 @@ def collected(frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> 
     if is_pandas(frame):
         names = [*needs, *(name for name in wants if name in frame)]
         return pd.DataFrame({name: typed(frame, name) for name in names}, index=frame.index, copy=False)
+    return as_pandas(chosen(frame, needs, wants))
+
+
+def chosen(frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> nw.LazyFrame[Any]:
+    """The same inside the engine."""
     found = lazy(frame)
     schema = found.collect_schema()
     require(schema, needs)
-    return as_pandas(found.select(*typed_in(schema, [*needs, *(name for name in wants if name in schema)])))
+    return found.select(*typed_in(schema, [*needs, *(name for name in wants if name in schema)]))
 
 
 def as_pandas(found: nw.LazyFrame[Any]) -> pd.DataFrame:
     """What an engine found, with the dtypes of frames that are fetched."""
-    whole = found.collect()
-    if whole.implementation.is_pandas():
-        return whole.to_pandas()
-    return _typed_by_pandas(whole.to_arrow())
+    if found.implementation.is_pandas():
+        return found.collect().to_pandas()
+    return typed_by_pandas(as_arrow(found))
 
 
-def _typed_by_pandas(table: pa.Table) -> pd.DataFrame:
+def as_arrow(found: nw.LazyFrame[Any]) -> pa.Table:
+    """What an engine found."""
+    return spark.collected(found.to_native()) if spark.is_spark(found) else found.collect().to_arrow()
+
+
+def typed_by_pandas(table: pa.Table) -> pd.DataFrame:
     """The table with the dtypes of frames that are fetched."""
     frame = table.to_pandas(types_mapper=_mapped)
     times = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)]
@@ -170,6 +183,8 @@ def ticking(found: nw.LazyFrame[Any], names: Iterable[str]) -> nw.LazyFrame[Any]
         return lazy(native.assign(**{tick(name): _ticks(native[name]) for name in names}))
     if found.implementation.is_duckdb():
         return lazy(native.select("*", *(_in_duckdb(name) for name in names)))
+    if spark.is_spark(found):
+        return lazy(native.withColumns({tick(name): spark.microseconds(name) for name in names}))
     return found.with_columns(nw.col(name).dt.timestamp("us").alias(tick(name)) for name in names)
 
 
@@ -252,9 +267,9 @@ def tally(found: Rows, **counts: nw.Expr) -> Tally:
     if found.keys is not None and found.frame.implementation.is_pandas():
         return _tally_of_pandas(found.frame.select(GROUP, **counts).to_native(), found.keys)
     sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's are decimals
-    whole = found.frame.group_by(*found.by).agg(**sums).collect().to_arrow()
+    whole = as_arrow(found.frame.group_by(*found.by).agg(**sums))
     whole = whole.sort_by([(name, "ascending") for name in found.by])
-    groups, summed = (_typed_by_pandas(whole.select(names)) for names in (found.by, list(counts)))
+    groups, summed = (typed_by_pandas(whole.select(names)) for names in (found.by, list(counts)))
     keys = groups.set_axis(found.names, axis=1) if found.names else pd.DataFrame(index=groups.index)
     return Tally(keys, groups, summed.fillna(0))
 
@@ -273,57 +288,3 @@ def _sums(codes: Integers, counts: pd.Series[Any], many: int) -> Integers:
     sums = np.zeros(many, np.int64)
     np.add.at(sums, codes, counts.to_numpy(np.int64, na_value=0))
     return sums
-
-
-def at_ranks(found: Rows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-    """Of each group (rows), the values of these ranks, 1 being the smallest; NaN where the rank is 0.
-
-    `groups` and `n` (how many values are not null) as `tally` gives them; `ranks` is a matrix with one row a group.
-    """
-    native = found.frame.to_native()
-    if isinstance(native, pd.DataFrame):
-        return _at_ranks_of_pandas(native[GROUP].to_numpy(), native[value].to_numpy(), n, ranks)
-    measured = found.frame.filter(~nw.col(value).is_null()).select(*found.by, value)
-    return _at_ranks_in_engine(measured, found.by, value, groups, ranks)
-
-
-def _at_ranks_of_pandas(codes: Integers, values: Floats, n: Integers, ranks: Integers) -> Floats:
-    """By a partition of each group, after a sort by groups that takes no comparisons where they are few."""
-    is_known = ~np.isnan(values)
-    codes, values = codes[is_known], values[is_known]
-    ordered = values[np.argsort(codes.astype(np.int16) if len(n) < 2**15 else codes, kind="stable")]
-    found = np.full(ranks.shape, np.nan)
-    for i, (stop, size) in enumerate(zip(np.cumsum(n).tolist(), n.tolist(), strict=True)):
-        wanted = ranks[i] > 0
-        if wanted.any():
-            places = ranks[i, wanted] - 1
-            part = ordered[stop - size : stop]
-            part.partition(np.unique(places))
-            found[i, wanted] = part[places]
-    return found
-
-
-def _at_ranks_in_engine(
-    measured: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, ranks: Integers
-) -> Floats:
-    """The engine sorts each group into a list; ranks by a window took it two to three times as long."""
-    table = _sorted_lists(measured, by, value)
-    lists: Any = table[value].combine_chunks()
-    keys = as_pandas(nw.from_native(table.drop_columns([value])).lazy()).assign(start=lists.offsets.to_numpy()[:-1])
-    starts = groups.merge(keys, how="left", on=by)["start"].to_numpy(np.float64)
-    is_there = (ranks > 0) & ~np.isnan(starts)[:, None]
-    places = np.where(is_there, np.nan_to_num(starts)[:, None] + ranks - 1, 0).astype(np.int64)
-    values = np.append(lists.values.to_numpy(), np.nan)  # so that there is one
-    return np.where(is_there, values[places], np.nan)
-
-
-def _sorted_lists(measured: nw.LazyFrame[Any], by: list[str], value: str) -> pa.Table:
-    native = measured.to_native()
-    if measured.implementation.is_duckdb():
-        groups = ", ".join(f'"{name}"' for name in by)
-        sorted_list = f'list_sort(list("{value}")) AS "{value}"'
-        lists: pa.Table = native.aggregate(f"{groups}, {sorted_list}", groups).to_arrow_table()
-    else:
-        column = measured.implementation.to_native_namespace().col(value)
-        lists = native.group_by(by).agg(column.sort()).collect().to_arrow()
-    return lists

@@ -5,10 +5,15 @@ frame, indexed and ordered by it, so that `builds.assign(active=builds["id"].map
 Durations are `timedelta64[us]`, NaT where there is nothing to measure; rows without `build_id` belong to no build and
 are left out; an empty frame gives an empty Series. Each row counts: drop duplicates by `id` first, and fetch with
 `include_retried_jobs=True`, or all but the last attempts are missing.
+
+Of a frame of PySpark it is one of PySpark, not computed yet, with the columns `build_id` and, say, `active_time_s`
+(seconds, null for NaT), to be joined with builds.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -17,9 +22,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
+from buildframe.metrics import spark
 from buildframe.metrics.columns import NAT, microseconds, moments
-from buildframe.metrics.engines import Frame, collected
+from buildframe.metrics.engines import Frame, chosen, collected, is_pandas
 from buildframe.metrics.outcomes import has_failed_hard, is_superseded
+from buildframe.metrics.pieces import as_they_come, mapped
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -34,7 +41,10 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
-    builds = _builds(jobs, "started_at", "finished_at")
+    return _of_builds(jobs, ("started_at", "finished_at"), _machine_time)
+
+
+def _machine_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
     ran = (start != NAT) & (end != NAT)
     return builds.sums(builds.codes[ran], (end - start)[ran], "machine_time")
@@ -50,7 +60,10 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
-    builds = _builds(jobs, "started_at", "finished_at", "retried")
+    return _of_builds(jobs, ("started_at", "finished_at", "retried"), _active_time)
+
+
+def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
     counted = (start != NAT) & (end != NAT) & ~builds.flags(is_superseded())
     swept = _sweep(builds, _Spans(builds.codes, start, end).those(counted))
@@ -65,8 +78,12 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
 
     One entry a build, float64, indexed by `build_id`; an empty frame gives none.
     """
-    active = active_time(jobs)
-    return (machine_time(jobs) / active.where(active > pd.Timedelta(0))).rename("parallelism")
+    return _of_builds(jobs, ("started_at", "finished_at", "retried"), _parallelism)
+
+
+def _parallelism(builds: _Builds) -> pd.Series[float]:
+    active = _active_time(builds)
+    return (_machine_time(builds) / active.where(active > pd.Timedelta(0))).rename("parallelism")
 
 
 def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
@@ -85,7 +102,7 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
-    return _gaps(jobs, blocked=False).rename("idle_time")
+    return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_gaps, "idle_time", False))
 
 
 def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
@@ -98,7 +115,7 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
-    return _gaps(jobs, blocked=True).rename("blocked_time")
+    return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_gaps, "blocked_time", True))
 
 
 def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
@@ -110,7 +127,10 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
-    builds = _builds(jobs, "build_created_at", "state", "soft_failed", "finished_at")
+    return _of_builds(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
+
+
+def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
     failed = builds.flags(has_failed_hard())
     first = builds.earliest(builds.codes[failed], builds.stamps("finished_at")[failed])
     return builds.series(_difference(builds.created(), first), "time_to_first_failure")
@@ -125,7 +145,10 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     One entry a build, `timedelta64[us]`, indexed by `build_id`; an empty frame gives none.
     """
-    builds = _builds(jobs, "build_created_at", "build_state", "type", "state", "finished_at")
+    return _of_builds(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
+
+
+def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
     has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))
     unsettled = ~has_passed | builds.flags(_holds())
     last = builds.latest(builds.codes, builds.stamps("finished_at"))
@@ -171,10 +194,33 @@ class _Builds(NamedTuple):
         return pd.Series(pd.TimedeltaIndex(durations.view("timedelta64[us]")), index=self.ids, name=name)
 
 
-def _builds(jobs: Frame, *needs: str) -> _Builds:
-    table = collected(jobs, ["build_id", *needs]).dropna(subset=["build_id"])
+def _of_builds(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
+    """A Series by build, of what `of` tells of some builds with all of their jobs; of Spark's a frame of Spark."""
+    if is_pandas(jobs):
+        return of(_builds(collected(jobs, ["build_id", *needs])))
+    found = chosen(jobs, ["build_id", *needs])
+    if spark.is_spark(found):
+        lazily: pd.Series[Any] = mapped(found, ["build_id"], functools.partial(_in_seconds, of))
+        return lazily
+    told = as_they_come(found, "build_id", functools.partial(_side_by_side, of)).set_index("build_id")
+    return told.iloc[:, 0].sort_index()
+
+
+def _builds(table: pd.DataFrame) -> _Builds:
+    table = table.dropna(subset=["build_id"])
     codes, ids = pd.factorize(table["build_id"], sort=True)
     return _Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id"))
+
+
+def _side_by_side(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
+    return of(_builds(table)).reset_index()
+
+
+def _in_seconds(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
+    told = of(_builds(table))
+    if pd.api.types.is_timedelta64_dtype(told.dtype):
+        told = told.dt.total_seconds().rename(f"{told.name}_s")
+    return told.reset_index().astype({"build_id": "str"})
 
 
 def instants(table: pd.DataFrame, name: str) -> Integers:
@@ -241,9 +287,8 @@ def _end_to_end(builds: _Builds, codes: Integers, start: Integers, end: Integers
 _STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fetched_at")
 
 
-def _gaps(jobs: Frame, blocked: bool) -> pd.Series[pd.Timedelta]:
+def _gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedelta]:
     """The gaps between a build's runs that a release ends (`blocked`), or those that a run or its last stamp ends."""
-    builds = _builds(jobs, "type", "state", *_STAMPS)
     finished, created = builds.stamps("finished_at"), builds.created()
     runs, releases = _runs(builds, finished), _releases(builds)
     ends = (_Spans(builds.codes, finished, finished), releases, runs)
@@ -254,7 +299,7 @@ def _gaps(jobs: Frame, blocked: bool) -> pd.Series[pd.Timedelta]:
     parts = [_since(created, one) for one in parts]
     swept = _sweep(builds, _Spans(*map(np.concatenate, zip(*parts, strict=True))))
     is_release = np.repeat([False, True, False, False], [len(one.codes) for one in parts])
-    return builds.sums(swept.codes, np.where(is_release[swept.order] == blocked, swept.gap, 0), "")
+    return builds.sums(swept.codes, np.where(is_release[swept.order] == blocked, swept.gap, 0), name)
 
 
 def _runs(builds: _Builds, finished: Integers) -> _Spans:

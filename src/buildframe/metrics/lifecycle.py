@@ -22,7 +22,7 @@ def flaky_lifecycle(
 ) -> pd.DataFrame:
     """What became of each flaky test, from a list of them that was kept as it changed.
 
-    `history` is `store.flaky_tests(history=True)`, a frame of pandas, Polars or DuckDB: of each test one row for each
+    `history` is `store.flaky_tests(history=True)`, a frame of any engine: of each test one row for each
     state in which it was listed, valid from one reading of the list until another. Between two readings nothing is
     known. Needs `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at`,
     `fetched_at`, `valid_from`, `valid_to`; tests are told apart by `organization` and `suite`, too, where there.

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from buildframe.errors import BadInput
+from buildframe.metrics import sweeps
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.durations import is_script
-from buildframe.metrics.engines import Frame, collected, is_pandas, name_of
-from buildframe.metrics.groups import By, Groups, beside, groups_of, listed, named_apart
+from buildframe.metrics.engines import Frame, collected, is_pandas
+from buildframe.metrics.groups import By, Groups, beside, groups_of
 from buildframe.metrics.intervals import Flags, Integers, instants
-from buildframe.spec.times import Moment, When, when
+from buildframe.metrics.sweeps import Window
+from buildframe.spec.times import Moment, When
 
 
 def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: When | None = None) -> pd.DataFrame:
@@ -42,6 +43,8 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     Needs `started_at`, `finished_at`, `fetched_at`, `build_created_at`. Each row counts: drop duplicates by `id` first.
     An empty frame gives these columns and no rows. BadInput: `end` not after `start`, times without a zone.
     """
+    if not is_pandas(jobs):
+        return sweeps.load(jobs, by, sweeps.RUNNING, start, end)
     table, groups = _grouped(jobs, ["started_at", "finished_at", "fetched_at", "build_created_at"], by)
     begun = instants(table, "started_at")
     over = _first_known(instants(table, "finished_at"), instants(table, "fetched_at"))
@@ -59,6 +62,8 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     runs in `whole` and `n_negative`.
     Needs `type`, `runnable_at`, `started_at`, `finished_at`, `fetched_at`, `build_created_at`.
     """
+    if not is_pandas(jobs):
+        return sweeps.load(jobs, by, sweeps.WAITING, start, end)
     stamps = ["runnable_at", "started_at", "finished_at", "fetched_at", "build_created_at"]
     table, groups = _grouped(jobs, ["type", *stamps], by)
     begun = np.where(is_script(table).to_numpy(), instants(table, "runnable_at"), NAT)
@@ -86,6 +91,8 @@ def utilisation(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     Needs `agent_id`, `started_at`, `finished_at`. Each row counts: drop duplicates by `id` first. An empty frame gives
     these columns and no rows.
     """
+    if not is_pandas(jobs):
+        return sweeps.utilisation(jobs, by)
     table, groups = _grouped(jobs, ["agent_id", "started_at", "finished_at"], by)
     begun, over = instants(table, "started_at"), instants(table, "finished_at")
     agents, started = pd.factorize(table["agent_id"])[0], begun != NAT
@@ -119,14 +126,9 @@ def _tally(groups: Groups, those: Flags) -> pd.arrays.IntegerArray:
     return pd.array(np.bincount(groups.codes[those], minlength=len(groups.keys)), dtype="Int64")
 
 
-def _grouped(frame: Frame, needs: Sequence[str], by: By) -> tuple[pd.DataFrame, Groups]:
-    """The columns needed, and the groups of their rows; outside pandas a function of rows is the column of its name."""
-    if is_pandas(frame):
-        return collected(frame, needs), groups_of(frame, by)
-    names = [name_of(key) for key in listed(by)]
-    named_apart(names)
-    table = collected(frame, list(dict.fromkeys([*needs, *names])))
-    return table, groups_of(table, names)
+def _grouped(frame: pd.DataFrame, needs: Sequence[str], by: By) -> tuple[pd.DataFrame, Groups]:
+    """The columns needed, and the groups of their rows."""
+    return collected(frame, needs), groups_of(frame, by)
 
 
 def _first_known(first: Integers, *others: Integers) -> Integers:
@@ -136,11 +138,6 @@ def _first_known(first: Integers, *others: Integers) -> Integers:
 
 
 # Step functions
-
-
-class _Window(NamedTuple):
-    start: int | None
-    end: int | None
 
 
 class _Steps(NamedTuple):
@@ -154,17 +151,13 @@ class _Steps(NamedTuple):
         return _Steps(*(column[chosen] for column in self))
 
 
-def _window(table: pd.DataFrame, start: When | None, end: When | None) -> _Window:
+def _window(table: pd.DataFrame, start: When | None, end: When | None) -> Window:
     latest = instants(table, "fetched_at").max(initial=NAT)
-    now = None if latest == NAT else Moment.from_us(int(latest))
-    window = _Window(*(None if at is None else when(at, name, now).us for name, at in (("start", start), ("end", end))))
-    if window.start is not None and window.end is not None and window.end <= window.start:
-        raise BadInput(f"end={end!r} is not after start={start!r}.")
-    return window
+    return Window.of(start, end, None if latest == NAT else Moment.from_us(int(latest)))
 
 
 def _load(
-    name: str, table: pd.DataFrame, groups: Groups, begun: Integers, over: Integers, window: _Window
+    name: str, table: pd.DataFrame, groups: Groups, begun: Integers, over: Integers, window: Window
 ) -> pd.DataFrame:
     known = (begun != NAT) & (over != NAT)
     codes, begun, ended = groups.codes[known], begun[known], over[known]
@@ -180,7 +173,7 @@ def _load(
     return beside(groups.keys.iloc[steps.group].reset_index(drop=True), pd.DataFrame(columns))
 
 
-def _within(window: _Window, codes: Integers, begun: Integers, over: Integers, n: int) -> _Steps:
+def _within(window: Window, codes: Integers, begun: Integers, over: Integers, n: int) -> _Steps:
     """The changes in each of the n groups within the window, and its first and last moment where they are given."""
     for edge in window:
         if edge is not None:
@@ -194,7 +187,7 @@ def _within(window: _Window, codes: Integers, begun: Integers, over: Integers, n
     return steps.those((is_first | is_change | (steps.at == window.end)) & (steps.at <= window.end))
 
 
-def _cut(times: Integers, window: _Window) -> Integers:
+def _cut(times: Integers, window: Window) -> Integers:
     """What came before the window has its start; what comes after it, the microsecond after its end."""
     after = None if window.end is None else window.end + 1
     return times if window == (None, None) else np.clip(times, window.start, after)

@@ -12,9 +12,10 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics.durations import RowMetric, queue_time
-from buildframe.metrics.engines import Floats, Frame, Integers, Rows, Tally, at_ranks, tally
+from buildframe.metrics.engines import Floats, Frame, Integers, Rows, Tally, tally
 from buildframe.metrics.groups import By, beside
 from buildframe.metrics.measured import measured
+from buildframe.metrics.ranks import at_ranks
 
 Method = Literal[
     "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
@@ -36,7 +37,7 @@ def percentiles(
 
     `of` is a metric of rows, or the name of a column of timedeltas or of seconds (`..._s`); `by` a column, a function
     such as `metrics.step`, a list of these, or None for one group; `method` as in `numpy.quantile`, whose
-    results these are (Hyndman and Fan 1996, The American Statistician 50: 361-365). In frames of Polars and DuckDB a
+    results these are (Hyndman and Fan 1996, The American Statistician 50: 361-365). In frames of other engines a
     function stands for the column that `metrics.with_seconds` makes of it.
 
     One row a group, ordered by key, null keys kept; columns: the keys, then

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, column
-from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, numbered, rows
-from buildframe.metrics.groups import By, beside
+from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, rows
+from buildframe.metrics.groups import By
 from buildframe.metrics.intervals import instants
 from buildframe.metrics.percentiles import checked, enough, label
+from buildframe.metrics.pieces import in_groups
 
 RUNNING = ("running", "failing")
 """States of builds whose end is to come of itself; one that is `canceling` was told to end."""
@@ -44,15 +46,18 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     columns and no rows. Each row counts: see `latest`. BadInput: a missing column, naive times, q outside (0, 1).
     """
     q = checked(q, "linear")
-    table, keys = numbered(rows(builds, _NEEDS, by), *_NEEDS)
+    return in_groups(rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
+
+
+def _remaining(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each group's builds that run."""
     ran = _ran(table)
     codes = table[GROUP].to_numpy(np.int64)
     told = [_told(ran[codes == group], q) for group in np.unique(codes[ran["is_running"]])]
     columns = [*_DTYPES, *map(label, q)]
-    found = pd.concat(told) if told else pd.DataFrame(columns=columns)
-    of = keys.iloc[codes[found.index]].reset_index(drop=True)
+    found = pd.concat(told) if told else pd.DataFrame(columns=columns, index=pd.RangeIndex(0))
     dtypes = _DTYPES | dict.fromkeys(map(label, q), "float64")
-    return beside(of, found.reset_index(drop=True)[columns].astype(dtypes))
+    return found[columns].astype(dtypes).assign(**{GROUP: codes[found.index]}).reset_index(drop=True)
 
 
 def _ran(table: pd.DataFrame) -> pd.DataFrame:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import MOMENT, moments
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import GROUP, Floats, Frame, numbered
-from buildframe.metrics.groups import By, beside
+from buildframe.metrics.engines import GROUP, Floats, Frame
+from buildframe.metrics.groups import By
 from buildframe.metrics.measured import measured
+from buildframe.metrics.pieces import in_groups
 
 _DTYPES = {
     "n": "Int64",
@@ -40,12 +43,17 @@ def change_point(frame: Frame, of: RowMetric | str = wall_time, by: By = None, a
     All but `n` are null with fewer than 10 rows. BadInput as in `percentiles`.
     """
     found = measured(frame, of, by, needs=(at,))
-    table, keys = numbered(found, "value", at)
+    return in_groups(found, ["value", at], functools.partial(_changes, at))
+
+
+def _changes(at: str, table: pd.DataFrame) -> pd.DataFrame:
+    """That of each group."""
     rows = pd.DataFrame({"group": table[GROUP], "value": table["value"], "at": moments(table, at)}).dropna()
-    rows = rows.sort_values("at", kind="stable")
+    rows = rows.sort_values(["at", "value"])
     parts = dict(iter(rows.groupby("group")))
-    told = [_change(parts.get(group, rows.iloc[:0])) for group in range(len(keys))]
-    return beside(keys, pd.DataFrame(told, columns=list(_DTYPES)).astype(_DTYPES))
+    many = table[GROUP].max() + 1 if len(table) else 0
+    told = [_change(parts.get(group, rows.iloc[:0])) for group in range(many)]
+    return pd.DataFrame(told, columns=list(_DTYPES)).astype(_DTYPES).assign(**{GROUP: range(many)})
 
 
 def _change(rows: pd.DataFrame) -> dict[str, object]:

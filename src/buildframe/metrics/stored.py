@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import overload
+
+import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
-from buildframe.metrics.columns import column, moments, seconds
-from buildframe.metrics.durations import RowMetric, dependency_wait, queue_time, run_time, turnaround, wall_time
+from buildframe.metrics import outcomes
+from buildframe.metrics.columns import column, moments, require, seconds
+from buildframe.metrics.durations import (
+    SPANS,
+    RowMetric,
+    Span,
+    dependency_wait,
+    queue_time,
+    run_time,
+    turnaround,
+    wall_time,
+)
+from buildframe.metrics.engines import Frame, lazy, tick, ticking, typed_in
 from buildframe.metrics.repeats import check_once
 from buildframe.metrics.steps import step
 
@@ -16,7 +30,11 @@ DAY = pd.ArrowDtype(pa.date32())
 """The dtype of days: a date in Parquet and in every engine."""
 
 
-def with_seconds(frame: pd.DataFrame) -> pd.DataFrame:
+@overload
+def with_seconds(frame: pd.DataFrame) -> pd.DataFrame: ...
+@overload
+def with_seconds(frame: Frame) -> Frame: ...
+def with_seconds(frame: Frame) -> Frame:
     """The frame with what its rows measure, as columns that mean the same in every engine.
 
     A frame of jobs (it has `build_created_at`) gets `queue_time_s`, `dependency_wait_s`, `run_time_s`, `turnaround_s`
@@ -24,8 +42,13 @@ def with_seconds(frame: pd.DataFrame) -> pd.DataFrame:
     its build was created. A frame of builds gets `wall_time_s` and `day`. A timedelta would be read as a bare
     whole number elsewhere. Columns of these names are made anew. An empty frame gets them, too.
 
+    A frame of PySpark gets the same, with null for NaN, when Spark is asked for rows; that an id stands in two rows
+    cannot be seen before, and is not looked for. For `step` its workers need this package.
+
     BadInput: a column missing that these need, naive times, an id in two rows (see `latest`).
     """
+    if type(frame).__module__.startswith("pyspark."):
+        return _in_spark(frame)
     moments(frame, "created_at")
     check_once(frame)
     if "build_created_at" not in frame:
@@ -41,3 +64,33 @@ def _in_seconds(frame: pd.DataFrame, metrics: tuple[RowMetric, ...]) -> dict[str
 
 def _day(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
     return moments(frame, name).dt.tz_localize(None).astype(DAY)
+
+
+def _in_spark(frame: Frame) -> Frame:
+    """Durations and days by Spark itself; names of steps by pandas, in its workers."""
+    from pyspark.sql.functions import to_date
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    found = lazy(frame)
+    schema = found.collect_schema()
+    is_jobs = "build_created_at" in schema
+    spans = {of.__name__: SPANS[of] for of in (_OF_JOBS if is_jobs else (wall_time,))}
+    stamps = sorted({stamp for span in spans.values() for stamp in (span.start, span.end)})
+    needs = [*stamps, *(("build_created_at", "type", "step_key", "name") if is_jobs else ())]
+    require(schema, needs)
+    typed_rows = ticking(found.with_columns(*typed_in(schema, needs)), stamps)
+    measured = typed_rows.with_columns(**{f"{name}_s": _in_engine(span) for name, span in spans.items()})
+    native = measured.drop(map(tick, stamps)).to_native()
+    if not is_jobs:
+        return native.withColumns({"day": to_date("created_at")})
+    steps = pandas_udf(_steps, "string")("step_key", "name")  # type: ignore[call-overload]  # by the hints of _steps
+    return native.withColumns({"step": steps, "day": to_date("build_created_at")})
+
+
+def _in_engine(span: Span) -> nw.Expr:
+    between = outcomes.between(span.start, span.end) / 1e6
+    return nw.when(outcomes.is_script()).then(between) if span.scripts_only else between
+
+
+def _steps(keys: pd.Series, names: pd.Series) -> pd.Series:  # with no parameters: Spark evaluates these hints
+    return step(pd.DataFrame({"step_key": keys, "name": names}))

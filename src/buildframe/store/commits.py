@@ -22,10 +22,12 @@ from buildframe import metrics
 from buildframe.errors import BadInput, StoreFailed
 from buildframe.spec import Moment
 from buildframe.store import changes, kept
-from buildframe.store.kept import GONE_AT, IS_OPEN, Keeping
+from buildframe.store.changes import STAMPS
+from buildframe.store.kept import GONE_AT, IS_OPEN, IS_TOLD, Keeping
 from buildframe.store.lake import Change, Overtaken, Table, days_of
 from buildframe.store.place import Place, told_plainly
 from buildframe.store.state import NEVER, Mark, State
+from buildframe.webhooks import Received
 
 GRACE = dt.timedelta(days=1)
 """Files written or given up since are kept: a sync or a reader may be at them."""
@@ -81,6 +83,11 @@ class Committed:
 def commit(place: Place, keeping: Keeping, batch: Batch) -> Committed:
     """Make a batch part of the store. StoreFailed where the disk or the object store refuses."""
     return _until_first(place, lambda writing: writing.take(keeping, batch))
+
+
+def tell(place: Place, keeping: Keeping, told: Received) -> Committed:
+    """Make what deliveries told part of the store: each build and each job for itself, if it is news."""
+    return _until_first(place, lambda writing: writing.tell(keeping, told))
 
 
 def compact(place: Place) -> Committed:
@@ -150,20 +157,37 @@ class _Writing:
     def take(self, keeping: Keeping, batch: Batch) -> Committed:
         builds = self._builds(keeping.schema("builds"))
         rows = self._rows(builds, kept.builds(batch.builds, batch.jobs), keeping)
-        rows = changes.later(rows, _stored(builds, days_of(rows), ["id", "fetched_at"]))
+        marker = [IS_TOLD] if IS_TOLD in builds.names else []
+        stored = _stored(builds, days_of(rows), ["id", "fetched_at", *marker])
+        rows, overtaken = changes.later(rows, stored), changes.overtaken(rows, stored)
         gone = self._gone(builds, batch)
         later = [one for one in batch.lists if one.at > self._state.lists.get(one.name, NEVER)]
         for name in dict.fromkeys(one.table for one in later):
             self._keep(name, [one for one in later if one.table == name], keeping)
-        jobs = self._replace_jobs(batch.jobs, rows, keeping)
+        jobs = self._replace_jobs(batch.jobs, rows, keeping, overtaken, builds)
         lists = {**self._state.lists, **{listed.name: listed.at for listed in later}}
         change = self._change(builds)
         both = pa.concat_tables([rows, gone])
         change.replace(both, "id", both["id"].combine_chunks(), days_of(both))
-        state = replace(self._state, lists=lists, as_of=_last(self._state.as_of, batch.as_of))
+        state = replace(self._state, lists=lists, as_of=_last(self._state.as_of, batch.as_of), heard=False)
         if batch.scope is not None and batch.mark is not None:
             state = state.marked(batch.scope, batch.mark, batch.basis)
         return self._finish(state, rows.num_rows, jobs, gone.num_rows)
+
+    def tell(self, keeping: Keeping, told: Received) -> Committed:
+        """What is no news is left out; where nothing is news, nothing is committed."""
+        builds = self._builds(keeping.told)
+        days = _days_told(told)
+        stored = _rows_of(builds, "id", _ids(told.builds["id"], told.jobs["build_id"]), days)
+        rows = self._rows(builds, kept.told(told.builds), keeping)
+        rows = rows.filter(_mask(changes.is_news(rows, changes.until_gone(stored), STAMPS["builds"])))
+        there = changes.put_in(rows, stored.filter(pc.is_null(stored[GONE_AT])))
+        jobs = self._tell_jobs(told.jobs, there, rows["id"].to_pylist(), days, keeping)
+        if not rows.num_rows + jobs.num_rows:
+            return Committed(self._state, 0, 0, 0, 0)
+        both = changes.told_of(there, rows, jobs)
+        self._change(builds).replace(both, "id", both["id"].combine_chunks(), days_of(both))
+        return self._finish(replace(self._state, heard=True), rows.num_rows, jobs.num_rows, 0)
 
     def merge(self) -> Committed:
         builds = Table.at(self._place, "builds")
@@ -223,16 +247,41 @@ class _Writing:
             table = table.rolled_back_to(named)
         return table if schema is None else table.widened(schema)
 
-    def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, keeping: Keeping) -> int:
-        """Put the jobs of these builds in the place of those that the store has of them; how many these are."""
+    def _replace_jobs(
+        self, jobs: pd.DataFrame, builds: pa.Table, keeping: Keeping, overtaken: pa.Table, of: Table
+    ) -> int:
+        """Put the jobs of these builds in the place of those that the store has of them; how many these are.
+
+        Of builds that a delivery has overtaken, jobs that were told of since stay as they are.
+        """
+        table = self._pinned("jobs", keeping.schema("jobs"))
+        assert table is not None
+        both = pa.concat_tables([builds, overtaken])
+        ids = both["id"].combine_chunks()
+        chosen = jobs[jobs["build_id"].isin(ids.to_pylist())]
+        rows = self._rows(table, metrics.with_seconds(chosen), keeping)
+        if overtaken.num_rows:
+            days, theirs = days_of(overtaken), overtaken["id"].combine_chunks()
+            since = changes.told_since(_rows_of(table, "build_id", theirs, days), overtaken)
+            rows = changes.beside(changes.put_in(since, rows), _rows_of(of, "id", theirs, days))
+        self._change(table).replace(rows, "build_id", ids, days_of(both))
+        return rows.num_rows
+
+    def _tell_jobs(
+        self, told: pd.DataFrame, builds: pa.Table, changed: Sequence[Any], days: list[str | None], keeping: Keeping
+    ) -> pa.Table:
+        """Bring news of jobs of these builds, of which some changed; which jobs these are."""
         table = self._pinned("jobs", keeping.schema("jobs"))
         assert table is not None
         ids = builds["id"].combine_chunks()
-        chosen = jobs[jobs["build_id"].isin(ids.to_pylist())]
-        rows = self._rows(table, metrics.with_seconds(chosen), keeping)
-        change = self._change(table)
-        change.replace(rows, "build_id", ids, days_of(builds))
-        return rows.num_rows
+        stored = _rows_of(table, "build_id", ids, days)
+        rows = self._rows(table, metrics.with_seconds(told[told["build_id"].isin(ids.to_pylist())]), keeping)
+        rows = rows.filter(_mask(changes.is_news(rows, stored, STAMPS["jobs"])))
+        touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
+        whole = changes.beside(changes.put_in(rows, stored), builds)
+        theirs = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
+        self._change(table).replace(theirs, "build_id", touched, days if len(touched) else [])
+        return rows
 
     def _keep(self, name: str, lists: Sequence[Listed], keeping: Keeping) -> None:
         """Bring lists of one table up to date."""
@@ -274,6 +323,25 @@ def _stored(table: Table, days: Collection[str | None], columns: list[str]) -> p
     return table.dataset().to_table(
         columns, filter=is_theirs | pc.field("day").is_null() if None in days else is_theirs
     )
+
+
+def _rows_of(table: Table, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> pa.Table:
+    """The rows of these days whose `key` is among `ids`."""
+    return table.rows_in(table.holding(key, ids, days), key, ids)
+
+
+def _days_told(told: Received) -> list[str | None]:
+    """The days of all builds that are told of."""
+    created = pd.concat([told.builds["created_at"], told.jobs["build_created_at"]])
+    return [str(day) for day in sorted(set(created.dt.date))]
+
+
+def _ids(*columns: pd.Series[str]) -> pa.Array[Any]:
+    return pa.array(pd.concat(columns).unique(), pa.string())
+
+
+def _mask(chosen: Sequence[bool]) -> pa.Array[Any]:
+    return pa.array(chosen, pa.bool_())
 
 
 def _with(rows: pa.Table, name: str, value: Any) -> pa.Table:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow.compute as pc
@@ -15,13 +15,18 @@ from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
 from buildframe.spec import TABLES, Moment, When, when
 from buildframe.spec.times import span
-from buildframe.store import commits, frames
+from buildframe.store import commits, frames, spark, told
 from buildframe.store.kept import Keeping
 from buildframe.store.lake import Table
 from buildframe.store.place import Place, package, told_plainly
 from buildframe.store.state import State
 from buildframe.store.syncing import Scope, Sync, Synced
+from buildframe.store.told import Told
+from buildframe.webhooks import Event
 from buildframe.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 STORED = ("builds", "jobs", "pipelines", "members", "flaky_tests")
 
@@ -83,6 +88,18 @@ class Store:
         self._refuse_the_past("synced")
         names = _suites(suites, ci)
         return Sync(self._place, Scope.of(ci), Keeping(personal, env), progress).run(since, names)
+
+    def receive(self, events: Iterable[Event], *, personal: bool = False, env: bool = False) -> Told:
+        """Bring what deliveries of webhooks told (see `webhooks.parse`) into the store, in one commit, if it is news.
+
+        A sync must have been before, and builds are taken only of what syncs cover. Deliveries may be late, come twice
+        or not at all, so the next sync asks for these builds, too, and what it reads counts. Until then they have
+        `is_open`, and those jobs that were told of. `personal` and `env` as for `sync`.
+        """
+        self._refuse_the_past("told of events")
+        rows, left_out = told.rows(list(events), self._state().marks)
+        done = commits.tell(self._place, Keeping(personal, env), rows)
+        return Told(done.builds, done.jobs, left_out, done.state.version)
 
     def compact(self) -> int:
         """Make few files of the many small ones that syncs have left; how many files fewer.
@@ -167,6 +184,21 @@ class Store:
         with told_plainly("read", self._place):
             tables = {name: state.table(self._place, name) for name in STORED}
             return frames.asked({name: table for name, table in tables.items() if table is not None}, query)
+
+    def spark(self, session: SparkSession) -> dict[str, DataFrame]:
+        """The tables as frames of PySpark, by name, all as one sync left them; Spark reads when it is asked for rows.
+
+        Columns are those that are stored, as in `sql`: of lists each state with `valid_from` and `valid_to`. Spark
+        reads the files of that version, or, where the session has Delta, that version of the Delta tables; later syncs
+        do not change the frames. The session's time zone must be UTC.
+
+        Needs the extra `spark`, and Java. BadInput: no session, or one with another time zone.
+        """
+        spark.check(session)
+        state = self._state()
+        with told_plainly("read", self._place):
+            tables = {name: state.table(self._place, name) for name in STORED}
+            return spark.frames({name: table for name, table in tables.items() if table is not None}, session)
 
     def files(self, table: str) -> list[str]:
         """The addresses of the Parquet files of a table, for programs that know no Delta; rows are in them once.

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from buildframe import metrics
 from buildframe.spec import TABLES
+from buildframe.spec.jobs import queue_of
 
 PERSONAL: dict[str, frozenset[str]] = {
     "builds": frozenset({"creator", "creator_email", "author", "author_email"}),
@@ -40,14 +41,21 @@ GAUGES: dict[str, frozenset[str]] = {
 """Columns that say what goes on at an instant: they change all the time and make no history."""
 
 IS_OPEN = "is_open"
-"""Of a build: neither over nor blocked when last seen, or with a job that an agent had; so it may yet change without a
-sign in any list."""
+"""Of a build: neither over nor blocked when last seen, or with a job that an agent had, or as a delivery told of it; so
+it may yet change, or be found to be otherwise, without a sign in any list."""
+
+IS_TOLD = "is_told"
+"""Of a build: a delivery told of it later than any sync read it, so that not all of its jobs may be there. Only stores
+that have received deliveries have this column."""
 
 GONE_AT = "gone_at"
 """Of a build: the service's time when it said that there is no such build, or none for this token."""
 
 OVER = frozenset({"passed", "failed", "blocked", "canceled", "skipped", "not_run"})
 """States in which a build stays unless it finishes anew, which lists by `finished_from` tell."""
+
+_OF_ONE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
+"""What the service tells of a job where a single build is asked for, and not in lists."""
 
 HELD_BY_AN_AGENT = frozenset({"assigned", "accepted", "running", "canceling", "timing_out"})
 
@@ -85,6 +93,11 @@ class Keeping:
         declared = [(c.name, _ARROW[c.kind]) for c in TABLES[table] if c.name not in left_out]
         return pa.schema([*_before(table), *declared, *_after(table)])
 
+    @property
+    def told(self) -> pa.Schema:
+        """Those of builds that deliveries tell of."""
+        return self.schema("builds").append(pa.field(IS_TOLD, _ARROW["flag"]))
+
 
 def _before(table: str) -> list[tuple[str, pa.DataType]]:
     return [(name, pa.string()) for name in _WHOSE.get(table, ())]
@@ -105,6 +118,20 @@ def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     is_open = ~(frame["state"].isin(OVER) | frame["blocked"].fillna(False)) | frame["id"].isin(held)
     never = pd.Series(pd.NaT, frame.index, dtype=frame["created_at"].dtype)
     return metrics.with_seconds(frame).assign(**{IS_OPEN: is_open, GONE_AT: never})
+
+
+def told(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same of builds that deliveries tell of: they are open, so that the next sync asks for them."""
+    return builds(frame, pd.DataFrame({"state": [], "build_id": []})).assign(**{IS_OPEN: True, IS_TOLD: True})
+
+
+def as_listed(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs of a single build, or of a delivery, as a list of builds tells them."""
+    none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _OF_ONE_BUILD_ONLY}
+    told = jobs[["type", "agent_query_rules"]].astype(object)
+    rows = told.where(told.notna(), None).itertuples(index=False)
+    queues = [queue_of(type, rules, None) for type, rules in rows]
+    return jobs.assign(**none, queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype))
 
 
 def as_table(frame: pd.DataFrame, schema: pa.Schema, left_out: Collection[str] = ()) -> pa.Table:

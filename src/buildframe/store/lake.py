@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,6 +156,23 @@ class Table:
             parquet = pq.ParquetFile(source)
             there = None if columns is None else [name for name in columns if name in parquet.schema_arrow.names]
             return parquet.read(there)
+
+    def holding(self, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> list[File]:
+        """The files of these days with rows whose `key` is among `ids`."""
+        return [file for file in self.files() if file.day in days and self._holds(file, key, ids)]
+
+    def _holds(self, file: File, key: str, ids: pa.Array[Any]) -> bool:
+        return bool(pc.any(pc.is_in(self.read(file, [key])[key], value_set=ids)).as_py())
+
+    def rows_in(self, files: Sequence[File], key: str, ids: pa.Array[Any]) -> pa.Table:
+        """The rows of these files whose `key` is among `ids`, with all columns."""
+        parts = [self.schema.empty_table()]
+        for file in files:
+            rows = self.read(file)
+            rows = rows.filter(pc.is_in(rows[key], value_set=ids))
+            day = None if file.day is None else dt.date.fromisoformat(file.day)
+            parts.append(rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), rows.num_rows)))
+        return pa.concat_tables(parts, promote_options="default")
 
     def rolled_back_to(self, version: int) -> Table:
         """A newer version that has the rows of an older one."""
@@ -326,42 +343,54 @@ class Change:
         files: dict[str | None, list[File]] = {}
         for file in self.table.files():
             files.setdefault(file.day, []).append(file)
+        holding = {file.path for file in self.table.holding(key, ids, days)}
         for day in {**by_day, **dict.fromkeys(days)}:
             own = files.get(day, [])
-            held = [file for file in own if self._holds(file, key, ids)] if day in days else []
+            held = [file for file in own if file.path in holding]
             new = by_day.get(day)
             if new is None and not held:
                 continue
             small = [file for file in own if file.rows < _ROWS // 2 and file not in held]
             if len(small) >= _MOST_FILES:
                 held += small
-            self._rewrite(day, held, new, key, ids)
+            self._replace_in(day, held, new, key, ids)
 
-    def _holds(self, file: File, key: str, ids: pa.Array[Any]) -> bool:
-        there = self.table.read(file, [key])[key]
-        return bool(pc.any(pc.is_in(there, value_set=ids)).as_py())
-
-    def _rewrite(
+    def _replace_in(
         self, day: str | None, held: Sequence[File], new: pa.Table | None, key: str, ids: pa.Array[Any]
     ) -> None:
-        kept = [rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids))) for rows in map(self.table.read, held)]
-        parts = [*kept, *([] if new is None else [new.drop_columns(["day"])])]
-        whole = pa.concat_tables(parts, promote_options="default")
+        """Write the files anew without those rows. What is left of one stays a file of its own, if it is much.
+
+        So memory holds a file at a time, and what changes again and again comes to lie together.
+        """
+        loose = [] if new is None else [new.drop_columns(["day"])]
+        for file in held:
+            rows = self.table.read(file)
+            rest = rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids)))
+            if rest.num_rows < _ROWS // 2:
+                loose.insert(0, rest)
+            else:
+                self.write(rest, day)
+        self._write_sorted(day, loose)
+        self.removed.extend(held)
+
+    def _write_sorted(self, day: str | None, tables: Sequence[pa.Table]) -> None:
+        if not tables:
+            return
+        whole = pa.concat_tables(tables, promote_options="default")
         created = "build_created_at" if "build_created_at" in whole.column_names else "created_at"
         order = pc.sort_indices(whole, [("pipeline_id", "ascending"), (created, "descending")])  # which is stable
         for part in _parts(whole.take(order)):
             self.write(part, day)
-        self.removed.extend(held)
 
     def merge_days(self) -> None:
         """Make as few files of each day as its rows need."""
         files: dict[str | None, list[File]] = {}
         for file in self.table.files():
             files.setdefault(file.day, []).append(file)
-        nothing = pa.array([], pa.string())
         for day, own in files.items():
             if len(own) > math.ceil(sum(file.rows for file in own) / _ROWS):
-                self._rewrite(day, own, None, self.table.names[0], nothing)
+                self._write_sorted(day, [self.table.read(file) for file in own])
+                self.removed.extend(own)
 
 
 def _addition(file: File) -> Any:

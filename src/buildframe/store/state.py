@@ -36,7 +36,7 @@ class State:
 
     `version` is that of the builds, `versions` those of the other tables; `marks` are by scope (an organization, or
     it and a pipeline's id), `lists` are the service's times when each list was last read. Versions before `first` may
-    lack files, as a cleaning deleted what only they needed.
+    lack files, as a cleaning deleted what only they needed. `heard`: deliveries have told more since that sync.
     """
 
     version: int = -1
@@ -45,6 +45,7 @@ class State:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     lists: Mapping[str, Moment] = field(default_factory=dict)
     first: int = 0
+    heard: bool = False
 
     @classmethod
     def newest(cls, builds: Table) -> Self:
@@ -61,11 +62,14 @@ class State:
 
     @classmethod
     def at(cls, builds: Table, wanted: Moment | int) -> Self | None:
-        """The last at or before a time or a version; None where there is none that can still be read."""
+        """The last at or before a time or a version; None where there is none that can still be read.
+
+        At a time that is as a sync left it, without what deliveries told until the next one.
+        """
         newest = cls.newest(builds)
         version = wanted if isinstance(wanted, int) else cls._version_at(builds, newest, wanted)
-        found = next(cls.all(builds, min(version, newest.version)), None)
-        return found if found is not None and found.version >= newest.first else None
+        found = (state for state in cls.all(builds, min(version, newest.version)) if state.version >= newest.first)
+        return next((state for state in found if isinstance(wanted, int) or not state.heard), None)
 
     @classmethod
     def oldest(cls, builds: Table) -> Self:
@@ -99,6 +103,7 @@ class State:
             {scope: Mark(*map(Moment.parse, ends)) for scope, ends in told["marks"].items()},
             {name: Moment.parse(at) for name, at in told["lists"].items()},
             told.get("first", 0),
+            told.get("heard", False),
         )
 
     def told(self) -> dict[str, Any]:
@@ -111,6 +116,7 @@ class State:
             "marks": {scope: [mark.since.text(), mark.until.text()] for scope, mark in self.marks.items()},
             "lists": {name: at.text() for name, at in self.lists.items()},
             "first": self.first,
+            "heard": self.heard,
         }
 
     def table(self, place: Place, name: str) -> Table | None:

@@ -18,10 +18,9 @@ from buildframe.errors import BadInput, Forbidden, NotFound
 from buildframe.lists import History
 from buildframe.pipeline import Pipeline
 from buildframe.spec import Moment, When, when
-from buildframe.spec.jobs import queue_of
 from buildframe.store import changes, commits
 from buildframe.store.commits import Batch, Committed, Listed
-from buildframe.store.kept import IS_OPEN, Keeping
+from buildframe.store.kept import IS_OPEN, Keeping, as_listed
 from buildframe.store.lake import Table
 from buildframe.store.place import Place, told_plainly
 from buildframe.store.state import Mark, State
@@ -40,9 +39,6 @@ _FIRST = dt.timedelta(hours=30)
 
 _MANY = 100_000
 """Jobs of a stretch; with more the next one is shorter, so that memory holds it."""
-
-_OF_ONE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
-"""What the service tells of a job where a single build is asked for, and not in lists."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +137,27 @@ class Sync:
     def _basis(self, state: State) -> Mark | None:
         """What is known of the scope; of a pipeline also what its organization's syncs know, if they see it."""
         own = state.marks.get(self._scope.name)
-        if own is None and self._scope.pipeline_id in self._known_pipelines(state):
-            return state.marks.get(self._scope.organization)
-        return own
+        if own is not None:
+            return own
+        if self._scope.pipeline_id is None:
+            return self._of_its_pipelines(state)
+        is_known = self._scope.pipeline_id in self._known_pipelines(state)
+        return state.marks.get(self._scope.organization) if is_known else None
+
+    def _of_its_pipelines(self, state: State) -> Mark | None:
+        """What syncs of single pipelines know together; nothing where one that is as old as that had none."""
+        begin = f"{self._scope.organization}/"
+        by_id = {scope.removeprefix(begin): mark for scope, mark in state.marks.items() if scope.startswith(begin)}
+        if not by_id or isinstance(self._scope.ci, Pipeline):
+            return None
+        listed = self._scope.ci.pipelines(columns=["id", "created_at"], progress=self._progress)
+        self._requests += listed.attrs["requests"]
+        marks = [by_id[id] for id in listed["id"] if id in by_id]
+        if not marks:
+            return None
+        together = Mark(max(mark.since for mark in marks), min(mark.until for mark in marks))
+        is_new = listed["created_at"] >= pd.Timestamp(together.until)
+        return together if together.since < together.until and (is_new | listed["id"].isin(by_id)).all() else None
 
     def _known_pipelines(self, state: State) -> set[str | None]:
         """The ids of the organization's pipelines, as the last list that the store has told them."""
@@ -296,7 +310,7 @@ class Sync:
             self._requests += 1
             return None
         self._requests += found.builds.attrs["requests"]
-        return History(found.builds, _as_listed(found.jobs))
+        return History(found.builds, as_listed(found.jobs))
 
 
 def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
@@ -311,12 +325,3 @@ def _next(length: dt.timedelta, walk: History) -> dt.timedelta:
 
 def _by_id(pipelines: pd.DataFrame) -> dict[str, str]:
     return dict(zip(pipelines["id"], pipelines["slug"], strict=True))
-
-
-def _as_listed(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Jobs of a single build as a list of builds tells them."""
-    none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _OF_ONE_BUILD_ONLY}
-    told = jobs[["type", "agent_query_rules"]].astype(object)
-    rows = told.where(told.notna(), None).itertuples(index=False)
-    queues = [queue_of(type, rules, None) for type, rules in rows]
-    return jobs.assign(**none, queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype))

@@ -1,0 +1,77 @@
+"""What is particular to frames of PySpark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+import pyarrow as pa
+
+from buildframe.errors import BadInput
+
+_UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
+_REFUSED = re.compile(r"buildframe\.errors\.BadInput: (.*)")
+FRAMES = (nw.Implementation.PYSPARK, nw.Implementation.PYSPARK_CONNECT)
+
+
+def is_spark(found: nw.LazyFrame[Any]) -> bool:
+    """Whether it is a frame of PySpark, connected or not."""
+    return found.implementation in FRAMES
+
+
+def check_session(session: Any) -> None:
+    """BadInput unless the session's time zone is UTC: else it takes days and texts of times for those of its zone."""
+    zone = session.conf.get("spark.sql.session.timeZone")
+    if not _UTC.fullmatch(zone):
+        raise BadInput(
+            f"The Spark session's time zone is {zone!r}, so that days would be other than in the store; "
+            'set it: session.conf.set("spark.sql.session.timeZone", "UTC").'
+        )
+
+
+def microseconds(name: str) -> Any:
+    """The times of a column as whole microseconds since 1970."""
+    from pyspark.sql import functions
+
+    return functions.unix_micros(functions.col(f"`{name}`"))
+
+
+def hashed(frame: Any, names: Sequence[str], name: str) -> Any:
+    """The frame with a number for what stands in these columns."""
+    from pyspark.sql import functions
+
+    return frame.withColumn(name, functions.xxhash64(*(f"`{one}`" for one in names)))
+
+
+def among(frame: Any, name: str, values: pd.Series[Any]) -> Any:
+    """The rows that have one of the values in the column of this name."""
+    from pyspark.sql import functions
+
+    few = frame.sparkSession.createDataFrame(pa.table({name: pa.array(values, pa.int64(), from_pandas=True)}))
+    return frame.join(functions.broadcast(few), on=name, how="left_semi")
+
+
+def mapped(
+    frame: Any, by: Sequence[str], of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> Any:
+    """What `of` makes of the rows of each partition, which come sorted by the columns `by`, equal ones together."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    names = [f"`{name}`" for name in by]
+    return frame.repartition(*names).sortWithinPartitions(*names).mapInArrow(of, from_arrow_schema(schema))
+
+
+def collected(frame: Any) -> pa.Table:
+    """The rows of a frame; what a worker refused, as the error that it is."""
+    from pyspark.errors import PythonException
+
+    try:
+        table: pa.Table = frame.toArrow()
+    except PythonException as why:
+        if refused := _REFUSED.search(str(why)):
+            raise BadInput(refused[1]) from None
+        raise
+    return table

@@ -1,0 +1,394 @@
+"""What summaries take of 1, 10 and 100 million jobs of a store: seconds, memory, bytes read.
+
+Each is measured in a fresh process, over the Parquet files that the store lists (`large` makes the stores). Results are
+kept line by line, so that a run that was stopped goes on where it was, and tables are printed from them. What ran out
+of memory or took longer than the limit is told as that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import narwhals as nw
+
+import buildframe as bf
+from buildframe import metrics
+from tests.benchmarks import large, memory, reporting
+from tests.benchmarks.reporting import ROOT, Stopwatch
+from tests.benchmarks.world import END
+
+MIB = 2**20
+MEMORY = 4
+"""GiB that an engine may use: DuckDB's `memory_limit`, the Java heap of Spark."""
+MOST = 12 * 2**30
+"""Bytes with which a process is stopped, as others use the machine, too."""
+SECONDS = 900
+PIPELINE, BRANCH = "web", "main"
+FIVE = ["id", "state", "queue", "build_created_at", "run_time_s"]
+RESULTS = Path(tempfile.gettempdir(), "buildframe-scaling.jsonl")
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# --- what is measured
+
+
+class Tables(NamedTuple):
+    """The tables of a store as an engine has them."""
+
+    builds: Any
+    jobs: Any
+
+
+_A_WEEK: dict[str, Any] = {"start": END - dt.timedelta(days=7), "end": END}
+
+OF_JOBS: dict[str, Callable[[Any], Any]] = {
+    "percentiles, by queue": lambda jobs: metrics.percentiles(jobs, by="queue"),
+    "percentiles, by pipeline and step": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
+    "percentiles, of all": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time),
+    "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
+    "retry_rate": lambda jobs: metrics.retry_rate(jobs, by="queue"),
+    "flips": metrics.flips,
+    "outcomes_by_commit": metrics.outcomes_by_commit,
+    "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
+    "concurrency": metrics.concurrency,
+    "concurrency, a week": lambda jobs: metrics.concurrency(jobs, **_A_WEEK),
+    "queue_depth": metrics.queue_depth,
+    "queue_depth, a week": lambda jobs: metrics.queue_depth(jobs, **_A_WEEK),
+    "utilisation": metrics.utilisation,
+    "machine_time": metrics.machine_time,
+    "active_time": metrics.active_time,
+    "parallelism": metrics.parallelism,
+    "idle_time": metrics.idle_time,
+    "blocked_time": metrics.blocked_time,
+    "time_to_first_failure": metrics.time_to_first_failure,
+    "time_to_pass": metrics.time_to_pass,
+    "change_point, run time": lambda jobs: metrics.change_point(jobs, metrics.run_time, by="queue"),
+}
+OF_BUILDS: dict[str, Callable[[Any], Any]] = {
+    "success_rate": lambda builds: metrics.success_rate(builds, by="pipeline"),
+    "success_trend": metrics.success_trend,
+    "throughput": metrics.throughput,
+    "change_point": metrics.change_point,
+    "outages": lambda builds: metrics.outages(builds, branch=BRANCH),
+    "recovery_time": lambda builds: metrics.recovery_time(builds, branch=BRANCH),
+    "red_share": lambda builds: metrics.red_share(builds, branch=BRANCH),
+    "remaining_time": metrics.remaining_time,
+}
+OF_HALVES: dict[str, Callable[[Tables, Tables], Any]] = {
+    "percentile_change": lambda now, then: metrics.percentile_change(now.jobs, then.jobs, metrics.run_time, "queue"),
+    "failure_change": lambda now, then: metrics.failure_change(now.jobs, then.jobs, "queue"),
+    "success_change": lambda now, then: metrics.success_change(now.builds, then.builds, by="pipeline"),
+}
+"""Of the newer half of the days, and of the older."""
+READS: dict[str, Callable[[bf.Store], Any]] = {
+    "opening": lambda store: [store.version],
+    "list of the files": lambda store: store.files("jobs"),
+    "sql, all jobs by queue": lambda store: store.sql("SELECT queue, count(*), avg(run_time_s) FROM jobs GROUP BY 1"),
+    "jobs, a week of a pipeline": lambda store: _a_week(store, None),
+    "jobs, a week of a pipeline, five columns": lambda store: _a_week(store, FIVE),
+}
+
+
+def _a_week(store: bf.Store, columns: list[str] | None) -> Any:
+    return store.jobs(created_from=_A_WEEK["start"], created_to=END, pipeline=PIPELINE, columns=columns)
+
+
+# --- engines
+
+
+def in_duckdb(store: bf.Store, scratch: str) -> Tables:
+    """Relations over the listed files, as a user without Delta would make them."""
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}GB'; SET temp_directory = '{scratch}'")
+    tables = (store.files(name) for name in Tables._fields)
+    return Tables(*(connection.read_parquet(files, hive_partitioning=True) for files in tables))
+
+
+def in_polars(store: bf.Store, scratch: str) -> Tables:
+    """Lazy frames over the listed files."""
+    import polars as pl
+
+    return Tables(*(pl.scan_parquet(store.files(name), hive_partitioning=True) for name in Tables._fields))
+
+
+def in_spark(store: bf.Store, scratch: str) -> Tables:
+    """Frames of a Spark of this machine, with two cores."""
+    from tests import sparks
+
+    settings = {"spark.driver.memory": f"{MEMORY}g", "spark.local.dir": scratch, "spark.sql.shuffle.partitions": "16"}
+    frames: Mapping[str, Any] = store.spark(sparks.session(**settings))
+    return Tables(*(frames[name] for name in Tables._fields))
+
+
+ENGINES: dict[str, Callable[[bf.Store, str], Any]] = {
+    "duckdb": in_duckdb,
+    "polars": in_polars,
+    "spark": in_spark,
+    "store": lambda store, scratch: store,
+}
+
+
+def ways(engine: str, days: int) -> dict[str, Callable[[Any], Any]]:
+    """What is measured of an engine, by name; each takes what `ENGINES` gives."""
+    if engine == "store":
+        return dict(READS)
+    of_jobs = {name: lambda tables, of=of: of(tables.jobs) for name, of in OF_JOBS.items()}
+    of_builds = {name: lambda tables, of=of: of(tables.builds) for name, of in OF_BUILDS.items()}
+    of_halves = {name: lambda tables, of=of: of(*_halves(tables, days)) for name, of in OF_HALVES.items()}
+    return of_jobs | of_builds | of_halves
+
+
+def _halves(tables: Tables, days: int) -> tuple[Tables, Tables]:
+    is_new = nw.col("created_at") >= END - dt.timedelta(days=days) / 2
+    found = [nw.from_native(frame) for frame in tables]
+    new, old = ([frame.filter(those).to_native() for frame in found] for those in (is_new, ~is_new))
+    return Tables(*new), Tables(*old)
+
+
+# --- in a process of its own
+
+
+def tell(engine: str, url: str, name: str, scratch: str, days: str) -> None:
+    """Print what it takes, or what went wrong, as JSON."""
+    try:
+        told: dict[str, Any] = measure(engine, url, name, scratch, int(days))
+    except Exception as why:  # whatever it is, it is a result
+        told = {"failed": f"{type(why).__name__}: {' '.join(str(why).split())}"[:200]}
+    print(json.dumps(told), flush=True)
+
+
+def measure(engine: str, url: str, name: str, scratch: str, days: int) -> dict[str, float]:
+    """In a fresh process: what it takes. Memory is the kernel's own count; of Spark `watched` tells it."""
+    opening = Stopwatch()
+    with opening.running():
+        tables = ENGINES[engine](bf.Store(url), scratch)
+    Path("/proc/self/clear_refs").write_text("5")
+    before, watch = Used.now(os.getsid(0)), Stopwatch()
+    with watch.running():
+        found = ways(engine, days)[name](tables)
+    used = Used.now(os.getsid(0))
+    told = {"seconds": watch.seconds, "opening": opening.seconds, "rows": len(found)}
+    return told | {"cpu": used.cpu - before.cpu, "read": used.read - before.read, "peak": memory.status("VmHWM") / MIB}
+
+
+class Used(NamedTuple):
+    """Of the processes of a session up to now: seconds of CPU, and MiB that they have read.
+
+    Read is what they asked the system for, whether the disk was needed or not; where there is a Java, by it alone.
+    """
+
+    cpu: float
+    read: float
+
+    @classmethod
+    def now(cls, session: int) -> Used:
+        processes = list(of_session(session))
+        cpu = sum(sum(map(int, process.fields[11:15])) for process in processes) / _TICK
+        readers = [one for one in processes if one.command == "java"] or processes
+        return cls(cpu, sum(map(_read, readers)) / MIB)
+
+
+class Process(NamedTuple):
+    """A process: its folder, its command, and what follows that in its line of `stat`."""
+
+    folder: Path
+    command: str
+    fields: list[str]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it holds."""
+        with contextlib.suppress(OSError):
+            return int((self.folder / "statm").read_text().split()[1]) * _PAGE
+        return 0
+
+
+def of_session(session: int) -> Iterator[Process]:
+    """All processes that one has begun, and itself."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            before, _, after = (folder / "stat").read_text().rpartition(")")
+            if int(after.split()[3]) == session:
+                yield Process(folder, before.partition("(")[2], after.split())
+
+
+def _read(process: Process) -> int:
+    line = (process.folder / "io").read_text().splitlines()[0]
+    return int(line.removeprefix("rchar: "))
+
+
+# --- from outside
+
+
+_CODE = "import sys; from tests.benchmarks.scaling import tell; tell(*sys.argv[1:])"
+
+
+def watched(engine: str, url: str, name: str, days: int, seconds: float = SECONDS) -> dict[str, Any]:
+    """What a fresh process tells, or why it told nothing; with the most MiB that were written beside."""
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
+        command = [sys.executable, "-c", _CODE, engine, url, name, scratch, str(days)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            peak, disk, stopped = _until_over(process, scratch, seconds)
+        finally:
+            _stop(process)
+        out.seek(0)
+        lines = out.read().splitlines()
+    told = json.loads(lines[-1]) if lines and not stopped else {"failed": stopped or f"ended by {process.returncode}"}
+    beside = {"peak": peak, "disk": disk}
+    return {**told, **beside} if engine == "spark" else {**beside, **told}
+
+
+def _until_over(process: subprocess.Popen[bytes], scratch: str, seconds: float) -> tuple[float, float, str | None]:
+    """Most MiB of memory of all of its processes, and of files; and why it is to be stopped."""
+    began, peak, disk = time.monotonic(), 0, 0
+    while process.poll() is None:
+        peak = max(peak, sum(one.memory for one in of_session(process.pid)))
+        disk = max(disk, _size(scratch))
+        if peak > MOST:
+            return peak / MIB, disk / MIB, f"more than {MOST / 2**30:.0f} GiB of memory"
+        if time.monotonic() - began > seconds:
+            return peak / MIB, disk / MIB, f"more than {seconds:.0f} s"
+        time.sleep(0.1)
+    return peak / MIB, disk / MIB, None
+
+
+def _size(folder: str) -> int:
+    with contextlib.suppress(OSError):  # files come and go
+        return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    return 0
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for one in of_session(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(one.folder.name), signal.SIGKILL)
+    process.wait()
+
+
+# --- results
+
+
+Key = tuple[str, int, str]
+Results = dict[Key, dict[str, Any]]
+
+
+def kept(path: Path) -> Results:
+    """What was measured before, by engine, number of days, and name; the last of each."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {(one["engine"], one["days"], one["name"]): one for one in map(json.loads, lines)}
+
+
+def add(path: Path, key: Key, told: Mapping[str, Any]) -> None:
+    """One more line."""
+    with path.open("a") as file:
+        file.write(json.dumps({**dict(zip(("engine", "days", "name"), key, strict=True)), **told}) + "\n")
+
+
+def tables(results: Results) -> Iterator[str]:
+    """Markdown: of each engine what each size takes, how much more that is each time, and more of the largest."""
+    for engine in dict.fromkeys(key[0] for key in results):
+        sizes = sorted({days for of, days, _ in results if of == engine})
+        growth = [f"x{more // less}" for less, more in itertools.pairwise(sizes)]
+        names = list(dict.fromkeys(name for of, _, name in results if of == engine))
+        head = [*map(_days, sizes), *(f"time {x}" for x in growth), *(f"memory {x}" for x in growth), *MORE.values()]
+        yield f"\n{engine}: seconds and MiB of memory; beside them, of {_days(sizes[-1])}\n"
+        yield _row(["", *head])
+        yield _row(["---"] * (1 + len(head)))
+        for name in names:
+            told = [results.get((engine, days, name)) for days in sizes]
+            yield _row([name, *map(_told, told), *_growth(told, "seconds"), *_growth(told, "peak"), *_more(told[-1])])
+
+
+MORE = {"cpu": "CPU s", "read": "MiB read", "disk": "MiB spilled", "rows": "rows"}
+
+
+def _days(days: int) -> str:
+    return f"{days} day{'s' * (days > 1)}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _told(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    return f"failed: {one['failed']}" if "failed" in one else f"{one['seconds']:.2f} s, {one['peak']:,.0f} MiB"
+
+
+def _more(one: Mapping[str, Any] | None) -> list[str]:
+    return [f"{one[name]:,.0f}" if one is not None and name in one else "" for name in MORE]
+
+
+def _growth(told: Sequence[Mapping[str, Any] | None], name: str) -> list[str]:
+    pairs = itertools.pairwise(told)
+    return [f"{more[name] / less[name]:.1f}" if _both(less, more) else "" for less, more in pairs]
+
+
+def _both(less: Any, more: Any) -> bool:
+    return all(one is not None and "failed" not in one for one in (less, more))
+
+
+# --- the command
+
+
+def run(engine: str, sizes: Sequence[int], only: str, path: Path, seconds: float, a_day: int, again: bool) -> None:
+    """Measure what is not there yet; of all sizes the smallest first."""
+    for days in sizes:
+        url = large.filled(days, a_day).url
+        for name in ways(engine, days):
+            if only not in name or ((engine, days, name) in kept(path) and not again):
+                continue
+            told = watched(engine, url, name, days, seconds)
+            add(path, (engine, days, name), told)
+            print(
+                f"{engine}, {_days(days)}, {name}: {_told(told)} {dict(zip(MORE, _more(told), strict=True))}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=ENGINES, default="duckdb")
+    parser.add_argument("--sizes", default=",".join(map(str, large.SIZES)), help="days of a million jobs")
+    parser.add_argument("--only", default="", help="measure what has this in its name")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="stop what takes longer")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where lines are kept")
+    parser.add_argument("--again", action="store_true", help="measure also what is kept")
+    parser.add_argument("--table", action="store_true", help="only print what is kept")
+    parser.add_argument("--quick", action="store_true", help="try it on little data: whether it works")
+    asked = parser.parse_args()
+    print(
+        f"== scaling{' (quick: these figures mean nothing)' if asked.quick else ''}\n{reporting.machine()}", flush=True
+    )
+    path = asked.results
+    if asked.quick:
+        path = Path(tempfile.mkdtemp(), "results.jsonl")
+        run(asked.engine, (1, 2), asked.only, path, asked.seconds, 300, asked.again)
+    elif not asked.table:
+        sizes = [int(size) for size in asked.sizes.split(",")]
+        run(asked.engine, sizes, asked.only, path, asked.seconds, large.A_DAY, asked.again)
+    print("\n".join(tables(kept(path))))
+    if asked.quick:
+        shutil.rmtree(path.parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The command, in a process of its own, which is ended and killed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+import buildframe as bf
+from buildframe.cli import main
+from buildframe.service import Patience
+from tests.receiving import four
+from tests.receiving.serving import SECRET, equal
+from tests.receiving.told import of_job, states, synced
+
+
+def test_what_waits_is_written_when_it_is_ended(tmp_path: Path) -> None:
+    store = synced(tmp_path)
+    with four.receiving(tmp_path, "--every", "1h") as (process, served):
+        for number in range(3):
+            body = of_job(5, number).body
+            assert httpx.post(served.url, content=body, headers={"X-Service-Token": SECRET}).status_code == 204
+        assert states(store) == {}
+        process.terminate()
+        assert process.wait(60) == 0
+    assert len(states(store)) == 4
+
+
+def test_killed_at_any_instant_it_leaves_a_whole_store_and_a_sync_brings_the_rest(tmp_path: Path) -> None:
+    chance, store = random.Random(5), bf.Store(tmp_path)
+    hasty = Patience(attempts=2, wait=0.01)
+    with bf.sandbox(builds=60, days=2, seed=5, cancels_at_once=False, patience=hasty) as ci:
+        store.sync(ci, since="4d", progress=False)
+        for _ in range(2):
+            with four.receiving(tmp_path, "--every", "1s") as (process, served):
+                hook = ci.sandbox.webhook(served.url, token=SECRET)
+                before, deadline = store.version, time.monotonic() + 60
+                while store.version == before:
+                    ci.sandbox.clock.advance(dt.timedelta(minutes=4))
+                    time.sleep(0.2)
+                    assert time.monotonic() < deadline
+                time.sleep(chance.uniform(0.8, 1.2))
+                process.kill()
+                ci.sandbox.remove_webhook(hook)
+            builds, jobs = store.builds(), store.jobs()
+            assert builds["id"].is_unique
+            assert jobs["id"].is_unique
+            assert jobs["build_id"].isin(builds["id"]).all()
+        assert store.sync(ci, since="4d", progress=False).complete
+        equal(ci, store)
+
+
+@pytest.mark.parametrize(
+    ("token", "words"), [("", "BUILDFRAME_WEBHOOK_TOKEN is not set"), (SECRET, "There is no store at")]
+)
+def test_what_it_lacks_is_a_line_and_a_status(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    token: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv("BUILDFRAME_WEBHOOK_TOKEN", token)
+    assert main(["receive", str(tmp_path / "none")]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_wait_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["receive", str(tmp_path), "--every", "often"])
+    assert left.value.code == 2
+    assert "no length of time" in capsys.readouterr().err

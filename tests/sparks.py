@@ -1,0 +1,53 @@
+"""A Spark of this machine for tests: one session a process, on loopback, in UTC, gone when the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIGURATION = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Halves what many small queries take of the processor; large ones would take longer."""
+
+
+def has_java() -> bool:
+    """Whether Spark can run here."""
+    return shutil.which("java") is not None or "JAVA_HOME" in os.environ
+
+
+@cache
+def session(**more: str) -> SparkSession:
+    """The session of this process; with settings of one's own it is one to be measured."""
+    if not has_java():
+        if os.environ.get("CI"):
+            pytest.fail("There is no Java, which .ci/run installs.")
+        pytest.skip("needs Java 17 (apt-get install openjdk-17-jre-headless)")
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas >= 3", FutureWarning)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("buildframe's tests")
+    for name, value in {**CONFIGURATION, **(more or QUICK)}.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    atexit.register(made.stop)
+    return made

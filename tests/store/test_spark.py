@@ -1,0 +1,280 @@
+"""The tables of a store in Spark: the rows and types that are stored, of one version, from wherever it lies."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pandas.testing import assert_frame_equal
+
+import buildframe as bf
+from buildframe import metrics
+from buildframe.store import commits
+from buildframe.store.place import Place
+from tests import sparks
+from tests.store.batches import PLAIN, Build, batch, flaky
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS = {
+    "builds": ["id"],
+    "flaky_tests": ["suite", "id", "valid_from"],
+    "jobs": ["id"],
+    "members": ["id", "valid_from"],
+    "pipelines": ["id", "valid_from"],
+}
+TYPES = {"string": "string", "int64": "bigint", "bool": "boolean", "double": "double", "date32[day]": "date"}
+TYPES["timestamp[us, tz=UTC]"] = "timestamp"
+TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a store that kept no people at first, and has columns for them since: older files lack these."""
+    folder = tmp_path_factory.mktemp("stores") / "ci-history"
+    with bf.sandbox(builds=100, days=3) as ci:
+        store = bf.Store(folder)
+        store.sync(ci, suites=ci.sandbox.suites(), progress=False)
+        ci.sandbox.clock.advance(dt.timedelta(days=1))
+        store.sync(ci, suites=ci.sandbox.suites(), personal=True, progress=False)
+        yield folder
+
+
+@pytest.fixture
+def session() -> SparkSession:
+    """A session of one's own, so that its settings are nobody else's."""
+    own = sparks.session().newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    return own
+
+
+def filled(folder: Path, *builds: Build) -> bf.Store:
+    commits.commit(Place.of(folder, None), PLAIN, batch(builds, 1, lists=(flaky({"a": 1}, 1),)))
+    return bf.Store(folder)
+
+
+def as_read(frame: Any, like: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    """What Spark read, with the dtypes of the store's frame, in its own order."""
+    plain = frame.toArrow().to_pandas(types_mapper=pd.ArrowDtype)
+    return plain[list(like)].astype(like.dtypes).sort_values(key, ignore_index=True)
+
+
+def stored(store: bf.Store, table: str) -> pd.DataFrame:
+    return store.sql(f"SELECT * FROM {table}").sort_values(KEYS[table], ignore_index=True)
+
+
+# --- what is there
+
+
+def test_each_table_is_what_is_stored(folder: Path, session: SparkSession) -> None:
+    store = bf.Store(folder)
+    frames = store.spark(session)
+    assert sorted(frames) == sorted(KEYS)
+    for table, key in KEYS.items():
+        expected = stored(store, table)
+        assert len(expected) > 5
+        assert_frame_equal(as_read(frames[table], expected, key), expected)
+
+
+def test_columns_have_the_types_that_are_stored(folder: Path, session: SparkSession) -> None:
+    for table, frame in bf.Store(folder).spark(session).items():
+        schema = pa.schema(deltalake.DeltaTable(folder / table).schema())
+        assert dict(frame.dtypes) == {field.name: TYPES[str(field.type)] for field in schema}
+
+
+def test_days_are_those_of_the_builds(folder: Path, session: SparkSession) -> None:
+    jobs = bf.Store(folder).spark(session)["jobs"]
+    assert jobs.where("day is null or day <> to_date(build_created_at)").count() == 0
+
+
+def test_one_definition_of_what_rows_measure(folder: Path, session: SparkSession) -> None:
+    store = bf.Store(folder)
+    names = ["queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s", "step", "day"]
+    frame = metrics.with_seconds(store.spark(session)["jobs"].drop(*names))
+    expected = store.jobs(columns=["id", *names]).sort_values("id", ignore_index=True)
+    assert_frame_equal(as_read(frame.select("id", *names), expected, ["id"]), expected)
+
+
+def test_rows_without_a_day_have_none(tmp_path: Path, session: SparkSession) -> None:
+    frames = filled(tmp_path, Build(1, 1), Build(2, 1, day=None)).spark(session)
+    days = {row.id: row.day for row in frames["builds"].collect()}
+    assert days == {"build-1": dt.date(2026, 10, 1), "build-2": None}
+
+
+def test_a_table_without_rows_has_its_columns(tmp_path: Path, session: SparkSession) -> None:
+    frames = filled(tmp_path).spark(session)
+    assert frames["jobs"].count() == 0
+    assert frames["jobs"].columns == [field.name for field in deltalake.DeltaTable(tmp_path / "jobs").schema().fields]
+
+
+# --- one version
+
+
+def test_a_store_of_the_past_is_what_it_was(folder: Path, session: SparkSession) -> None:
+    then = bf.Store(folder, as_of="12h")
+    frames = then.spark(session)
+    for table in ("builds", "jobs"):
+        assert_frame_equal(as_read(frames[table], stored(then, table), ["id"]), stored(then, table))
+    assert "creator" not in frames["builds"].columns
+    assert len(then.builds()) < len(bf.Store(folder).builds())
+
+
+def test_a_later_sync_changes_no_frame(tmp_path: Path, session: SparkSession) -> None:
+    frames = filled(tmp_path, Build(1, 1)).spark(session)
+    filled(tmp_path, Build(1, 5, state="failed"), Build(2, 5))
+    assert [row.state for row in frames["builds"].collect()] == ["passed"]
+    assert frames["jobs"].count() == 2
+
+
+# --- where it lies
+
+
+@pytest.mark.parametrize("name", ["with space", "ünï 雪", "100%", "a#b", "a?b", "[x]", "{a,b}", "s*", "day=2026-01-01"])
+def test_folders_may_be_named_oddly(tmp_path: Path, session: SparkSession, name: str) -> None:
+    filled(tmp_path / "s1", Build(7, 1))  # which 's*' would match, too
+    frames = filled(tmp_path / name, Build(1, 1), Build(2, 1)).spark(session)
+    assert {row.id for row in frames["builds"].select("id").collect()} == {"build-1", "build-2"}
+    assert frames["flaky_tests"].count() == 1
+
+
+def test_a_file_that_is_not_there_is_told_in_a_sentence(tmp_path: Path, session: SparkSession) -> None:
+    store = filled(tmp_path, Build(1, 1))
+    Path(store.files("jobs")[0]).unlink()
+    before = session.conf.get(TASKS)
+    with pytest.raises(bf.StoreFailed, match=r"could not open the table 'jobs'.*does not exist.*each machine") as told:
+        store.spark(session)
+    assert "\tat " not in str(told.value)
+    assert session.conf.get(TASKS) == before
+
+
+def test_many_files_take_no_task_each(tmp_path: Path, session: SparkSession) -> None:
+    store = filled(tmp_path, *(Build(key, 1, day=key) for key in range(150)))
+    context = session.sparkContext
+    before = session.conf.get(TASKS)
+    context.setJobGroup("listing", "")
+    store.spark(session)
+    tracker = context.statusTracker()
+    stages = [stage for job in tracker.getJobIdsForGroup("listing") for stage in tracker.getJobInfo(job).stageIds]
+    assert [tracker.getStageInfo(stage).numTasks for stage in stages] == [100, 100]
+    assert session.conf.get(TASKS) == before
+
+
+# --- Delta
+
+
+def delta_source() -> type:
+    """A data source for Spark that stands in for Delta's: it reads a version by the package deltalake."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    class Reader(DataSourceReader):
+        def __init__(self, rows: pa.Table) -> None:
+            self.rows = rows
+
+        def read(self, partition: Any) -> Any:
+            yield from self.rows.to_batches()
+
+    class Delta(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "delta"
+
+        def _table(self) -> deltalake.DeltaTable:
+            path = self.options["path"].removeprefix("file://")
+            return deltalake.DeltaTable(path, version=int(self.options["versionAsOf"]))
+
+        def schema(self) -> Any:
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            return from_arrow_schema(pa.schema(self._table().schema()))
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Reader(self._table().to_pyarrow_table())
+
+    return Delta
+
+
+def test_where_the_session_has_delta_it_reads_the_versions(folder: Path, session: SparkSession) -> None:
+    then = bf.Store(folder, as_of="12h")
+    catalog = "spark.sql.catalog.spark_catalog"
+    session.dataSource.register(delta_source())
+    session.conf.set(catalog, "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    frames = then.spark(session)
+    session.conf.unset(catalog)  # the class is not here, and queries would look for it
+    assert "delta" in frames["jobs"]._jdf.queryExecution().optimizedPlan().toString()
+    for table in ("jobs", "pipelines"):
+        expected = stored(then, table)
+        assert_frame_equal(as_read(frames[table], expected, KEYS[table]), expected)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("zone", ["+00:00", "Etc/UTC", "GMT", "UTC", "Z"])
+def test_utc_has_several_names(tmp_path: Path, session: SparkSession, zone: str) -> None:
+    session.conf.set("spark.sql.session.timeZone", zone)
+    assert filled(tmp_path, Build(1, 1)).spark(session)["builds"].count() == 1
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/London", "UTC+1"])
+def test_a_session_in_another_zone_is_refused(tmp_path: Path, session: SparkSession, zone: str) -> None:
+    session.conf.set("spark.sql.session.timeZone", zone)
+    with pytest.raises(bf.BadInput, match=r'session\.conf\.set\("spark.sql.session.timeZone", "UTC"\)'):
+        filled(tmp_path, Build(1, 1)).spark(session)
+
+
+@pytest.mark.parametrize("wrong", [None, "local", int], ids=repr)
+def test_what_is_no_session_is_refused(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(bf.BadInput, match=r"is no session of Spark; pass what SparkSession\.builder"):
+        bf.Store(tmp_path).spark(wrong)
+
+
+def test_the_maker_of_sessions_is_none(tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    for wrong in (SparkSession, SparkSession.builder):
+        with pytest.raises(bf.BadInput, match="is no session of Spark"):
+            bf.Store(tmp_path).spark(wrong)
+
+
+def test_without_a_store_nothing_is_made(tmp_path: Path, session: SparkSession) -> None:
+    with pytest.raises(bf.BadInput, match="There is no store at"):
+        bf.Store(tmp_path / "none").spark(session)
+    assert not (tmp_path / "none").exists()
+
+
+def loaded_by(statement: str) -> str:
+    run = [sys.executable, "-c", f"import sys; import buildframe as bf; {statement}"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_spark_is_loaded_at_first_use() -> None:
+    assert loaded_by("bf.Store('none'); bf.metrics; print('pyspark' in sys.modules)") == "False\n"
+
+
+def test_without_the_extra_it_is_named() -> None:
+    said = loaded_by("sys.modules['pyspark'] = None; bf.Store('none').spark(1)").splitlines()[-1]
+    assert said.endswith('MissingExtra: store.spark() needs more packages: pip install "buildframe[spark]"')
+
+
+# --- the Spark of the tests
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_for_want_of_java_tests_are_skipped_but_in_ci(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
+) -> None:
+    for name, value in {"PATH": "", "CI": ci}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(outcome, match="Java"):
+        sparks.session.__wrapped__()
