@@ -82,9 +82,7 @@ def _in_engine(frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Fr
         require(schema.names(), [name])
         return frame, _of_column(name, schema[name])
     require(schema.names(), _stamps(span))
-    between = outcomes.between(span.start, span.end) / 1e6
-    value = nw.when(outcomes.is_script()).then(between) if span.scripts_only else between
-    return ticking(lazy(frame), (span.start, span.end)).to_native(), value
+    return ticking(lazy(frame), (span.start, span.end)).to_native(), outcomes.seconds_of(span)
 
 
 def _of_column(name: str, dtype: Any) -> nw.Expr:

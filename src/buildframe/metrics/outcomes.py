@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import narwhals as nw
 
+from buildframe.metrics.durations import Span
 from buildframe.metrics.engines import tick
 
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
@@ -53,3 +54,9 @@ def is_settled() -> nw.Expr:
 def between(start: str, end: str) -> nw.Expr:
     """Whole microseconds from one stamp to another, of rows that are `ticking`; negative where clocks disagree."""
     return nw.col(tick(end)) - nw.col(tick(start))
+
+
+def seconds_of(span: Span) -> nw.Expr:
+    """What a metric of rows measures, in seconds, of rows that are `ticking`; null where it measures nothing."""
+    seconds = between(span.start, span.end) / 1e6
+    return nw.when(is_script()).then(seconds) if span.scripts_only else seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import overload
 
-import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
@@ -13,7 +12,6 @@ from buildframe.metrics.columns import column, moments, require, seconds
 from buildframe.metrics.durations import (
     SPANS,
     RowMetric,
-    Span,
     dependency_wait,
     queue_time,
     run_time,
@@ -79,17 +77,12 @@ def _in_spark(frame: Frame) -> Frame:
     needs = [*stamps, *(("build_created_at", "type", "step_key", "name") if is_jobs else ())]
     require(schema, needs)
     typed_rows = ticking(found.with_columns(*typed_in(schema, needs)), stamps)
-    measured = typed_rows.with_columns(**{f"{name}_s": _in_engine(span) for name, span in spans.items()})
+    measured = typed_rows.with_columns(**{f"{name}_s": outcomes.seconds_of(span) for name, span in spans.items()})
     native = measured.drop(map(tick, stamps)).to_native()
     if not is_jobs:
         return native.withColumns({"day": to_date("created_at")})
     steps = pandas_udf(_steps, "string")("step_key", "name")  # type: ignore[call-overload]  # by the hints of _steps
     return native.withColumns({"step": steps, "day": to_date("build_created_at")})
-
-
-def _in_engine(span: Span) -> nw.Expr:
-    between = outcomes.between(span.start, span.end) / 1e6
-    return nw.when(outcomes.is_script()).then(between) if span.scripts_only else between
 
 
 def _steps(keys: pd.Series, names: pd.Series) -> pd.Series:  # with no parameters: Spark evaluates these hints
