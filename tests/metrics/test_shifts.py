@@ -11,7 +11,6 @@ from metric_frames import START, UTC
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.shifts import pettitt
 
 NILE = [
     1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180, 799, 958, 1140,
@@ -28,11 +27,44 @@ def rows(values: list[float] | np.ndarray, **more: object) -> pd.DataFrame:
     return pd.DataFrame({"x_s": np.array(values, float), "created_at": pd.Series(times, dtype=UTC), **more})
 
 
+def told_of(values: list[float] | np.ndarray, hours: object = None) -> pd.Series:
+    """The only row of what is told."""
+    frame = rows(values)
+    if hours is not None:
+        frame["created_at"] = pd.Series(START + pd.to_timedelta(hours, unit="h"), dtype=UTC)
+    return metrics.change_point(frame, of="x_s").iloc[0]
+
+
+def by_definition(values: list[float], hours: list[int]) -> tuple[float, int] | None:
+    """The largest sum of signs over all pairs before and after a moment, and the first such moment; slow."""
+    values, hours = np.array(values, float), np.array(hours)
+    signs = np.sign(np.subtract.outer(values, values))
+    moments = sorted(set(hours.tolist()))[1:]
+    sums = [abs(signs[np.ix_(hours < moment, hours >= moment)].sum()) for moment in moments]
+    return (max(sums), moments[int(np.argmax(sums))]) if moments else None
+
+
 def test_the_nile_changed_in_1899():
-    before, p_value = pettitt(np.array(NILE, float))
-    assert 1871 + before == 1899
+    told = told_of(NILE)
+    assert 1871 + told["n_before"] == 1899
     pairs = np.sign(np.subtract.outer(NILE[:28], NILE[28:])).sum()  # by its definition as a sum over pairs
-    assert p_value == pytest.approx(2 * np.exp(-6 * pairs**2 / (100**3 + 100**2)))
+    assert told["p_value"] == pytest.approx(2 * np.exp(-6 * pairs**2 / (100**3 + 100**2)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=10, max_size=40))
+def test_what_the_definition_says_also_of_rows_of_one_time(drawn):
+    values, hours = [value for value, _ in drawn], [hour for _, hour in drawn]
+    told, expected = told_of(values, hours), by_definition(values, hours)
+    if expected is None:
+        assert told[["n_before", "at", "p_value", "p50_before_s", "p50_after_s"]].isna().all()
+        return
+    n, (most, moment) = len(values), expected
+    before = [value for value, hour in drawn if hour < moment]
+    assert told["at"] == START + pd.Timedelta(moment, "h")
+    assert (told["n"], told["n_before"]) == (n, len(before))
+    assert told["p_value"] == pytest.approx(min(1, 2 * np.exp(-6 * most**2 / (n**3 + n**2))))
+    assert told["p50_before_s"] == np.median(before)
+    assert told["p50_after_s"] == np.median([value for value, hour in drawn if hour >= moment])
 
 
 def test_the_moment_and_both_medians():
@@ -63,17 +95,19 @@ def test_groups_and_what_is_left_out():
 
 def test_chance_alone_seldom_finds_one():
     random = np.random.default_rng(8)
-    found = [pettitt(random.lognormal(0, 1, 60))[1] < 0.05 for _ in range(400)]
-    assert 0 < np.mean(found) < 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / 400)
+    frame = pd.concat([rows(random.lognormal(0, 1, 60), pipeline=f"p{i}") for i in range(400)])
+    found = metrics.change_point(frame, of="x_s", by="pipeline")["p_value"] < 0.05
+    assert 0 < found.mean() < 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / 400)
 
 
 @given(st.lists(st.integers(0, 5), min_size=10, max_size=60), st.integers(1, 1000))
 def test_only_the_order_of_values_matters(values, factor):
-    plain = pettitt(np.array(values, float))
-    assert pettitt(np.array(values, float) ** 3 * factor) == plain
-    assert 1 <= plain[0] < len(values)
-    assert 0 < plain[1] <= 1
-    assert pettitt(-np.array(values, float))[1] == pytest.approx(plain[1])
+    plain = told_of(values)
+    other, turned = told_of(np.array(values, float) ** 3 * factor), told_of(-np.array(values, float))
+    assert other[["n_before", "p_value"]].equals(plain[["n_before", "p_value"]])
+    assert turned["p_value"] == pytest.approx(plain["p_value"])
+    assert 1 <= plain["n_before"] < len(values)
+    assert 0 < plain["p_value"] <= 1
 
 
 @pytest.mark.parametrize("made", [pl.from_pandas, duckdb.from_df], ids=["polars", "duckdb"])

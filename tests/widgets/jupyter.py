@@ -147,11 +147,16 @@ class Page:
         self.find(".bf-facts caption", has_text=re.compile(f"#{number}$")).wait_for(timeout=30_000)
 
     def shoot(self, name: str) -> None:
-        for theme in ("JupyterLab Light", "JupyterLab Dark"):
-            self.command("apputils:change-theme", theme=theme)
-            self.page.wait_for_function(THEMED, arg=theme)
-            self.page.screenshot(path=self.pictures / f"{name}-{theme.split()[1].lower()}.png")
-        self.command("apputils:change-theme", theme="JupyterLab Light")
+        for theme in ("light", "dark"):
+            self.wear(theme)
+            self.page.screenshot(path=self.pictures / f"{name}-{theme}.png")
+        self.wear("light")
+
+    def wear(self, theme: str) -> None:
+        """Change to the theme, and wait until it is there: what is typed meanwhile may be lost."""
+        named = f"JupyterLab {theme.title()}"
+        self.command("apputils:change-theme", theme=named)
+        self.page.wait_for_function(THEMED, arg=named)
 
 
 ROWS = """() => [...document.querySelectorAll('.jp-OutputArea-output .bf-body .bf-row')]

@@ -166,6 +166,7 @@ def create(page: Page, ci: Workspace) -> None:
     page.shoot("detail-form")
     page.page.get_by_label("branch", exact=True).focus()
     page.page.keyboard.type(HOSTILE)
+    assert page.page.get_by_label("branch", exact=True).input_value() == HOSTILE
     page.find(".bf-at-branch [aria-invalid=false]").wait_for()
     assert described(page, "branch").startswith("Required: branch")
     page.page.get_by_label("ignore_pipeline_branch_filters", exact=True).select_option("yes")

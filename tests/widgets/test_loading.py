@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from buildframe import widgets
+from buildframe.service import Fault
 from buildframe.widgets import loading
 from buildframe.widgets.browser import BuildBrowser
 from buildframe.widgets.loading import Got, Listing
@@ -34,13 +35,14 @@ def test_rows_are_added_as_they_come_and_sent_once(live: Workspace, monkeypatch:
     made, asked_for, whole = [], [], []
     with_rows = loading.with_rows
     monkeypatch.setattr(loading, "_PAUSE", 0.0)
+    live.sandbox.fault(Fault("latency", seconds=0.2))  # so that the first page is shown before others are there
     monkeypatch.setattr(loading, "with_rows", lambda builds: (made.append(len(builds)), with_rows(builds))[1])
     monkeypatch.setattr(Table, "send", lambda table, content, buffers=None: asked_for.append(content))
     browser = widgets.BuildBrowser(live, created_from="30d")
     browser.table.observe(whole.append, "rows")
     settled(browser._lane)
     expected = live.builds(created_from="30d", columns=loading.COLUMNS, progress=False)
-    assert len(made) >= 3
+    assert len(made) >= 2
     assert sum(made) == len(expected)
     assert len(whole) <= 1
     pd.testing.assert_frame_equal(browser.builds.drop(columns="fetched_at"), expected.drop(columns="fetched_at"))

@@ -6,7 +6,6 @@ many rows it has.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.metrics import outcomes
-from buildframe.metrics.days import DAY, Spread, by_days, dated, effective_sizes, spread_of
+from buildframe.metrics.days import Spread, by_days, dated, effective_sizes, spread_of
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, Rows, Tally, rows
 from buildframe.metrics.groups import By, beside, listed
+from buildframe.metrics.known import with_known
 from buildframe.metrics.measured import measured
-from buildframe.metrics.percentiles import CONFIDENCE, checked, count, enough, label
-from buildframe.metrics.pieces import in_groups
+from buildframe.metrics.percentiles import CONFIDENCE, checked, count, label, percentiles_of
 from buildframe.metrics.ranks import at_ranks
 from buildframe.metrics.rates import wilson
 
@@ -135,15 +134,18 @@ def newcombe(
 
 
 def _shares(found: Rows, counted: Mapping[str, nw.Expr], at: str, tz: str) -> pd.DataFrame:
-    """Of each group how many rows are `those`, how many are counted (`n`), and how they spread over days."""
+    """Of each group how many rows are `those`, how many are `counted` (`n`), and how they spread over days."""
     days, keys = by_days(dated(found.having(**counted), at, tz), *counted)
     days = days[days["counted"] > 0]
     sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
-    spread = {group: spread_of(own["those"], own["counted"]) for group, own in days.groupby(GROUP)}
-    summary = pd.DataFrame({"those": sums["those"], "n": sums["counted"]}).join(
-        pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
-    )
+    summary = pd.DataFrame({"those": sums["those"], "n": sums["counted"]}).join(_spreads(days, "those"))
     return beside(keys, summary.rename_axis(None))
+
+
+def _spreads(days: pd.DataFrame, those: str) -> pd.DataFrame:
+    """Of groups with days on which rows are counted, how those among them spread over days."""
+    spread = {group: spread_of(own[those], own["counted"]) for group, own in days.groupby(GROUP)}
+    return pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
 
 
 def _rates_compared(one: pd.DataFrame, other: pd.DataFrame, by: By, those: str, confidence: float) -> pd.DataFrame:
@@ -185,9 +187,10 @@ class _Side:
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
         found = measured(frame, of, by, needs=(at,))
         counts = count(found)
-        spreads = in_groups(dated(found.only("value", at), at, tz), ["value", DAY], functools.partial(_spreads, q))
-        told = spreads[_names(q)].assign(place=range(len(spreads)))
-        return cls(found, counts, beside(counts.keys, pd.concat([counts.sums, told], axis=1)))
+        values = percentiles_of(found, counts, q)
+        told = _spreads_up_to(dated(found.only("value", at), at, tz), counts, values)
+        table = pd.concat([counts.sums, values, told], axis=1).assign(place=range(len(told)))
+        return cls(found, counts, beside(counts.keys, table))
 
     def at_ranks(self, place: pd.Series[Any], ranks: Integers) -> Floats:
         """The durations of these ranks of the groups at these places; NaN where either is none."""
@@ -201,28 +204,16 @@ class _Side:
         return values
 
 
-def _names(q: Sequence[float]) -> list[str]:
-    return [name for p in q for name in (label(p), *(f"{label(p)} {column}" for column in _SPREAD))]
-
-
-def _spreads(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
-    """Of each group its percentiles, and how the rows up to each spread over days."""
-    known = table.dropna(subset="value").sort_values("value", ignore_index=True)
-    values, (days, _) = known["value"].to_numpy(np.float64), pd.factorize(known[DAY], use_na_sentinel=False)
-    places, none = known.groupby(GROUP).indices, np.empty(0, np.int64)
-    many = table[GROUP].max() + 1 if len(table) else 0
-    groups = [places.get(group, none) for group in range(many)]
-    told = [[number for p in q for number in _percentile(values[own], days[own], p)] for own in groups]
-    return pd.DataFrame(told, columns=_names(q), dtype="float64").assign(**{GROUP: range(many)})
-
-
-def _percentile(values: Floats, days: Integers, p: float) -> tuple[float, ...]:
-    """A percentile of values that are in order, and how the rows up to it spread over days."""
-    if not enough(np.array([len(values)]), [p]).all():
-        return np.nan, len(values), 0, np.nan
-    value = float(np.quantile(values, p))
-    sizes, up_to_it = np.bincount(days), np.bincount(days[values <= value], minlength=days.max() + 1)
-    return value, *spread_of(up_to_it[sizes > 0], sizes[sizes > 0])
+def _spreads_up_to(found: Rows, counts: Tally, values: pd.DataFrame) -> pd.DataFrame:
+    """Of each group how the rows up to each of its percentiles spread over days, in the order of `counts`."""
+    names = list(map(str, values))
+    known = with_known(found, counts.groups, {name: values[name].to_numpy(np.float64) for name in names})
+    is_up_to = {f"up to {name}": nw.col("value") <= nw.col(name) for name in names}
+    days, _ = by_days(known.having(counted=~nw.col("value").is_null(), **is_up_to), "counted", *is_up_to)
+    days = days[days["counted"] > 0]
+    told = [_spreads(days, f"up to {name}").reindex(values.index).where(values[name].notna()) for name in names]
+    spreads = [one.add_prefix(f"{name} ") for name, one in zip(names, told, strict=True)]
+    return pd.concat([values[[]], *spreads], axis=1)
 
 
 def _changed(

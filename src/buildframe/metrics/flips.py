@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.metrics import spark
 from buildframe.metrics.engines import GROUP, Frame, Rows, as_pandas, collected, is_pandas, lazy, rows, tally
 from buildframe.metrics.groups import Key, beside, groups_of
 from buildframe.metrics.outcomes import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
@@ -25,7 +26,7 @@ _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", 
 """From the best to the worst; as a number, the place in here."""
 
 
-def outcomes_by_commit(jobs: Frame) -> pd.DataFrame:
+def outcomes_by_commit(jobs: Frame) -> Any:
     """What all attempts of a step at one commit tell, over retries, rebuilds and branches.
 
     Only like is compared with like: the same organization, pipeline, step (as `metrics.step`), commit, value of the
@@ -45,11 +46,15 @@ def outcomes_by_commit(jobs: Frame) -> pd.DataFrame:
     lasting failure is a regression, not a flake); `undecided`: one failure that was not tried again;
     `infrastructure`: lost at least once, and else passed or nothing else; `passed`: nothing but passes.
     A verdict is of what was seen: a flake that always struck, or never yet, is not told from the rest.
+    A pandas frame; of a frame of PySpark one of PySpark, in no order, which is computed when rows are asked for.
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
     found = _attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
     told = _summed(found.rows, found.variant, **ends).with_columns(verdict=_verdict())
+    if spark.is_spark(told):
+        named = {name: nw.col(variant) for name, variant in zip(_NAMES, found.variant, strict=True)}
+        return told.select(**named, **{name: nw.col(name) for name in (*_COUNTS, *ends)}, verdict=_words()).to_native()
     variants = as_pandas(told.sort(found.variant, nulls_last=True)).reset_index(drop=True)
     verdict = pd.Series(_VERDICTS[variants["verdict"].to_numpy(np.intp)], variants.index, dtype="str")
     summary = variants[[*_COUNTS, *ends]].astype(dict.fromkeys(_COUNTS, "Int64"))
@@ -160,6 +165,15 @@ def _ended(found: _Attempts, *, only_known: bool) -> nw.LazyFrame[Any]:
 def _summed(attempts: nw.LazyFrame[Any], by: list[str], **more: nw.Expr) -> nw.LazyFrame[Any]:
     """The outcomes of what is alike, added up."""
     return attempts.group_by(*by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
+
+
+def _words() -> nw.Expr:
+    """The verdict whose place is known."""
+    place = nw.col("verdict")
+    words = nw.lit(str(_VERDICTS[0]))
+    for i, word in enumerate(_VERDICTS[1:], 1):
+        words = nw.when(place == i).then(nw.lit(str(word))).otherwise(words)
+    return words
 
 
 def _verdict() -> nw.Expr:

@@ -86,6 +86,15 @@ def quantiles(found: Rows, counts: Tally, q: Sequence[float], method: Method) ->
     return pd.DataFrame(columns, index=counts.sums.index)
 
 
+def percentiles_of(found: Rows, counts: Tally, q: Sequence[float]) -> pd.DataFrame:
+    """The columns `p50_s`, ... of each group alone, NaN where too few rows tell them, in the order of `counts`."""
+    n = counts.sums["n"].to_numpy(np.int64)
+    ranks, share = _neighbours(n, q, "linear")
+    below, above = np.split(at_ranks(found, "value", counts.groups, n, ranks), 2, axis=1)
+    values = np.where(enough(n, q), below + (above - below) * share, np.nan)
+    return pd.DataFrame(values, columns=[label(p) for p in q], index=counts.sums.index)
+
+
 def label(p: float, end: str = "") -> str:
     """The name of a percentile's column: `p95_s` for .95, `p99.9_s` for .999; `p95_low_s` for the interval's end."""
     return f"p{100 * p:.10g}_{end}_s" if end else f"p{100 * p:.10g}_s"

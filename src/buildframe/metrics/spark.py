@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -48,10 +48,22 @@ def hashed(frame: Any, names: Sequence[str], name: str) -> Any:
 
 def among(frame: Any, name: str, values: pd.Series[Any]) -> Any:
     """The rows that have one of the values in the column of this name."""
+    few = brought(frame.sparkSession, pd.DataFrame({name: values.astype("Int64")}))
+    return frame.join(few, on=name, how="left_semi")
+
+
+def brought(session: Any, few: pd.DataFrame) -> Any:
+    """A small frame for the session, of which each worker gets all."""
     from pyspark.sql import functions
 
-    few = frame.sparkSession.createDataFrame(pa.table({name: pa.array(values, pa.int64(), from_pandas=True)}))
-    return frame.join(functions.broadcast(few), on=name, how="left_semi")
+    return functions.broadcast(session.createDataFrame(pa.Table.from_pandas(few, preserve_index=False)))
+
+
+def alike(names: Mapping[str, str]) -> list[Any]:
+    """That columns of these names have the same values as the others, null for null."""
+    from pyspark.sql import functions
+
+    return [functions.col(f"`{one}`").eqNullSafe(functions.col(f"`{other}`")) for one, other in names.items()]
 
 
 def mapped(
