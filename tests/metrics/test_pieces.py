@@ -79,3 +79,10 @@ def test_a_session_of_another_zone_is_refused() -> None:
             metrics.waste(frame)
     finally:
         session.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    jobs = in_spark(jobs_of("few"))
+    queues = jobs.selectExpr("id as job", "queue")
+    with pytest.raises(BadInput, match="Two columns of the frame are called 'queue', as after a join"):
+        metrics.waste(jobs.join(queues, jobs.id == queues.job))

@@ -85,7 +85,7 @@ def lazy(frame: Frame) -> nw.LazyFrame[Any]:
     if found.implementation not in _ENGINES:
         raise refusal
     if spark.is_spark(found):
-        spark.check_session(found.to_native().sparkSession)
+        spark.check(found.to_native())
     return found
 
 

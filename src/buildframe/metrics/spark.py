@@ -22,6 +22,13 @@ def is_spark(found: nw.LazyFrame[Any]) -> bool:
     return found.implementation in FRAMES
 
 
+def check(frame: Any) -> None:
+    """BadInput where two of its columns have one name, or its session another zone than UTC."""
+    check_session(frame.sparkSession)
+    if twice := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
+        raise BadInput(f"Two columns of the frame are called {twice[0]!r}, as after a join; rename or drop one.")
+
+
 def check_session(session: Any) -> None:
     """BadInput unless the session's time zone is UTC: else it takes days and texts of times for those of its zone."""
     zone = session.conf.get("spark.sql.session.timeZone")
