@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,6 +190,14 @@ def test_percentiles_of_two_periods_by_hand():
     assert (down, up) == (11, 11)
     assert told["p50_change_low_s"] == pytest.approx(10 - np.hypot(down, up_before))
     assert told["p50_change_high_s"] == pytest.approx(10 + np.hypot(up, down_before))
+
+
+@pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
+def test_too_few_rows_for_a_percentile_tell_no_interval_of_it(made):
+    rows = made(seconds(*range(19)))
+    told = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
+    assert told.filter(like="p95").isna().all()
+    assert told.filter(like="p50").notna().all()
 
 
 def test_groups_of_one_period_only():
