@@ -111,7 +111,7 @@ def _moved(frame: pd.DataFrame, table: str, back: int) -> pd.DataFrame:
     letters[ord("a") : ord("f") + 1] = np.random.default_rng([back, 1]).permutation(6) + ord("a")
     ids = [name for name in ("id", "build_id", "retried_in_job_id") if name in frame]
     moved = year.moved(frame, table, back, -back)
-    return moved.assign(**{name: year._exchanged(moved[name], letters) for name in ids})
+    return moved.assign(**{name: year.with_bytes(moved[name], letters) for name in ids})
 
 
 def _drawn_anew(random: np.random.Generator, builds: pd.DataFrame, jobs: pd.DataFrame) -> Frames:
@@ -176,7 +176,7 @@ def fill(place: Place, days: int, jobs_a_day: int) -> None:
 
 
 def _batch(builds: pd.DataFrame, jobs: pd.DataFrame) -> Batch:
-    return Batch(builds, jobs, year.as_of(builds), lists=(year._pipelines(builds),))
+    return Batch(builds, jobs, year.as_of(builds), lists=(year.pipelines_of(builds),))
 
 
 if __name__ == "__main__":

@@ -379,6 +379,7 @@ def main() -> None:
     print(
         f"== scaling{' (quick: these figures mean nothing)' if asked.quick else ''}\n{reporting.machine()}", flush=True
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what it has started ends with it
     path = asked.results
     if asked.quick:
         path = Path(tempfile.mkdtemp(), "results.jsonl")

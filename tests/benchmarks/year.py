@@ -91,12 +91,12 @@ def moved(frame: pd.DataFrame, table: str, copy: int, days: int) -> pd.DataFrame
     exchanged[ord("0") : ord("9") + 1] = digits + ord("0")
     times = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)]
     return frame.assign(
-        **{name: _exchanged(frame[name], exchanged) for name in _OWN[table]},
+        **{name: with_bytes(frame[name], exchanged) for name in _OWN[table]},
         **{name: frame[name] + pd.Timedelta(days=days) for name in times},
     )
 
 
-def _exchanged(texts: pd.Series[str], bytes_for: np.ndarray) -> pd.Series[str]:
+def with_bytes(texts: pd.Series[str], bytes_for: np.ndarray) -> pd.Series[str]:
     array = pa.array(texts, pa.large_string(), from_pandas=True)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -121,10 +121,10 @@ def fill(place: Place, builds_of_30_days: int, months: int) -> None:
     """Bring them into a store, a week a commit, and the list of pipelines."""
     for builds, jobs in weeks(builds_of_30_days, months):
         if len(builds):
-            commits.commit(place, Keeping(), Batch(builds, jobs, as_of(builds), lists=(_pipelines(builds),)))
+            commits.commit(place, Keeping(), Batch(builds, jobs, as_of(builds), lists=(pipelines_of(builds),)))
 
 
-def _pipelines(builds: pd.DataFrame) -> Listed:
+def pipelines_of(builds: pd.DataFrame) -> Listed:
     names = builds[["pipeline_id", "pipeline", "organization"]].drop_duplicates()
     listed = names.rename(columns={"pipeline_id": "id", "pipeline": "slug"}).assign(
         fetched_at=builds["fetched_at"].max()
