@@ -121,8 +121,9 @@ def in_duckdb(store: bf.Store, scratch: str) -> Tables:
 
 
 def in_polars(store: bf.Store, scratch: str) -> Tables:
-    """Lazy frames over the listed files."""
+    """Lazy frames over the listed files, in the streaming engine."""
     import polars as pl
+    pl.Config.set_engine_affinity("streaming")
 
     return Tables(*(pl.scan_parquet(store.files(name), hive_partitioning=True) for name in Tables._fields))
 

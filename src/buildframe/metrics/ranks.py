@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import narwhals as nw
@@ -9,10 +10,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from buildframe.errors import BadInput
 from buildframe.metrics import spark
 from buildframe.metrics.engines import GROUP, Floats, Integers, Rows, as_pandas, lazy, typed_by_pandas
+from buildframe.metrics.groups import groups_of
+from buildframe.metrics.pieces import in_pieces
 
 _HASH, _MANY, _PLACE, _SECOND = "number", "many", "place", "second"
+
+_FEW = 10_000
+"""Of more groups than these, seconds are no fewer than rows, and a sort takes less."""
 
 
 def at_ranks(found: Rows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
@@ -24,8 +31,18 @@ def at_ranks(found: Rows, value: str, groups: pd.DataFrame, n: Integers, ranks: 
     if isinstance(native, pd.DataFrame):
         return _at_ranks_of_pandas(native[GROUP].to_numpy(), native[value].to_numpy(), n, ranks)
     measured = found.frame.filter(~nw.col(value).is_null()).select(*found.by, value)
-    way = _at_ranks_of_lists if found.frame.implementation.is_polars() else _at_ranks_of_counts
-    return way(measured, found.by, value, groups, ranks)
+    many = _at_ranks_of_counts if len(groups) <= _FEW else _at_ranks_of_pieces
+    way = _at_ranks_of_lists if found.frame.implementation.is_polars() else many
+    return way(measured, found.by, value, groups, n, ranks)
+
+
+def _check_same(many: Integers, before: Integers) -> None:
+    """BadInput where groups have other rows than they had when they were counted."""
+    if not np.array_equal(many, before):
+        raise BadInput(
+            "The frame gives other rows each time that it is read, as a sample does, or a limit without an order; "
+            "a summary reads it more than once. Keep its rows before: as a table in DuckDB, by cache() in Spark."
+        )
 
 
 def _at_ranks_of_pandas(codes: Integers, values: Floats, n: Integers, ranks: Integers) -> Floats:
@@ -45,16 +62,18 @@ def _at_ranks_of_pandas(codes: Integers, values: Floats, n: Integers, ranks: Int
 
 
 def _at_ranks_of_lists(
-    measured: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, ranks: Integers
+    measured: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
 ) -> Floats:
     """Polars sorts each group into a list."""
     column = measured.implementation.to_native_namespace().col(value)
     table: pa.Table = measured.to_native().group_by(by).agg(column.sort()).collect().to_arrow()
     lists: Any = table[value].combine_chunks()
-    keys = typed_by_pandas(table.drop_columns([value])).assign(start=lists.offsets.to_numpy()[:-1])
-    starts = groups.merge(keys, how="left", on=by)["start"].to_numpy(np.float64)
-    is_there = (ranks > 0) & ~np.isnan(starts)[:, None]
-    places = np.where(is_there, np.nan_to_num(starts)[:, None] + ranks - 1, 0).astype(np.int64)
+    keys = typed_by_pandas(table.drop_columns([value]))
+    keys = keys.assign(start=lists.offsets.to_numpy()[:-1], **{_MANY: lists.value_lengths().to_numpy()})
+    own = groups.merge(keys, how="left", on=by)[["start", _MANY]].fillna(0).astype(np.int64)
+    _check_same(own[_MANY].to_numpy(), n)
+    is_there = (ranks > 0) & (n > 0)[:, None]
+    places = np.where(is_there, own["start"].to_numpy()[:, None] + ranks - 1, -1)
     values = np.append(lists.values.to_numpy(), np.nan)  # so that there is one
     return np.where(is_there, values[places], np.nan)
 
@@ -63,18 +82,26 @@ def _at_ranks_of_lists(
 
 
 def _at_ranks_of_counts(
-    measured: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, ranks: Integers
+    measured: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
 ) -> Floats:
     """The engine counts rows by seconds, and then values within the seconds that hold the ranks: both are few."""
     rows, cell = measured.with_columns(nw.col(value).floor().alias(_SECOND)), [*by, _SECOND]
     seconds = _placed(_hashed(_counted(rows, cell), cell), by, groups)
+    _check_same(_sums(seconds[_PLACE], seconds[_MANY], len(n)), n)
     places, within = _holding(seconds, ranks)
     wanted = seconds.iloc[np.unique(places[ranks > 0])]
     values = _placed(_counted(_among(_hashed(rows, cell), wanted[_HASH]), [*cell, value]), by, groups)
     values = values.merge(wanted[[_PLACE, _SECOND]].assign(line=wanted.index), on=[_PLACE, _SECOND])
     values = values.sort_values(["line", value], ignore_index=True)
+    _check_same(_sums(values["line"], values[_MANY], len(seconds))[wanted.index], wanted[_MANY].to_numpy(np.int64))
     found, _ = _holding(values.assign(**{_PLACE: values["line"]}), within, places)
     return np.where(ranks > 0, np.append(values[value].to_numpy(np.float64), np.nan)[found], np.nan)
+
+
+def _sums(places: pd.Series[Any], many: pd.Series[Any], length: int) -> Integers:
+    sums = np.zeros(length, np.int64)
+    np.add.at(sums, places.to_numpy(np.int64), many.to_numpy(np.int64))
+    return sums
 
 
 def _counted(rows: nw.LazyFrame[Any], kinds: list[str]) -> nw.LazyFrame[Any]:
@@ -114,3 +141,29 @@ def _among(rows: nw.LazyFrame[Any], numbers: pd.Series[Any]) -> nw.LazyFrame[Any
     if spark.is_spark(rows):
         return lazy(spark.among(rows.to_native(), _HASH, numbers))
     return rows.filter(nw.col(_HASH).is_in(numbers.tolist()))
+
+
+# Of many groups, each of few rows: sorted by groups, and ranked some at a time
+
+
+def _at_ranks_of_pieces(
+    measured: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
+) -> Floats:
+    """Rows of a group come together, and leave the values of its ranks."""
+    wanted = groups.assign(**{f"{_PLACE} {i}": ranks[:, i] for i in range(ranks.shape[1])})
+    told = in_pieces(measured, by, functools.partial(_ranked, by, value, wanted))
+    told = groups.merge(told, how="left", on=by)
+    _check_same(told[_MANY].fillna(0).to_numpy(np.int64), n)
+    return told[list(wanted.columns[len(by) :])].to_numpy(np.float64, na_value=np.nan)
+
+
+def _ranked(by: list[str], value: str, wanted: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Of whole groups how many rows they have, and the values of the ranks that are wanted."""
+    codes, keys = groups_of(rows, list(by))
+    many = np.bincount(codes, minlength=len(keys))
+    values = np.append(rows[value].to_numpy(np.float64)[np.lexsort((rows[value], codes))], np.nan)
+    ranks = keys.merge(wanted, how="left", on=by)[list(wanted.columns[len(by) :])].fillna(0)
+    places = (np.cumsum(many) - many)[:, None] + ranks.to_numpy(np.int64) - 1
+    is_there = (ranks.to_numpy(np.int64) > 0) & (ranks.to_numpy(np.int64) <= many[:, None])
+    found = np.where(is_there, values[np.where(is_there, places, -1)], np.nan)
+    return keys.assign(**{_MANY: many, **dict(zip(ranks.columns, found.T, strict=True))})

@@ -1,0 +1,78 @@
+"""The values of ranks in engines: in any number of groups, and of rows that do not stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+from tests import sparks
+from tests.metrics.test_engines import assert_same, in_duckdb, in_spark
+from tests.metrics.worlds import jobs_of
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+from buildframe.metrics import ranks
+
+
+@pytest.mark.parametrize("made", [in_duckdb, in_spark])
+@pytest.mark.parametrize("by", [None, "queue", ["pipeline", metrics.step], "build_id"])
+@pytest.mark.parametrize("kind", ["many", "none", "all null"])
+def test_many_groups_are_ranked_some_at_a_time(kind: str, by: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_FEW", 0)
+    jobs = metrics.with_seconds(jobs_of(kind))
+    told = metrics.percentiles(made(jobs), of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95))
+    assert_same(told, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
+
+
+def numbers(many: int = 20_000) -> pd.DataFrame:
+    return pd.DataFrame({"x_s": [float(i) for i in range(many)], "key": [i % 7 for i in range(many)]})
+
+
+@pytest.mark.parametrize("few", [0, 10_000])
+@pytest.mark.parametrize("sample", ["USING SAMPLE 10 PERCENT (bernoulli)", "WHERE random() < 0.1"])
+def test_a_sample_that_is_drawn_again_is_refused(sample: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_FEW", few)
+    connection = duckdb.connect()
+    connection.register("numbers", numbers())
+    drawn = connection.sql(f"SELECT * FROM numbers {sample}")
+    with pytest.raises(BadInput, match=r"other rows each time .* as a table in DuckDB"):
+        metrics.percentiles(drawn, of="x_s", by="key")
+    kept = connection.from_arrow(drawn.to_arrow_table())
+    assert metrics.percentiles(kept, of="x_s")["n"].between(1_500, 2_500).all()
+
+
+def test_values_that_change_within_their_second_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows in each second, but between the passes one value has gone to another second."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE moving AS SELECT i::DOUBLE AS x_s FROM range(100) t(i)")
+    counted = ranks._counted
+    calls: list[int] = []
+
+    def between(rows: Any, kinds: list[str]) -> Any:
+        if calls:
+            connection.execute("UPDATE moving SET x_s = x_s + 200 WHERE x_s < 60 AND x_s > 40")
+        calls.append(1)
+        return counted(rows, kinds)
+
+    monkeypatch.setattr(ranks, "_counted", between)
+    with pytest.raises(BadInput, match="other rows each time"):
+        metrics.percentiles(connection.table("moving"), of="x_s")
+
+
+def test_a_frame_of_polars_that_draws_again_is_refused() -> None:
+    turn = iter(range(100))
+    drawn = pl.from_pandas(numbers()).lazy().map_batches(lambda frame: frame.head(1_000 + next(turn)))
+    with pytest.raises(BadInput, match="other rows each time"):
+        metrics.percentiles(drawn, of="x_s")
+
+
+def test_a_frame_of_spark_that_draws_again_is_refused() -> None:
+    from pyspark.sql import functions
+
+    frame = sparks.session().createDataFrame(numbers())
+    drawn = functions.udf(lambda: __import__("random").random() < 0.3, "boolean").asNondeterministic()
+    with pytest.raises(BadInput, match=r"by cache\(\) in Spark"):
+        metrics.percentiles(frame.filter(drawn()), of="x_s", by="key")
