@@ -58,6 +58,7 @@ _A_WEEK: dict[str, Any] = {"start": END - dt.timedelta(days=7), "end": END}
 OF_JOBS: dict[str, Callable[[Any], Any]] = {
     "percentiles, by queue": lambda jobs: metrics.percentiles(jobs, by="queue"),
     "percentiles, by pipeline and step": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
+    "percentiles, by build": lambda jobs: metrics.percentiles(jobs, by="build_id"),
     "percentiles, of all": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time),
     "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
     "retry_rate": lambda jobs: metrics.retry_rate(jobs, by="queue"),
@@ -123,6 +124,7 @@ def in_duckdb(store: bf.Store, scratch: str) -> Tables:
 def in_polars(store: bf.Store, scratch: str) -> Tables:
     """Lazy frames over the listed files, in the streaming engine."""
     import polars as pl
+
     pl.Config.set_engine_affinity("streaming")
 
     return Tables(*(pl.scan_parquet(store.files(name), hive_partitioning=True) for name in Tables._fields))
