@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 STORE = "where the store is: a folder, or an object store's URL"
 LONGEST = 366
+LAST_PORT = 65_535
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +86,7 @@ def _add_receive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "receive", help="write what webhooks deliver into a store until stopped (BUILDFRAME_WEBHOOK_TOKEN)"
     )
     receive.add_argument("store", help=f"{STORE}; it was synced before")
-    receive.add_argument("--port", type=int, default=0, help="port of this machine to listen on (default: a free one)")
+    receive.add_argument("--port", type=_port, default=0, help="port of this machine (default: a free one)")
     receive.add_argument("--every", type=_age, default="60s", help="how long a delivery waits at most (%(default)s)")
     receive.add_argument("--personal", action="store_true", help="keep names and e-mail addresses")
     receive.add_argument("--env", action="store_true", help="keep variables, which may hold secrets")
@@ -146,6 +148,12 @@ def _names(text: str) -> list[str]:
 def _days(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {LONGEST}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 (a free one) to {LAST_PORT}")
     return int(text)
 
 
@@ -233,12 +241,13 @@ def _synced(chosen: argparse.Namespace, store: buildframe.Store, ws: Workspace, 
     )
 
 
-def _receive(chosen: argparse.Namespace) -> None:
+def _receive(chosen: argparse.Namespace) -> int:
     from buildframe import receiving
 
+    secrets = receiving.secrets_set()
     application = receiving.application(
-        buildframe.Store(chosen.store),
-        receiving.secrets_set(),
+        _synced_before(chosen.store),
+        secrets,
         personal=chosen.personal,
         env=chosen.env,
         every=chosen.every.total_seconds(),
@@ -249,8 +258,17 @@ def _receive(chosen: argparse.Namespace) -> None:
         print(f"Deliveries are received at http://127.0.0.1:{door.getsockname()[1]}/", flush=True)
         print("It receives until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with contextlib.suppress(KeyboardInterrupt):
-            serve(application, door)
+        return 3 if serve(application, door) else 0
+
+
+def _synced_before(folder: str) -> buildframe.Store:
+    store = buildframe.Store(folder)
+    try:
+        _ = store.version
+    except BadInput:
+        command = f"buildframe sync {shlex.quote(folder)}"
+        raise BadInput(f"There is no store at {folder!r} yet; fill one with `{command}`.") from None
+    return store
 
 
 def _sandbox_beside(store: str) -> Workspace:

@@ -138,6 +138,13 @@ def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max
         raise Unverified(f"The signature is {age:.0f} s old, not within {max_age} of now: a replay, or a wrong clock.")
 
 
+def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment | None:
+    """When a delivery that passed `verify` was signed, by the sender's clock; None where it is not signed."""
+    signature = _only(headers, names.signature)
+    match = None if signature is None else _SIGNATURE.fullmatch(signature.strip())
+    return None if match is None else Moment.from_us(int(match[1]) * 1_000_000)
+
+
 def _key(secret: str) -> bytes:
     if not isinstance(secret, str) or not secret or not secret.isascii() or secret != secret.strip():
         raise BadInput("The secret is empty, or no plain text without spaces around: pass the webhook's token.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.cli import main
+from buildframe.receiving import door
 from buildframe.service import Patience
 from tests.receiving import four
 from tests.receiving.serving import SECRET, equal
@@ -54,8 +57,45 @@ def test_killed_at_any_instant_it_leaves_a_whole_store_and_a_sync_brings_the_res
         equal(ci, store)
 
 
+@pytest.mark.parametrize("is_well_again", [True, False])
+def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well_again: bool) -> None:
+    store = synced(tmp_path)
+    log, away = tmp_path / "builds" / "_delta_log", tmp_path / "away"
+    with four.receiving(tmp_path, "--every", "1s") as (process, served):
+        log.rename(away)
+        assert httpx.post(served.url, content=of_job(5).body, headers={"X-Service-Token": SECRET}).status_code == 204
+        deadline = time.monotonic() + 60
+        while not served.told()["failures"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        if is_well_again:
+            away.rename(log)
+        process.terminate()
+        assert process.wait(60) == (0 if is_well_again else 3)
+    if not is_well_again:
+        away.rename(log)
+    assert len(states(store)) == (2 if is_well_again else 0)
+
+
+def test_more_connections_than_it_reads_from_are_answered_and_counted(tmp_path: Path) -> None:
+    synced(tmp_path)
+    head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\n"
+    with four.receiving(tmp_path, "--every", "1h") as (process, served), ExitStack() as stack:
+        where = ("127.0.0.1", int(served.url.rstrip("/").rpartition(":")[2]))
+        lines = [stack.enter_context(socket.create_connection(where, timeout=30)) for _ in range(door.AT_ONCE + 50)]
+        for line in lines:
+            line.sendall(head)
+        for line in lines[door.AT_ONCE :]:
+            answer = line.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 30" in answer.lower()
+        assert served.told()["refused"] == {"503": 50}
+        process.kill()
+
+
 @pytest.mark.parametrize(
-    ("token", "words"), [("", "BUILDFRAME_WEBHOOK_TOKEN is not set"), (SECRET, "There is no store at")]
+    ("token", "words"),
+    [("", "BUILDFRAME_WEBHOOK_TOKEN is not set"), (SECRET, "yet; fill one with `buildframe sync ")],
 )
 def test_what_it_lacks_is_a_line_and_a_status(
     tmp_path: Path,
@@ -67,6 +107,14 @@ def test_what_it_lacks_is_a_line_and_a_status(
     monkeypatch.setenv("BUILDFRAME_WEBHOOK_TOKEN", token)
     assert main(["receive", str(tmp_path / "none")]) == 1
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "-1", "http"])
+def test_a_port_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["receive", str(tmp_path), f"--port={port}"])
+    assert left.value.code == 2
+    assert f"'{port}' is no port" in capsys.readouterr().err
 
 
 def test_a_wait_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

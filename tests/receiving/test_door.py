@@ -7,9 +7,11 @@ import hmac
 import importlib
 import json
 import logging
+import socket
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from buildframe import receiving
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.receiving import door, inbox
 from tests.receiving.serving import SECRET, Served, receiver, serving
-from tests.receiving.told import of_job, states, synced
+from tests.receiving.told import event, of_job, stamp, states, synced
 
 LONG = 3600.0
 
@@ -56,7 +58,7 @@ def test_what_is_genuine_comes_into_the_store(served: Served, store: bf.Store) -
     assert sent(served.url, body, token=None, **signed).status_code == 204
     told = served.until(waiting=0, received=2)
     assert told == {"received": 2, "builds": told["builds"], "jobs": 2, "left_out": 0, "lost": 0, "waiting": 0,
-                    "oldest_s": None, "failures": 0, "refused": {}}  # fmt: skip
+                    "waiting_bytes": 0, "oldest_s": None, "failures": 0, "refused": {}}  # fmt: skip
     assert states(store) == {"build-1": "running", "build-1/0": "running", "build-1/1": "running"}
 
 
@@ -121,6 +123,94 @@ def test_where_too_many_wait_the_service_is_to_come_again(store: bf.Store, monke
     assert set(states(store)) == {"build-1", "build-1/0", "build-1/1"}, "what waits is written in the end"
 
 
+def test_where_too_many_bytes_wait_the_service_is_to_come_again(
+    store: bf.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(job(0))
+    monkeypatch.setattr(inbox, "MOST_BYTES", 2 * size)
+    with serving(receiving.application(store, [SECRET], every=LONG)) as served:
+        assert [sent(served.url, job(n)).status_code for n in range(3)] == [204, 204, 503]
+        told = served.told()
+        assert (told["waiting"], told["waiting_bytes"], told["refused"]) == (2, 2 * size, {"503": 1})
+    assert set(states(store)) == {"build-1", "build-1/0", "build-1/1"}
+
+
+def test_what_waits_is_held_once(store: bf.Store) -> None:
+    held = inbox.Inbox(store)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(10):
+        assert held.put(event(job={"id": f"j-{number}", "started_at": stamp(number)}, env={"A": "x" * 500_000}))
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 1.2 * held.told()["waiting_bytes"]
+
+
+@pytest.mark.parametrize(("limit", "many"), [("MANY", 2), ("MANY_BYTES", 2 * len(job(0)) + 10)])
+def test_not_all_that_waits_is_written_at_once(
+    store: bf.Store, monkeypatch: pytest.MonkeyPatch, limit: str, many: int
+) -> None:
+    true, goes_on, sizes = bf.Store.receive, threading.Event(), []
+
+    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+        goes_on.wait(30)
+        sizes.append(len(events))
+        return true(self, events, **keeping)
+
+    monkeypatch.setattr(bf.Store, "receive", receive)
+    monkeypatch.setattr(inbox, limit, many)
+    with serving(receiving.application(store, [SECRET], every=LONG)) as served:
+        for number in range(7):
+            sent(served.url, job(number))
+        goes_on.set()
+        served.until(waiting=1)
+    assert sizes == [2, 2, 2, 1]
+    assert len(states(store)) == 8
+
+
+# --- bodies that come slowly, or not at all
+
+
+def begun(served: Served) -> socket.socket:
+    """A delivery of which half has come."""
+    whole = job(0)
+    head = f"POST / HTTP/1.1\r\nHost: here\r\nX-Service-Token: {SECRET}\r\nContent-Length: {len(whole)}\r\n\r\n"
+    line = socket.create_connection(("127.0.0.1", int(served.url.rstrip("/").rpartition(":")[2])), timeout=30)
+    line.sendall(head.encode() + whole[:50])
+    return line
+
+
+def test_where_too_many_come_at_once_some_are_to_come_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "AT_ONCE", 2)
+    lines = [begun(served) for _ in range(2)]
+    deadline = time.monotonic() + 30
+    while (no := sent(served.url, job(1))).status_code != 503:  # until both are being read
+        assert time.monotonic() < deadline
+    assert no.headers["Retry-After"] == "30"
+    assert served.told()["refused"] == {"503": 1}
+    for line in lines:
+        line.sendall(job(0)[50:])
+        assert line.recv(100).startswith(b"HTTP/1.1 204")
+        line.close()
+    assert sent(served.url, job(2)).status_code == 204
+
+
+def test_a_body_that_does_not_come_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PATIENCE", 0.2)
+    with begun(served) as line:
+        line.settimeout(5)
+        answer = b"".join(iter(lambda: line.recv(1000), b""))  # until it is closed
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert served.told()["refused"] == {"408": 1}
+
+
+def test_one_who_goes_away_is_no_forger(served: Served) -> None:
+    begun(served).close()
+    time.sleep(0.3)
+    assert sent(served.url, job(1)).status_code == 204
+    assert served.told()["refused"] == {}
+
+
 def test_many_are_written_without_waiting(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "MANY", 3)
     with serving(receiving.application(store, [SECRET], every=LONG)) as served:
@@ -173,6 +263,30 @@ def test_a_fault_of_its_own_holds_up_only_that_batch(
         sent(served.url, job(1))
         served.until(lost=1, jobs=1)
     assert "lost to the store until its next sync" in caplog.text
+
+
+def test_what_failed_is_tried_again_only_after_the_wait_and_once_more_in_the_end(
+    store: bf.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true, works, tries = bf.Store.receive, threading.Event(), []
+
+    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+        tries.append(works.is_set())
+        if works.is_set():
+            return true(self, events, **keeping)
+        raise StoreFailed("The disk is full.")
+
+    monkeypatch.setattr(bf.Store, "receive", receive)
+    monkeypatch.setattr(inbox, "MANY", 1)
+    with serving(receiving.application(store, [SECRET], every=LONG)) as served:
+        for number in range(3):
+            sent(served.url, job(number))
+        served.until(failures=1)
+        time.sleep(0.2)
+        assert tries == [False]
+        works.set()
+    assert tries == [False, True, True, True]
+    assert set(states(store)) == {"build-1", "build-1/0", "build-1/1", "build-1/2"}
 
 
 def test_what_cannot_be_written_in_the_end_is_told(

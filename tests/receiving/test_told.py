@@ -87,6 +87,7 @@ def test_a_sync_replaces_what_was_told_before_it_and_settles_it(tmp_path: Path) 
     store.receive([of_job(30), of_job(30, 7), event("build.finished", state="failed", finished_at=stamp(31))])
     synced(tmp_path, Build(1, at=31), at=31)
     assert states(store) == {"build-1": "passed", "build-1/0": "passed", "build-1/1": "passed"}
+    assert set(store.jobs()["build_state"]) == {"passed"}
     assert not store.builds(columns=["is_open"])["is_open"].any()
 
 
@@ -105,6 +106,13 @@ def test_what_was_told_while_a_sync_was_reading_stays_and_what_it_read_is_added(
     assert jobs.loc["build-1/0", "fetched_at"] == moment(40)
     assert jobs.loc["build-1/1", "fetched_at"] == moment(20)
     assert store.builds(columns=["is_open"])["is_open"].all(), "so that the next sync asks for it"
+
+
+def test_of_the_second_in_which_a_sync_read_a_build_its_jobs_are_as_read(tmp_path: Path) -> None:
+    store = synced(tmp_path, RUNNING)
+    store.receive([of_job(20, 0, state="failed"), of_job(21, 1, state="failed")])
+    synced(tmp_path, Build(1, at=20, state="running"), at=20)
+    assert states(store) == {"build-1": "running", "build-1/0": "running", "build-1/1": "failed"}
 
 
 @pytest.mark.parametrize("more", [{"state": "finished"}, {"started_at": None}], ids=str)
@@ -152,6 +160,13 @@ def test_states_of_builds(tmp_path: Path, told: dict[str, Any], kept: str) -> No
     (build,) = store.builds().itertuples()
     assert build.state == kept
     assert pd.isna(build.blocked) or build.blocked == (told["state"] == "blocked")
+
+
+def test_a_build_that_is_blocked_is_so_where_only_its_state_says_so(tmp_path: Path) -> None:
+    store = synced(tmp_path)
+    store.receive([event(key=1, started_at=stamp(5), state="blocked", blocked_state="failed")])
+    store.receive([event(key=2, started_at=stamp(5), state="passed", blocked=False)])
+    assert store.builds().set_index("id")["blocked"].to_dict() == {"build-1": True, "build-2": False}
 
 
 @pytest.mark.parametrize(

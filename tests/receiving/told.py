@@ -18,7 +18,7 @@ from tests.store.batches import BEGIN, PLAIN, Build, batch, moment
 
 URL = "https://api.example.com/v2/organizations/{}/pipelines/{}/builds/{}"
 SENT = Moment(2026, 11, 5, tzinfo=dt.UTC)
-"""When they come: what the clock here says is of no account."""
+"""When they come, unless a test says so: later than all that they tell."""
 
 
 def stamp(second: float) -> str:
@@ -32,6 +32,7 @@ def event(
     job: dict[str, Any] | None = None,
     organization: str = "acme",
     pipeline: dict[str, Any] | None = None,
+    received_at: Moment = SENT,
     **build: Any,
 ) -> Event:
     """One of the build of this key, created on the first day, which is what it says besides."""
@@ -50,13 +51,15 @@ def event(
         "pipeline": {"id": f"pipeline-{key % 2}", "slug": "web"} if pipeline is None else pipeline,
         **({} if job is None else {"job": {"type": "script", "state": "running", **job}}),
     }
-    return webhooks.parse(json.dumps(whole).encode(), received_at=SENT)
+    return webhooks.parse(json.dumps(whole).encode(), received_at=received_at)
 
 
-def of_job(second: float, number: int = 0, key: int = 1, state: str = "running", **more: Any) -> Event:
+def of_job(
+    second: float, number: int = 0, key: int = 1, state: str = "running", received_at: Moment = SENT, **more: Any
+) -> Event:
     """A job of that build began in this second."""
     own = {"id": f"build-{key}/{number}", "started_at": stamp(second), "state": state}
-    return event(f"job.{state}", key, job=own | more)
+    return event(f"job.{state}", key, job=own | more, received_at=received_at)
 
 
 def synced(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
 from buildframe.store import changes
-from buildframe.store.kept import Keeping, as_table
+from buildframe.store.kept import IS_TOLD, Keeping, as_table
 from buildframe.store.state import NEVER, Mark, State
 from tests.store.batches import Build, batch, flaky, moment
 
@@ -31,6 +31,29 @@ def _rows(times: dict[int, int]) -> pa.Table:
 def test_nothing_that_was_fetched_earlier_replaces(new: dict[int, int], stored: dict[int, int]) -> None:
     found = changes.later(_rows(new), _rows(stored))["id"].to_pylist()
     assert found == [str(key) for key, at in new.items() if at >= stored.get(key, -1)]
+
+
+@settings(deadline=None)
+@given(fetched, fetched, st.sets(st.integers(0, 5)))
+def test_what_a_delivery_told_later_overtakes_what_was_read(
+    new: dict[int, int], stored: dict[int, int], told: set[int]
+) -> None:
+    there = _rows(stored).append_column(IS_TOLD, pa.array([key in told for key in stored], pa.bool_()))
+    found = changes.overtaken(_rows(new), there)["id"].to_pylist()
+    assert found == [str(key) for key, at in new.items() if key in told and at < stored.get(key, -1)]
+    assert not changes.overtaken(_rows(new), _rows(stored)).num_rows, "where nothing was ever told"
+
+
+@settings(deadline=None)
+@given(fetched, st.lists(st.tuples(st.integers(0, 5), AT)))
+def test_jobs_told_since_are_those_of_later_than_the_reading(read: dict[int, int], jobs: list[tuple[int, int]]) -> None:
+    theirs = [(key, at) for key, at in jobs if key in read]
+    at = pa.array([moment(at).us for _, at in theirs], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    rows = pa.table({"build_id": pa.array([str(key) for key, _ in theirs], pa.string()), "fetched_at": at})
+    found = changes.told_since(rows, _rows(read)).to_pylist()
+    assert [(int(row["build_id"]), row["fetched_at"]) for row in found] == [
+        (key, moment(at)) for key, at in theirs if at > read[key]
+    ]
 
 
 @settings(deadline=None, max_examples=30)

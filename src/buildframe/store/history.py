@@ -19,7 +19,7 @@ from buildframe.store import commits, frames, spark, told
 from buildframe.store.kept import Keeping
 from buildframe.store.lake import Table
 from buildframe.store.place import Place, package, told_plainly
-from buildframe.store.state import State
+from buildframe.store.state import NEVER, State
 from buildframe.store.syncing import Scope, Sync, Synced
 from buildframe.store.told import Told
 from buildframe.webhooks import Event
@@ -97,7 +97,8 @@ class Store:
         `is_open`, and those jobs that were told of. `personal` and `env` as for `sync`.
         """
         self._refuse_the_past("told of events")
-        rows, left_out = told.rows(list(events), self._state().marks)
+        state = self._state()
+        rows, left_out = told.rows(list(events), state.marks, state.as_of or NEVER)
         done = commits.tell(self._place, Keeping(personal, env), rows)
         return Told(done.builds, done.jobs, left_out, done.state.version)
 

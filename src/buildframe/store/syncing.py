@@ -7,7 +7,7 @@ by the next sync. A long time is asked for in stretches, each a commit: first on
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from buildframe.pipeline import Pipeline
 from buildframe.spec import Moment, When, when
 from buildframe.store import changes, commits
 from buildframe.store.commits import Batch, Committed, Listed
-from buildframe.store.kept import IS_OPEN, Keeping, as_listed
+from buildframe.store.kept import IS_OPEN, IS_TOLD, Keeping, as_listed
 from buildframe.store.lake import Table
 from buildframe.store.place import Place, told_plainly
 from buildframe.store.state import Mark, State
@@ -161,7 +161,16 @@ class Sync:
 
     def _known_pipelines(self, state: State) -> set[str | None]:
         """The ids of the organization's pipelines, as the last list that the store has told them."""
-        own = (pc.field("organization") == self._scope.organization) & pc.field("valid_to").is_null()
+        return self._pipelines(state, pc.field("valid_to").is_null())
+
+    def _pipelines_ever_seen(self, state: State) -> set[str | None]:
+        """Those that any list told, and those that were synced for themselves."""
+        begin = f"{self._scope.organization}/"
+        alone = {scope.removeprefix(begin) for scope in state.marks if scope.startswith(begin)}
+        return self._pipelines(state, pc.scalar(True)) | alone
+
+    def _pipelines(self, state: State, chosen: pc.Expression) -> set[str | None]:
+        own = chosen & (pc.field("organization") == self._scope.organization)
         with told_plainly("read", self._place):
             table = state.table(self._place, "pipelines")
             if table is None:
@@ -268,8 +277,8 @@ class Sync:
 
     def _look_by_number(self, state: State, walks: list[History], lists: Sequence[Listed]) -> pd.DataFrame:
         """Builds that were open when last seen and that no walk brought, one by one; those that are gone."""
-        missed = self._missed(state, walks)
         slugs = _by_id(lists[0].frame) if lists else {}
+        missed = self._missed(state, walks, slugs)
         is_gone = []
         for id, pipeline_id, slug, number in missed[list(_PLACE)].itertuples(index=False):
             found = self._one(slugs.get(pipeline_id) or slug, number)
@@ -288,7 +297,8 @@ class Sync:
         self._requests += listed.attrs["requests"]
         return {id for id, slug in _by_id(listed).items() if slugs.get(id) != slug}
 
-    def _missed(self, state: State, walks: Sequence[History]) -> pd.DataFrame:
+    def _missed(self, state: State, walks: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
+        """Open builds that no walk brought, but those that only deliveries told of, of pipelines that no sync saw."""
         columns = [*_PLACE, "day", "fetched_at"]
         own = pc.field("organization") == self._scope.organization
         if self._scope.pipeline_id is not None:
@@ -297,8 +307,13 @@ class Sync:
             builds = state.table(self._place, "builds")
             if builds is None:
                 return pd.DataFrame(columns=columns)
-            found = builds.dataset().to_table(columns, filter=pc.field(IS_OPEN) & own).to_pandas()
-        return found[~found["id"].isin(pd.concat([walk.builds["id"] for walk in walks]))]
+            told = [IS_TOLD] if IS_TOLD in builds.names else []
+            found = builds.dataset().to_table([*columns, *told], filter=pc.field(IS_OPEN) & own).to_pandas()
+        missed = found[~found["id"].isin(pd.concat([walk.builds["id"] for walk in walks]))]
+        if not told or self._scope.pipeline_id is not None:
+            return missed
+        is_seen = missed["pipeline_id"].isin([*listed, *self._pipelines_ever_seen(state)])
+        return missed[is_seen | ~missed[IS_TOLD].eq(True)]
 
     def _one(self, slug: str, number: int) -> History | None:
         """A build as lists tell it; None where there is none, or none for this token."""

@@ -1,6 +1,7 @@
 """What deliveries of webhooks tell, as rows that a sync might have brought.
 
-They are by the service's clock: a row is as old as the latest time that its delivery names, however late it comes.
+A row is as old as the latest time that its delivery names, however late that comes. Some of these times are by agents'
+clocks, which may be ahead, so no row is later than when its delivery came.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class Told:
     version: int
 
 
-def rows(events: Sequence[Event], scopes: Collection[str]) -> tuple[Received, int]:
-    """Builds and jobs of these scopes, each as it was told last, and how many events are left out."""
-    dated = [(event, at) for event in events if (at := _at(event)) is not None]
+def rows(events: Sequence[Event], scopes: Collection[str], synced_at: Moment) -> tuple[Received, int]:
+    """Builds and jobs of these scopes, each as it was told last, and how many events are left out.
+
+    `synced_at` is the service's time at the last sync, which is past even where the clock here is behind.
+    """
+    dated = [(event, at) for event in events if (at := _at(event, synced_at)) is not None]
     told = _each([event for event, _ in dated], [at for _, at in dated])
     is_covered = _is_covered(told.builds, scopes)
     builds, jobs = told.builds[is_covered], told.jobs[_is_covered(told.jobs, scopes)]
@@ -44,13 +48,14 @@ def rows(events: Sequence[Event], scopes: Collection[str]) -> tuple[Received, in
     return found, len(events) - int(is_covered.sum())
 
 
-def _at(event: Event) -> Moment | None:
-    """When what it tells was so: the latest time in it; None where it tells of no build, or of no time."""
+def _at(event: Event, synced_at: Moment) -> Moment | None:
+    """When what it tells was so: the latest time in it, but none to come; None where it tells of no build or time."""
     if event.build is None:
         return None
     records = {"builds": event.build, "jobs": event.job}
     stamps = (getattr(records[table], name, None) for table, names in STAMPS.items() for name in names)
-    return max((stamp for stamp in stamps if isinstance(stamp, Moment)), default=None)
+    latest = max((stamp for stamp in stamps if isinstance(stamp, Moment)), default=None)
+    return None if latest is None else min(latest, max(event.received_at, synced_at))
 
 
 def _each(events: Sequence[Event], at: Sequence[Moment]) -> Received:
