@@ -116,7 +116,8 @@ def in_duckdb(store: bf.Store, scratch: str) -> Tables:
     import duckdb
 
     connection = duckdb.connect()
-    connection.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}GB'; SET temp_directory = '{scratch}'")
+    connection.execute(f"SET TimeZone = 'UTC'; SET temp_directory = '{scratch}'; SET enable_progress_bar = false")
+    connection.execute(f"SET memory_limit = '{MEMORY}GB'")
     tables = (store.files(name) for name in Tables._fields)
     return Tables(*(connection.read_parquet(files, hive_partitioning=True) for files in tables))
 

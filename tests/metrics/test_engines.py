@@ -41,6 +41,7 @@ OF_JOBS: dict[str, Summary] = {
     "percentiles": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
     "percentiles of all": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time),
     "percentiles by a null key": lambda jobs: metrics.percentiles(jobs, of=metrics.turnaround, by="queue"),
+    "percentiles by day": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time, by="day"),
     "percentiles of seconds": lambda jobs: metrics.percentiles(jobs, of="dependency_wait_s", by="state"),
     "percentiles, hazen": lambda jobs: metrics.percentiles(jobs, by="queue", q=(0.1, 0.5, 0.99), method="hazen"),
     "percentiles, averaged": lambda jobs: metrics.percentiles(jobs, by="queue", method="averaged_inverted_cdf"),
@@ -236,6 +237,38 @@ def test_what_is_missing_is_named(engine: str) -> None:
         metrics.percentiles(jobs, of=metrics.run_time, by=metrics.step)
     with pytest.raises(BadInput, match="no column 'nonsense'"):
         metrics.percentiles(jobs, of=metrics.run_time, by="nonsense")
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "spark"])
+@pytest.mark.parametrize("odd", [["a"], {"a": 1}], ids=["array", "struct"])
+def test_keys_that_have_no_order_are_refused(odd: Any, engine: str) -> None:
+    jobs = metrics.with_seconds(jobs_of("few"))
+    made = ENGINES.get(engine, in_spark)(jobs.assign(odd=[odd] * len(jobs)))
+    for by in ("odd", ["queue", "odd"]):
+        with pytest.raises(BadInput, match=r"The column 'odd' cannot be grouped by: it holds (List|Struct)"):
+            metrics.percentiles(made, of=metrics.run_time, by=by)
+
+
+def test_maps_of_spark_are_no_keys() -> None:
+    jobs = in_spark(jobs_of("few")).selectExpr("*", "map('a', queue) odd")
+    with pytest.raises(BadInput, match="The column 'odd' cannot be grouped by: it holds Map"):
+        metrics.retry_rate(jobs, by="odd")
+
+
+@pytest.mark.parametrize("name", ["a.queue", "a`queue"])
+def test_names_that_spark_reads_as_something_else_are_refused_where_they_are_used(name: str) -> None:
+    jobs = jobs_of("few").assign(**{name: jobs_of("few")["queue"]})
+    with pytest.raises(BadInput, match=r"has a dot or a backtick.*withColumnRenamed\(.*'a_queue'\)"):
+        metrics.retry_rate(in_spark(jobs), by=name)
+    assert_same(metrics.retry_rate(in_spark(jobs), by="queue"), metrics.retry_rate(jobs, by="queue"))
+    renamed = in_spark(jobs).withColumnRenamed(name, "a_queue")
+    assert metrics.retry_rate(renamed, by="a_queue").shape == metrics.retry_rate(jobs, by=name).shape
+
+
+def test_seconds_of_such_a_name_are_refused() -> None:
+    jobs = jobs_of("few").assign(**{"a.b_s": 1.0})
+    with pytest.raises(BadInput, match=r"The column 'a\.b_s' has a dot"):
+        metrics.percentiles(in_spark(jobs), of="a.b_s")
 
 
 def test_what_is_no_frame_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import sparks
-from tests.metrics.test_engines import ROWS_OF_BUILDS, in_duckdb, in_spark
+from tests.metrics.test_engines import ROWS_OF_BUILDS, as_series, in_duckdb, in_spark
 from tests.metrics.worlds import jobs_of
 
 from buildframe import metrics
@@ -68,6 +69,33 @@ def test_what_a_worker_of_spark_refuses_is_told_as_elsewhere() -> None:
 
     with pytest.raises(BadInput, match="years apart; correct them"):
         spark.collected(metrics.active_time(in_spark(jobs)))
+
+
+@pytest.fixture
+def small_in_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The same in Spark's workers, which get rows in small batches, too."""
+
+    def few_at_once(*given: Any) -> Iterator[pa.RecordBatch]:  # in here, so that workers need not find this module
+        from buildframe.metrics import pieces
+
+        before, pieces._ROWS = pieces._ROWS, 7
+        try:
+            yield from pieces._in_arrow(*given)
+        finally:
+            pieces._ROWS = before  # as workers are used again
+
+    monkeypatch.setattr(pieces, "_in_arrow", few_at_once)
+    conf = sparks.session().conf
+    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 5)
+    yield
+    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.mark.parametrize("metric", ["active_time", "time_to_pass"])
+def test_groups_come_whole_in_workers_of_spark(metric: str, small_in_spark: None) -> None:
+    jobs = metrics.with_seconds(jobs_of("many"))
+    of = getattr(metrics, metric)
+    pd.testing.assert_series_equal(as_series(of(in_spark(jobs))), of(jobs))
 
 
 def test_a_session_of_another_zone_is_refused() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 from tests import sparks
+from tests.metrics.test_engines import in_duckdb
 from tests.metrics.worlds import builds_of, jobs_of
 
 import buildframe as bf
@@ -120,6 +122,47 @@ def test_a_session_in_another_zone_is_refused():
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     with pytest.raises(BadInput, match="The Spark session's time zone is 'Asia/Tokyo'"):
         metrics.with_seconds(session.createDataFrame(pa.Table.from_pandas(builds_of("few"), preserve_index=False)))
+
+
+def test_days_stay_those_of_utc_when_the_session_changes_its_zone():
+    session = sparks.session().newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    texts = [
+        "2026-10-25T23:30:00Z",
+        "2026-10-25T00:00:00Z",
+        "1969-12-31T23:59:59.999999Z",
+        "0001-01-01T00:00:00Z",
+        None,
+    ]
+    texts += ["9999-12-31T23:59:59.999999Z"]
+    times = pd.Series([pd.Timestamp(text) if text else None for text in texts], dtype="datetime64[us, UTC]")
+    builds = pd.DataFrame({"created_at": times, "finished_at": times})
+    found = metrics.with_seconds(session.createDataFrame(pa.Table.from_pandas(builds, preserve_index=False)))
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        session.conf.set("spark.sql.session.timeZone", zone)
+        days = [row.day for row in found.selectExpr("cast(day as string) day").collect()]
+        assert days == [text and text[:10] for text in texts]
+
+
+@pytest.mark.parametrize("made", [in_spark, pl.from_pandas, in_duckdb])
+def test_the_latest_of_other_engines_is_taken_by_these(made):
+    with pytest.raises(
+        BadInput, match=r"which metrics\.latest takes; a store holds each row once\. .*row_number"
+    ) as told:
+        metrics.latest(made(jobs_of("few")))
+    assert "with_seconds" not in str(told.value)
+
+
+def test_what_keeps_the_latest_in_other_engines_does():
+    jobs = jobs_of("few")
+    both = pd.concat([jobs, jobs.assign(state="running", fetched_at=jobs["fetched_at"] - pd.Timedelta(hours=1))])
+    polars = pl.from_pandas(both).sort("fetched_at").unique("id", keep="last").sort("id")
+    number = "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC)"
+    duck = in_duckdb(both).select("*", duckdb.SQLExpression(number).alias("of_it")).filter("of_it = 1").order("id")
+    spark = in_spark(both).selectExpr("*", f"{number} of_it").where("of_it = 1").sort("id")
+    expected = metrics.latest(both).sort_values("id")["state"].astype("object").where(lambda one: one.notna(), None)
+    for found in (polars.to_arrow(), duck.to_arrow_table(), spark.toArrow()):
+        assert found["state"].to_pylist() == expected.tolist()
 
 
 @pytest.mark.parametrize("of", [metrics.queue_time, metrics.step, metrics.wall_time])

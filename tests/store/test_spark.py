@@ -104,6 +104,15 @@ def test_one_definition_of_what_rows_measure(folder: Path, session: SparkSession
     assert_frame_equal(as_read(frame.select("id", *names), expected, ["id"]), expected)
 
 
+def test_days_tell_groups_apart_as_elsewhere(folder: Path, session: SparkSession) -> None:
+    store = bf.Store(folder)
+    columns = ["day", "type", "run_time_s", "started_at", "finished_at"]
+    expected = metrics.percentiles(store.jobs(columns=columns), of=metrics.run_time, by="day")
+    found = metrics.percentiles(store.spark(session)["jobs"], of=metrics.run_time, by="day")
+    assert len(expected) > 2
+    assert_frame_equal(found, expected, rtol=1e-12)
+
+
 def test_rows_without_a_day_have_none(tmp_path: Path, session: SparkSession) -> None:
     frames = filled(tmp_path, Build(1, 1), Build(2, 1, day=None)).spark(session)
     days = {row.id: row.day for row in frames["builds"].collect()}
@@ -154,6 +163,41 @@ def test_a_file_that_is_not_there_is_told_in_a_sentence(tmp_path: Path, session:
         store.spark(session)
     assert "\tat " not in str(told.value)
     assert session.conf.get(TASKS) == before
+
+
+def test_folders_of_this_machine_are_found_where_paths_are_those_of_a_cluster(
+    tmp_path: Path, session: SparkSession
+) -> None:
+    session.conf.set("fs.defaultFS", "hdfs://cluster.invalid:8020")
+    frames = filled(tmp_path / "s1", Build(1, 1)).spark(session)
+    assert (frames["builds"].count(), frames["jobs"].count()) == (1, 2)
+
+
+@pytest.mark.parametrize("setting", ["none", "ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_a_file_that_is_gone_later_is_told_and_never_left_out(
+    tmp_path: Path, session: SparkSession, setting: str
+) -> None:
+    store = filled(tmp_path / "with space. And dots", Build(1, 1), Build(2, 1, day=1))
+    jobs = store.spark(session)["jobs"]
+    session.conf.set(f"spark.sql.files.{setting}", "true")
+    assert jobs.count() == 4
+    Path(store.files("jobs")[0]).unlink()
+    for summary in (metrics.waste, metrics.concurrency, metrics.retry_rate):
+        with pytest.raises(
+            bf.StoreFailed, match=r"The file file:.*\.parquet that Spark.*Make the frames again"
+        ) as told:
+            summary(jobs)
+        assert "\tat " not in str(told.value)
+
+
+@pytest.mark.parametrize("setting", ["none", "ignoreCorruptFiles"])
+def test_a_file_that_cannot_be_read_is_never_left_out(tmp_path: Path, session: SparkSession, setting: str) -> None:
+    store = filled(tmp_path, Build(1, 1), Build(2, 1, day=1))
+    jobs = store.spark(session)["jobs"]
+    session.conf.set(f"spark.sql.files.{setting}", "true")
+    Path(store.files("jobs")[0]).write_bytes(b"?" * 4000)
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        metrics.waste(jobs)
 
 
 def test_many_files_take_no_task_each(tmp_path: Path, session: SparkSession) -> None:

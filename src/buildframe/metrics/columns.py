@@ -18,8 +18,8 @@ MOMENT = "datetime64[us, UTC]"
 NAT = np.iinfo(np.int64).min
 """NaT among whole microseconds; it is less than every stamp."""
 
-_KINDS = {entry.name: entry.kind for table in TABLES.values() for entry in table}
-_KINDS["step"] = "text"  # what `with_seconds` adds
+_KINDS: dict[str, str] = {entry.name: entry.kind for table in TABLES.values() for entry in table}
+_KINDS |= {"step": "text", "day": "date"}  # what `with_seconds` adds
 _DTYPES = {"text": "str", "json": "str", "integer": "Int64", "flag": "boolean"}
 
 _SOURCES = {
@@ -53,7 +53,7 @@ def require(there: Collection[str], needed: Iterable[str]) -> None:
 
 
 def kind_of(name: str) -> str | None:
-    """What a column of this name holds where it is fetched: text, json, integer, flag or moment."""
+    """What a column of this name holds where it is fetched: text, json, integer, flag, moment or date."""
     return _KINDS.get(name)
 
 
@@ -71,7 +71,7 @@ def typed(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     """The column with the dtype that it has when it is fetched; hand-made ones may be Python objects."""
     kind = _KINDS.get(name)
     found = column(frame, name)
-    if kind == "moment" or pd.api.types.is_datetime64_any_dtype(found.dtype):
+    if kind == "moment" or _is_of_times(found.dtype):
         return moments(frame, name)
     dtype = _DTYPES.get(kind or "")
     if dtype is None or found.dtype == dtype:
@@ -80,6 +80,12 @@ def typed(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
         return found.astype(dtype)  # type: ignore[call-overload,no-any-return]
     except (TypeError, ValueError):
         raise BadInput(f"The column {name!r} holds {found.dtype}, not {dtype}; convert it before.") from None
+
+
+def _is_of_times(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):  # whose dates are times for pandas, too
+        return pa.types.is_timestamp(dtype.pyarrow_dtype)
+    return pd.api.types.is_datetime64_any_dtype(dtype)
 
 
 def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:

@@ -152,6 +152,8 @@ def _typed_as(name: str, dtype: Any) -> nw.Expr:
     wanted = _KINDS.get(kind or "")
     if wanted is None or isinstance(dtype, type(wanted)) or (kind == "integer" and dtype.is_integer()):
         return nw.col(name)
+    if kind == "date" and dtype != nw.Unknown:  # a column of one's own may be called so, too
+        return nw.col(name)
     if dtype == nw.Unknown or (dtype.is_integer() and kind in ("flag", "text", "json")):
         return nw.col(name).cast(wanted)  # nulls alone have no type of their own, or, in some engines, that of numbers
     raise BadInput(f"The column {name!r} holds {dtype}, not {wanted}; convert it before.")
@@ -163,6 +165,7 @@ _KINDS: dict[str, Any] = {
     "flag": nw.Boolean(),
     "integer": nw.Int64(),
     "moment": nw.Datetime("us", "UTC"),
+    "date": nw.Date(),
 }
 
 
@@ -228,9 +231,18 @@ def rows(frame: Frame, needs: Collection[str], by: By = None, wants: Collection[
     names = [name_of(key) for key in listed(by)]
     named_apart(names)
     require(schema, [*needs, *names])
+    if spark.is_spark(found):
+        spark.check_names([*needs, *names])
+    _check_keys(schema, names)
     keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_in(schema, names))} or {GROUP: nw.lit(0)}
     wanted = typed_in(schema, [*needs, *(name for name in wants if name in schema)])
     return Rows(found.select(*wanted, **keys, **more), list(keys), names)
+
+
+def _check_keys(schema: Mapping[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        if schema[name].is_nested():
+            raise BadInput(f"The column {name!r} cannot be grouped by: it holds {schema[name]}.")
 
 
 def _rows_of_pandas(frame: pd.DataFrame, needs: Sequence[str], by: By, more: dict[str, Any]) -> Rows:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics import outcomes
+from buildframe.metrics import outcomes, spark
 from buildframe.metrics.columns import aligned, column, moments, require, seconds
 from buildframe.metrics.durations import NEVER_RUNNABLE, SPANS, RowMetric, Span, is_script
 from buildframe.metrics.engines import Frame, Rows, columns_of, is_pandas, lazy, rows, ticking
@@ -76,13 +76,16 @@ def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:
 
 def _in_engine(frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, nw.Expr]:
     """The frame, and its column of these seconds; without one the stamps do, which the frame then has as numbers."""
-    schema = lazy(frame).collect_schema()
+    found = lazy(frame)
+    schema = found.collect_schema()
     name = of if isinstance(of, str) else f"{getattr(of, '__name__', 'of')}_s"
     if name in schema or span is None or isinstance(of, str):
         require(schema.names(), [name])
+        if spark.is_spark(found):
+            spark.check_names([name])
         return frame, _of_column(name, schema[name])
     require(schema.names(), _stamps(span))
-    return ticking(lazy(frame), (span.start, span.end)).to_native(), outcomes.seconds_of(span)
+    return ticking(found, (span.start, span.end)).to_native(), outcomes.seconds_of(span)
 
 
 def _of_column(name: str, dtype: Any) -> nw.Expr:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, StoreFailed
 
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
 _REFUSED = re.compile(r"buildframe\.errors\.BadInput: (.*)")
+_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
+_DAY = 86_400_000_000  # microseconds
 FRAMES = (nw.Implementation.PYSPARK, nw.Implementation.PYSPARK_CONNECT)
 
 
@@ -27,6 +29,16 @@ def check(frame: Any) -> None:
     check_session(frame.sparkSession)
     if twice := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
         raise BadInput(f"Two columns of the frame are called {twice[0]!r}, as after a join; rename or drop one.")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """BadInput for the first column whose name Spark takes for something else than a name."""
+    for name in names:
+        if "." in name or "`" in name:
+            raise BadInput(
+                f"The column {name!r} has a dot or a backtick in its name, which Spark reads as a field of another; "
+                f"rename it: frame.withColumnRenamed({name!r}, {re.sub('[.`]', '_', name)!r})."
+            )
 
 
 def check_session(session: Any) -> None:
@@ -44,6 +56,14 @@ def microseconds(name: str) -> Any:
     from pyspark.sql import functions
 
     return functions.unix_micros(functions.col(f"`{name}`"))
+
+
+def day(name: str) -> Any:
+    """The UTC days of a column's times, whatever the session's zone is later: Spark Connect looks only then."""
+    from pyspark.sql import functions
+
+    ticks = f"unix_micros(`{name}`)"
+    return functions.expr(f"date_from_unix_date(int(({ticks} - pmod({ticks}, {_DAY})) div {_DAY}))")
 
 
 def hashed(frame: Any, names: Sequence[str], name: str) -> Any:
@@ -84,13 +104,23 @@ def mapped(
 
 
 def collected(frame: Any) -> pa.Table:
-    """The rows of a frame; what a worker refused, as the error that it is."""
-    from pyspark.errors import PythonException
-
+    """The rows of a frame; what a worker refused, or that a file is gone, as the error that it is."""
     try:
         table: pa.Table = frame.toArrow()
-    except PythonException as why:
-        if refused := _REFUSED.search(str(why)):
-            raise BadInput(refused[1]) from None
+    except Exception as why:  # of Spark, or of Java behind it
+        if told := _told(str(why)):
+            raise told from None
         raise
     return table
+
+
+def _told(said: str) -> Exception | None:
+    """What Spark said, in a sentence; None where it is not known."""
+    if refused := _REFUSED.search(said):
+        return BadInput(refused[1])
+    if gone := _GONE.search(said):
+        return StoreFailed(
+            f"The file {gone[1]} that Spark was to read is gone: a cleaning removes the files of old versions. "
+            "Make the frames again, by store.spark(session), and what was made of them."
+        )
+    return None

@@ -7,7 +7,7 @@ from typing import overload
 import pandas as pd
 import pyarrow as pa
 
-from buildframe.metrics import outcomes
+from buildframe.metrics import outcomes, spark
 from buildframe.metrics.columns import column, moments, require, seconds
 from buildframe.metrics.durations import (
     SPANS,
@@ -66,7 +66,6 @@ def _day(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
 
 def _in_spark(frame: Frame) -> Frame:
     """Durations and days by Spark itself; names of steps by pandas, in its workers."""
-    from pyspark.sql.functions import to_date
     from pyspark.sql.pandas.functions import pandas_udf
 
     found = lazy(frame)
@@ -80,9 +79,9 @@ def _in_spark(frame: Frame) -> Frame:
     measured = typed_rows.with_columns(**{f"{name}_s": outcomes.seconds_of(span) for name, span in spans.items()})
     native = measured.drop(map(tick, stamps)).to_native()
     if not is_jobs:
-        return native.withColumns({"day": to_date("created_at")})
+        return native.withColumns({"day": spark.day("created_at")})
     steps = pandas_udf(_steps, "string")("step_key", "name")  # type: ignore[call-overload]  # by the hints of _steps
-    return native.withColumns({"step": steps, "day": to_date("build_created_at")})
+    return native.withColumns({"step": steps, "day": spark.day("build_created_at")})
 
 
 def _steps(keys: pd.Series, names: pd.Series) -> pd.Series:  # with no parameters: Spark evaluates these hints

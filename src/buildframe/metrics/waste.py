@@ -9,9 +9,24 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from buildframe.metrics.columns import NAT
-from buildframe.metrics.engines import Frame, Integers, Rows, collected, is_pandas, lazy, rows, tally, ticking
+from buildframe.metrics.engines import (
+    Frame,
+    Integers,
+    Rows,
+    as_arrow,
+    collected,
+    columns_of,
+    is_pandas,
+    lazy,
+    rows,
+    tally,
+    tick,
+    ticking,
+    typed_by_pandas,
+)
 from buildframe.metrics.groups import By, beside, groups_of
 from buildframe.metrics.intervals import instants
 from buildframe.metrics.outcomes import between, has_failed_hard, is_superseded
@@ -36,6 +51,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     and commit, among those in the frame that passed or failed, ended in the same state. Builds are ordered by
     creation. Where the commit is null or `HEAD` this is not known, so not waste;
     `useful_s`: all else.
+    Where rows of a build tell different things of it, those fetched last count (`fetched_at`, where the frame has it),
+    and of several values the smallest, in whatever order the rows are.
     No waste, so useful, are the job that failed first, soft failures, time-outs and lost agents unless retried, what
     had ended before a build was canceled, the first build of a commit, and a rebuild that ended otherwise. A repeat by
     night, a deployment, or a check for flakes may have been wanted: the classes say what could be saved at most, not
@@ -75,11 +92,14 @@ def _in_engine(jobs: Frame, by: By) -> Rows:
 
     That is whether a job `is_late`, as it ended after its build's first failure, and whether its build `repeated`.
     """
-    found = rows(jobs, _NEEDS, by, build=nw.col("build_id"))
-    found = replace(found, frame=ticking(found.frame, ("started_at", "finished_at")))
+    fetched = [name for name in columns_of(jobs) if name == "fetched_at"]
+    found = rows(jobs, (*_NEEDS, *fetched), by, build=nw.col("build_id"))
+    found = replace(found, frame=ticking(found.frame, ("started_at", "finished_at", *fetched)))
     started, finished = (~nw.col(name).is_null() for name in ("started_at", "finished_at"))
     span = between("started_at", "finished_at").fill_null(0)
-    builds = _repeats(_once_each(found.frame), _COMMIT).select("build", "failed_at", "repeated")
+    seen = nw.col(tick("fetched_at")).fill_null(NAT) if fetched else nw.lit(0)
+    told = found.having(seen=seen, failed_at=nw.when(_fails_build()).then(nw.col("finished_at")))
+    builds = _repeats(_once_each(told.frame, "failed_at"), _COMMIT).select("build", "failed_at", "repeated")
     joined = replace(found, frame=found.frame.join(builds, on="build", how="left"))
     is_late = (nw.col("finished_at") > nw.col("failed_at")).fill_null(False)
     return joined.having(
@@ -91,11 +111,12 @@ def _in_engine(jobs: Frame, by: By) -> Rows:
     )
 
 
-def _once_each(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
-    """The builds of these jobs, with `failed_at`."""
-    told = jobs.select("build", *_OF_BUILD, failed_at=nw.when(_fails_build()).then(nw.col("finished_at")))
-    known = told.filter(~nw.col("build").is_null())
-    return known.group_by("build").agg(nw.col("failed_at").min(), *(nw.col(name).any_value() for name in _OF_BUILD))
+def _once_each(jobs: nw.LazyFrame[Any], *least: str) -> nw.LazyFrame[Any]:
+    """The builds of these jobs: the least of these columns, and what the rows tell that were `seen` last."""
+    known = jobs.select("build", "seen", *_OF_BUILD, *least).filter(~nw.col("build").is_null())
+    each = known.group_by("build", "seen").agg(nw.col(*_OF_BUILD, *least).min())
+    last = nw.col("seen") == nw.col("seen").max().over("build")
+    return each.with_columns(*(nw.col(name).min().over("build") for name in least), last=last).filter(nw.col("last"))
 
 
 def _fails_build() -> nw.Expr:
@@ -104,24 +125,25 @@ def _fails_build() -> nw.Expr:
 
 def _in_pandas(jobs: pd.DataFrame, by: By) -> Rows:
     """What `_in_engine` says; builds are numbered, so that what they tell is found without a join."""
-    table = collected(jobs, _NEEDS)
+    table = collected(jobs, _NEEDS, ("fetched_at",))
     begun, over = instants(table, "started_at"), instants(table, "finished_at")
     ran, running = (begun != NAT) & (over != NAT), (begun != NAT) & (over == NAT)
-    build, ids = pd.factorize(table["build_id"])  # -1, the last of what follows, where it is null
+    build, ids = pd.factorize(table["build_id"], sort=True)  # -1, the last of what follows, where it is null
     fails = lazy(table).select(fails=_fails_build()).to_native()["fails"].to_numpy(bool) & (over != NAT) & (build >= 0)
     failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
     np.minimum.at(failed_at, build[fails], over[fails])
-    repeated = np.append(_repeated(table, build, len(ids)), False)
+    repeated = np.append(_repeated(table, build), False)
     told = {"is_late": over > failed_at[build], "repeated": repeated[build]}
     span = np.where(ran, over - begun, 0)
     return rows(jobs, ("state", "retried"), by, span=span, ran=ran, running=running, **told)
 
 
-def _repeated(jobs: pd.DataFrame, build: Integers, many: int) -> Any:
-    """Of each build whether it repeated, told by the last of its rows."""
-    row = np.zeros(many + 1, np.int64)
-    row[build] = np.arange(len(build))
-    builds = jobs[list(_OF_BUILD)].take(row[:many])
+def _repeated(jobs: pd.DataFrame, build: Integers) -> Any:
+    """Of each build whether it repeated."""
+    seen = instants(jobs, "fetched_at") if "fetched_at" in jobs else 0
+    told = jobs[list(_OF_BUILD)].assign(build=build, seen=seen)[build >= 0]
+    in_arrow = nw.from_native(pa.Table.from_pandas(told, preserve_index=False)).lazy()
+    builds = typed_by_pandas(as_arrow(_once_each(in_arrow).sort("build")))
     line = groups_of(builds, _COMMIT).codes
     return _repeats(lazy(builds.assign(line=line)), ["line"]).to_native()["repeated"].to_numpy(bool)
 
@@ -130,7 +152,9 @@ def _repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any
     """The builds, and whether one `repeated` the outcome of the one before it at its commit (`line`)."""
     settled = nw.col("build_state").is_in(["passed", "failed"])
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
-    before = nw.col("build_state").shift(1).over(*line, "compared", order_by=["build_created_at", "build_number"])
+    before = (
+        nw.col("build_state").shift(1).over(*line, "compared", order_by=["build_created_at", "build_number", "build"])
+    )
     told = builds.with_columns(compared=(settled & known).fill_null(False)).with_columns(before=before)
     return told.with_columns(repeated=nw.col("compared") & (nw.col("before") == nw.col("build_state")).fill_null(False))
 

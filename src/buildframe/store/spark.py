@@ -19,6 +19,9 @@ _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Spark looks up each file that is named by a task of its own, unless this says how many tasks there are to be."""
 
+_WHOLE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Else a setting of the session would leave rows out in silence."""
+
 _PATTERN = re.compile(r"[][{}*?\\]")
 _LONGEST = 600
 
@@ -81,6 +84,7 @@ def _by_files(table: Table, session: SparkSession) -> DataFrame:
     if not files:
         return session.createDataFrame([], schema)
     reader = session.read.schema(schema).option("basePath", _address(table.place.of_table(table.name)))
+    reader = reader.options(**_WHOLE)
     return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", _address(file)) for file in files))
 
 
