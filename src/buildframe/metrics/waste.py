@@ -9,14 +9,12 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines import (
     Frame,
     Integers,
     Rows,
-    as_arrow,
     collected,
     columns_of,
     is_pandas,
@@ -25,7 +23,6 @@ from buildframe.metrics.engines import (
     tally,
     tick,
     ticking,
-    typed_by_pandas,
 )
 from buildframe.metrics.groups import By, beside, groups_of
 from buildframe.metrics.intervals import instants
@@ -51,8 +48,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     and commit, among those in the frame that passed or failed, ended in the same state. Builds are ordered by
     creation. Where the commit is null or `HEAD` this is not known, so not waste;
     `useful_s`: all else.
-    Where rows of a build tell different things of it, those fetched last count (`fetched_at`, where the frame has it),
-    and of several values the smallest, in whatever order the rows are.
+    Where rows of a build tell different states of it, those fetched last count (`fetched_at`, where the frame has it),
+    and of several the smallest, in whatever order the rows are.
     No waste, so useful, are the job that failed first, soft failures, time-outs and lost agents unless retried, what
     had ended before a build was canceled, the first build of a commit, and a rebuild that ended otherwise. A repeat by
     night, a deployment, or a check for flakes may have been wanted: the classes say what could be saved at most, not
@@ -140,12 +137,25 @@ def _in_pandas(jobs: pd.DataFrame, by: By) -> Rows:
 
 def _repeated(jobs: pd.DataFrame, build: Integers) -> Any:
     """Of each build whether it repeated."""
-    seen = instants(jobs, "fetched_at") if "fetched_at" in jobs else 0
-    told = jobs[list(_OF_BUILD)].assign(build=build, seen=seen)[build >= 0]
-    in_arrow = nw.from_native(pa.Table.from_pandas(told, preserve_index=False)).lazy()
-    builds = typed_by_pandas(as_arrow(_once_each(in_arrow).sort("build")))
+    many = build.max(initial=-1) + 1
+    seen = instants(jobs, "fetched_at") if "fetched_at" in jobs else np.zeros(len(jobs), np.int64)
+    last = np.full(many + 1, NAT)
+    np.maximum.at(last, build, seen)
+    rows_of = np.flatnonzero((build >= 0) & (seen == last[build]))
+    row = np.zeros(many, np.int64)
+    row[build[rows_of]] = rows_of
+    state = _least(jobs["build_state"].take(rows_of), build[rows_of], many)
+    builds = jobs[list(_OF_BUILD)].take(row).assign(build=range(many), build_state=state)
     line = groups_of(builds, _COMMIT).codes
     return _repeats(lazy(builds.assign(line=line)), ["line"]).to_native()["repeated"].to_numpy(bool)
+
+
+def _least(texts: pd.Series[str], build: Integers, many: int) -> Any:
+    """The smallest of each build, null where all are."""
+    codes, values = pd.factorize(texts, sort=True)
+    least = np.full(many, len(values))
+    np.minimum.at(least, build[codes >= 0], codes[codes >= 0])
+    return pd.Series(values, dtype="str").reindex(least).array
 
 
 def _repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
