@@ -22,6 +22,18 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
+LONGEST = ("test_engines.py", "test_house.py", "test_docs.py", "test_schemathesis.py", "test_notebooks.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # by the number of tests, files of few but long ones would come last
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no worker is left alone with one."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 class Scripted:
     """A server on loopback that gives the scripted answers one after the other, the last one again and again.
 

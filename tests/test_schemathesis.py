@@ -85,6 +85,8 @@ def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) 
     operation = next(each for each in operations if each["operationId"] == name)
     named = {each["name"]: each["schema"] for each in operation["parameters"] if each["in"] == "path"}
     sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if name == "create_pipeline":
+        sent["required"] = [*sent.get("required", []), "configuration"]  # without it nearly all is refused
     if "number" in named:
         values = values | {"pipeline": ["web"]}
     if "job" in named:
