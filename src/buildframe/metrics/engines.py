@@ -289,11 +289,12 @@ def tally(found: Rows, **counts: nw.Expr) -> Tally:
 def _tally_of_pandas(found: pd.DataFrame, keys: pd.DataFrame) -> Tally:
     """The groups are numbered, so that no hashing is needed."""
     codes = found.pop(GROUP).to_numpy(np.int64)
-    sums = pd.DataFrame({name: _sums(codes, one, len(keys)) for name, one in found.items()}, dtype="Int64")
+    sums = pd.DataFrame({name: summed(codes, one, len(keys)) for name, one in found.items()}, dtype="Int64")
     return Tally(keys, pd.DataFrame({GROUP: range(len(keys))}), sums)
 
 
-def _sums(codes: Integers, counts: pd.Series[Any], many: int) -> Integers:
+def summed(codes: Integers, counts: pd.Series[Any], many: int) -> Integers:
+    """The sums of flags or whole numbers in groups that are numbered."""
     if pd.api.types.is_bool_dtype(counts.dtype):
         those = counts.to_numpy(bool, na_value=False)
         return np.bincount(codes if those.all() else codes[those], minlength=many)

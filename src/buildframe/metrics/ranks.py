@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics import spark
-from buildframe.metrics.engines import GROUP, Floats, Integers, Rows, as_pandas, lazy, typed_by_pandas
+from buildframe.metrics.engines import GROUP, Floats, Integers, Rows, as_pandas, lazy, summed, typed_by_pandas
 from buildframe.metrics.groups import groups_of
 from buildframe.metrics.pieces import in_pieces
 
@@ -87,21 +87,16 @@ def _at_ranks_of_counts(
     """The engine counts rows by seconds, and then values within the seconds that hold the ranks: both are few."""
     rows, cell = measured.with_columns(nw.col(value).floor().alias(_SECOND)), [*by, _SECOND]
     seconds = _placed(_hashed(_counted(rows, cell), cell), by, groups)
-    _check_same(_sums(seconds[_PLACE], seconds[_MANY], len(n)), n)
+    _check_same(summed(seconds[_PLACE].to_numpy(np.int64), seconds[_MANY], len(n)), n)
     places, within = _holding(seconds, ranks)
     wanted = seconds.iloc[np.unique(places[ranks > 0])]
     values = _placed(_counted(_among(_hashed(rows, cell), wanted[_HASH]), [*cell, value]), by, groups)
     values = values.merge(wanted[[_PLACE, _SECOND]].assign(line=wanted.index), on=[_PLACE, _SECOND])
     values = values.sort_values(["line", value], ignore_index=True)
-    _check_same(_sums(values["line"], values[_MANY], len(seconds))[wanted.index], wanted[_MANY].to_numpy(np.int64))
+    lines = summed(values["line"].to_numpy(np.int64), values[_MANY], len(seconds))
+    _check_same(lines[wanted.index], wanted[_MANY].to_numpy(np.int64))
     found, _ = _holding(values.assign(**{_PLACE: values["line"]}), within, places)
     return np.where(ranks > 0, np.append(values[value].to_numpy(np.float64), np.nan)[found], np.nan)
-
-
-def _sums(places: pd.Series[Any], many: pd.Series[Any], length: int) -> Integers:
-    sums = np.zeros(length, np.int64)
-    np.add.at(sums, places.to_numpy(np.int64), many.to_numpy(np.int64))
-    return sums
 
 
 def _counted(rows: nw.LazyFrame[Any], kinds: list[str]) -> nw.LazyFrame[Any]:
@@ -162,8 +157,9 @@ def _ranked(by: list[str], value: str, wanted: pd.DataFrame, rows: pd.DataFrame)
     codes, keys = groups_of(rows, list(by))
     many = np.bincount(codes, minlength=len(keys))
     values = np.append(rows[value].to_numpy(np.float64)[np.lexsort((rows[value], codes))], np.nan)
-    ranks = keys.merge(wanted, how="left", on=by)[list(wanted.columns[len(by) :])].fillna(0)
-    places = (np.cumsum(many) - many)[:, None] + ranks.to_numpy(np.int64) - 1
-    is_there = (ranks.to_numpy(np.int64) > 0) & (ranks.to_numpy(np.int64) <= many[:, None])
-    found = np.where(is_there, values[np.where(is_there, places, -1)], np.nan)
-    return keys.assign(**{_MANY: many, **dict(zip(ranks.columns, found.T, strict=True))})
+    names = list(wanted.columns[len(by) :])
+    ranks = keys.merge(wanted, how="left", on=by)[names].fillna(0).to_numpy(np.int64)
+    is_there = (ranks > 0) & (ranks <= many[:, None])
+    places = np.where(is_there, (np.cumsum(many) - many)[:, None] + ranks - 1, -1)
+    found = np.where(is_there, values[places], np.nan)
+    return keys.assign(**{_MANY: many, **dict(zip(names, found.T, strict=True))})
