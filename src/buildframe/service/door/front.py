@@ -11,6 +11,7 @@ from buildframe.service.door.control import Control
 from buildframe.service.door.courier import Courier, Patience
 from buildframe.service.door.faults import Changes, Faults
 from buildframe.service.door.faulty import FaultyDoor
+from buildframe.service.door.hosts import HostCheck
 from buildframe.service.door.quota import Meter, Quota
 from buildframe.service.door.server import Server, address, bind
 from buildframe.service.life.clock import Clock
@@ -44,7 +45,7 @@ class Front:
         door = Door(data, engine, Meter(quota), deepest, self.url)
         faulty = FaultyDoor(door.app, faults, Changes(engine, data, clock))
         control = Control(data, clock, faults, self.outbox, self.url, faulty)
-        self._server = Server(control.app, listening)
+        self._server = Server(HostCheck(control.app, host, listening.getsockname()[1]), listening)
         self._courier = Courier(self.outbox, self.url, patience)
         self._server.start()
         self._courier.start()
