@@ -8,7 +8,7 @@ keeps all that was ever fetched.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, get_type_hints
 
 from buildframe.errors import (
     BadInput,
@@ -99,10 +99,12 @@ def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspa
     `settings` are those of `buildframe.service.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
     `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
     """
+    from buildframe.arguments import check
     from buildframe.client import Client, Token
-    from buildframe.service import SCOPES, Sandbox
+    from buildframe.service import SCOPES, Sandbox, Settings
     from buildframe.workspace import Workspace
 
+    check("sandbox()", get_type_hints(Settings), settings)
     service = Sandbox(**settings)
     try:
         return Workspace(Client(service.url, Token(service.token(SCOPES))), organization, service)

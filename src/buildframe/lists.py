@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack, get_type_hints
 import pandas as pd
 
 from buildframe import history, spec
+from buildframe.arguments import checked
 from buildframe.client import Client
 from buildframe.decoding import Wanted
 from buildframe.errors import BadInput
@@ -47,6 +48,7 @@ def takes(endpoint: Endpoint, options: type[Any] | None = None) -> Callable[[F],
         if others:
             lines = [f"    {name}: {hint.__metadata__[0]}" for name, hint in others.items()]
             method.__doc__ += "\nOptions:\n" + "\n".join(lines) + "\n"
+        method.endpoint = endpoint  # type: ignore[attr-defined]
         method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
         return method
 
@@ -71,6 +73,7 @@ def _meanings(endpoint: Endpoint) -> str:
     return "\n".join([*filters, *properties])
 
 
+@checked
 class BuildLists:
     """What an organization and a pipeline have in common: lists of builds.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from buildframe import fetch, history, logs, spec, wire
+from buildframe.arguments import checked
 from buildframe.client import Client
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.lists import BuildLists, History, takes
@@ -12,6 +13,7 @@ from buildframe.logs import AnyJob
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges
 
 
+@checked
 class Pipeline(BuildLists):
     """One pipeline of an organization.
 

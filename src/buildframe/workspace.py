@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import pandas as pd
 
 from buildframe import fetch, graphql, logs, spec, wire
+from buildframe.arguments import checked
 from buildframe.client import Client, address_of
 from buildframe.errors import BadInput
 from buildframe.fetch import Source
@@ -28,6 +29,7 @@ class FlakyTestsAsked(FlakyTestFilters, Listing, total=False):
     """Which flaky tests to list, and what is wanted of them."""
 
 
+@checked
 class Workspace(BuildLists):
     """An organization, or, without one, everything that the token may see.
 

@@ -88,8 +88,8 @@ def _fits(hint: Any, value: Any) -> bool:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if get_origin(hint) is Mapping or is_typeddict(hint):
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
     return isinstance(value, hint)
 
 

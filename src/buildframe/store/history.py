@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.compute as pc
 
+from buildframe.arguments import checked
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 STORED = ("builds", "jobs", "pipelines", "members", "flaky_tests")
 
 
+@checked
 class Store:
     """Builds, jobs and more of a service, kept as Delta tables in a folder or an object store.
 

@@ -1,0 +1,144 @@
+"""Check the options of public methods against their annotations, before anything is sent."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
+
+from buildframe.errors import BadInput
+from buildframe.spec import Endpoint, misfits
+from buildframe.spec.declare import Property
+
+T = TypeVar("T")
+
+_PAGING = {"after", "before", "cursor", "first", "last", "limit", "number", "offset", "page", "page_size", "per_page"}
+_SORTING = {"direction", "order", "order_by", "sort", "sort_by"}
+_LIMITS = ("max_requests", "deadline")
+
+
+def checked(owner: type[T]) -> type[T]:
+    """Let the public methods of a class refuse options that they do not have, and values of another type."""
+    for name, method in list(vars(owner).items()):
+        if isinstance(method, types.FunctionType) and not name.startswith("_") and _has_options(method):
+            setattr(owner, name, _checking(method))
+    return owner
+
+
+def check(name: str, declared: Mapping[str, Any], given: Mapping[str, Any], endpoint: Endpoint | None = None) -> None:
+    """Raise BadInput for options that are not declared, and for values of another type than declared.
+
+    Filters and properties of `endpoint` are left to the request, which checks them more closely.
+    """
+    closely = {*endpoint.filter_names, *endpoint.property_names} if endpoint else set()
+    for option, value in given.items():
+        if option not in declared and not (endpoint and endpoint.properties):
+            raise BadInput(f"{name} has no option {option!r}. {_advice(name, option, declared, endpoint)}")
+        if option in declared and option not in closely:
+            _check_type(option, declared[option], value)
+
+
+def _has_options(method: types.FunctionType) -> bool:
+    code = method.__code__
+    return bool(code.co_kwonlyargcount or code.co_flags & inspect.CO_VARKEYWORDS)
+
+
+def _checking(method: types.FunctionType) -> Callable[..., Any]:
+    positional = method.__code__.co_varnames[: method.__code__.co_argcount]
+    endpoint: Endpoint | None = getattr(method, "endpoint", None)
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = {name: value for name, value in options.items() if name not in positional}
+        check(f"{method.__name__}()", _options_of(method), given, endpoint)
+        return method(*arguments, **options)
+
+    return call
+
+
+@functools.cache
+def _options_of(method: types.FunctionType) -> dict[str, Any]:
+    """The types of a method's keyword-only parameters, and of the TypedDict that its `**` parameter unpacks."""
+    before = {*method.__code__.co_varnames[: method.__code__.co_argcount], "return"}
+    hints = {name: hint for name, hint in get_type_hints(method, include_extras=True).items() if name not in before}
+    declared: dict[str, Any] = {}
+    for name, hint in hints.items():
+        unpacked = get_origin(hint) is Unpack
+        declared |= get_type_hints(get_args(hint)[0], include_extras=True) if unpacked else {name: hint}
+    return declared
+
+
+def _advice(name: str, option: str, declared: Mapping[str, Any], endpoint: Endpoint | None) -> str:
+    """What to write instead of an option that is not there."""
+    near = difflib.get_close_matches(option.lower(), declared, n=1)
+    if endpoint and endpoint.lists and option in _PAGING:
+        return f"It always reads all pages. {_how_to_read_less(declared, endpoint)}"
+    if endpoint and endpoint.lists and option in _SORTING:
+        return "Sort the frame that it returns, with .sort_values(...)."
+    suggestion = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{suggestion}Options of {name}: {', '.join(declared) or 'none'}."
+
+
+def _how_to_read_less(declared: Mapping[str, Any], endpoint: Endpoint) -> str:
+    filters = [entry.name for entry in endpoint.filters if entry.kind != "flag"]
+    limits = [name for name in _LIMITS if name in declared]
+    ways = [f"{kind} ({', '.join(names)})" for kind, names in (("a filter", filters), ("a limit", limits)) if names]
+    return f"To read less, pass {' or '.join(ways)}." if ways else "Take rows of the frame: .head(...)."
+
+
+def _check_type(name: str, hint: Any, value: Any) -> None:
+    entry = Property(name, _plain_type(hint), False, "", None)
+    if any(misfits([entry], {name: _plain_value(value)})):
+        raise BadInput(f"{name}={value!r}: pass {_words(entry.type)}.{_meaning(name, hint)}")
+
+
+def _plain_type(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _plain_value(value: Any) -> Any:
+    """What lists in its own way, such as an index of pandas or an array, as a list."""
+    ordered = isinstance(value, Iterable) and isinstance(value, Sized) and not isinstance(value, Set | Mapping)
+    return list(value) if ordered and not isinstance(value, str | bytes) else value
+
+
+def _meaning(name: str, hint: Any) -> str:
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return f"\n{name}: {notes[0]}." if notes else ""
+
+
+def _words(hint: Any) -> str:
+    """A type in words, such as "True, False or None"."""
+    *others, last = dict.fromkeys(_alternatives(hint))
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _alternatives(hint: Any) -> Iterator[str]:
+    if get_origin(hint) in (Union, types.UnionType):
+        for option in get_args(hint):
+            yield from _alternatives(option)
+    elif get_origin(hint) is Literal:
+        yield from map(repr, get_args(hint))
+    elif get_origin(hint) is Mapping:
+        yield f"a mapping from text to {_words(get_args(hint)[1])}"
+    elif get_origin(hint) is Sequence:
+        yield f"a list of {_words(get_args(hint)[0])}"
+    else:
+        yield from _NAMES.get(hint) or (f"a {hint.__name__}",)
+
+
+_NAMES: dict[Any, tuple[str, ...]] = {
+    bool: ("True", "False"),
+    str: ("text",),
+    int: ("a whole number",),
+    float: ("a number",),
+    types.NoneType: ("None",),
+    dt.date: ("a date", "a datetime"),
+    dt.timedelta: ("a timedelta",),
+    Path: ("a path",),
+}

@@ -1,0 +1,152 @@
+"""Options of every public method: unknown ones and values of another type are refused before anything is sent."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.workspace import Pipeline, Workspace
+from tests.conftest import Scripted, says
+
+Start = Callable[..., Scripted]
+
+ID = "01234567-89ab-cdef-0123-456789abcdef"
+ARGUMENTS = {
+    "team": ID,
+    "id": ID,
+    "pipeline_id": ID,
+    "suite": "rspec",
+    "number": 1,
+    "pipeline": "web",
+    "access_level": "read_only",
+    "job": "https://example.com/log",
+    "query": "{ viewer { id } }",
+    "events": [],
+}
+"""A value for each positional parameter of a public method, except `ci` of `Store.sync`."""
+
+
+def options_of(method: Callable[..., Any]) -> list[str]:
+    return [p.name for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+def with_options() -> Iterator[tuple[type, str]]:
+    """All public methods that take options, by the class that a user has in hand."""
+    for owner in (Workspace, Pipeline, bf.Store):
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            if not name.startswith("_") and options_of(method):
+                yield owner, name
+
+
+METHODS = sorted(with_options(), key=lambda one: (one[0].__name__, one[1]))
+
+
+@pytest.fixture
+def server(scripted: Start) -> Scripted:
+    return scripted(says(b"[]"))
+
+
+def called(server: Scripted, folder: Path, owner: type, name: str, /, **options: Any) -> Any:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    given = {Workspace: ws, Pipeline: ws.pipeline("web"), bf.Store: bf.Store(folder / "store")}[owner]
+    method = getattr(given, name)
+    parameters = inspect.signature(method).parameters.values()
+    needed = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    return method(*(ws if each == "ci" else ARGUMENTS[each] for each in needed), **options)
+
+
+def test_all_kinds_of_methods_are_here() -> None:
+    named = {(owner.__name__, name) for owner, name in METHODS}
+    listings = {"builds", "jobs", "history", "pipelines", "members", "emojis", "team_pipelines", "flaky_tests"}
+    assert {("Workspace", name) for name in listings} <= named
+    assert {("Pipeline", "history_of"), ("Pipeline", "create_build"), ("Store", "sync"), ("Store", "jobs")} <= named
+
+
+@pytest.mark.parametrize(("owner", "name"), METHODS)
+def test_a_misspelt_option_is_refused_with_the_right_name(
+    server: Scripted, tmp_path: Path, owner: type, name: str
+) -> None:
+    for option in options_of(getattr(owner, name)):
+        misspelt = option[:-1] + option[-1] * 2
+        with pytest.raises(bf.BadInput, match=rf"{misspelt}\b.*Did you mean '{option}'"):
+            called(server, tmp_path, owner, name, **{misspelt: None})
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(("owner", "name"), METHODS)
+def test_a_value_of_another_type_is_refused(server: Scripted, tmp_path: Path, owner: type, name: str) -> None:
+    for option in options_of(getattr(owner, name)):
+        with pytest.raises(bf.BadInput, match=rf"(^|\n- ){option}\b"):
+            called(server, tmp_path, owner, name, **{option: object()})
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("raw", "yes", "raw='yes': pass True or False"),
+        ("raw", 1, "raw=1: pass True or False"),
+        ("progress", 3, "progress=3: pass True, False or None"),
+        ("partial", 1, "partial=1: pass True or False"),
+        ("workers", True, "workers=True: pass a whole number"),
+        ("workers", 2.0, r"workers=2\.0: pass a whole number"),
+        ("max_requests", "10", "max_requests='10': pass a whole number or None"),
+        ("deadline", 90, "deadline=90: pass text, a timedelta or None"),
+        ("columns", "state", "columns='state': pass a list of text or None"),
+        ("columns", {"state"}, "columns={'state'}: pass a list of text or None"),
+        ("columns", ["state", 1], "columns=.*: pass a list of text or None"),
+        ("extra", ["team"], r"extra=\['team'\]: pass a mapping from text to text or a list of text"),
+    ],
+)
+def test_the_error_names_option_value_and_type(server: Scripted, option: str, value: object, says: str) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    with pytest.raises(bf.BadInput, match=says):
+        ws.builds(**{option: value})  # type: ignore[arg-type]
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("columns", [["state"], ("state",), pd.Index(["state"]), np.array(["state"])])
+def test_columns_may_be_any_list_of_text(server: Scripted, columns: Any) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    assert list(ws.builds(columns=columns)) == ["state"]
+    assert list(ws.members(columns=["id"], progress=False)) == ["id"]
+
+
+@pytest.mark.parametrize("method", ["builds", "jobs", "history"])
+def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: str) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    for lists, name in itertools.product((ws, ws.pipeline("web")), ("per_page", "page", "number", "limit", "cursor")):
+        with pytest.raises(bf.BadInput, match=f"{name}.*always reads all pages.*created_from.*max_requests, deadline"):
+            getattr(lists, method)(**{name: 5})
+    assert server.asked == []
+
+
+def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    with pytest.raises(bf.BadInput, match=r"per_page.*always reads all pages.*search, branch, period"):
+        ws.flaky_tests("rspec", per_page=5)  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match=r"page.*always reads all pages"):
+        ws.pipelines(page=2)  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match=r"members\(\) has no option 'sort'. Sort the frame"):
+        ws.members(sort="name")  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match=r"Options of pipelines\(\): columns, extra, raw, progress"):
+        ws.pipelines(nonsense=True)  # type: ignore[call-arg]
+    assert server.asked == []
+
+
+def test_the_settings_of_a_sandbox_are_checked() -> None:
+    with pytest.raises(bf.BadInput, match=r"'biulds'. Did you mean 'builds'"):
+        bf.sandbox(biulds=3)  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match="builds='3': pass a whole number"):
+        bf.sandbox(builds="3")  # type: ignore[arg-type]
+    with bf.sandbox(builds=1, days=1, speed=2) as ws:  # a whole number is a number, too
+        assert spec.TABLES["members"][0].name in ws.members()
