@@ -190,7 +190,7 @@ def success_trend(builds: pd.DataFrame) -> pd.DataFrame:
 
 def throughput(builds: pd.DataFrame) -> pd.DataFrame:
     created, finished = us(builds, "created_at") // DAY, us(builds, "finished_at")
-    finished = finished[finished != NAT] // DAY
+    finished = finished[(finished != NAT) & ~flag(builds["blocked"])] // DAY
     first = min(created.min(), finished.min())
     many = max(created.max(), finished.max()) - first + 1
     counts = {name: np.bincount(at - first, minlength=many) for name, at in (("demand", created), ("served", finished))}

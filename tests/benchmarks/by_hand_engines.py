@@ -103,9 +103,10 @@ def success_trend(builds: pl.DataFrame) -> pd.DataFrame:
 
 
 def throughput(builds: pl.DataFrame) -> pd.DataFrame:
+    ended = builds.lazy().filter(~c("blocked").fill_null(value=False))
     days = [
-        builds.lazy().group_by(day=c(at).dt.epoch("us") // DAY).agg(pl.len().alias(name))
-        for name, at in (("demand", "created_at"), ("served", "finished_at"))
+        rows.group_by(day=c(at).dt.epoch("us") // DAY).agg(pl.len().alias(name))
+        for name, rows, at in (("demand", builds.lazy(), "created_at"), ("served", ended, "finished_at"))
     ]
     both = days[0].join(days[1].filter(c("day").is_not_null()), on="day", how="full", coalesce=True).sort("day")
     return _filled(builds, both.collect().fill_null(0).to_pandas())
@@ -248,7 +249,7 @@ class Sql:
         days = self._frame(f"""
             WITH demand AS (SELECT epoch_us(created_at) // {DAY} AS day, count(*) AS demand FROM builds GROUP BY ALL),
             served AS (SELECT epoch_us(finished_at) // {DAY} AS day, count(*) AS served
-                       FROM builds WHERE finished_at IS NOT NULL GROUP BY ALL)
+                       FROM builds WHERE finished_at IS NOT NULL AND NOT coalesce(blocked, false) GROUP BY ALL)
             SELECT day, coalesce(demand, 0) AS demand, coalesce(served, 0) AS served
             FROM demand FULL JOIN served USING (day) ORDER BY day""")
         return self._filled("builds", days)

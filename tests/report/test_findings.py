@@ -83,6 +83,20 @@ def test_numbers_are_those_of_the_metrics(month):
     assert hours * 3600 == pytest.approx(facts.waste["machine_s"].sum())
 
 
+def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month):
+    _, builds, _, _ = month
+    facts, _ = told_on(month, MONDAY)
+    own = builds[builds["created_at"] < MONDAY]
+    week = own[(own["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (own["finished_at"] < MONDAY)]
+    is_over = ~week["blocked"]
+    passed = week[week["state"] == "passed"]
+    minutes = (passed["finished_at"] - passed["created_at"]).dt.total_seconds()
+    told = facts.wall_time.set_index("pipeline")
+    assert told["p50_s"].to_dict() == minutes[~passed["blocked"]].groupby(passed["pipeline"]).median().to_dict()
+    assert told["n_censored"].sum() == passed["blocked"].sum() > 0
+    assert facts.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
+
+
 def test_nothing_measured_is_nothing_found(month):
     facts = quiet(month)
     assert findings(facts, BEFORE) == []

@@ -17,6 +17,7 @@ from buildframe import client, spec
 from buildframe.pipeline import Pipeline
 from buildframe.service import Fault
 from buildframe.widgets.detail import Detail
+from buildframe.words import span
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, hang_up, says
@@ -72,6 +73,14 @@ def test_facts_in_words_and_links(live: Workspace) -> None:
     made = show(detail, slug, again.number)
     assert f"Rebuilt from#{number}" in words(made.facts)
     assert ("href", build.web_url) in [pair for _, found in tags(made.facts.value) for pair in found.items()]
+
+
+def test_a_blocked_build_is_not_over(live: Workspace) -> None:
+    builds = live.builds(progress=False)
+    blocked = builds[builds["blocked"]].iloc[0]
+    detail = show(Detail(live), blocked["pipeline"], int(blocked["number"]))
+    so_far = span((blocked["fetched_at"].floor("s") - blocked["created_at"]).total_seconds())
+    assert f"took {so_far} so far, blocked" in words(detail.facts)
 
 
 def test_a_build_that_goes_on_says_as_of_when_and_is_read_again(live: Workspace) -> None:

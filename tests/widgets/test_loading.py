@@ -70,6 +70,13 @@ def build(id: str, state: str, second: int) -> dict[str, object]:
     return dict.fromkeys(loading.COLUMNS) | named | times
 
 
+def test_a_blocked_build_has_no_time_yet() -> None:
+    ended = {"finished_at": pd.Timestamp("2026-10-01 12:10", tz="UTC")}
+    made = pd.DataFrame([build("a", "passed", 1) | ended | {"blocked": blocked} for blocked in (False, True)])
+    rows = loading.with_rows(made)["row"].tolist()
+    assert [(row[1], row[5]) for row in rows] == [("passed", 600), ("blocked", None)]
+
+
 def test_of_a_build_that_was_read_twice_the_last_reading_counts_and_keeps_its_place() -> None:
     told = {"complete": True, "as_of": "2026-10-01T12:00:09Z", "note": None, "why": None}
     listing = Listing("all builds")

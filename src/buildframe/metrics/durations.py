@@ -56,16 +56,30 @@ def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
 
 
 def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """From a build's creation until it ended: finished_at - created_at, both needed.
+    """From a build's creation until it ended: finished_at - created_at.
 
-    A retry or an unblocked step reopens a build, so the wall time of a finished one may still grow. Needs both stamps.
-    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
+    A blocked build is not over: it can go on, so it has no wall time, and summaries count it in `n_censored`. A build
+    is blocked if its flag `blocked` is set, or its `state` is `blocked`, as in webhooks; a frame without these columns
+    is taken to hold no blocked build. A retry reopens a build, so the wall time of a finished one may still grow. Needs
+    both timestamps.
+    `timedelta64[us]` on the frame's index, NaT if a timestamp is missing or the build is blocked; of an empty frame an
+    empty Series.
     """
-    return _between(builds, "created_at", "finished_at").rename("wall_time")
+    return _between(builds, "created_at", "finished_at").mask(is_blocked(builds)).rename("wall_time")
 
 
 def _between(frame: pd.DataFrame, start: str, end: str) -> pd.Series[pd.Timedelta]:
     return moments(frame, end) - moments(frame, start)
+
+
+def is_blocked(builds: pd.DataFrame) -> pd.Series[bool]:
+    """Return which builds wait at a block step, as far as the frame's columns show it."""
+    found = pd.Series(False, index=builds.index)
+    if "blocked" in builds:
+        found |= column(builds, "blocked").eq(True).fillna(False).astype(bool)
+    if "state" in builds:
+        found |= column(builds, "state").eq("blocked").fillna(False).astype(bool)
+    return found
 
 
 def is_script(jobs: pd.DataFrame) -> pd.Series[bool]:
@@ -83,6 +97,7 @@ class Span(NamedTuple):
     start: str
     end: str
     scripts_only: bool = False
+    unless_blocked: bool = False
 
 
 SPANS: dict[RowMetric, Span] = {
@@ -90,5 +105,5 @@ SPANS: dict[RowMetric, Span] = {
     dependency_wait: Span("created_at", "runnable_at"),
     run_time: Span("started_at", "finished_at"),
     turnaround: Span("runnable_at", "finished_at"),
-    wall_time: Span("created_at", "finished_at"),
+    wall_time: Span("created_at", "finished_at", unless_blocked=True),
 }

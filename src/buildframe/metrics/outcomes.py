@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import narwhals as nw
 
 from buildframe.metrics.durations import Span
@@ -46,9 +48,22 @@ def is_superseded() -> nw.Expr:
     return nw.col("retried").fill_null(False)
 
 
+BLOCKED = ("blocked", "state")
+"""The columns that show whether a build is blocked: the flag, or the state of a webhook."""
+
+
+def is_blocked(there: Collection[str]) -> nw.Expr:
+    """Builds that wait at a block step, as far as the columns that are there show it."""
+    by_column = {
+        "blocked": nw.col("blocked").cast(nw.Boolean).fill_null(False),
+        "state": (nw.col("state").cast(nw.String) == "blocked").fill_null(False),
+    }
+    return nw.any_horizontal(nw.lit(False), *(by_column[name] for name in BLOCKED if name in there), ignore_nulls=False)
+
+
 def is_settled() -> nw.Expr:
     """Builds whose state is final as far as one can see: a blocked one only has the last that it had."""
-    return ~nw.col("blocked").fill_null(False)
+    return ~is_blocked(("blocked",))
 
 
 def between(start: str, end: str) -> nw.Expr:
@@ -56,7 +71,12 @@ def between(start: str, end: str) -> nw.Expr:
     return nw.col(tick(end)) - nw.col(tick(start))
 
 
-def seconds_of(span: Span) -> nw.Expr:
+def seconds_of(span: Span, there: Collection[str]) -> nw.Expr:
     """What a metric of rows measures, in seconds, of rows that are `ticking`; null where it measures nothing."""
-    seconds = between(span.start, span.end) / 1e6
+    seconds = unless_blocked(between(span.start, span.end) / 1e6, span, there)
     return nw.when(is_script()).then(seconds) if span.scripts_only else seconds
+
+
+def unless_blocked(seconds: nw.Expr, span: Span, there: Collection[str]) -> nw.Expr:
+    """The seconds of a metric; null for a blocked build if it measures until a build's end, as that has none yet."""
+    return nw.when(~is_blocked(there)).then(seconds) if span.unless_blocked else seconds

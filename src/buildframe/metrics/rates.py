@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.metrics import outcomes
 from buildframe.metrics.buckets import Buckets, filled
-from buildframe.metrics.engines import Floats, Frame, Rows, Tally, rows, tally
+from buildframe.metrics.engines import Floats, Frame, Rows, Tally, columns_of, rows, tally
 from buildframe.metrics.groups import By, beside
 
 
@@ -47,11 +48,14 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     `bucket` and `partial` as in `trend`;
     `demand` (Int64): builds created in it;
     `served` (Int64): builds of any outcome that finished in it.
-    Builds that have not ended are in `demand` only; the first buckets lack in `served` what was created
-    before the frame begins. Needs `created_at`, `finished_at`, `fetched_at`. An empty frame gives no rows.
+    Builds that have not ended, among them blocked ones (see `wall_time`), are in `demand` only; the first buckets
+    lack in `served` what was created before the frame begins. The last bucket is `partial` unless it was over when the
+    builds were fetched. Needs `created_at`, `finished_at`, `fetched_at`. An empty frame gives no rows.
     """
     at = {"demand": "created_at", "served": "finished_at"}
-    found = rows(builds, (*at.values(), "fetched_at"))
+    found = rows(builds, (*at.values(), "fetched_at"), wants=outcomes.BLOCKED)
+    ended = nw.when(~outcomes.is_blocked(columns_of(builds))).then(nw.col("finished_at"))
+    found = found.having(finished_at=ended)
     buckets = Buckets.of(found.frame, list(at.values()), freq, tz)
     return buckets.beside(buckets.sizes(found, at))
 

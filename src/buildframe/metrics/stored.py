@@ -75,8 +75,10 @@ def _in_spark(frame: Frame) -> Frame:
     stamps = sorted({stamp for span in spans.values() for stamp in (span.start, span.end)})
     needs = [*stamps, *(("build_created_at", "type", "step_key", "name") if is_jobs else ())]
     require(schema, needs)
-    typed_rows = ticking(found.with_columns(*typed_in(schema, needs)), stamps)
-    measured = typed_rows.with_columns(**{f"{name}_s": outcomes.seconds_of(span) for name, span in spans.items()})
+    wants = [] if is_jobs else [name for name in outcomes.BLOCKED if name in schema]
+    typed_rows = ticking(found.with_columns(*typed_in(schema, [*needs, *wants])), stamps)
+    seconds_of = {f"{name}_s": outcomes.seconds_of(span, schema) for name, span in spans.items()}
+    measured = typed_rows.with_columns(**seconds_of)
     native = measured.drop(map(tick, stamps)).to_native()
     if not is_jobs:
         return native.withColumns({"day": spark.day("created_at")})

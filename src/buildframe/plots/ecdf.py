@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from buildframe import metrics
-from buildframe.metrics.columns import column, moments, seconds
+from buildframe.metrics.columns import moments
 from buildframe.metrics.durations import RowMetric
+from buildframe.metrics.measured import seconds_of
 from buildframe.plots.look import BLUE, ORANGE, canvas, counted, dress, faint, ground, listed, say
 from buildframe.spec.times import When, when
 
@@ -41,7 +42,7 @@ def distribution(
     """
     told = frame.assign(**{_PERIOD: _periods(frame, split, at)})
     told = told[told[_PERIOD].notna()]
-    minutes = _minutes(told, of)
+    minutes = seconds_of(told, of) / 60
     counts = metrics.percentiles(told, of=of, by=_PERIOD, q=[0.5])
     with canvas(ax, 9, 4.4) as ax:
         if np.isnan(minutes).all():
@@ -65,11 +66,6 @@ def _periods(frame: pd.DataFrame, split: When | None, at: str) -> pd.Series[str]
     text = f"{moment:%Y-%m-%d}" if moment == moment.normalize() else f"{moment:%Y-%m-%d %H:%M} UTC"
     names = pd.Series(np.where(times < moment, f"before {text}", f"from {text} on"), index=frame.index, dtype="str")
     return names.where(times.notna())
-
-
-def _minutes(frame: pd.DataFrame, of: RowMetric | str) -> Floats:
-    durations = column(frame, of) if isinstance(of, str) else of(frame)
-    return np.asarray(seconds(durations, str(of)), np.float64) / 60
 
 
 def _draw(ax: Axes, minutes: Floats, period: pd.Series[Any], colour: str, line: str) -> None:

@@ -32,7 +32,8 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
     `freq` and `tz` as in `metrics.trend`; buckets are by creation. A bucket of fewer than 2 builds has
     no median, one of fewer than 20 no p95. A bucket that was not over when the builds were fetched is
     hollow. Builds of every outcome count: choose before, as in `builds[builds["state"] == "passed"]`.
-    Needs `created_at`, `finished_at`, `fetched_at`.
+    Builds that are not over, among them blocked ones, are in no bucket's median; they are counted in the title.
+    Needs `created_at`, `finished_at`, `fetched_at`; uses `blocked` and `state`.
     """
     buckets = metrics.trend(builds, freq=freq, tz=tz)
     n = sum_of(buckets, "n")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
-from buildframe.metrics.durations import RowMetric
+from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.groups import Key
 from buildframe.report.periods import Period, midnights
 
@@ -95,6 +95,11 @@ def measure(
     )
 
 
+def ended_builds(builds: pd.DataFrame) -> pd.DataFrame:
+    """Return the builds without blocked ones, which keep an earlier `finished_at` and are not over."""
+    return builds[~is_blocked(builds)]
+
+
 def _passed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["state"] == "passed"]
 
@@ -147,7 +152,7 @@ def _outages(builds: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> p
 def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, compares: bool) -> pd.DataFrame:
     counts = {
         "builds created": (builds, "created_at"),
-        "builds finished": (builds, "finished_at"),
+        "builds finished": (ended_builds(builds), "finished_at"),
         "jobs finished": (jobs, "finished_at"),
     }
     both = (period, period.before)

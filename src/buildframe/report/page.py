@@ -15,6 +15,7 @@ import pandas as pd
 from buildframe.errors import MissingExtra
 from buildframe.report.answers import answers
 from buildframe.report.content import Report, Verdict
+from buildframe.report.facts import ended_builds
 from buildframe.report.periods import Period
 from buildframe.report.pictures import HEIGHT, WIDTH, pictures
 from buildframe.report.printed import Row, records, tables
@@ -89,7 +90,8 @@ def _counts(report: Report) -> dict[str, int]:
     period = report.period
     measured = [getattr(report.facts, name) for name in _COUNTED]
     builds, jobs = (
-        [len(p.of(frame, "finished_at")) for p in (period, period.before)] for frame in (report.builds, report.jobs)
+        [len(p.of(frame, "finished_at")) for p in (period, period.before)]
+        for frame in (ended_builds(report.builds), report.jobs)
     )
     return {
         "builds": builds[0],

@@ -123,6 +123,8 @@ def _wall_time(report: Report) -> Table:
 
     found = busiest(report.facts.wall_time, "p50_change", "n")
     note = "Wall time of builds that passed, in minutes. A 95th percentile needs 20 builds, its interval some more."
+    if blocked := int(report.facts.wall_time["n_censored"].sum()):
+        note += f" {counted(blocked, 'blocked build')} left out: not over yet."
     heads = "pipeline|beyond noise|# builds|# before|# median (min)|# before (min)|# change (min)|" \
             "# p95 (min)|# before (min)|# change (min)"  # fmt: skip
     return _table("wall_time", "How long builds take", note, heads, found, cells)

@@ -165,7 +165,9 @@ def _moment(moment: pd.Timestamp | None) -> str:
 
 
 def _durations(build: Row) -> str:
-    """How long it waited, ran and took; of one that goes on as of when it was read."""
+    """How long it waited, ran and took; of one that is not over, as of when it was read."""
+    if build["blocked"]:  # which keeps the end that it had before it was blocked
+        return f"took {_length(build['created_at'], build['fetched_at'])} so far, blocked"
     created, started, finished, now = (
         build[name] for name in ("created_at", "started_at", "finished_at", "fetched_at")
     )

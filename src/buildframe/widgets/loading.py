@@ -142,15 +142,16 @@ def with_rows(builds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(build: dict[Any, Any]) -> list[Cell]:
-    ran = build["finished_at"] - build["created_at"]
+    is_blocked = build["blocked"] is True
+    took = pd.NaT if is_blocked else build["finished_at"] - build["created_at"]  # a blocked build is not over
     message = faces.plain(_known(build["message"])).splitlines() or [""]
     return [
         None if pd.isna(build["number"]) else int(build["number"]),
-        "blocked" if build["blocked"] is True else _cell(build["state"]),
+        "blocked" if is_blocked else _cell(build["state"]),
         _cell(build["pipeline"]),
         _cell(build["branch"]),
         visible(clipped(message[0])),
-        None if pd.isna(ran) else round(ran.total_seconds()),
+        None if pd.isna(took) else round(took.total_seconds()),
         f"{build['created_at']:%Y-%m-%d %H:%M:%S.%f}",
         _cell(build["creator"]),
         _cell(build["commit"])[:8],
