@@ -90,6 +90,9 @@ def _add_receive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     receive.add_argument("--every", type=_age, default="60s", help="how long a delivery waits at most (%(default)s)")
     receive.add_argument("--personal", action="store_true", help="keep names and e-mail addresses")
     receive.add_argument("--env", action="store_true", help="keep variables, which may hold secrets")
+    receive.add_argument(
+        "--per-peer", type=int, default=400, help="connections that one address may have, of 800 in all (%(default)s)"
+    )
     receive.set_defaults(run=_receive)
 
 
@@ -258,7 +261,7 @@ def _receive(chosen: argparse.Namespace) -> int:
         print(f"Deliveries are received at http://127.0.0.1:{door.getsockname()[1]}/", flush=True)
         print("It receives until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        return 3 if serve(application, door) else 0
+        return 3 if serve(application, door, chosen.per_peer) else 0
 
 
 def _synced_before(folder: str) -> buildframe.Store:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 from starlette.applications import Starlette
 
 import buildframe as bf
 from buildframe import receiving
+from buildframe.receiving import door
 from buildframe.service import Sandbox
 from buildframe.workspace import Workspace
 from tests.sandbox.receiving import settled
@@ -32,6 +32,11 @@ class Served:
 
     def __init__(self, url: str) -> None:
         self.url = url
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return int(self.url.rstrip("/").rpartition(":")[2])
 
     def told(self) -> dict[str, Any]:
         """What its health is."""
@@ -48,19 +53,18 @@ class Served:
 
 
 @contextmanager
-def serving(application: Starlette) -> Iterator[Served]:
+def serving(application: Starlette, per_peer: int = 400) -> Iterator[Served]:
     """Serve it; in the end it writes what waits."""
-    config = uvicorn.Config(application, lifespan="on", log_config=None, access_log=False)
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
+    server = door.server(application, per_peer)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         deadline = time.monotonic() + 30
         while not server.started:
             assert thread.is_alive()
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        yield Served(f"http://127.0.0.1:{door.getsockname()[1]}/")
+        yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}/")
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive()

@@ -85,7 +85,7 @@ def test_more_connections_than_it_reads_from_are_answered_and_counted(tmp_path: 
         lines = [stack.enter_context(socket.create_connection(where, timeout=30)) for _ in range(door.AT_ONCE + 50)]
         for line in lines:
             line.sendall(head)
-        for line in lines[door.AT_ONCE :]:
+        for line in lines[:50]:
             answer = line.recv(1000)
             assert answer.startswith(b"HTTP/1.1 503")
             assert b"retry-after: 30" in answer.lower()

@@ -7,6 +7,8 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +20,9 @@ from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.receiving.inbox import Inbox
 from buildframe.webhooks import Event, HeaderNames
 
+if TYPE_CHECKING:
+    import uvicorn
+
 LARGEST = 1_000_000
 """Bytes of a delivery: some hundred times those of a usual one."""
 
@@ -25,10 +30,13 @@ AT_ONCE = 200
 """Deliveries that are read: each may hold as many bytes as the largest has before it is verified."""
 
 PATIENCE = 10.0
-"""Seconds in which all of a delivery must have come."""
+"""Seconds within which a whole request must arrive, headers and body."""
 
-_CONNECTIONS = 800
-"""Beyond these the server itself refuses, uncounted: fewer than the 1,024 files that a process may usually open."""
+CONNECTIONS = 800
+"""Open connections in all: fewer than the 1,024 files that a process may usually open."""
+
+DEADLINE = "buildframe.deadline"
+"""An extension in an application's scope: the time of the event loop by which the request must have arrived."""
 
 _MORE = {503: {"Retry-After": "30"}, 408: {"Connection": "close"}}
 """Headers of some answers, by status."""
@@ -42,7 +50,7 @@ class Door:
             raise BadInput("Pass a list of the webhook's tokens; one, or the old and the new one.")
         self._inbox, self._secrets, self._names = inbox, tuple(secrets), names
         self._refused: Counter[int] = Counter()
-        self._reading = 0
+        self._reading: dict[asyncio.Timeout, None] = {}
         self._is_genuine([], b"")  # refuses what cannot be a secret
 
     def application(self) -> Starlette:
@@ -50,6 +58,7 @@ class Door:
         routes = [Route("/", self._deliver, methods=["POST"]), Route("/health", self._health, methods=["GET"])]
         application = Starlette(routes=routes, lifespan=self._life)
         application.state.told = self._inbox.told
+        application.state.refused = self._refused
         return application
 
     @asynccontextmanager
@@ -61,25 +70,32 @@ class Door:
             await asyncio.to_thread(self._inbox.close)
 
     async def _deliver(self, request: Request) -> Response:
-        if self._reading >= AT_ONCE:
-            return self._refuse(503, "Too many deliveries come at once; send it again later.")
-        self._reading += 1
+        """The body that has taken longest gives way to a new one, so that slow clients cannot keep others out."""
+        if len(self._reading) >= AT_ONCE:
+            self._give_up_oldest()
+        deadline = _deadline(request)
+        limit = asyncio.timeout_at(deadline)
         try:
-            return await self._answer(request)
-        finally:
-            self._reading -= 1
-
-    async def _answer(self, request: Request) -> Response:
-        try:
-            async with asyncio.timeout(PATIENCE):
+            async with limit:
+                self._reading[limit] = None
                 body = await _body(request)
         except TimeoutError:
+            if limit.when() != deadline:
+                return self._refuse(503, "Too many deliveries come at once; send it again later.")
             return self._refuse(408, f"Not all of it came within {PATIENCE:g} s; send it again.")
         except ClientDisconnect:
             return Response(status_code=400)  # which nobody reads
+        finally:
+            self._reading.pop(limit, None)
         if body is None:
             return self._refuse(413, f"A delivery has at most {LARGEST:,} bytes.")
         return self._take(request.headers.raw, body)
+
+    def _give_up_oldest(self) -> None:
+        oldest = next((limit for limit in self._reading if not limit.expired()), None)
+        if oldest is not None:
+            del self._reading[oldest]
+            oldest.reschedule(0)
 
     def _take(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
         try:
@@ -118,6 +134,12 @@ class Door:
         return JSONResponse({**told, "refused": refused}, 503 if told["failures"] else 200)
 
 
+def _deadline(request: Request) -> float:
+    """By when the request must have arrived; servers other than `serve` do not say when it began."""
+    extensions: dict[str, float] = request.scope.get("extensions") or {}
+    return extensions.get(DEADLINE, asyncio.get_running_loop().time() + PATIENCE)
+
+
 async def _body(request: Request) -> bytes | None:
     """The bytes of a delivery; None where they are too many, of which the rest is not read."""
     told = request.headers.get("content-length", "0")
@@ -131,24 +153,32 @@ async def _body(request: Request) -> bytes | None:
     return bytes(body)
 
 
-def serve(application: Starlette, door: socket.socket) -> int:
+def serve(application: Starlette, door: socket.socket, per_peer: int) -> int:
     """Serve on a socket that is bound, until a signal ends it; what waits is written then.
 
-    How many deliveries were lost to the store.
+    How many deliveries were lost to the store. `per_peer` is the most connections that one address may have.
     """
     with suppress(KeyboardInterrupt):
-        import uvicorn
-
-        config = uvicorn.Config(
-            application,
-            loop="asyncio",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=_CONNECTIONS,
-            timeout_graceful_shutdown=5,
-        )
-        uvicorn.Server(config).run(sockets=[door])
+        server(application, per_peer).run(sockets=[door])
     return int(application.state.told()["lost"])
+
+
+def server(application: Starlette, per_peer: int) -> uvicorn.Server:
+    """Return a server whose connections are bounded."""
+    import uvicorn
+
+    from buildframe.receiving.connections import Connection, Peers
+
+    protocol: Any = partial(Connection, Peers(application.state.refused, per_peer))
+    config = uvicorn.Config(
+        application,
+        loop="asyncio",
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+    return uvicorn.Server(config)
