@@ -132,7 +132,12 @@ def records(
     with without_token(source.client), Bar(table.replace("_", " "), options.get("progress")) as bar:
         effort = Effort(on_wait=bar.wait)
         asking = Asking(source, decoding.read, effort)
-        walk = LinkWalk(lambda: asking.page(chosen), asking.follow, _KEYS.get(table, attrgetter("id")))
+        walk = LinkWalk(
+            lambda: asking.page(chosen),
+            asking.follow,
+            _KEYS.get(table, attrgetter("id")),
+            numbered=lambda number: asking.page(chosen, number=number),
+        )
         for page in walk:
             parts.append(decoding.tables(page).rows)
             bar.show(walk.rows, walk.requests, walk.share)

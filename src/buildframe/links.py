@@ -18,7 +18,8 @@ class LinkWalk:
     """A walk over a list by its links: iterate for pages of rows that were not seen before.
 
     Attributes: `rows` and `requests` so far, `as_of` (the service's time of the first answer), `share`
-    (of the whole that is done, 0 to 1, or None where that is not known). `key` tells rows apart.
+    (of the whole that is done, 0 to 1, or None where that is not known). `key` tells rows apart. `numbered` requests a
+    page by its number, for pages that link to none and may not be the last.
     """
 
     def __init__(
@@ -26,13 +27,17 @@ class LinkWalk:
         first: Callable[[], Page],
         follow: Callable[[str], Page],
         key: Callable[[Any], Hashable] = attrgetter("id"),
+        *,
+        numbered: Callable[[int], Page] | None = None,
     ) -> None:
         self._first = first
         self._follow = follow
         self._key = key
+        self._numbered = numbered
         self._seen: set[Hashable] = set()
         self._links: set[str] = set()
         self._in_vain = 0
+        self._size = 0  # rows of the longest page
         self.rows = 0
         self.requests = 0
         self.as_of: Moment | None = None
@@ -42,8 +47,8 @@ class LinkWalk:
         try:
             page = self._first()
             yield self._keep(page)
-            while page.next is not None:
-                page = self._next(page.next)
+            while page.next is not None or self._may_go_on(page):
+                page = self._next(page.next) if page.next is not None else self._unlinked()
                 yield self._keep(page)
         except BuildframeError as error:
             if self.requests:
@@ -58,8 +63,25 @@ class LinkWalk:
         self._links.add(link)
         return self._follow(link)
 
+    def _unlinked(self) -> Page:
+        """The page after one that links to none, although it may not be the last."""
+        number = self.requests + 1
+        page = self._numbered(number) if self._numbered else None
+        if page is None or (self._may_go_on(page) and all(self._key(row) in self._seen for row in page.rows)):
+            self.requests += page is not None
+            raise Incomplete(
+                f"Page {number - 1} of the list is full and has no `Link` header, and requesting page {number} brings "
+                "nothing new, so rows may be missing. A proxy may drop the header and ignore `page`: do without it."
+            )
+        return page
+
+    def _may_go_on(self, page: Page) -> bool:
+        """Whether a page may not be the last although it links to none; one that is shorter than another is."""
+        return page.open and len(page.rows) >= self._size
+
     def _keep(self, page: Page) -> Page:
         self.requests += 1
+        self._size = max(self._size, len(page.rows))
         self.as_of = self.as_of or page.at
         fresh = [page.rows[place] for place in fresh_in(page.rows, self._key, self._seen)]
         self._in_vain = 0 if fresh else self._in_vain + 1

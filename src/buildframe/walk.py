@@ -235,7 +235,7 @@ class BuildWalk:
             asked = stretch.left
             page = yield Ask(asked)
             stamps = self._accept(stretch, asked, page)
-            if page.next is None:
+            if page.is_last:
                 return
             stretch.left = yield from self._below(stretch, page, stamps)
             stretch.span = max(stamps) - min(stamps)
@@ -290,7 +290,7 @@ class BuildWalk:
             for number in itertools.count(2):
                 page = yield Ask(closed, number)
                 self._accept(stretch, closed, page)
-                if page.next is None:
+                if page.is_last:
                     return
         except ServiceError as refusal:
             _raise_unless_deep(refusal, stretch)
@@ -301,7 +301,7 @@ class BuildWalk:
         while True:
             page = yield Ask(closed, number)
             self._accept(stretch, closed, page)
-            if page.next is None:
+            if page.is_last:
                 return number
             if page.of is not None:
                 return page.of
@@ -342,14 +342,14 @@ class BuildWalk:
         stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
         self._stamps += stretch.kept.stamps
         self._add_found(stretch.kept.stamps)
-        if page.next is not None:
+        if not page.is_last:
             self._disorder = max(self._disorder, _disorder(stamps))
         return stamps
 
     def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
         self._pin = max(stamps)
         self._latest = self._pin + self._overlap + _grain(stamps)
-        self._has_pages = page.next is not None
+        self._has_pages = not page.is_last
 
     # --- a count, for what no page showed
 
@@ -394,7 +394,7 @@ class BuildWalk:
         with contextlib.suppress(Invalid):
             page = yield Ask(window, only_count=True)
             self.answers += 1
-            self._counted = page.of if page.next is not None else len(page.rows)
+            self._counted = len(page.rows) if page.is_last else page.of
 
 
 _LOST = (

@@ -65,13 +65,20 @@ class Answer(NamedTuple):
 class Page:
     """One page of a list: rows as read, the link to the next page, the service's time of the answer.
 
-    `of` is the number of pages where the service tells it; good for showing progress only.
+    `of` is the number of pages where the service reports it. `open` marks a page that may not be the last although it
+    links to no next one: a proxy may have dropped its `Link` header.
     """
 
     rows: Sequence[Any]
     next: str | None
     at: Moment
     of: int | None = None
+    open: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the list ends with this page."""
+        return self.next is None and not self.open
 
 
 class Quota(NamedTuple):
@@ -228,12 +235,37 @@ def is_loopback(host: str) -> bool:
 def read_page(request: Request, answer: Answer, rows: msgspec.json.Decoder[list[Any]]) -> Page:
     """A page of a list; an error status raises its ServiceError, anything unreadable raises Malformed."""
     check(request, answer)
-    return Page(_decoded(request, answer, rows.decode), answer.next or None, date_of(answer), _pages(answer.last))
+    found, of = _decoded(request, answer, rows.decode), _number_in(answer.last, "page")
+    return Page(found, answer.next or None, date_of(answer), of, _is_open(request, answer, len(found), of))
 
 
-def _pages(last: str | None) -> int | None:
-    numbers = parse_qs(urlsplit(last or "").query).get("page", [])
-    return int(numbers[0]) if numbers and numbers[0].isdecimal() else None
+_PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)
+_ROUND = 10  # services limit pages to multiples of it: what is short for us may be full for them
+
+
+def _is_open(request: Request, answer: Answer, rows: int, of: int | None) -> bool:
+    """Whether a page without a link to a next one may still not be the last.
+
+    A service sends `Link` with every page, empty for a list of one page. A full page without it proves no end.
+    """
+    if answer.next or not request.endpoint.paginated or not rows:
+        return False
+    if of is not None:
+        return of > (_number_in(request.target, "page") or 1)
+    header = answer.headers.get("link")
+    if header is not None and (not header.strip() or _PAGE_LINK.search(header)):
+        return False
+    return rows >= (_number_in(request.target, "per_page") or 1) or rows % _ROUND == 0
+
+
+_MOST_DIGITS = 18  # of a page's number; a longer one is no number of pages
+
+
+def _number_in(address: str | None, name: str) -> int | None:
+    """The whole number that a query gives `name`."""
+    numbers = parse_qs(urlsplit(address or "").query).get(name, [])
+    is_number = bool(numbers) and numbers[0].isdecimal() and len(numbers[0]) <= _MOST_DIGITS
+    return int(numbers[0]) if is_number else None
 
 
 def read_documents(request: Request, answer: Answer) -> list[dict[str, Any]]:
