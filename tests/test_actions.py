@@ -17,7 +17,8 @@ from buildframe import client, spec
 from buildframe.client import ATTEMPTS
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, hang_up, says
-from tests.test_client import TOKEN, connected, variables_in
+from tests.leaks import shown_of
+from tests.test_client import TOKEN, connected
 
 Start = Callable[..., Scripted]
 TEAM, UUID = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
@@ -123,7 +124,7 @@ def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, nam
         call(connected(server))
     assert len(server.asked) == 1
     assert not caught.value.retryable
-    assert TOKEN not in variables_in(caught.value)
+    assert TOKEN not in shown_of(caught.value)
 
 
 @pytest.mark.parametrize(

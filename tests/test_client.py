@@ -17,9 +17,10 @@ import tenacity
 
 import buildframe as bf
 from buildframe import client
-from buildframe.client import ATTEMPTS, Token, base_url_of
+from buildframe.client import ATTEMPTS, Client, Token, base_url_of
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
+from tests.leaks import shown_of
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"
@@ -149,7 +150,7 @@ def test_a_closed_workspace_says_so(scripted: Start) -> None:
         ws.builds()
     with pytest.raises(bf.BadInput, match="connect again") as caught:
         ws.builds()
-    assert TOKEN not in variables_in(caught.value)
+    assert TOKEN not in shown_of(caught.value)
 
 
 def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,17 +201,6 @@ def test_what_is_no_token_is_refused_before_anything_is_sent(token: str | None) 
         bf.connect("acme", base_url="https://api.example.com", token=token)
 
 
-def variables_in(error: BaseException) -> str:
-    """Everything that a traceback with variables would print of an error, its causes and contexts."""
-    seen, told = error, []
-    while seen is not None:
-        frames = [frame for frame, _ in traceback.walk_tb(seen.__traceback__)]
-        told += [repr(frame.f_locals) for frame in frames if not frame.f_code.co_filename.startswith(HERE)]
-        told.append("".join(traceback.format_exception(seen)))
-        seen = seen.__cause__ or seen.__context__
-    return "\n".join(told)
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -230,7 +220,7 @@ def test_the_token_shows_nowhere(
     with pytest.raises(bf.BuildframeError) as caught:
         ws.builds(progress=True)
     frame_of_success = connected(scripted(says(BUILD))).builds(raw=True)
-    shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), variables_in(caught.value), repr(vars(caught.value))]
+    shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), shown_of(caught.value), repr(vars(caught.value))]
     shown += [caplog.text, *capfd.readouterr(), str(frame_of_success.attrs), frame_of_success.to_csv()]
     assert TOKEN not in "\n".join(shown)
     assert "Bearer" not in caplog.text
@@ -267,7 +257,7 @@ def test_the_token_shows_nowhere_after_actions_either(
     ws = connected(scripted(fault))
     with pytest.raises(bf.BuildframeError) as caught:
         send(ws)
-    shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), variables_in(caught.value), repr(vars(caught.value))]
+    shown = [repr(ws), str(vars(ws)), str(vars(ws._client)), shown_of(caught.value), repr(vars(caught.value))]
     assert TOKEN not in "\n".join(shown)
 
 
@@ -288,7 +278,7 @@ def test_a_token_that_comes_back_as_data_is_in_no_error(scripted: Start, answer:
 
 def test_a_client_whose_address_is_refused_can_be_printed() -> None:
     with pytest.raises(bf.BadInput) as refused:
-        bf.connect("acme", base_url="http://example.com", token=TOKEN)
+        Client("http://example.com", Token(TOKEN))
     told = "".join(traceback.TracebackException.from_exception(refused.value, capture_locals=True).format())
     assert "<Client of nowhere>" in told
     assert TOKEN not in told
@@ -311,7 +301,7 @@ def test_an_address_that_holds_a_secret_is_not_echoed(address: str) -> None:
 def test_a_token_that_comes_back_in_a_header_is_not_shown(scripted: Start, echo: Callable[..., None]) -> None:
     with pytest.raises(bf.BuildframeError, match=r"<token>|%3Ctoken%3E") as caught:
         connected(scripted(echo)).pipelines()
-    assert TOKEN not in variables_in(caught.value)
+    assert TOKEN not in shown_of(caught.value)
 
 
 def test_data_that_looks_like_the_token_is_left_alone(scripted: Start) -> None:
@@ -340,7 +330,7 @@ def test_the_token_goes_in_the_header_only(scripted: Start) -> None:
 def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
     with pytest.raises(bf.BadInput) as refused:
         bf.connect("acme", base_url="https://api.example.com", token=TOKEN + " pasted twice " + TOKEN)
-    assert TOKEN not in variables_in(refused.value)
+    assert TOKEN not in shown_of(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +356,7 @@ def test_an_interrupt_leads_into_no_frame_that_holds_the_token(
             send(ws)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert TOKEN not in variables_in(caught.value)
+    assert TOKEN not in shown_of(caught.value)
 
 
 def test_a_token_is_not_pickled() -> None:

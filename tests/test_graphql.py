@@ -14,7 +14,8 @@ import buildframe as bf
 from buildframe import client, spec
 from buildframe.client import ATTEMPTS
 from tests.conftest import Scripted, hang_up, says
-from tests.test_client import TOKEN, connected, variables_in
+from tests.leaks import shown_of
+from tests.test_client import TOKEN, connected
 
 Start = Callable[..., Scripted]
 TEAM = "0190b3aa-0000-7000-8000-0000000000aa"
@@ -120,7 +121,7 @@ def test_a_query_is_asked_again_and_a_mutation_is_not(
         with pytest.raises(kind) as caught:
             connected(server).graphql(text)
         assert len(server.asked) == (1 if kind is bf.OutcomeUnknown else ATTEMPTS)
-        assert TOKEN not in variables_in(caught.value)
+        assert TOKEN not in shown_of(caught.value)
 
 
 def test_a_refusal_names_the_scope(scripted: Start) -> None:
@@ -134,7 +135,7 @@ def test_a_token_that_comes_back_in_an_error_is_not_shown(scripted: Start, echo:
     server = scripted(says(b'{"errors":[{"message":"Bearer %s is bad"}]}' % echo.encode()))
     with pytest.raises(bf.GraphQLError, match="Bearer <token> is bad") as caught:
         connected(server).graphql(QUERY)
-    assert TOKEN not in variables_in(caught.value) + repr(vars(caught.value))
+    assert TOKEN not in shown_of(caught.value) + repr(vars(caught.value))
 
 
 # --- the teams of a pipeline ------------------------------------------------------------------------------------------

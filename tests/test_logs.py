@@ -12,7 +12,8 @@ import tenacity
 import buildframe as bf
 from buildframe import client, spec
 from tests.conftest import Scripted, hang_up, says
-from tests.test_client import TOKEN, connected, variables_in
+from tests.leaks import shown_of
+from tests.test_client import TOKEN, connected
 
 Start = Callable[..., Scripted]
 TEXT = "--- :rspec: tests\n✓ 12 passed\n".encode()
@@ -144,7 +145,7 @@ def test_neither_token_nor_signature_shows(scripted: Start) -> None:
     for address in (f"{home.url}/logs?signature=secret", f"{elsewhere.url}/logs?signature=secret"):
         with pytest.raises(bf.ServiceError) as caught:
             connected(home).log(address)
-        assert TOKEN not in variables_in(caught.value)
+        assert TOKEN not in shown_of(caught.value)
         assert "signature" not in str(caught.value)
 
 

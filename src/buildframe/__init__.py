@@ -7,7 +7,6 @@ keeps all that was ever fetched.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Unpack, get_type_hints
 
 from buildframe.errors import (
@@ -29,8 +28,10 @@ from buildframe.errors import (
     Unreachable,
     Unverified,
 )
+from buildframe.secret import confined, environment
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
     import pandas as pd
@@ -67,6 +68,7 @@ __all__ = [
 HOSTED_URL = "https://api.buildkite.com"
 
 
+@confined
 def connect(
     organization: str | None = None,
     *,
@@ -84,12 +86,12 @@ def connect(
     from buildframe.client import Client, Token
     from buildframe.workspace import Workspace
 
-    secret = Token(token or os.environ.get("BUILDFRAME_TOKEN", ""))
-    del token  # a traceback that prints variables must not find it
-    client = Client(base_url or os.environ.get("BUILDFRAME_URL") or HOSTED_URL, secret)
+    client = Client(
+        base_url or environment("BUILDFRAME_URL") or HOSTED_URL, Token(token or environment("BUILDFRAME_TOKEN"))
+    )
     hosted = graphql.HOSTED_URL if client.base_url == HOSTED_URL else None
-    door = graphql_url or os.environ.get("BUILDFRAME_GRAPHQL_URL") or hosted
-    return Workspace(client, organization or os.environ.get("BUILDFRAME_ORG") or None, graphql_url=door)
+    door = graphql_url or environment("BUILDFRAME_GRAPHQL_URL") or hosted
+    return Workspace(client, organization or environment("BUILDFRAME_ORG") or None, graphql_url=door)
 
 
 def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspace:

@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 import buildframe
 from buildframe.errors import BadInput, BuildframeError
+from buildframe.secret import environment
 
 if TYPE_CHECKING:
     from buildframe.report.thresholds import Thresholds
@@ -247,10 +248,9 @@ def _synced(chosen: argparse.Namespace, store: buildframe.Store, ws: Workspace, 
 def _receive(chosen: argparse.Namespace) -> int:
     from buildframe import receiving
 
-    secrets = receiving.secrets_set()
     application = receiving.application(
         _synced_before(chosen.store),
-        secrets,
+        receiving.secrets_set(),
         personal=chosen.personal,
         env=chosen.env,
         every=chosen.every.total_seconds(),
@@ -301,7 +301,7 @@ def _report(chosen: argparse.Namespace) -> int:
         folder=chosen.folder,
         days=chosen.days,
         tz=chosen.tz,
-        organization="acme" if chosen.sandbox else os.environ.get("BUILDFRAME_ORG") or None,
+        organization="acme" if chosen.sandbox else environment("BUILDFRAME_ORG") or None,
         pipeline=chosen.pipeline,
         thresholds=_thresholds(chosen),
         alert=chosen.alert,

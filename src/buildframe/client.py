@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from types import TracebackType
-from typing import NamedTuple, Never, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -31,6 +31,7 @@ from buildframe.errors import (
     Unreachable,
 )
 from buildframe.pace import LONGEST_WAIT, Effort, Halted, Pace
+from buildframe.secret import Secret, confined, without_frames
 from buildframe.sockets import Sockets
 from buildframe.wire import Answer, Request, is_loopback
 
@@ -43,13 +44,10 @@ _BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_ra
 T = TypeVar("T")
 
 
-class Token:
-    """The access token: shows itself nowhere, and cannot be pickled or copied into a file by accident."""
+class Token(Secret):
+    """The access token."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
+    __slots__ = ()
 
     def check(self) -> None:
         """Refuse what cannot be a token. Apart from `__init__`, so that no traceback has the text at hand."""
@@ -59,12 +57,6 @@ class Token:
             raise BadInput("There is no token: BUILDFRAME_TOKEN is not set, and none is passed as token=.")
         if not self._value.isascii() or not self._value.isprintable() or " " in self._value:
             raise BadInput("The token holds blanks or signs that no token has; was it pasted whole?")
-
-    def __repr__(self) -> str:
-        return "<token>"
-
-    def __reduce__(self) -> Never:
-        raise TypeError("a token is not pickled: connect again where it is needed")
 
     def header(self) -> str:
         """The value of the Authorization header."""
@@ -180,7 +172,7 @@ class Client:
         self._token = token
         self._as_stranger = as_stranger
         from_environment = not is_loopback(urlsplit(self.base_url).hostname or "")
-        self._tls = tls or httpx.create_ssl_context(trust_env=from_environment)
+        self._tls = tls or _tls(from_environment)
         self._http = _session(self._tls, from_environment)
         self._sockets = Sockets()
         self.pace = _pace_of(self.base_url, None if as_stranger else token)
@@ -328,8 +320,7 @@ class Client:
             sent = not isinstance(why, _NEVER_SENT)
             failure = self._no_answer(request, why) if sent else self._unreachable(request, why, sent=False)
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
-            failure = why.with_traceback(None)
-            failure.__cause__ = failure.__context__ = None
+            failure = without_frames(why)
         raise failure
 
     def _exchange(self, request: Request) -> Answer:
@@ -390,12 +381,27 @@ def _leaves_open(error: ServiceError) -> bool:
     return isinstance(error, Unavailable) or error.status < 400 or error.status in (408, 499)
 
 
+@confined
+def _tls(from_environment: bool) -> ssl.SSLContext:
+    """Certificates to trust; `httpx` reads the environment in frames of its own."""
+    try:
+        return httpx.create_ssl_context(trust_env=from_environment)
+    except OSError as why:
+        raise BadInput(f"The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: {why}.") from None
+
+
+@confined
 def _session(tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
     headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
     try:
         return httpx.Client(headers=headers, timeout=_TIMEOUT, trust_env=from_environment, verify=tls)
-    except (ValueError, ImportError, httpx.InvalidURL) as why:
+    except ImportError as why:
         raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
+    except (ValueError, httpx.InvalidURL):  # whose text may quote a password
+        raise BadInput(
+            "The proxy that the environment names (HTTPS_PROXY, HTTP_PROXY or ALL_PROXY) cannot be used: "
+            "write its address like http://proxy.example.com:3128."
+        ) from None
 
 
 class _Tries:

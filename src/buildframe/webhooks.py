@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from buildframe import tables, wire
 from buildframe.errors import BadInput, Malformed, Unverified
+from buildframe.secret import confined
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.people import User
 from buildframe.spec.reading import exact_record_in, record_in
@@ -88,6 +89,7 @@ class Received(NamedTuple):
 # --- is it genuine ----------------------------------------------------------------------------------------------------
 
 
+@confined
 def verify(
     headers: Headers,
     body: bytes,
@@ -105,25 +107,12 @@ def verify(
     """
     if not isinstance(max_age, dt.timedelta):
         raise BadInput(f"max_age={max_age!r}: pass a timedelta.")
-    problem = _problem(headers, _raw(body), _key(secret), _or_now(now, "now"), max_age, names)
-    del secret, headers  # a traceback that prints variables must not find the secret
-    if problem is not None:
-        raise Unverified(problem)
-
-
-def _problem(
-    headers: Headers, body: bytes, key: bytes, now: Moment, max_age: dt.timedelta, names: HeaderNames
-) -> str | None:
-    """Why the delivery cannot be trusted, if it cannot."""
-    try:
-        signature = _only(headers, names.signature)
-        if signature is not None:
-            _check_signature(signature, body, key, now, max_age)
-        elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
-            return "There is no signature, and no token's header that holds the secret."
-    except Unverified as why:
-        return str(why)
-    return None
+    body, key, at = _raw(body), _key(secret), _or_now(now, "now")
+    signature = _only(headers, names.signature)
+    if signature is not None:
+        _check_signature(signature, body, key, at, max_age)
+    elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
+        raise Unverified("There is no signature, and no token's header that holds the secret.")
 
 
 def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max_age: dt.timedelta) -> None:
@@ -138,6 +127,7 @@ def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max
         raise Unverified(f"The signature is {age:.0f} s old, not within {max_age} of now: a replay, or a wrong clock.")
 
 
+@confined
 def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment | None:
     """When a delivery that passed `verify` was signed, by the sender's clock; None where it is not signed."""
     signature = _only(headers, names.signature)
@@ -184,6 +174,7 @@ def _bytes(text: str | bytes) -> bytes:
 # --- what it tells ----------------------------------------------------------------------------------------------------
 
 
+@confined
 def parse(
     body: bytes,
     headers: Headers | None = None,

@@ -8,12 +8,12 @@ It answers at once and writes later. What is lost on the way, the next sync brin
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.receiving.inbox import EVERY, Inbox
+from buildframe.secret import confined, environment
 from buildframe.store.history import Store
 from buildframe.webhooks import HEADER_NAMES, HeaderNames
 
@@ -28,7 +28,7 @@ TOKENS = "BUILDFRAME_WEBHOOK_TOKEN"
 
 def app() -> Starlette:
     """The application as the environment describes it, for any ASGI server."""
-    store = os.environ.get(STORE)
+    store = environment(STORE)
     if not store:
         raise BadInput(f"{STORE} is not set: where the store is, a folder or an object store's URL.")
     return application(Store(store), secrets_set())
@@ -36,12 +36,13 @@ def app() -> Starlette:
 
 def secrets_set() -> list[str]:
     """The webhook's token from the environment; several, with spaces between, while it is exchanged for another."""
-    secrets = os.environ.get(TOKENS, "").split()
+    secrets = environment(TOKENS).split()
     if not secrets:
         raise BadInput(f"{TOKENS} is not set: the token of the webhook, as the service shows it where that is set up.")
     return secrets
 
 
+@confined
 def application(
     store: Store,
     secrets: Sequence[str],

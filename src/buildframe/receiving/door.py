@@ -18,6 +18,7 @@ from starlette.routing import Route
 from buildframe import webhooks
 from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.receiving.inbox import Inbox
+from buildframe.secret import Secret
 from buildframe.webhooks import Event, HeaderNames
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Door:
     def __init__(self, inbox: Inbox, secrets: Sequence[str], names: HeaderNames) -> None:
         if isinstance(secrets, str) or not secrets:
             raise BadInput("Pass a list of the webhook's tokens; one, or the old and the new one.")
-        self._inbox, self._secrets, self._names = inbox, tuple(secrets), names
+        self._inbox, self._secrets, self._names = inbox, tuple(map(Secret, secrets)), names
         self._refused: Counter[int] = Counter()
         self._reading: dict[asyncio.Timeout, None] = {}
         self._is_genuine([], b"")  # refuses what cannot be a secret
@@ -117,7 +118,7 @@ class Door:
     def _is_genuine(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
         for secret in self._secrets:
             try:
-                webhooks.verify(headers, body, secret, names=self._names)
+                webhooks.verify(headers, body, secret.reveal(), names=self._names)
             except Unverified:
                 continue
             return True

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict
 
 from buildframe.errors import BadInput, MissingExtra
+from buildframe.secret import confined
 from buildframe.service.data.access import SCOPES, new_token
 from buildframe.service.data.database import Data
 from buildframe.service.data.outbox import EVENTS, Delivery, Hook, new_hook
@@ -215,6 +216,7 @@ class Sandbox:
         """Let nothing go wrong any more."""
         self._faults.clear()
 
+    @confined
     def webhook(
         self,
         url: str,

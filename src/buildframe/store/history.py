@@ -14,6 +14,7 @@ from buildframe.arguments import checked
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
+from buildframe.secret import confined
 from buildframe.spec import TABLES, Moment, When, when
 from buildframe.spec.times import span
 from buildframe.store import commits, frames, spark, told
@@ -49,6 +50,7 @@ class Store:
     it has no such table, column, pipeline or suite.
     """
 
+    @confined
     def __init__(
         self,
         url: str | os.PathLike[str],

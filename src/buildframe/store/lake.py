@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from buildframe.errors import StoreFailed
+from buildframe.secret import confined
 from buildframe.store.files import sync_folder
 from buildframe.store.place import Place, package
 
@@ -87,6 +88,7 @@ class Table:
         self._delta = delta
 
     @classmethod
+    @confined
     def at(cls, place: Place, name: str, version: int | None = None) -> Table | None:
         """A version of a table, or the newest; None where there is none."""
         from deltalake.exceptions import TableNotFoundError
@@ -105,15 +107,7 @@ class Table:
             return found
         if place.is_local:
             Path(place.of_table(name)).mkdir(parents=True, exist_ok=True)
-        package().DeltaTable.create(
-            place.of_table(name),
-            schema,
-            mode="ignore",
-            partition_by=["day"] if "day" in schema.names else None,
-            name=name,
-            configuration=_KEEP_LOG,
-            storage_options=dict(place.options),
-        )
+        _create(place, name, schema)
         return cls.made(place, name, schema)
 
     @property
@@ -391,6 +385,20 @@ class Change:
             if len(own) > math.ceil(sum(file.rows for file in own) / _ROWS):
                 self._write_sorted(day, [self.table.read(file) for file in own])
                 self.removed.extend(own)
+
+
+@confined
+def _create(place: Place, name: str, schema: pa.Schema) -> None:
+    """Create a table of no rows, unless there is one."""
+    package().DeltaTable.create(
+        place.of_table(name),
+        schema,
+        mode="ignore",
+        partition_by=["day"] if "day" in schema.names else None,
+        name=name,
+        configuration=_KEEP_LOG,
+        storage_options=dict(place.options),
+    )
 
 
 def _addition(file: File) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
+from buildframe.secret import confined, without_frames
 
 _STACK = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _LONGEST = 600
@@ -39,11 +40,11 @@ def told_plainly(what: str, place: Place) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
-        said = place.without_secrets(_said(why))[:_LONGEST]
+        said = place.without_secrets(_said(without_frames(why)))[:_LONGEST]
         raise StoreFailed(f"The store at {place.url} could not be {what}: {said}") from None
 
 
-def _said(why: Exception) -> str:
+def _said(why: BaseException) -> str:
     """An error's text in one line, without colours and stack."""
     lines = (line.strip(" ↳") for line in re.sub(r"\x1b\[\d*m", "", str(why)).splitlines())
     return "; ".join(line for line in lines if line and not _STACK.match(line)) or type(why).__name__
@@ -90,6 +91,7 @@ class Place:
             text = text.replace(value, "[hidden]")
         return text
 
+    @confined
     def files(self, name: str) -> fs.FileSystem:
         """The files of a table."""
         if self.is_local:

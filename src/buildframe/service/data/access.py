@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buildframe.errors import BadInput
+from buildframe.secret import confined
 from buildframe.service import problems
 from buildframe.service.world.runs import User
 
@@ -34,6 +35,7 @@ class Access:
     may_edit: bool = False
 
 
+@confined
 def new_token(data: Data, scopes: Sequence[str], organizations: Sequence[str], may_edit: bool) -> str:
     """A new token, of a user of its own."""
     known = [organization.slug for organization in data.bodies.world.organizations]
