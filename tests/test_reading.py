@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import msgspec
@@ -79,3 +80,29 @@ def test_a_repr_stays_short_whatever_a_record_holds() -> None:
     assert len(told) < 600
     assert "jobs=<30 items>" in told
     assert "meta_data=<50 keys>" in told
+
+
+def test_fields_that_no_declaration_names_are_in_unknown() -> None:
+    sent = {
+        "id": "b1",
+        "number": 7,
+        "canary": {"share": 0.5},
+        "pipeline": {"slug": "web", "colour": "teal"},
+        "jobs": [{"id": "j1", "type": "script", "gpu": True}, {"id": "j2"}],
+        "unknown": "a field of that name",
+    }
+    build = record_of(spec.Build, msgspec.json.encode(sent))
+    assert build.pipeline is not None
+    assert build.jobs is not None
+    assert build.unknown == {"canary": {"share": 0.5}, "unknown": "a field of that name"}
+    assert build.pipeline.unknown == {"colour": "teal"}
+    assert [job.unknown for job in build.jobs] == [{"gpu": True}, {}]
+    assert repr(build).endswith("unknown={'canary': {'share': 0.5}, 'unknown': 'a field of that name'})")
+    assert "unknown" not in repr(build.jobs[1])
+    assert pickle.loads(pickle.dumps(build)) == build
+    assert "unknown" not in {column.name for column in spec.TABLES["builds"]}
+
+
+def test_unknown_fields_stay_beside_a_value_that_was_cast() -> None:
+    build = record_of(spec.Build, b'{"id": "b1", "branch": {"name": "main"}, "canary": 1}')
+    assert (build.branch, build.unknown) == ('{"name":"main"}', {"canary": 1})

@@ -110,8 +110,18 @@ class Field(NamedTuple):
         return str in get_args(self.type)
 
 
+UNKNOWN = "unknown"
+"""Attribute of a record with the fields that its declaration does not name."""
+
+
 class Resource(msgspec.Struct, kw_only=True):
-    """Base of the typed records: what the service sent, by attribute; keys it left out are None."""
+    """Base of the typed records: the fields that the service sent, as attributes; a field that it left out is None.
+
+    Fields that the declaration does not name are in the dict `unknown`, under the service's keys:
+    `build.unknown["new_field"]`. Records inside a record have their own.
+    """
+
+    unknown: dict[str, Any] = msgspec.field(default_factory=dict, name="(not sent)")
 
     def __post_init__(self) -> None:
         for field in fields_of(type(self)):
@@ -120,7 +130,8 @@ class Resource(msgspec.Struct, kw_only=True):
                 setattr(self, field.name, field.derived.of(*values))
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name in self.__struct_fields__ if (value := getattr(self, name)) is not None]
+        names = [*(name for name in self.__struct_fields__ if name != UNKNOWN), UNKNOWN]
+        return [(name, value) for name in names if (value := getattr(self, name)) not in (None, {})]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in self.__rich_repr__())})"
@@ -160,7 +171,7 @@ def fields_of(resource: type[Resource]) -> tuple[Field, ...]:
     """The declared fields of a resource, in order, under the keys that the service uses."""
     hints = get_type_hints(resource, include_extras=True)
     names = zip(resource.__struct_fields__, resource.__struct_encode_fields__, strict=True)
-    return tuple(_field(key, hints[name]) for name, key in names)
+    return tuple(_field(key, hints[name]) for name, key in names if name != UNKNOWN)
 
 
 def _field(name: str, hint: Any) -> Field:

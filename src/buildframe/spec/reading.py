@@ -1,4 +1,4 @@
-"""Records from what the service sent: cast where it has another shape than declared, never refused, never dropped."""
+"""Convert what the service sent to records: cast what has another shape than declared; refuse and drop nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from buildframe.errors import Malformed
-from buildframe.spec.declare import Resource, resource_in
+from buildframe.spec.declare import UNKNOWN, Resource, resource_in
 from buildframe.spec.times import Moment
 
 R = TypeVar("R", bound=Resource)
@@ -20,10 +20,7 @@ def record_of(kind: type[R], body: bytes) -> R:
 
     A value of another shape than declared is cast where a text is meant, and otherwise stays as it came.
     """
-    try:
-        return msgspec.json.decode(body, type=kind, strict=False, dec_hook=_moment)
-    except (msgspec.ValidationError, Malformed):
-        return record_in(kind, msgspec.json.decode(body))
+    return record_in(kind, msgspec.json.decode(body))
 
 
 def record_in(kind: type[R], value: Any) -> R:
@@ -33,12 +30,25 @@ def record_in(kind: type[R], value: Any) -> R:
     except (msgspec.ValidationError, Malformed):
         if not isinstance(value, Mapping) or any(value.get(name) is None for name in _required(kind)):
             raise
-        return _piece_by_piece(kind, value)
+        return _with_unknown(_piece_by_piece(kind, value), value)
 
 
 def exact_record_in(kind: type[R], value: Any) -> R:
     """The same, refused with msgspec's errors or Malformed where something is of another shape than declared."""
-    return msgspec.convert(value, kind, strict=False, dec_hook=_moment)
+    return _with_unknown(msgspec.convert(value, kind, strict=False, dec_hook=_moment), value)
+
+
+def _with_unknown(record: R, document: Mapping[str, Any]) -> R:
+    """The record, and each record in it, with the fields that its declaration does not name."""
+    names = dict(zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True))
+    record.unknown = {key: value for key, value in document.items() if names.get(key, UNKNOWN) == UNKNOWN}
+    for key in document.keys() & names.keys():
+        inside, sent = getattr(record, names[key]), document[key]
+        pairs = zip(inside, sent, strict=True) if isinstance(inside, list) else [(inside, sent)]
+        for nested, part in pairs:
+            if isinstance(nested, Resource):
+                _with_unknown(nested, part)
+    return record
 
 
 def _required(kind: type[Resource]) -> list[str]:
