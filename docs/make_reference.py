@@ -73,6 +73,7 @@ EXAMPLES = {
     ),
     "cancel_build": "ci.pipeline('docs').cancel(created.number)",
     "rebuild_build": "ci.pipeline('docs').rebuild(created.number)",
+    "unblock_job": "ci.unblock(blocked)",
     "list_pipelines": "ci.pipelines()",
     "get_pipeline": "ci.pipeline('docs').get()",
     "create_pipeline": (
@@ -150,12 +151,14 @@ def names_in(ci: Workspace) -> dict[str, Any]:
     """What the examples call things."""
     service = ci.sandbox
     builds = ci.pipeline("docs").builds()
+    steps = ci.jobs(state="blocked")
     return {
         "ci": ci,
         "everything": bf.connect(None, base_url=service.url, token=service.token()),
         "reader": bf.connect("acme", base_url=service.url, token=service.token()),
         "stranger": bf.connect("acme", base_url=service.url, token="unknown"),  # noqa: S106
         "number": int(builds["number"].iloc[0]),
+        "blocked": steps[steps["state"] == "blocked"].iloc[0],
         "cluster": ci.pipeline("docs").get().cluster_id,
         "team": service.teams()["Platform"],
         "suite": service.suites()[0],

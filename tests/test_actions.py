@@ -23,6 +23,7 @@ from tests.test_client import TOKEN, connected
 Start = Callable[..., Scripted]
 TEAM, UUID = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
 ACME, WEB = "/v2/organizations/acme", "/v2/organizations/acme/pipelines/web"
+STEP = f"{WEB}/builds/7/jobs/{UUID}/unblock"
 NEW = {"name": "Web", "cluster_id": None, "repository": "git@git.example.com:acme/web.git", "steps": []}
 BUILD = b'{"id":"b7","number":7,"state":"scheduled","rebuilt_from":{"number":6}}'
 PIPELINE = b'{"id":"p","slug":"web","name":"Web"}'
@@ -43,6 +44,10 @@ ACTIONS: dict[str, tuple[Call, str, str, Any, int, bytes]] = {
     ),
     "cancel_build": (lambda ws: ws.pipeline("web").cancel(7), "PUT", f"{WEB}/builds/7/cancel", None, 200, BUILD),
     "rebuild_build": (lambda ws: ws.pipeline("web").rebuild(6), "PUT", f"{WEB}/builds/6/rebuild", None, 200, BUILD),
+    "unblock_job": (
+        lambda ws: ws.pipeline("web").unblock(f"{ws.base_url}{STEP}", fields={"reason": "ü"}),
+        "PUT", STEP, {"fields": {"reason": "ü"}}, 200, b'{"id":"j","state":"unblocked"}',
+    ),
     "create_pipeline": (
         lambda ws: ws.create_pipeline(**NEW), "POST", f"{ACME}/pipelines", NEW, 201, PIPELINE,
     ),

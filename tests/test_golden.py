@@ -71,7 +71,8 @@ def test_transcribed_errors_and_shapes_name_operations() -> None:
 
 
 def test_every_documented_operation_is_declared_and_no_other() -> None:
-    assert golden.OPERATIONS.keys() == ENDPOINTS.keys()
+    reached_by_an_address = {"unblock_job"}  # the document shows its address, as `unblock_url` of a job, and no more
+    assert golden.OPERATIONS.keys() == ENDPOINTS.keys() - reached_by_an_address
 
 
 def test_operation_names_are_declared_once() -> None:

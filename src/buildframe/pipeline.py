@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from buildframe import fetch, history, logs, spec, wire
+from buildframe import fetch, history, logs, spec, unblocking, wire
 from buildframe.arguments import checked
 from buildframe.client import Client
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.lists import BuildLists, History, takes
 from buildframe.logs import AnyJob
-from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges
+from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
 
 
 @checked
@@ -71,6 +71,11 @@ class Pipeline(BuildLists):
         request = wire.place(spec.rebuild_build, *self._place, number)
         look = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
         return fetch.record(self._client, request, spec.Build, look)
+
+    @takes(spec.unblock_job)
+    def unblock(self, job: AnyJob, **properties: Unpack[Unblocking]) -> spec.Job:
+        """Unblock a block step of one of its builds, as `Workspace.unblock` does."""
+        return unblocking.unblock(self._client, job, properties)
 
     def log(self, job: AnyJob) -> str:
         """The log of a job of one of its builds, as `Workspace.log` gives it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pandas as pd
 
-from buildframe import fetch, graphql, logs, spec, wire
+from buildframe import fetch, graphql, logs, spec, unblocking, wire
 from buildframe.arguments import checked
 from buildframe.client import Client, address_of
 from buildframe.errors import BadInput
@@ -16,7 +16,7 @@ from buildframe.graphql import GraphQL
 from buildframe.lists import BuildLists, History, apart, takes
 from buildframe.logs import AnyJob
 from buildframe.pipeline import Pipeline
-from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges
+from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
 from buildframe.terms import Listing
 
 if TYPE_CHECKING:
@@ -157,6 +157,43 @@ class Workspace(BuildLists):
     def emojis(self, **options: Unpack[Listing]) -> pd.DataFrame:
         """All emojis of the organization, custom ones too, with the columns of the table `emojis`."""
         return fetch.records(self._of(spec.list_emojis), "emojis", options)
+
+    # --- jobs
+
+    @takes(spec.unblock_job)
+    def unblock(self, job: AnyJob, **properties: Unpack[Unblocking]) -> spec.Job:
+        """
+        Unblock a block step, so that its build goes on.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            A job of the type `manual` as a record or as a row of a frame of jobs, or the address in its `unblock_url`.
+        **properties
+            See below.
+
+        Returns
+        -------
+        Job
+            The job, with the time in `unblocked_at`.
+
+        Raises
+        ------
+        BadInput
+            If the job has no `unblock_url`, or one that does not lead to a block step of this service. Nothing was sent.
+        Invalid
+            If the job is not blocked.
+        OutcomeUnknown
+            If the response was lost. The action is not sent again.
+
+        Examples
+        --------
+        >>> build = ci.pipeline("deploy").build(12)  # doctest: +SKIP
+        >>> blocked = [job for job in build.jobs if job.state == "blocked"]  # doctest: +SKIP
+        >>> ci.unblock(blocked[0]).state  # doctest: +SKIP
+        'unblocked'
+        """
+        return unblocking.unblock(self._client, job, properties)
 
     # --- logs and GraphQL
 

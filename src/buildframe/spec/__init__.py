@@ -31,7 +31,7 @@ from buildframe.spec.declare import (
 )
 from buildframe.spec.emojis import Emoji, list_emojis
 from buildframe.spec.flaky_tests import FlakyTest, FlakyTestFilters, list_flaky_tests
-from buildframe.spec.jobs import Job
+from buildframe.spec.jobs import Job, Unblocking, unblock_job
 from buildframe.spec.members import Member, get_member, list_members
 from buildframe.spec.pipelines import (
     AccessLevel,
@@ -93,6 +93,7 @@ __all__ = [
     "Resource",
     "TeamPipeline",
     "TeamPipelineChanges",
+    "Unblocking",
     "When",
     "add_webhook",
     "archive_pipeline",
@@ -122,6 +123,7 @@ __all__ = [
     "provider_settings_of",
     "rebuild_build",
     "unarchive_pipeline",
+    "unblock_job",
     "update_pipeline",
     "update_team_pipeline",
     "when",
@@ -136,6 +138,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     create_build,
     cancel_build,
     rebuild_build,
+    unblock_job,
     list_pipelines,
     get_pipeline,
     create_pipeline,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
-from buildframe.spec.declare import Resource, derived, flat
+from buildframe.spec.declare import Resource, derived, endpoint, flat
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -130,3 +131,16 @@ class Job(Resource):
     web_url: Annotated[str | None, "page for people"] = None
     log_url: Annotated[str | None, "API address of the log"] = None
     raw_log_url: Annotated[str | None, "API address of the log as plain text"] = None
+
+
+class Unblocking(TypedDict, total=False):
+    """What to enter when a block step is unblocked."""
+
+    fields: Annotated[Mapping[str, str], "values of the step's fields, by key; they become the build's meta-data"]
+
+
+@endpoint(
+    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock", returns=Job, scope="write_builds"
+)
+def unblock_job(org: str, pipeline: str, number: int, job: str, /, **properties: Unpack[Unblocking]) -> None:
+    """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

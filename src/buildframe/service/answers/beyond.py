@@ -22,6 +22,7 @@ class Beyond:
         self.of: Operations = {
             "get_log": self._log,
             "get_raw_log": self._raw_log,
+            "list_agents": self._agents,
             "get_agent": self._agent,
             "get_cluster": self._cluster,
             "get_queue": self._queue,
@@ -55,6 +56,13 @@ class Beyond:
         return logs.written(build, job, step, self._bodies.chance, self._data.load_now())
 
     # --- agents and clusters ---
+
+    def _agents(self, request: Request) -> Answer:
+        organization, first = finding.organization(self._data, request.path["org"]), request.page.offset
+        names = finding.agents(organization)
+        listed = names[first : first + request.page.size]
+        bodies = [self._bodies.whole_agent(organization, name, lost=False) for name in listed]
+        return Answer(msgspec.json.encode(bodies), len(names))
 
     def _agent(self, request: Request) -> Answer:
         organization = finding.organization(self._data, request.path["org"])

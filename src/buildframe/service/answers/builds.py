@@ -114,7 +114,7 @@ class BuildAnswers:
         build = self._named(request)
         job = finding.job(build, request.path["job"])
         with _refusals():
-            self._engine.unblock(build.id, job.id, request.access.user)
+            self._engine.unblock(build.id, job.id, request.access.user, request.properties().get("fields", {}))
         build = self._named(request)
         return Answer(msgspec.json.encode(self._data.bodies.job(build, build.job(job.id))))
 

@@ -47,8 +47,12 @@ def job(build: BuildRun, id: str) -> JobRun:
 
 def agent(data: Data, organization: Organization, id: str) -> str:
     """The name of the agent of a UUID."""
-    for queue, count in organization.agents.items():
-        for name in agent_names(queue, count):
-            if data.bodies.agent(organization, name)["id"] == id.lower():
-                return name
+    for name in agents(organization):
+        if data.bodies.agent(organization, name)["id"] == id.lower():
+            return name
     raise not_found("agent")
+
+
+def agents(organization: Organization) -> list[str]:
+    """The names of all agents of an organization."""
+    return [name for queue, count in organization.agents.items() for name in agent_names(queue, count)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Required, TypedDict, Unpack
 
-from buildframe.spec import ENDPOINTS, Check, Endpoint, Job, Resource
+from buildframe.spec import ENDPOINTS, Check, Endpoint, Resource, unblock_job
 from buildframe.spec.declare import endpoint, filters_of
 from buildframe.spec.jobs import Agent
 
@@ -91,11 +91,6 @@ class Queue(Resource):
     cluster_url: Annotated[str | None, "API address of its cluster"] = None
 
 
-@endpoint(f"PUT {_JOB}/unblock", returns=Job, scope="write_builds")
-def unblock_job(org: str, pipeline: str, number: int, job: str, /) -> None:
-    """Let a block step go on: what `unblock_url` of its job leads to. Answers with the job."""
-
-
 @endpoint(f"GET {_JOB}/log", returns=Log, scope="read_builds")
 def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """The log of a job: JSON, or plain text to who accepts that."""
@@ -104,6 +99,11 @@ def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
 @endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds")
 def get_raw_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """The log of a job as plain text."""
+
+
+@endpoint("GET /organizations/{org}/agents", returns=Agent, scope=None, paginated=True)
+def list_agents(org: str, /) -> None:
+    """Agents of an organization."""
 
 
 @endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None)
@@ -121,7 +121,7 @@ def get_queue(org: str, cluster: str, queue: str, /) -> None:
     """A queue of a cluster."""
 
 
-BEYOND = (unblock_job, get_log, get_raw_log, get_agent, get_cluster, get_queue)
+BEYOND = (unblock_job, get_log, get_raw_log, list_agents, get_agent, get_cluster, get_queue)
 """What answers hand out although the service's document does not list it."""
 
-ROUTES = (*ENDPOINTS, delete_team_pipeline_named, ask_graphql, *BEYOND)
+ROUTES = (*dict.fromkeys((*ENDPOINTS, delete_team_pipeline_named, ask_graphql, *BEYOND)),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -141,13 +141,18 @@ class Engine(Life):
             self._flush()
             return again
 
-    def unblock(self, build_id: str, job_id: str, who: Who) -> JobRun:
-        """Let a block step go on. Raises `Refusal` unless it is blocked."""
+    def unblock(self, build_id: str, job_id: str, who: Who, fields: Mapping[str, str] | None = None) -> JobRun:
+        """Unblock a block step; the values of its fields become meta-data of the build.
+
+        Raises `Refusal` unless it is blocked.
+        """
         with self._acting():
             build = self._build(build_id)
             job = build.job(job_id)
             if job.state != "blocked":
                 raise Refusal("The job can't be unblocked because it isn't blocked.")
+            meta_data = build.commit.meta_data | (fields or {})
+            build.commit = msgspec.structs.replace(build.commit, meta_data=meta_data)
             self._unblock(build, job, who)
             self._flush()
             return job

@@ -1,0 +1,55 @@
+"""Unblock a block step by the address that its job carries. Knows jobs and addresses; does not know lists or frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from buildframe import fetch, spec, wire
+from buildframe.client import Client, Place
+from buildframe.errors import BadInput
+from buildframe.logs import AnyJob
+
+_PATH = re.compile(wire.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", spec.unblock_job.path))
+
+
+def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any]) -> spec.Job:
+    """Unblock the block step of a job."""
+    organization, pipeline, number, id = _place(client, _address(job))
+    request = wire.place(spec.unblock_job, organization, pipeline, number, id, **properties)
+    look = f"Look at .pipeline({pipeline!r}).build({number}).jobs: an unblocked job has a time in unblocked_at."
+    return fetch.record(client, request, spec.Job, look)
+
+
+def _address(job: AnyJob) -> str:
+    if isinstance(job, str):
+        return job
+    address = job.get("unblock_url") if isinstance(job, Mapping | pd.Series) else getattr(job, "unblock_url", None)
+    if not isinstance(address, str) or not address:
+        raise BadInput("This job has no unblock_url. Only block steps (jobs of the type 'manual') have one.")
+    return address
+
+
+def _place(client: Client, address: str) -> tuple[str, str, int, str]:
+    """The organization, pipeline, build number and job id that an address names.
+
+    Rows can come from anywhere, so nothing but the path of this very action on this service is accepted.
+    """
+    try:
+        place = Place.of(address)
+    except ValueError as why:
+        raise BadInput(f"unblock_url={address!r} is no address: {why}. Fetch the build again.") from None
+    home = Place.of(client.base_url)
+    found = _PATH.fullmatch(place.target.removeprefix(home.target.rstrip("/")))
+    if place.origin != home.origin or found is None:
+        raise BadInput(
+            f"unblock_url={address!r} is not the address of a block step at {client.base_url}; nothing was sent. "
+            "Pass a job that this workspace fetched."
+        )
+    org, pipeline, number, job = found["org"], found["pipeline"], found["number"], found["job"]
+    if not number.isdecimal() or len(number) > 18:
+        raise BadInput(f"unblock_url={address!r} names no build: {number!r} is not a number. Fetch the build again.")
+    return org, pipeline, int(number), job
