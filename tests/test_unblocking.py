@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.worlds import sandbox
 
+import buildframe as bf
 from buildframe import spec
 from buildframe.errors import BadInput, Forbidden, Invalid
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.test_client import connected
+from tests.worlds import sandbox
 
 STEP = "/v2/organizations/acme/pipelines/web/builds/7/jobs/0190b3aa-0000-7000-8000-0000000000bb/unblock"
 
@@ -67,7 +68,6 @@ def test_fields_become_meta_data_of_the_build(acme: Workspace) -> None:
 
 def test_the_scope_is_named(acme: Workspace) -> None:
     reader = acme.sandbox.token(scopes=["read_builds"])
-    import buildframe as bf
 
     with bf.connect("acme", base_url=acme.base_url, token=reader) as limited, pytest.raises(Forbidden) as refused:
         limited.unblock(waiting(acme))

@@ -140,7 +140,9 @@ class Unblocking(TypedDict, total=False):
 
 
 @endpoint(
-    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock", returns=Job, scope="write_builds"
+    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock",
+    returns=Job,
+    scope="write_builds",
 )
 def unblock_job(org: str, pipeline: str, number: int, job: str, /, **properties: Unpack[Unblocking]) -> None:
     """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

@@ -151,7 +151,7 @@ class Engine(Life):
             job = build.job(job_id)
             if job.state != "blocked":
                 raise Refusal("The job can't be unblocked because it isn't blocked.")
-            meta_data = build.commit.meta_data | (fields or {})
+            meta_data = {**build.commit.meta_data, **(fields or {})}
             build.commit = msgspec.structs.replace(build.commit, meta_data=meta_data)
             self._unblock(build, job, who)
             self._flush()
