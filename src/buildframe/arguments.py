@@ -65,7 +65,9 @@ def _checking(method: types.FunctionType) -> Callable[..., Any]:
 def _options_of(method: types.FunctionType) -> dict[str, Any]:
     """The types of a method's keyword-only parameters, and of the TypedDict that its `**` parameter unpacks."""
     before = {*method.__code__.co_varnames[: method.__code__.co_argcount], "return"}
-    hints = {name: hint for name, hint in get_type_hints(method, include_extras=True).items() if name not in before}
+    options = {name: hint for name, hint in method.__annotations__.items() if name not in before}
+    only_options = types.SimpleNamespace(__annotations__=options)  # other hints may not be evaluated
+    hints = get_type_hints(only_options, method.__globals__, include_extras=True)
     declared: dict[str, Any] = {}
     for name, hint in hints.items():
         unpacked = get_origin(hint) is Unpack

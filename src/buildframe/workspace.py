@@ -180,7 +180,7 @@ class Workspace(BuildLists):
         Raises
         ------
         BadInput
-            If the job has no `unblock_url`, or one that does not lead to a block step of this service. Nothing was sent.
+            If the job has no `unblock_url`, or one that leads to no block step of this service. Nothing was sent.
         Invalid
             If the job is not blocked.
         OutcomeUnknown
