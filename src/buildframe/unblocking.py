@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe import fetch, spec, wire
+from buildframe.bodies import body_of
 from buildframe.client import Client, Place
 from buildframe.errors import BadInput
 from buildframe.logs import AnyJob
@@ -18,6 +19,7 @@ _PATH = re.compile(wire.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", spec.unblock_
 
 def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any]) -> spec.Job:
     """Unblock the block step of a job."""
+    body_of(spec.unblock_job, properties)  # a misspelt property is refused first
     organization, pipeline, number, id = _place(client, _address(job))
     request = wire.place(spec.unblock_job, organization, pipeline, number, id, **properties)
     look = f"Look at .pipeline({pipeline!r}).build({number}).jobs: an unblocked job has a time in unblocked_at."
