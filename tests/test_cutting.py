@@ -123,16 +123,13 @@ def test_what_is_cut_off_sends_no_more_and_holds_nobody_up(scripted: Start) -> N
 
 
 def test_a_connection_that_is_made_too_late_is_cut_off_too() -> None:
-    class Stream:
-        def get_extra_info(self, _: str) -> socket.socket:
-            return near
-
     sockets = Sockets()
     sockets.cut()
-    near, far = socket.socketpair()
-    with near, far:
-        sockets.trace("connection.connect_tcp.complete", {"return_value": Stream()})
-        assert near.recv(1) == far.recv(1) == b""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stream = sockets.connect_tcp(*server.getsockname())
+        with server.accept()[0] as far:
+            assert stream.read(1) == far.recv(1) == b""
+        stream.close()
 
 
 def open_sockets() -> int:

@@ -31,6 +31,7 @@ from buildframe.errors import (
 from buildframe.secret import confined, environment
 
 if TYPE_CHECKING:
+    import datetime as dt
     import os
     from pathlib import Path
 
@@ -75,19 +76,29 @@ def connect(
     base_url: str | None = None,
     token: str | None = None,
     graphql_url: str | None = None,
+    timeout: str | dt.timedelta = "60s",
+    log_timeout: str | dt.timedelta = "10m",
 ) -> Workspace:
     """A workspace on the service: one organization, or without any all that the token may see.
 
     What is not given comes from BUILDFRAME_ORG, BUILDFRAME_URL (without /v2; else the hosted service),
     BUILDFRAME_TOKEN and BUILDFRAME_GRAPHQL_URL (else /graphql of the service, or the hosted service's own).
     Nothing is asked yet. A missing token, or an address that would send it unencrypted, raises BadInput.
+
+    `timeout` limits each request, from sending it to the last byte of its response, and `log_timeout` each request for
+    a log: a timedelta, or a text such as "90s" or "10m".
     """
     from buildframe import graphql
     from buildframe.client import Client, Token
+    from buildframe.terms import seconds
     from buildframe.workspace import Workspace
 
+    longest, longest_log = seconds(timeout, "timeout"), seconds(log_timeout, "log_timeout")
     client = Client(
-        base_url or environment("BUILDFRAME_URL") or HOSTED_URL, Token(token or environment("BUILDFRAME_TOKEN"))
+        base_url or environment("BUILDFRAME_URL") or HOSTED_URL,
+        Token(token or environment("BUILDFRAME_TOKEN")),
+        timeout=longest,
+        log_timeout=longest_log,
     )
     hosted = graphql.HOSTED_URL if client.base_url == HOSTED_URL else None
     door = graphql_url or environment("BUILDFRAME_GRAPHQL_URL") or hosted

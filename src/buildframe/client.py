@@ -35,9 +35,10 @@ from buildframe.secret import Secret, confined, without_frames
 from buildframe.sockets import Sockets
 from buildframe.wire import Answer, Request, is_loopback
 
-CONNECTS = 5  # how often in a row it is tried to connect
+CONNECTS = 5  # how often in a row it is tried to connect, or to get a response within the time limit
 ATTEMPTS = 12  # how often a request is sent: where one in three goes wrong, two in a million go wrong so often
-_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+TIMEOUT, LOG_TIMEOUT = 60.0, 600.0  # seconds from sending a request to the last byte of its response
+_CONNECT = 10.0  # seconds for one address of a host
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_random(0.0, 1.0)
 
@@ -159,13 +160,21 @@ def _pace_of(address: str, token: Token | None) -> Pace:
 class Client:
     """One session with one service: `fetch` sends a request and reads its answer. Threads may share it.
 
-    `pace` is what is known of the service's limits for this token. `as_stranger` never sends the token.
+    `pace` is what is known of the service's limits for this token. `as_stranger` never sends the token. `timeout` is
+    how many seconds a request may take, from sending it to the last byte of its response; `log_timeout`, one for a log.
     """
 
     base_url = "nowhere"  # until it is known; a traceback may print a client whose address was refused
 
     def __init__(
-        self, base_url: str, token: Token, *, as_stranger: bool = False, tls: ssl.SSLContext | None = None
+        self,
+        base_url: str,
+        token: Token,
+        *,
+        as_stranger: bool = False,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = TIMEOUT,
+        log_timeout: float = LOG_TIMEOUT,
     ) -> None:
         self.base_url = base_url_of(base_url)
         token.check()
@@ -173,8 +182,9 @@ class Client:
         self._as_stranger = as_stranger
         from_environment = not is_loopback(urlsplit(self.base_url).hostname or "")
         self._tls = tls or _tls(from_environment)
-        self._http = _session(self._tls, from_environment)
         self._sockets = Sockets()
+        self._http = self._sockets.serve(_session(self._tls, from_environment))
+        self.timeout, self.log_timeout = timeout, log_timeout
         self.pace = _pace_of(self.base_url, None if as_stranger else token)
         self._others: dict[tuple[str, bool], Client] = {}
         self._spare: list[Client] = []
@@ -201,7 +211,12 @@ class Client:
         """A client of the same service with the same token and pace, and with connections of its own."""
         if self._http.is_closed:
             raise BadInput(_CLOSED)
-        return Client(self.base_url, self._token, as_stranger=self._as_stranger, tls=self._tls)
+        return self._another(self.base_url, as_stranger=self._as_stranger, tls=self._tls)
+
+    def _another(self, base_url: str, *, as_stranger: bool, tls: ssl.SSLContext | None = None) -> Client:
+        client = Client(base_url, self._token, as_stranger=as_stranger, tls=tls)
+        client.timeout, client.log_timeout = self.timeout, self.log_timeout
+        return client
 
     @contextmanager
     def lent(self) -> Iterator[Client]:
@@ -220,7 +235,7 @@ class Client:
         """Cut off all connections, from any thread; nothing is sent any more.
 
         Requests that wait for TLS or an answer end at once. One for which a connection is still being made ends
-        when it is made, or when the time for that is over: 10 seconds for each address of the host.
+        when it is made, or when the time for that is over, at most 10 seconds.
         """
         self._sockets.cut()
 
@@ -233,7 +248,7 @@ class Client:
         which = origin, as_stranger
         with self._lock:
             if which not in self._others:
-                self._others[which] = Client(origin, self._token, as_stranger=as_stranger)
+                self._others[which] = self._another(origin, as_stranger=as_stranger)
             return self._others[which]
 
     def without_token(self, text: str) -> str:
@@ -247,12 +262,14 @@ class Client:
         effort: Effort | None = None,
         *,
         look: str = "",
+        timeout: float | None = None,
     ) -> T:
         """Send a request and read its answer; `effort` counts what it takes, and may end it: Halted.
 
-        Sent again, at most `ATTEMPTS` times in all, after 429, where no connection was made (so at most
-        `CONNECTS` times in a row), and, where the request is repeatable, after 5xx, no answer, or one that `read`
-        finds Malformed; the waits are the server's where it names one, else they grow, with jitter. What is not
+        Sent again, at most `ATTEMPTS` times in all, after 429, where no connection was made, and, where the request is
+        repeatable, after 5xx, no answer (within `timeout` seconds; by default the client's), or one that `read`
+        finds Malformed; the waits are the server's where it names one, else they grow, with jitter. No connection, or
+        no answer in time, is put up with at most `CONNECTS` times in a row. What is not
         repeatable raises OutcomeUnknown in the latter cases; `look` tells the user how to see what became of it.
         """
         spent, tries = effort or Effort(), _Tries()
@@ -265,7 +282,7 @@ class Client:
             reraise=True,
         )
         try:
-            result: T = retrying(self._once, request, read, spent)
+            result: T = retrying(self._once, request, read, spent, timeout or self.timeout)
         except OutcomeUnknown as lost:
             raise OutcomeUnknown(f"{lost}\n{look or _LOOK}") from None
         except BuildframeError as failure:
@@ -283,9 +300,9 @@ class Client:
             raise Malformed(f"The service links its next page at {link!r}, which is not below {self.base_url!r}.")
         return request._replace(target=url.removeprefix(self.base_url))
 
-    def _once(self, request: Request, read: Callable[[Answer], T], effort: Effort) -> T:
+    def _once(self, request: Request, read: Callable[[Answer], T], effort: Effort, timeout: float) -> T:
         failure: BuildframeError
-        answer = self._ask(request, effort)
+        answer = self._ask(request, effort, timeout)
         try:
             return read(answer)
         except Malformed as why:  # its text may quote the answer
@@ -297,7 +314,7 @@ class Client:
             failure = _lost(request, f"{why.status}: {why.message}")
         raise failure
 
-    def _ask(self, request: Request, effort: Effort) -> Answer:
+    def _ask(self, request: Request, effort: Effort, timeout: float) -> Answer:
         """The answer to a request that keeps the pace."""
         if self._sockets.is_cut:
             raise Halted("it was stopped")
@@ -306,19 +323,19 @@ class Client:
         answer: Answer | None = None
         try:
             self.pace.enter(effort)
-            answer = self._send(request)
+            answer = self._send(request, timeout)
             return answer
         finally:
             self.pace.leave(answer)
 
-    def _send(self, request: Request) -> Answer:
+    def _send(self, request: Request, timeout: float) -> Answer:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
         failure: BaseException
         try:
-            return self._exchange(request)
+            with self._sockets.within(timeout):
+                return self._exchange(request)
         except httpx.HTTPError as why:
-            sent = not isinstance(why, _NEVER_SENT)
-            failure = self._no_answer(request, why) if sent else self._unreachable(request, why, sent=False)
+            failure = self._no_answer(request, why, timeout)
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
             failure = without_frames(why)
         raise failure
@@ -330,9 +347,9 @@ class Client:
         if not self._as_stranger:
             headers["Authorization"] = self._token.header()
         url = self.base_url + request.target
-        watched = {"trace": self._sockets.trace}
+        limits = httpx.Timeout(self._sockets.seconds_left, connect=_CONNECT)
         with self._http.stream(
-            request.endpoint.method, url, content=request.body, headers=headers, extensions=watched
+            request.endpoint.method, url, content=request.body, headers=headers, timeout=limits
         ) as response:
             self.pace.hear()
             body = response.read()
@@ -346,18 +363,19 @@ class Client:
         elsewhere = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
         return self._token.hidden_in(link) if link and elsewhere else link
 
-    def _no_answer(self, request: Request, why: httpx.HTTPError) -> BuildframeError:
-        lost = f"no answer ({self.without_token(str(why)) or type(why).__name__})"
-        return self._unreachable(request, why) if request.repeatable else _lost(request, lost)
-
-    def _unreachable(self, request: Request, why: httpx.HTTPError, *, sent: bool = True) -> Unreachable:
+    def _no_answer(self, request: Request, why: httpx.HTTPError, timeout: float) -> BuildframeError:
+        sent, is_late = not isinstance(why, _NEVER_SENT), isinstance(why, httpx.TimeoutException)
         said = self.without_token(str(why)) or type(why).__name__
+        if is_late and sent:
+            said = f"it was not complete within {timeout:g} s (see timeout= and log_timeout= of connect)"
+        if sent and not request.repeatable:
+            return _lost(request, f"no answer ({said})")
         failure = Unreachable(
             f"No answer from {self.base_url}: {said}.\nAsked: {request.where}\n"
             "Check the address (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
             "the network, and whether a proxy stands between."
         )
-        failure.sent = sent
+        failure.sent, failure.in_time = sent, not is_late
         return failure
 
 
@@ -394,7 +412,7 @@ def _tls(from_environment: bool) -> ssl.SSLContext:
 def _session(tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
     headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
     try:
-        return httpx.Client(headers=headers, timeout=_TIMEOUT, trust_env=from_environment, verify=tls)
+        return httpx.Client(headers=headers, trust_env=from_environment, verify=tls)
     except ImportError as why:
         raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
     except (ValueError, httpx.InvalidURL):  # whose text may quote a password
@@ -405,16 +423,17 @@ def _session(tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
 
 
 class _Tries:
-    """When to give one request up: it was sent often enough, or too often in a row nobody was there."""
+    """When to give one request up: it was sent often enough, or too often in a row there was nobody, or no end."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._connects = 0
+        self._in_vain = 0
 
     def are_enough(self, state: tenacity.RetryCallState) -> bool:
         error = _failure(state)
-        self._connects = 0 if not isinstance(error, Unreachable) or error.sent else self._connects + 1
-        return state.attempt_number >= ATTEMPTS or self._connects >= CONNECTS
+        is_vain = isinstance(error, Unreachable) and not (error.sent and error.in_time)
+        self._in_vain = self._in_vain + 1 if is_vain else 0
+        return state.attempt_number >= ATTEMPTS or self._in_vain >= CONNECTS
 
     def note_on(self, failure: BuildframeError, times: int) -> None:
         """Tell on an error that lasted how often it was tried, and over what time."""

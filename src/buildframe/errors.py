@@ -45,10 +45,11 @@ class MissingExtra(BuildframeError, ImportError):
 
 
 class Unreachable(BuildframeError):
-    """The service gave no answer. `sent` tells whether the request may have reached it."""
+    """The service gave no answer. `sent`: whether the request may have reached it; `in_time`: not for a time limit."""
 
     retryable = True
     sent = True
+    in_time = True
 
 
 class Malformed(BuildframeError):

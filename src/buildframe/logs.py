@@ -83,7 +83,7 @@ def _next(place: Place, moved: _Moved, home: Place) -> Place:
 def _ask(client: Client, place: Place, *, as_stranger: bool = False) -> str:
     request = Request(get_log, place.target, accept="text/plain")
     there = client.at(place.origin, as_stranger=as_stranger)
-    return there.fetch(request, lambda answer: _read(request, answer))
+    return there.fetch(request, lambda answer: _read(request, answer), timeout=client.log_timeout)
 
 
 def _ask_elsewhere(client: Client, place: Place) -> str:

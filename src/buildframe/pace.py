@@ -282,7 +282,8 @@ class Gate:
 
     def hear(self, who: int, now: float) -> None:
         """The head of its answer came."""
-        self._under_way[who].heard = now
+        if who in self._under_way:
+            self._under_way[who].heard = now
 
     def lose(self, who: int, now: float) -> None:
         """No answer came: the service may have counted the request or not, if it was sent at all."""
@@ -294,6 +295,8 @@ class Gate:
         self, who: int, now: float, told: Sequence[Quota], *, refused: bool = False, closed_for: float | None = None
     ) -> None:
         """An answer came, and with it how the limits stand; `refused` if it was one request too many."""
+        if who not in self._under_way:  # it took so long that it was given up
+            return
         sent = self._end(who)
         heard = now if sent.heard is None else sent.heard
         self._known = True

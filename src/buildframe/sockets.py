@@ -1,17 +1,28 @@
-"""The sockets of a client, so that another thread can cut them off."""
+"""The network of a client: connections that end at a request's time limit, and that another thread can cut off."""
 
 from __future__ import annotations
 
+import math
 import socket
+import ssl
 import threading
+import time
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import httpcore
+import httpx
 
-class Sockets:
-    """The sockets of one HTTP session; `trace` is told by httpcore what it does with them.
+_PIECE = 16_384  # bytes; a write is timed piece by piece, since httpcore grants its time to each part that is accepted
+
+
+class Sockets(httpcore.NetworkBackend):
+    """The connections of one HTTP session.
+
+    httpcore's timeouts are per read, so a response that drips never exceeds them. Here each operation gets at most the
+    time that is left for the request of its thread (see `within`).
 
     Closing a socket wakes no thread that waits on it; shutting it down does. TLS moves a connection to another
     socket and waits meanwhile: for that long a duplicate of the first stays at hand.
@@ -19,43 +30,133 @@ class Sockets:
 
     def __init__(self) -> None:
         self.is_cut = False
+        self._backend = httpcore.SyncBackend()
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._shaking_hands: dict[int, socket.socket] = {}
+        self._shaking_hands: set[socket.socket] = set()
         self._mine = threading.local()
         self._lock = threading.Lock()
+
+    def serve(self, session: httpx.Client) -> httpx.Client:
+        """Make a session, and its proxies, use these connections; httpx has no argument for that."""
+        for transport in (session._transport, *session._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):
+                transport._pool._network_backend = self
+        return session
 
     def cut(self) -> None:
         """Cut off all of them, and those that are still to come. From any thread."""
         with self._lock:
             self.is_cut = True
-            for each in [*self._open, *self._shaking_hands.values()]:
+            for each in [*self._open, *self._shaking_hands]:
                 _shut(each)
 
-    def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """For the `trace` extension of a request; called by the thread that sends it."""
-        step = event.partition(".")[2]
-        if step == "start_tls.started":
-            self._begin_handshake()
-        elif step in {"start_tls.complete", "start_tls.failed"}:
-            self._end_handshake()
-        if step in {"connect_tcp.complete", "start_tls.complete"}:
-            self._add(info["return_value"].get_extra_info("socket"))
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What this thread sends and receives meanwhile takes no longer than this, connecting included."""
+        self._mine.end = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._mine.end = math.inf
 
-    def _add(self, new: socket.socket) -> None:
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are left for the request of this thread."""
+        end: float = getattr(self._mine, "end", math.inf)
+        return max(0.0, end - time.monotonic())
+
+    def left(self, timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
+        """Seconds that an operation may take; raises `late` if the request's time is over."""
+        seconds = min(self.seconds_left, math.inf if timeout is None else timeout)
+        if seconds <= 0:
+            raise late("timed out")
+        return None if seconds == math.inf else seconds
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        """Connect to the first address of a host that accepts; all of them together have the request's time."""
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        for address in _addresses(host, port):
+            seconds = self.left(timeout, httpcore.ConnectTimeout)
+            try:
+                stream = self._backend.connect_tcp(address, port, seconds, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as why:
+                failure = why
+            else:
+                self.add(stream)
+                return _Stream(stream, self)
+            if self.is_cut:
+                break
+        raise failure
+
+    def add(self, stream: httpcore.NetworkStream) -> None:
+        """Watch the socket of a new stream."""
+        new = stream.get_extra_info("socket")
         with self._lock:
-            self._mine.latest = weakref.ref(new)
             self._open.add(new)
             if self.is_cut:
                 _shut(new)
 
-    def _begin_handshake(self) -> None:
-        with self._lock:
-            before = self._mine.latest()
-            self._shaking_hands[threading.get_ident()] = before.dup()
+    @contextmanager
+    def shaking_hands(self, stream: httpcore.NetworkStream) -> Iterator[None]:
+        """While TLS begins on a stream; TLS inside of TLS leaves the socket as it is."""
+        before: socket.socket = stream.get_extra_info("socket")
+        if isinstance(before, ssl.SSLSocket):
+            yield
+            return
+        before = before.dup()
+        with before:
+            with self._lock:
+                self._shaking_hands.add(before)
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._shaking_hands.discard(before)
 
-    def _end_handshake(self) -> None:
-        with self._lock:
-            self._shaking_hands.pop(threading.get_ident()).close()
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose operations end when the request's time is over."""
+
+    def __init__(self, stream: httpcore.NetworkStream, sockets: Sockets) -> None:
+        self._stream, self._sockets = stream, sockets
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._sockets.left(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _PIECE):
+            seconds = self._sockets.left(timeout, httpcore.WriteTimeout)
+            self._stream.write(buffer[start : start + _PIECE], seconds)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        seconds = self._sockets.left(timeout, httpcore.ConnectTimeout)
+        with self._sockets.shaking_hands(self._stream):
+            stream = self._stream.start_tls(ssl_context, server_hostname, seconds)
+        self._sockets.add(stream)
+        return _Stream(stream, self._sockets)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as why:
+        raise httpcore.ConnectError(str(why)) from None
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _shut(each: socket.socket) -> None:

@@ -74,10 +74,16 @@ class Terms:
         reach = span(overlap, "overlap")
         if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
             raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
-        seconds = None if deadline is None else span(deadline, "deadline").total_seconds()
-        if seconds == 0:
-            raise BadInput(f"deadline={deadline!r} leaves no time; write '90s' or '10m'.")
-        return cls(overlap=reach, seconds=seconds, **others)
+        limit = None if deadline is None else seconds(deadline, "deadline")
+        return cls(overlap=reach, seconds=limit, **others)
+
+
+def seconds(length: str | dt.timedelta, name: str) -> float:
+    """Convert a time limit to seconds; raise BadInput if it is none."""
+    limit = span(length, name).total_seconds()
+    if limit == 0:
+        raise BadInput(f"{name}={length!r} leaves no time; write '90s' or '10m'.")
+    return limit
 
 
 def _check_number(name: str, number: Any, most: int | None = None) -> None:

@@ -18,7 +18,11 @@ COMMAND = (sys.executable, "-m", "buildframe.cli")
 LONGEST = 120  # seconds until a child that does not end is a failure
 SCOPES = ("read_builds", "read_pipelines", "read_suites", "read_organizations")
 
-PATIENCE = "import buildframe.client as c; c._BACKOFF = lambda state: 0.01; c._TIMEOUT = 0.5"
+PATIENCE = """
+import datetime, inspect, buildframe.client
+buildframe.client._BACKOFF = lambda state: 0.01
+inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelta(seconds=0.5)
+"""
 """What makes the client give up soon."""
 
 UNDRAWN = "import buildframe.report.page as p; p.pictures = lambda report: []"

@@ -1,0 +1,285 @@
+"""Time limits: a request ends in time however slowly its response comes, and so does a call with a deadline."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tenacity
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import buildframe as bf
+from buildframe import client, spec, wire
+from buildframe.client import CONNECTS, Client, Token
+from buildframe.pace import Effort
+from tests.conftest import Scripted, says
+
+Start = Callable[..., Scripted]
+TOKEN = "bkua_0123456789secret"
+PIPELINES = wire.place(spec.list_pipelines, "acme")
+CANCEL = wire.place(spec.cancel_build, "acme", "web", 7)
+BOUNDED = 10.0  # seconds; far more than a limit of 0.3 s takes, and far less than a response that drips
+DRIPS = 600  # pieces, one each 0.1 s
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+
+
+def dripping(before: bytes, piece: bytes = b" ") -> Callable[[BaseHTTPRequestHandler], None]:
+    """Sends `before`, then a piece each tenth of a second for a minute."""
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        with suppress(OSError):
+            handler.wfile.write(before)
+            for _ in range(DRIPS):
+                time.sleep(0.1)
+                handler.wfile.write(piece)
+
+    return drip
+
+
+DRIPPING = {
+    "status": dripping(b"HTTP/1.1 200 ", b"O"),
+    "headers": dripping(b"HTTP/1.1 200 OK\r\n", b"X-Pad: x\r\n"),
+    "informational": dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n["),
+    "chunks": dripping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "until closed": dripping(b"HTTP/1.1 200 OK\r\n\r\n"),
+}
+
+
+def listed(client: Client, effort: Effort | None = None) -> list[dict[str, Any]]:
+    return client.fetch(PIPELINES, lambda answer: wire.read_documents(PIPELINES, answer), effort)
+
+
+@contextmanager
+def ends_soon() -> Iterator[None]:
+    """What is in it takes few seconds, and leaves no thread and no open connection."""
+    began, threads = time.monotonic(), set(threading.enumerate())
+    yield
+    assert time.monotonic() - began < BOUNDED
+    left = {thread for thread in set(threading.enumerate()) - threads if not thread.name.startswith("Thread-")}
+    assert not left  # a server's own threads are named so
+
+
+@pytest.mark.parametrize("kind", DRIPPING)
+def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
+    server, effort = scripted(DRIPPING[kind]), Effort()
+    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
+        with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
+            listed(asking, effort)
+        assert all(each.fileno() < 0 for each in asking._sockets._open)
+    assert effort.requests == len(server.asked) == CONNECTS
+    assert caught.value.__notes__ == [f"Tried {CONNECTS} times in 2 s."]
+
+
+@pytest.mark.parametrize("kind", DRIPPING)
+def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> None:
+    server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (CONNECTS - 1), says(b"[]"))
+    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
+        assert listed(asking) == []
+    assert len(server.asked) == CONNECTS + 2
+
+
+@pytest.mark.parametrize("kind", DRIPPING)
+def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind: str) -> None:
+    server = scripted(DRIPPING[kind])
+    refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
+    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
+        asking.fetch(CANCEL, lambda answer: wire.read_nothing(CANCEL, answer), look="Look here.")
+    assert len(server.asked) == 1
+
+
+def test_a_time_limit_holds_for_each_request_anew(scripted: Start) -> None:
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.2)
+        says(b"[]")(handler)
+
+    with Client(scripted(slow).url, Token(TOKEN), timeout=0.5) as asking:
+        assert [listed(asking) for _ in range(4)] == [[]] * 4
+
+
+def test_logs_have_a_time_limit_of_their_own(scripted: Start) -> None:
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.7)
+        says(b"built", Content_Type="text/plain")(handler)
+
+    limits = {"timeout": "1s", "log_timeout": "60s"}
+    server = scripted(slow)
+    ci = bf.connect("acme", base_url=server.url, token=TOKEN, **limits)
+    ci._client.timeout = 0.2
+    assert ci.log(f"{server.url}/log") == "built"
+    with pytest.raises(bf.Unreachable, match=r"within 0\.2 s"):
+        ci.pipelines()
+    ci._client.log_timeout = 0.2
+    with pytest.raises(bf.Unreachable, match=r"within 0\.2 s"):
+        ci.log(f"{server.url}/log")
+
+
+@pytest.mark.parametrize("wrong", [60, "soon", "0s", "-5s", None])
+@pytest.mark.parametrize("name", ["timeout", "log_timeout"])
+def test_a_time_limit_that_is_none_is_refused(name: str, wrong: Any) -> None:
+    with pytest.raises(bf.BadInput, match=f"{name}={wrong!r}"):
+        bf.connect("acme", base_url="http://127.0.0.1:1", token=TOKEN, **{name: wrong})
+
+
+# --- on the way to the service ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listener(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Host and port where `talk` is held with everybody who connects."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    near = server.accept()[0]
+                    threading.Thread(target=talk, args=(near,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def drip_bytes(*first: bytes, piece: bytes = b"\x00") -> Callable[[socket.socket], None]:
+    def talk(near: socket.socket) -> None:
+        with near, suppress(OSError):
+            near.recv(65_536)
+            for each in first:
+                near.sendall(each)
+            for _ in range(DRIPS):
+                time.sleep(0.1)
+                near.sendall(piece)
+
+    return talk
+
+
+@contextmanager
+def nobody_gets_in(address: str, port: int = 0) -> Iterator[int]:
+    """A port at which connections are never made: its queue is full."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((address, port), backlog=0))
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def test_a_tls_handshake_that_drips_ends_at_the_time_limit() -> None:
+    record = b"\x16\x03\x03\x40\x00"  # a handshake record of 16 KiB begins
+    with listener(drip_bytes(record)) as where, Client(f"https://{where}", Token(TOKEN), timeout=0.3) as asking:
+        with ends_soon(), pytest.raises(bf.Unreachable) as caught:
+            listed(asking)
+        assert not caught.value.sent
+        assert not asking._sockets._shaking_hands
+
+
+@pytest.mark.parametrize("piece", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_proxy_that_drips_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    with listener(drip_bytes(piece=piece)) as where:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{where}")
+        with Client("https://ci.example.com", Token(TOKEN), timeout=0.3) as asking, ends_soon():
+            with pytest.raises(bf.Unreachable):
+                listed(asking)
+            assert all(each.fileno() < 0 for each in asking._sockets._open)
+
+
+def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Make localhost a host that has these addresses."""
+    resolve = socket.getaddrinfo
+
+    def answer(host: str, *more: Any, **options: Any) -> list[Any]:
+        hosts = addresses if host == "localhost" else (host,)
+        return [found for each in hosts for found in resolve(each, *more, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+
+
+def test_all_addresses_of_a_host_have_the_time_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"127.0.0.{n}" for n in range(1, 31)]
+    with ExitStack() as stack:
+        port = stack.enter_context(nobody_gets_in(addresses[0]))
+        for address in addresses[1:]:
+            stack.enter_context(nobody_gets_in(address, port))
+        resolved(monkeypatch, *addresses)
+        asking = stack.enter_context(Client(f"http://localhost:{port}", Token(TOKEN), timeout=0.5))
+        with ends_soon(), pytest.raises(bf.Unreachable) as caught:
+            listed(asking)
+        assert not caught.value.sent
+
+
+def test_the_first_address_of_a_host_need_not_answer(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = scripted(says(b"[]"))
+    resolved(monkeypatch, "127.0.0.9", "127.0.0.1")
+    with Client(f"http://localhost:{server.server.server_port}", Token(TOKEN)) as asking:
+        assert listed(asking) == []
+
+
+def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
+    ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(certificate(tmp_path))
+    ours.load_verify_locations(tmp_path / "localhost.pem")
+
+    def answer(near: socket.socket) -> None:
+        with theirs.wrap_socket(near, server_side=True) as secured:
+            for _ in range(2):
+                secured.recv(65_536)
+                secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            secured.recv(65_536)
+            secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n[")
+            with suppress(OSError):
+                for _ in range(DRIPS):
+                    time.sleep(0.1)
+                    secured.sendall(b" ")
+
+    with listener(answer) as where:
+        url = f"https://localhost:{where.rpartition(':')[2]}"
+        with Client(url, Token(TOKEN), tls=ours, timeout=1.0) as asking, ends_soon():
+            assert [listed(asking) for _ in range(2)] == [[], []]
+            with pytest.raises(bf.OutcomeUnknown, match="within 1 s"):
+                asking.fetch(CANCEL, lambda answer: wire.read_nothing(CANCEL, answer))
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a key and a certificate of localhost, which signs itself."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "localhost.pem"
+    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_a_server_that_takes_nothing_in_ends_at_the_time_limit() -> None:
+    def deaf(near: socket.socket) -> None:
+        time.sleep(BOUNDED)
+        near.close()
+
+    request = wire.Request(spec.create_pipeline, "/v2/organizations/acme/pipelines", b"x" * 50_000_000, False)
+    refused = pytest.raises(bf.OutcomeUnknown, match=r"within 0\.5 s")
+    with listener(deaf) as where, Client(f"http://{where}", Token(TOKEN), timeout=0.5) as asking, ends_soon(), refused:
+        asking.fetch(request, lambda answer: wire.read_nothing(request, answer))
