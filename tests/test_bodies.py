@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import types
 from typing import Any
 
@@ -19,9 +20,10 @@ TEAM = "0190b3aa-0000-7000-8000-0000000000aa"
 BUILD = {"commit": "HEAD", "branch": "main"}
 PIPELINE = {"name": "Web", "cluster_id": None, "repository": "git@git.example.com:acme/web.git"}
 texts = st.text()
+filled = texts.filter(str.strip)
 maps = st.dictionaries(texts, texts)
 builds = st.fixed_dictionaries(
-    {"commit": texts, "branch": texts},
+    {"commit": filled, "branch": filled},
     optional={
         "message": texts,
         "env": maps,
@@ -48,7 +50,7 @@ def test_any_build_arrives_as_it_was_given(properties: dict[str, Any]) -> None:
     assert body(spec.create_build, "acme", "web", **properties) == properties
 
 
-@given(st.lists(steps), st.lists(texts), st.none() | texts)
+@given(st.lists(steps), st.lists(texts), st.none() | st.uuids().map(str))
 def test_any_pipeline_arrives_as_it_was_given(steps: list[Any], tags: list[str], template: str | None) -> None:
     properties = PIPELINE | {"steps": steps, "tags": tags, "pipeline_template_uuid": template}
     assert body(spec.create_pipeline, "acme", **properties) == properties
@@ -107,7 +109,16 @@ def test_builds_that_the_service_would_refuse(properties: dict[str, Any], says: 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(BadInput) as caught:
         wire.place(spec.create_pipeline, "acme", nmae="Web", cluster_id=None, slug="-web", tags="x")
-    for word in ("name is missing", "repository is missing", "nmae", "'name'", "tags must", "slug='-web'", "either"):
+    for word in (
+        "name is missing",
+        "repository is missing",
+        "nmae",
+        "'name'",
+        "tags must",
+        "slug must",
+        "'-web'",
+        "either",
+    ):
         assert word in str(caught.value)
 
 
@@ -115,6 +126,36 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"either configuration \(YAML\) or steps"):
         wire.place(spec.create_pipeline, "acme", **PIPELINE, **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("steps:\n  - command: [", "must be valid YAML; line 2: "),
+        ("a: b: c", "must be valid YAML; line 1: mapping values are not allowed here"),
+        ("- a: \x00", "must be valid YAML; unacceptable character"),
+        ("- a\n---\n- b", "must be valid YAML; line 2: but found another document"),
+        ("[" * 5000, "nested less deeply"),
+        ("make test", "must be a list of steps or a mapping in YAML"),
+    ],
+)
+def test_broken_yaml_is_not_sent(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=f"configuration {says}" if says.startswith("must") else says):
+        wire.place(spec.create_pipeline, "acme", **PIPELINE, configuration=text)
+    with pytest.raises(BadInput, match=says):
+        wire.place(spec.update_pipeline, "acme", "web", configuration=text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "- wait", "steps: []", "- !custom {command: make}", "- &a {command: make}\n- *a"]
+)
+def test_yaml_that_can_be_read_is_sent(text: str) -> None:
+    assert body(spec.update_pipeline, "acme", "web", configuration=text) == {"configuration": text}
+
+
+def test_without_a_yaml_package_only_the_service_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert body(spec.update_pipeline, "acme", "web", configuration="a: b: c") == {"configuration": "a: b: c"}
 
 
 @pytest.mark.parametrize("slug", ["", "-web", "a b", "a_b", "wéb", "a" * 101, "web\n"])

@@ -18,6 +18,7 @@ from tests.golden.spelled import spelled
 ENDPOINTS = {endpoint.name: endpoint for endpoint in spec.ENDPOINTS}
 WITH_BODY = {name: told["body"] for name, told in golden.OPERATIONS.items() if "body" in told}
 BEYOND_THE_DOCUMENT = {("create_pipeline", "teams"): {"object"}}  # access levels by team: SERVICE's "list or object"
+UUIDS_BEYOND_THE_DOCUMENT = {"cluster_id", "pipeline_template_uuid"}  # the document shows only such values
 
 Told = dict[str, set[str]]
 
@@ -64,7 +65,8 @@ def test_operations_without_a_body_declare_none(operation: str) -> None:
 def test_uuids_of_bodies_are_checked(operation: str) -> None:
     told = golden.BODIES[WITH_BODY[operation]]
     uuids = {name for group in ("required", "optional") for name, type in told[group].items() if type == "uuid"}
-    assert {entry.name for entry in ENDPOINTS[operation].properties if entry.check} == uuids
+    checked = {entry.name for entry in ENDPOINTS[operation].properties if entry.check == spec.Check("uuid")}
+    assert checked == uuids | (UUIDS_BEYOND_THE_DOCUMENT & set(ENDPOINTS[operation].property_names))
 
 
 CREATE = {entry.name: entry for entry in spec.create_pipeline.properties}
@@ -133,6 +135,7 @@ def test_access_levels_are_the_documented_ones() -> None:
 # --- whether a body is as declared
 
 
+TEAM = "0190f3a1-0000-4000-8000-000000000001"
 GOOD = {
     "create_build": {"commit": "HEAD", "branch": "main", "author": {"name": "Ada"}, "env": {}, "pull_request_id": 3},
     "create_pipeline": {
@@ -140,7 +143,7 @@ GOOD = {
         "cluster_id": None,
         "repository": "git@git.example.com:a/a.git",
         "steps": [{"type": "script", "command": "true"}, {"type": "waiter"}, {"type": "manual", "label": "Go?"}],
-        "teams": ["0190f3a1-0000-4000-8000-000000000001"],
+        "teams": [TEAM],
         "provider_settings": {"build_tags": True, "filter_condition": "true"},
     },
     "update_pipeline": {"pipeline_template_uuid": None, "tags": [], "skip_queued_branch_builds": False},
@@ -173,11 +176,20 @@ def test_a_body_as_declared_has_no_misfits(operation: str) -> None:
         ("create_pipeline", {"steps": ["wait"]}, "steps[0]", "must be an object"),
         ("create_pipeline", {"steps": [{"type": "script", "timeout_in_minutes": 1.5}]}, "steps[0].timeout_in_minutes",
          "must be a whole number"),
-        ("create_pipeline", {"teams": {"a": "owner"}}, "teams.a",
+        ("create_pipeline", {"teams": {TEAM: "owner"}}, f"teams.{TEAM}",
          "must be one of read_only, build_and_read, manage_build_and_read"),
         ("create_pipeline", {"provider_settings": {"build_tags": 1}}, "provider_settings.build_tags",
          "must be true or false"),
-        ("create_team_pipeline", {"pipeline_id": "web"}, "pipeline_id", "must be a UUID"),
+        ("create_team_pipeline", {"pipeline_id": "web"}, "pipeline_id", "must be a UUID, not 'web'"),
+        ("create_pipeline", {"teams": ["core"]}, "teams[0]", "must be a UUID, not 'core'"),
+        ("create_pipeline", {"teams": {"core": "read_only"}}, "teams.core", "must be a UUID, not 'core'"),
+        ("create_pipeline", {"cluster_id": "default"}, "cluster_id", "must be a UUID, not 'default'"),
+        ("update_pipeline", {"pipeline_template_uuid": "x"}, "pipeline_template_uuid", "must be a UUID, not 'x'"),
+        ("create_pipeline", {"steps": [{"type": "trigger", "trigger_project_slug": "acme/web"}]},
+         "steps[0].trigger_project_slug",
+         "must be letters and digits, after the first also hyphens, 100 characters at most, not 'acme/web'"),
+        ("create_build", {"commit": ""}, "commit", "must not be empty"),
+        ("create_build", {"branch": " "}, "branch", "must not be empty"),
         ("update_team_pipeline", {"access_level": "admin"}, "access_level",
          "must be one of read_only, build_and_read, manage_build_and_read"),
     ],

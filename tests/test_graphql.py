@@ -192,7 +192,7 @@ def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) 
         ("web", None, "read_only", "pass the team's UUID"),
         ("web", TEAM, "READ_ONLY", "Did you mean 'read_only'"),
         ("web", TEAM, None, "It takes|Did you mean"),
-        ("acme/web", TEAM, "read_only", "slug alone"),
+        ("acme/web", TEAM, "read_only", "Did you mean 'web'"),
         ("", TEAM, "read_only", "slug"),
         (spec.Pipeline(), TEAM, "read_only", "slug"),
         (elsewhere, TEAM, "read_only", "another organization"),

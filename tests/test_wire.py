@@ -67,8 +67,67 @@ def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value
 
 
 def test_a_slug_cannot_leave_its_place_in_the_path() -> None:
-    target = wire.place(spec.get_build, "acme", "a/../b?x=1#y", 7).target
-    assert target == "/v2/organizations/acme/pipelines/a%2F..%2Fb%3Fx%3D1%23y/builds/7"
+    with pytest.raises(BadInput, match=r"pipeline='a/../b"):
+        wire.place(spec.get_build, "acme", "a/../b?x=1#y", 7)
+
+
+@pytest.mark.parametrize("slug", ["web", "Web-2-", "0", "a" * 100])
+def test_a_slug_stands_in_the_path_as_it_is(slug: str) -> None:
+    assert wire.place(spec.get_pipeline, "acme", slug).target == f"/v2/organizations/acme/pipelines/{slug}"
+
+
+@pytest.mark.parametrize("name", ["acme", "acme_inc", "acme.inc", "ACME-2"])
+def test_slugs_that_the_document_does_not_describe_may_hold_more(name: str) -> None:
+    assert wire.place(spec.list_flaky_tests, name, name).target.count(f"/{name}/") == 2
+
+
+def test_every_text_in_a_path_has_a_form() -> None:
+    texts = [parameter for endpoint in spec.ENDPOINTS for parameter in endpoint.parameters if parameter.type is str]
+    assert all(parameter.check is not None for parameter in texts)
+
+
+@pytest.mark.parametrize(
+    ("slug", "meant"),
+    [
+        ("acme/web", "web"),
+        ("acme%2Fweb", "web"),
+        ("https://ci.example.com/acme/web", "web"),
+        ("https://ci.example.com/acme/web/builds/41#job", "web"),
+        ("https://api.example.com/v2/organizations/acme/pipelines/web/builds?page=2", "web"),
+        ("https://api.example.com/v2/organizations/acme/pipelines/web", "web"),
+        ("My Web  Shop", "my-web-shop"),
+        ("my_web", "my-web"),
+        ("web\n", "web"),
+        ("we\x1b[31mb", "we-31mb"),
+    ],
+)
+def test_the_slug_that_was_meant_is_suggested(slug: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=rf"^pipeline=.* is not a slug: .* Did you mean '{meant}'\?$") as caught:
+        wire.place(spec.get_pipeline, "acme", slug)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("slug", ["", " ", ".", "..", "%", "%2e", "a" * 101, "https://ci.example.com"])
+def test_where_no_slug_can_be_guessed_the_error_says_where_it_stands(slug: str) -> None:
+    with pytest.raises(BadInput, match=r"is not a slug.*Take it from the service's web addresses"):
+        wire.place(spec.get_pipeline, "acme", slug)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arguments", "says"),
+    [
+        (spec.list_builds, ("https://ci.example.com/acme/web",), "organization=.*Did you mean 'acme'"),
+        (spec.list_flaky_tests, ("acme", "acme/rspec"), "suite='acme/rspec'.*Did you mean 'rspec'"),
+        (
+            spec.list_flaky_tests,
+            ("acme", "https://ci.example.com/organizations/acme/analytics/suites/rspec"),
+            "suite=.*Did you mean 'rspec'",
+        ),
+    ],
+)
+def test_the_same_of_organizations_and_suites(endpoint: spec.Endpoint, arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        wire.place(endpoint, *arguments)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_bad_windows_and_contradictions_are_refused_before_anything_is_sent(ci: 
 @pytest.mark.parametrize(
     ("organization", "scopes", "kind", "says"),
     [
-        ("nowhere", None, bf.NotFound, "No organization found.*spelling"),
+        ("nowhere", None, bf.NotFound, "no organization 'nowhere'.*Check its slug"),
         ("globex", None, bf.NotFound, "No organization found.*authorized"),
         ("acme", ("read_pipelines",), bf.Forbidden, "read_builds.*Use a token that has the scope read_builds"),
     ],

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from buildframe.errors import BadInput
 from buildframe.spec import Endpoint, Misfit, create_pipeline, misfits, update_pipeline
-
-SLUG = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 
 
 def body_of(endpoint: Endpoint, given: Mapping[str, Any]) -> bytes | None:
@@ -71,9 +68,6 @@ def _unknown(endpoint: Endpoint, name: str) -> str:
 
 
 def _further(endpoint: Endpoint, given: Mapping[str, Any]) -> Iterator[str]:
-    slug = given.get("slug")
-    if isinstance(slug, str) and not SLUG.fullmatch(slug):
-        yield f"slug={slug!r} must be letters and digits, after the first also hyphens, 100 characters at most"
     if endpoint is create_pipeline and ("configuration" in given) == ("steps" in given):
         yield "give either configuration (YAML) or steps"
 

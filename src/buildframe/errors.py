@@ -93,8 +93,8 @@ class ServiceError(BuildframeError):
     """The service answered with an error.
 
     Attributes: `status` (HTTP), `message` and `errors` (what the server said), `scope` (the one that
-    the operation needs, where the token lacks it), `retry_after` (seconds, where the server named a
-    wait), `retryable`, `request_id` (for the service's support).
+    the operation needs, where the token lacks it), `missing` (of a 404: what does not exist), `retry_after`
+    (seconds, where the server named a wait), `retryable`, `request_id` (for the service's support).
     """
 
     hint: str = ""
@@ -107,6 +107,7 @@ class ServiceError(BuildframeError):
         where: str = "",
         errors: Sequence[Mapping[str, Any]] = (),
         scope: str | None = None,
+        missing: str = "",
         retry_after: float | None = None,
         request_id: str | None = None,
     ) -> None:
@@ -115,6 +116,7 @@ class ServiceError(BuildframeError):
         self.where = where
         self.errors = tuple(errors)
         self.scope = scope
+        self.missing = missing
         self.retry_after = retry_after
         self.request_id = request_id
         super().__init__(self._text())
@@ -159,10 +161,9 @@ class Forbidden(ServiceError):
 class NotFound(ServiceError):
     """404: it does not exist, or this token may not see it."""
 
-    hint = (
-        "Check the spelling of organization and pipeline (their slugs, as in the service's web addresses), "
-        "and that the token is authorized for that organization."
-    )
+    def advice(self) -> str:
+        """What is missing, where the address names it."""
+        return self.missing or "Nothing is at this address, or this token may not see it. Check the address."
 
 
 class Invalid(ServiceError):

@@ -16,10 +16,10 @@ from uuid import UUID
 
 import msgspec
 
-from buildframe import errors
+from buildframe import errors, missing
 from buildframe.bodies import body_of, nearest
 from buildframe.errors import BadInput, Malformed
-from buildframe.spec import Endpoint, Filter, Moment, Parameter, Resource, when
+from buildframe.spec import Check, Endpoint, Filter, Moment, Parameter, Resource, forms, when
 from buildframe.spec.reading import record_of
 
 API = "/v2"
@@ -134,14 +134,28 @@ def _segment(entry: Parameter, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:  # numpy's, too
             raise BadInput(f"{entry.name}={value!r}: pass the build's number, a whole number from 1.")
         return str(value)
-    if entry.check is not None:
-        return _uuid_segment(entry.name, value)
-    if not isinstance(value, str) or not value.strip() or value in {".", ".."}:
-        raise BadInput(f"{entry.name}={value!r}: pass the slug, as it stands in the service's web addresses.")
-    try:
-        return quote(value, safe="")
-    except UnicodeEncodeError as why:
-        raise _half_a_pair(why) from None
+    return _uuid_segment(entry.name, value) if entry.check == Check("uuid") else slug_segment(entry, value)
+
+
+def slug_segment(entry: Parameter, value: Any) -> str:
+    """A slug, which stands in a path as it is; BadInput for what cannot be one, with the slug that was meant."""
+    name, collection, place = _SLUGS[entry.name]
+    assert entry.check is not None
+    if not isinstance(value, str):
+        raise BadInput(f"{name}={value!r}: pass the slug, which is text.")
+    if (wrong := forms.problem(entry.check.form, value)) is None:
+        return value
+    meant = forms.slug_in(value, collection, place)
+    advice = f"Did you mean {meant!r}?" if meant else "Take it from the service's web addresses."
+    raise BadInput(f"{name}={forms.short(value)} is not a slug: it {wrong}. {advice}")
+
+
+_SLUGS = {
+    "org": ("organization", "organizations", 0),
+    "pipeline": ("pipeline", "pipelines", 1),
+    "suite": ("suite", "suites", 2),
+}
+"""For each slug in a path: the argument, what stands before it in addresses of the API, its place in other ones."""
 
 
 def _uuid_segment(name: str, value: Any) -> str:
@@ -218,7 +232,7 @@ def _uuid(name: str, value: str) -> str:
         raise BadInput(f"{name}={value!r} is no UUID; the column `{name}_id` of a frame holds them.") from None
 
 
-_CHECKS = {"sha": _sha, "uuid": _uuid}
+_CHECKS: dict[forms.Form, Callable[[str, str], str]] = {"sha": _sha, "uuid": _uuid}
 
 
 def is_loopback(host: str) -> bool:
@@ -355,6 +369,7 @@ def check(request: Request, answer: Answer) -> None:
         where=request.where,
         errors=details,
         scope=scope,
+        missing=missing.named(request.target, message) if answer.status == 404 else "",
         retry_after=retry_after(answer),
         request_id=answer.headers.get("x-request-id"),
     )

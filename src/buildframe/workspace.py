@@ -43,6 +43,8 @@ class Workspace(BuildLists):
         sandbox: Sandbox | None = None,
         graphql_url: str | None = None,
     ) -> None:
+        if organization is not None:
+            wire.place(spec.list_builds, organization)  # refuses what is no slug
         self.organization = organization
         self._client = client
         self._sandbox = sandbox
@@ -231,9 +233,7 @@ class Workspace(BuildLists):
         slug = pipeline if isinstance(pipeline, str) else pipeline.slug
         if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
             raise BadInput(f"{pipeline!r} is of another organization than {named}.")
-        wire.place(spec.get_pipeline, named, slug or "")  # refuses what is no slug
-        if slug is None or "/" in slug:
-            raise BadInput(f"pipeline={slug!r}: pass the slug alone, without the organization.")
+        wire.place(spec.get_pipeline, named, slug)  # type: ignore[arg-type]  # refuses what is no slug
         return f"{named}/{slug}"
 
 

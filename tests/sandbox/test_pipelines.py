@@ -15,6 +15,7 @@ Body = dict[str, Any]
 
 PIPELINES = "/organizations/acme/pipelines"
 YAML = "env: {CI: 'true'}\nsteps:\n- label: ':npm: Test'\n  command: npm test\n- wait\n- command: npm publish\n"
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
 NEW: Body = {"cluster_id": None, "repository": "git@github.com:acme/shop.git", "configuration": YAML}
 
 
@@ -112,12 +113,17 @@ def test_every_property_is_kept(http: httpx.Client) -> None:
         ({"repository": "two words"}, {"repository": "must be the address of a repository"}),
         ({"default_branch": ""}, {"default_branch": "must not be empty"}),
         ({"visibility": "secret"}, {"visibility": "must be `private` or `public`"}),
-        ({"cluster_id": "x"}, {"cluster_id": "is no cluster of this organization"}),
-        ({"pipeline_template_uuid": "x"}, {"pipeline_template_uuid": "is no pipeline template of this organization"}),
+        ({"cluster_id": "x"}, {"cluster_id": "must be a UUID"}),
+        ({"pipeline_template_uuid": "x"}, {"pipeline_template_uuid": "must be a UUID"}),
+        ({"cluster_id": UNKNOWN}, {"cluster_id": "is no cluster of this organization"}),
+        (
+            {"pipeline_template_uuid": UNKNOWN},
+            {"pipeline_template_uuid": "is no pipeline template of this organization"},
+        ),
         ({"configuration": "- {command: a, parallelism: x}"}, {"configuration": "line 1: `parallelism` must be a"}),
         ({"steps": [{"type": "waiter"}]}, {"steps": "cannot be given together with `configuration`"}),
         ({"steps": [{"type": "magic"}]}, {"steps[0].type": "must be one of script, waiter, manual, trigger"}),
-        ({"teams": ["00000000-0000-4000-8000-000000000000"]}, {"teams": "There is no team"}),
+        ({"teams": [UNKNOWN]}, {"teams": "There is no team"}),
         ({"name": 5, "tags": "x"}, {"name": "must be text", "tags": "must be a list of text"}),
     ],
 )

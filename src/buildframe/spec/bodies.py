@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
-from uuid import UUID
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 
-from buildframe.spec.declare import Check, Property, properties_of
+from buildframe.spec.declare import Check, Property, check_in, properties_of
+from buildframe.spec.forms import problem, short
 
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number", types.NoneType: "null"}
 
@@ -33,14 +33,16 @@ def misfits(declared: Sequence[Property], body: Mapping[str, Any], where: str = 
 
 
 def _misfits(hint: Any, value: Any, where: str, check: Check | None = None) -> Iterator[Misfit]:
-    if is_typeddict(hint):
+    if get_origin(hint) is Annotated:
+        yield from _misfits(get_args(hint)[0], value, where, check_in(hint))
+    elif is_typeddict(hint):
         yield from _object_misfits(hint, value, where)
     elif get_origin(hint) in (Union, types.UnionType):
-        yield from _union_misfits(get_args(hint), value, where)
+        yield from _union_misfits(get_args(hint), value, where, check)
     elif not _fits(hint, value):
         yield Misfit(where, f"must be {words(hint)}")
-    elif check is not None and not _is_uuid(value):
-        yield Misfit(where, "must be a UUID")
+    elif check is not None and isinstance(value, str) and (wrong := problem(check.form, value)):
+        yield Misfit(where, f"{wrong}, not {short(value)}" if value.strip() and check.form != "yaml" else wrong)
     else:
         yield from _inner_misfits(hint, value, where)
 
@@ -52,7 +54,7 @@ def _object_misfits(hint: Any, value: Any, where: str) -> Iterator[Misfit]:
         yield Misfit(where, "must be an object")
 
 
-def _union_misfits(options: Sequence[Any], value: Any, where: str) -> Iterator[Misfit]:
+def _union_misfits(options: Sequence[Any], value: Any, where: str, check: Check | None) -> Iterator[Misfit]:
     """Objects are told apart by their `type`; of anything else the first option that has the value's shape counts."""
     objects = [option for option in options if is_typeddict(option)]
     if len(objects) > 1 and isinstance(value, Mapping):
@@ -64,7 +66,7 @@ def _union_misfits(options: Sequence[Any], value: Any, where: str) -> Iterator[M
     if chosen is None:
         yield Misfit(where, f"must be {_either(options)}")
     else:
-        yield from _inner_misfits(chosen, value, where)
+        yield from _misfits(chosen, value, where, check)
 
 
 def _type_of(option: Any) -> Any:
@@ -77,6 +79,7 @@ def _inner_misfits(hint: Any, value: Any, where: str) -> Iterator[Misfit]:
             yield from _misfits(get_args(hint)[0], item, f"{where}[{place}]")
     elif get_origin(hint) is Mapping:
         for key, item in value.items():
+            yield from _misfits(get_args(hint)[0], key, f"{where}.{key}")
             yield from _misfits(get_args(hint)[1], item, f"{where}.{key}")
 
 
@@ -95,6 +98,8 @@ def _fits(hint: Any, value: Any) -> bool:
 
 def words(hint: Any) -> str:
     """A declared type in words, such as `a list of text`."""
+    if get_origin(hint) is Annotated:
+        return words(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return f"one of {', '.join(get_args(hint))}"
     if get_origin(hint) in (Union, types.UnionType):
@@ -108,10 +113,3 @@ def words(hint: Any) -> str:
 
 def _either(options: Sequence[Any]) -> str:
     return " or ".join(dict.fromkeys(words(option) for option in options))
-
-
-def _is_uuid(value: Any) -> bool:
-    try:
-        return str(UUID(value)) == str(value).lower()
-    except ValueError:
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
-from buildframe.spec.declare import Check, Resource, Texts, derived, endpoint, flat
+from buildframe.spec.declare import Check, Name, Resource, Slug, Texts, derived, endpoint, flat
 from buildframe.spec.jobs import Job
 from buildframe.spec.people import Author, User
 from buildframe.spec.pipelines import Pipeline, organization_of, pipeline_of
@@ -116,8 +116,8 @@ class CommitAuthor(TypedDict, total=False):
 class NewBuild(TypedDict, total=False):
     """What to build, and how."""
 
-    commit: Required[Annotated[str, "ref, SHA or tag to build; `HEAD` is the newest of the branch"]]
-    branch: Required[Annotated[str, "branch that the commit belongs to; branch filters go by it"]]
+    commit: Required[Annotated[str, "ref, SHA or tag to build; `HEAD` is the newest of the branch", Check("filled")]]
+    branch: Required[Annotated[str, "branch that the commit belongs to; branch filters go by it", Check("filled")]]
     author: Annotated[CommitAuthor, "author of the commit; the user who asks, where it is left out"]
     clean_checkout: Annotated[bool, "remove the build directory and check out afresh (False)"]
     env: Annotated[Mapping[str, str], "environment variables"]
@@ -137,30 +137,30 @@ def list_all_builds(**filters: Unpack[BuildFilters]) -> None:
 
 
 @endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
-def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
+def list_builds(org: Name, /, **filters: Unpack[BuildFilters]) -> None:
     """Builds of an organization, newest first."""
 
 
 @endpoint("GET /organizations/{org}/pipelines/{pipeline}/builds", returns=Build, scope="read_builds", paginated=True)
-def list_pipeline_builds(org: str, pipeline: str, /, **filters: Unpack[BuildFilters]) -> None:
+def list_pipeline_builds(org: Name, pipeline: Slug, /, **filters: Unpack[BuildFilters]) -> None:
     """Builds of a pipeline, newest first."""
 
 
 @endpoint("GET /organizations/{org}/pipelines/{pipeline}/builds/{number}", returns=Build, scope="read_builds")
-def get_build(org: str, pipeline: str, number: int, /, **filters: Unpack[JobsOfBuild]) -> None:
+def get_build(org: Name, pipeline: Slug, number: int, /, **filters: Unpack[JobsOfBuild]) -> None:
     """One build by its number."""
 
 
 @endpoint("POST /organizations/{org}/pipelines/{pipeline}/builds", returns=Build, scope="write_builds", success=201)
-def create_build(org: str, pipeline: str, /, **properties: Unpack[NewBuild]) -> None:
+def create_build(org: Name, pipeline: Slug, /, **properties: Unpack[NewBuild]) -> None:
     """Create a build; it gets the next number of its pipeline."""
 
 
 @endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/cancel", returns=Build, scope="write_builds")
-def cancel_build(org: str, pipeline: str, number: int, /) -> None:
+def cancel_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Cancel a build that is scheduled, running or failing."""
 
 
 @endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/rebuild", returns=Build, scope="write_builds")
-def rebuild_build(org: str, pipeline: str, number: int, /) -> None:
+def rebuild_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Build the same again; answers with the new build, whose `rebuilt_from` tells of this one."""

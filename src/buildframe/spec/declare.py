@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Required, Union, get_arg
 
 import msgspec
 
+from buildframe.spec.forms import Form
 from buildframe.spec.times import Moment, When
 
 Kind = Literal["text", "integer", "flag", "moment", "json"]
@@ -70,9 +71,14 @@ class derived:  # noqa: N801
 
 @dataclass(frozen=True)
 class Check:
-    """A named form that a value must have: `sha` or `uuid`."""
+    """A named form that a text must have."""
 
-    form: Literal["sha", "uuid"]
+    form: Form
+
+
+Slug = Annotated[str, Check("slug")]
+Name = Annotated[str, Check("name")]
+Uuid = Annotated[str, Check("uuid")]
 
 
 class Column(NamedTuple):
@@ -331,8 +337,13 @@ def endpoint(
 
 
 def _parameter(name: str, hint: Any) -> Parameter:
-    bare, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    return Parameter(name, bare, next((note for note in notes if isinstance(note, Check)), None))
+    return Parameter(name, get_args(hint)[0] if get_origin(hint) is Annotated else hint, check_in(hint))
+
+
+def check_in(hint: Any) -> Check | None:
+    """The form that an annotation asks for."""
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Check)), None)
 
 
 @functools.cache

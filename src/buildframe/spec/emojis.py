@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import Resource, endpoint
+from buildframe.spec.declare import Name, Resource, endpoint
 
 
 class Emoji(Resource):
@@ -16,5 +16,5 @@ class Emoji(Resource):
 
 
 @endpoint("GET /organizations/{org}/emojis", returns=Emoji, scope=None, lists=True)
-def list_emojis(org: str, /) -> None:
+def list_emojis(org: Name, /) -> None:
     """All emojis of an organization, custom ones too, in one answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict, Unpack
 
-from buildframe.spec.declare import Resource, endpoint
+from buildframe.spec.declare import Name, Resource, endpoint
 from buildframe.spec.times import Moment
 
 
@@ -38,5 +38,5 @@ class FlakyTestFilters(TypedDict, total=False):
     scope="read_suites",
     paginated=True,
 )
-def list_flaky_tests(org: str, suite: str, /, **filters: Unpack[FlakyTestFilters]) -> None:
+def list_flaky_tests(org: Name, suite: Name, /, **filters: Unpack[FlakyTestFilters]) -> None:
     """Flaky tests of a test suite."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
-from buildframe.spec.declare import Resource, derived, endpoint, flat
+from buildframe.spec.declare import Name, Resource, Slug, Uuid, derived, endpoint, flat
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -144,5 +144,5 @@ class Unblocking(TypedDict, total=False):
     returns=Job,
     scope="write_builds",
 )
-def unblock_job(org: str, pipeline: str, number: int, job: str, /, **properties: Unpack[Unblocking]) -> None:
+def unblock_job(org: Name, pipeline: Slug, number: int, job: Uuid, /, **properties: Unpack[Unblocking]) -> None:
     """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import Check, Resource, endpoint
+from buildframe.spec.declare import Name, Resource, Uuid, endpoint
 
 
 class Member(Resource):
@@ -17,10 +17,10 @@ class Member(Resource):
 
 
 @endpoint("GET /organizations/{org}/members", returns=Member, scope="read_organizations", paginated=True)
-def list_members(org: str, /) -> None:
+def list_members(org: Name, /) -> None:
     """Members of an organization."""
 
 
 @endpoint("GET /organizations/{org}/members/{user}", returns=Member, scope="read_organizations")
-def get_member(org: str, user: Annotated[str, Check("uuid")], /) -> None:
+def get_member(org: Name, user: Uuid, /) -> None:
     """One member by the UUID of the user."""

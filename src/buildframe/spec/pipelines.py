@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_type_hints
 
-from buildframe.spec.declare import Resource, derived, endpoint, flat
+from buildframe.spec.declare import Check, Name, Resource, Slug, Uuid, derived, endpoint, flat
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -50,7 +50,7 @@ class Pipeline(Resource):
     web_url: Annotated[str | None, "page for people"] = None
     builds_url: Annotated[str | None, "API address of its builds"] = None
     badge_url: Annotated[str | None, "picture of its latest state"] = None
-    repository: Annotated[str | None, "address of the repository"] = None
+    repository: Annotated[str | None, "address of the repository", Check("filled")] = None
     default_branch: Annotated[str | None, "branch that new builds are on unless told otherwise"] = None
     branch_configuration: Annotated[str | None, "pattern of the pushed branches that are built"] = None
     provider: Annotated[Provider | None, "repository host", flat("id", "webhook_url", "settings")] = None
@@ -77,12 +77,12 @@ class Pipeline(Resource):
 
 
 @endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)
-def list_pipelines(org: str, /) -> None:
+def list_pipelines(org: Name, /) -> None:
     """Pipelines of an organization."""
 
 
 @endpoint("GET /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="read_pipelines")
-def get_pipeline(org: str, pipeline: str, /) -> None:
+def get_pipeline(org: Name, pipeline: Slug, /) -> None:
     """One pipeline by its slug."""
 
 
@@ -174,7 +174,7 @@ class TriggerStep(TypedDict, total=False):
 
     type: Required[Annotated[Literal["trigger"], "`trigger`"]]
     label: Annotated[str, "label of the step"]
-    trigger_project_slug: Annotated[str, "pipeline to build"]
+    trigger_project_slug: Annotated[str, "pipeline to build", Check("slug")]
     trigger_commit: Annotated[str, "commit to build"]
     trigger_branch: Annotated[str, "branch to build"]
     trigger_async: Annotated[bool, "go on without waiting for that build"]
@@ -191,11 +191,13 @@ class _Changeable(TypedDict, total=False):
     default_branch: Annotated[str, "branch that new builds are on unless told otherwise"]
     description: Annotated[str, "what the pipeline is for"]
     env: Annotated[Mapping[str, str], "environment variables of its builds"]
-    pipeline_template_uuid: Annotated[str | None, "UUID of the template to follow; None: of none"]
+    pipeline_template_uuid: Annotated[str | None, "UUID of the template to follow; None: of none", Check("uuid")]
     provider_settings: Annotated[ProviderSettings, "what starts builds and what is reported back"]
     skip_queued_branch_builds: Annotated[bool, "a new build skips earlier waiting ones of its branch"]
     skip_queued_branch_builds_filter: Annotated[str, "branches for which that holds"]
-    slug: Annotated[str, "its name in addresses, instead of one made from the name; at most 100 characters"]
+    slug: Annotated[
+        str, "its name in addresses, instead of one made from the name; at most 100 characters", Check("slug")
+    ]
     tags: Annotated[Sequence[str], "labels; may hold `:emoji:`"]
     visibility: Annotated[str, "`private`, or `public`: visible to everyone, also outside the organization"]
 
@@ -203,50 +205,52 @@ class _Changeable(TypedDict, total=False):
 class NewPipeline(_Changeable, total=False):
     """A new pipeline: its steps are either YAML (`configuration`) or visual (`steps`)."""
 
-    name: Required[Annotated[str, "its name for people; no other pipeline has it"]]
-    cluster_id: Required[Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none"]]
-    repository: Required[Annotated[str, "address of the repository"]]
-    configuration: Annotated[str, "its steps as YAML"]
+    name: Required[Annotated[str, "its name for people; no other pipeline has it", Check("filled")]]
+    cluster_id: Required[
+        Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none", Check("uuid")]
+    ]
+    repository: Required[Annotated[str, "address of the repository", Check("filled")]]
+    configuration: Annotated[str, "its steps as YAML", Check("yaml")]
     steps: Annotated[Sequence[AnyStep], "its steps one by one, instead of YAML"]
     teams: Annotated[
-        Sequence[str] | Mapping[str, AccessLevel], "UUIDs of the teams that have it, or access level by UUID"
+        Sequence[Uuid] | Mapping[Uuid, AccessLevel], "UUIDs of the teams that have it, or access level by UUID"
     ]
 
 
 class PipelineChanges(_Changeable, total=False):
     """What to change of a pipeline; what is left out stays."""
 
-    cluster_id: Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none"]
-    configuration: Annotated[str, "its steps as YAML; changes what the pipeline's YAML has already"]
-    name: Annotated[str, "its name for people; without `slug`, the slug follows it"]
-    repository: Annotated[str, "address of the repository"]
+    cluster_id: Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none", Check("uuid")]
+    configuration: Annotated[str, "its steps as YAML; changes what the pipeline's YAML has already", Check("yaml")]
+    name: Annotated[str, "its name for people; without `slug`, the slug follows it", Check("filled")]
+    repository: Annotated[str, "address of the repository", Check("filled")]
 
 
 @endpoint("POST /organizations/{org}/pipelines", returns=Pipeline, scope="write_pipelines", success=201)
-def create_pipeline(org: str, /, **properties: Unpack[NewPipeline]) -> None:
+def create_pipeline(org: Name, /, **properties: Unpack[NewPipeline]) -> None:
     """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
 
 
 @endpoint("PATCH /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="write_pipelines")
-def update_pipeline(org: str, pipeline: str, /, **properties: Unpack[PipelineChanges]) -> None:
+def update_pipeline(org: Name, pipeline: Slug, /, **properties: Unpack[PipelineChanges]) -> None:
     """Change properties of a pipeline; its teams are changed through GraphQL only."""
 
 
 @endpoint("POST /organizations/{org}/pipelines/{pipeline}/archive", returns=Pipeline, scope="write_pipelines")
-def archive_pipeline(org: str, pipeline: str, /) -> None:
+def archive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make a pipeline read-only and hide it; its builds stay."""
 
 
 @endpoint("POST /organizations/{org}/pipelines/{pipeline}/unarchive", returns=Pipeline, scope="write_pipelines")
-def unarchive_pipeline(org: str, pipeline: str, /) -> None:
+def unarchive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make an archived pipeline active again."""
 
 
 @endpoint("DELETE /organizations/{org}/pipelines/{pipeline}", returns=None, scope="write_pipelines", success=204)
-def delete_pipeline(org: str, pipeline: str, /) -> None:
+def delete_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Delete a pipeline with all its builds."""
 
 
 @endpoint("POST /organizations/{org}/pipelines/{pipeline}/webhook", returns=None, scope="write_pipelines", success=201)
-def add_webhook(org: str, pipeline: str, /) -> None:
+def add_webhook(org: Name, pipeline: Slug, /) -> None:
     """Make the repository's host report pushes, so that they start builds."""

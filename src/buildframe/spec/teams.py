@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Required, TypedDict, Unpack
 
-from buildframe.spec.declare import Check, Resource, derived, endpoint
+from buildframe.spec.declare import Name, Resource, Uuid, derived, endpoint
 from buildframe.spec.pipelines import AccessLevel, organization_of, pipeline_of
 from buildframe.spec.times import Moment
 
@@ -27,7 +27,7 @@ class TeamPipeline(Resource):
 class NewTeamPipeline(TypedDict):
     """A pipeline for a team."""
 
-    pipeline_id: Required[Annotated[str, "UUID of the pipeline", Check("uuid")]]
+    pipeline_id: Required[Annotated[Uuid, "UUID of the pipeline"]]
     access_level: Required[Annotated[AccessLevel, "what the team may do there"]]
 
 
@@ -37,31 +37,30 @@ class TeamPipelineChanges(TypedDict):
     access_level: Required[Annotated[AccessLevel, "what the team may do there"]]
 
 
-UUID = Annotated[str, Check("uuid")]
-
-
 @endpoint("GET /organizations/{org}/teams/{team}/pipelines", returns=TeamPipeline, scope="view_teams", paginated=True)
-def list_team_pipelines(org: str, team: UUID, /) -> None:
+def list_team_pipelines(org: Name, team: Uuid, /) -> None:
     """Pipelines of a team."""
 
 
 @endpoint("GET /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="view_teams")
-def get_team_pipeline(org: str, team: UUID, pipeline_id: UUID, /) -> None:
+def get_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
     """One pipeline of a team."""
 
 
 @endpoint("POST /organizations/{org}/teams/{team}/pipelines", returns=TeamPipeline, scope="write_teams", success=201)
-def create_team_pipeline(org: str, team: UUID, /, **properties: Unpack[NewTeamPipeline]) -> None:
+def create_team_pipeline(org: Name, team: Uuid, /, **properties: Unpack[NewTeamPipeline]) -> None:
     """Give a team a pipeline."""
 
 
 @endpoint("PATCH /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="write_teams")
-def update_team_pipeline(org: str, team: UUID, pipeline_id: UUID, /, **properties: Unpack[TeamPipelineChanges]) -> None:
+def update_team_pipeline(
+    org: Name, team: Uuid, pipeline_id: Uuid, /, **properties: Unpack[TeamPipelineChanges]
+) -> None:
     """Change what a team may do at a pipeline."""
 
 
 @endpoint(
     "DELETE /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=None, scope="write_teams", success=204
 )
-def delete_team_pipeline(org: str, team: UUID, pipeline_id: UUID, /) -> None:
+def delete_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
     """Take a pipeline from a team."""

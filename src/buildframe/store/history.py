@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.compute as pc
 
+from buildframe import wire
 from buildframe.arguments import checked
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.pipeline import Pipeline
 from buildframe.secret import confined
-from buildframe.spec import TABLES, Moment, When, when
+from buildframe.spec import TABLES, Moment, When, list_flaky_tests, when
 from buildframe.spec.times import span
 from buildframe.store import commits, frames, spark, told
 from buildframe.store.kept import Keeping
@@ -369,8 +370,10 @@ def _as_of(wanted: When | int, builds: Table, newest: State) -> State:
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:
     is_list = isinstance(suites, Sequence) and not isinstance(suites, str)
-    if not is_list or not all(isinstance(suite, str) and suite for suite in suites):
+    if not is_list:
         raise BadInput(f"suites={suites!r}: pass a list of slugs, such as ['rspec'].")
+    for suite in suites:
+        wire.slug_segment(list_flaky_tests.parameters[-1], suite)  # refuses what is no slug
     if suites and isinstance(ci, Pipeline):
         raise BadInput("Test suites belong to the organization; sync a workspace to keep their flaky tests.")
     return list(dict.fromkeys(suites))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Required, TypedDict, Unpack
 
-from buildframe.spec import ENDPOINTS, Check, Endpoint, Resource, unblock_job
-from buildframe.spec.declare import endpoint, filters_of
+from buildframe.spec import ENDPOINTS, Endpoint, Resource, unblock_job
+from buildframe.spec.declare import Uuid, endpoint, filters_of
 from buildframe.spec.jobs import Agent
 
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
@@ -25,13 +25,11 @@ def address_of(route: Endpoint) -> str:
 class WhichPipeline(TypedDict, total=False):
     """A pipeline of a team."""
 
-    pipeline_id: Annotated[str, "UUID of the pipeline; in the body or in the query", Check("uuid")]
+    pipeline_id: Annotated[Uuid, "UUID of the pipeline; in the body or in the query"]
 
 
 @endpoint("DELETE /organizations/{org}/teams/{team}/pipelines", returns=None, scope="write_teams", success=204)
-def _delete_team_pipeline_named(
-    org: str, team: Annotated[str, Check("uuid")], /, **properties: Unpack[WhichPipeline]
-) -> None:
+def _delete_team_pipeline_named(org: str, team: Uuid, /, **properties: Unpack[WhichPipeline]) -> None:
     """Take the pipeline that `pipeline_id`, in the body or in the query, names from a team."""
 
 

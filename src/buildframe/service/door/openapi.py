@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 import msgspec
 
@@ -21,6 +21,7 @@ from buildframe.spec import (
     fields_of,
     properties_of,
 )
+from buildframe.spec.declare import check_in
 
 Schema = dict[str, Any]
 
@@ -257,6 +258,8 @@ def _object(properties: Sequence[Property]) -> Schema:
 
 def _schema(hint: Any) -> Schema:
     origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _schema(inner[0]) | _form(check_in(hint))
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin in (Union, types.UnionType):
@@ -274,7 +277,7 @@ def _reference(named: type) -> Schema:
 
 def _form(check: Check | None) -> Schema:
     forms: dict[str, Schema] = {"uuid": {"format": "uuid"}, "sha": {"pattern": "^[0-9a-f]{40}$"}}
-    return forms[check.form] if check else {}
+    return forms.get(check.form, {}) if check else {}
 
 
 def _described(schema: Schema, doc: str) -> Schema:
