@@ -45,7 +45,7 @@ DTYPES = {
     "json": ("`str`", "JSON text"),
 }
 MOST_KEYS = 6
-BESIDE = (Workspace.graphql, Workspace.set_team, Workspace.remove_team, Workspace.log)
+BESIDE = (Workspace.get, Workspace.table, Workspace.graphql, Workspace.set_team, Workspace.remove_team, Workspace.log)
 
 MEASURING = """Metrics
 

@@ -50,12 +50,18 @@ def _has_options(method: types.FunctionType) -> bool:
 
 def _checking(method: types.FunctionType) -> Callable[..., Any]:
     positional = method.__code__.co_varnames[: method.__code__.co_argcount]
+    takes_any = _takes_any_option(method)
     endpoint: Endpoint | None = getattr(method, "endpoint", None)
 
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
-        given = {name: value for name, value in options.items() if name not in positional}
-        check(f"{method.__name__}()", _options_of(method), given, endpoint)
+        declared = _options_of(method)
+        given = {
+            name: value
+            for name, value in options.items()
+            if name not in positional and (name in declared or not takes_any)
+        }
+        check(f"{method.__name__}()", declared, given, endpoint)
         return method(*arguments, **options)
 
     return call
@@ -70,9 +76,23 @@ def _options_of(method: types.FunctionType) -> dict[str, Any]:
     hints = get_type_hints(only_options, method.__globals__, include_extras=True)
     declared: dict[str, Any] = {}
     for name, hint in hints.items():
-        unpacked = get_origin(hint) is Unpack
-        declared |= get_type_hints(get_args(hint)[0], include_extras=True) if unpacked else {name: hint}
+        if get_origin(hint) is Unpack:
+            declared |= get_type_hints(get_args(hint)[0], include_extras=True)
+        elif name != _catch_all(method):
+            declared[name] = hint
     return declared
+
+
+def _catch_all(method: types.FunctionType) -> str | None:
+    """The name of a method's `**` parameter."""
+    parameters = inspect.signature(method, follow_wrapped=False).parameters.values()
+    return next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None)
+
+
+def _takes_any_option(method: types.FunctionType) -> bool:
+    """Whether the `**` parameter of a method takes names that no declaration lists, such as query parameters."""
+    name = _catch_all(method)
+    return name is not None and not str(method.__annotations__[name]).startswith("Unpack")
 
 
 def _advice(name: str, option: str, declared: Mapping[str, Any], endpoint: Endpoint | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -22,6 +22,7 @@ from buildframe.walk import Window
 from buildframe.wire import Answer, Page, Request
 
 R = TypeVar("R", bound=Resource)
+P = TypeVar("P")
 
 PAGE_SIZE = 100
 _KEYS = {"team_pipelines": attrgetter("pipeline_id"), "emojis": attrgetter("name", "url")}
@@ -36,6 +37,11 @@ class Source:
     client: Client
     endpoint: Endpoint
     arguments: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What the list holds, in words."""
+        return self.endpoint.name.removeprefix("list_").replace("_", " ")
 
     def url(self, filters: Mapping[str, Any]) -> str:
         """The list's address with these filters."""
@@ -125,25 +131,36 @@ def records(
     source: Source, table: str, options: Mapping[str, Any], filters: Mapping[str, Any] | None = None
 ) -> pd.DataFrame:
     """A list without an order in time (pipelines, members and so on) as a frame; `options` are those of Listing."""
-    chosen, parts = filters or {}, []
     assert source.endpoint.returns is not None
     wanted = Wanted(table, options.get("columns"), options.get("extra") or {}, options.get("raw", False))
     decoding = Decoding(source.endpoint.returns, wanted)
-    with without_token(source.client), Bar(table.replace("_", " "), options.get("progress")) as bar:
+    key = _KEYS.get(table, attrgetter("id"))
+    parts, metadata = listed(source, decoding.read, lambda page: decoding.tables(page).rows, key, options, filters)
+    return metadata.on(decoding.frame(parts), table)
+
+
+def listed(
+    source: Source,
+    read: Callable[[Request, Answer], Page],
+    convert: Callable[[Page], P],
+    key: Callable[[Any], Hashable],
+    options: Mapping[str, Any],
+    filters: Mapping[str, Any] | None = None,
+) -> tuple[list[P], Told]:
+    """Fetch all pages of a list along its links, each converted, without rows that came before by `key`."""
+    chosen, parts = filters or {}, []
+    with without_token(source.client), Bar(source.what, options.get("progress")) as bar:
         effort = Effort(on_wait=bar.wait)
-        asking = Asking(source, decoding.read, effort)
+        asking = Asking(source, read, effort)
         walk = LinkWalk(
-            lambda: asking.page(chosen),
-            asking.follow,
-            _KEYS.get(table, attrgetter("id")),
-            numbered=lambda number: asking.page(chosen, number=number),
+            lambda: asking.page(chosen), asking.follow, key, numbered=lambda number: asking.page(chosen, number=number)
         )
         for page in walk:
-            parts.append(decoding.tables(page).rows)
+            parts.append(convert(page))
             bar.show(walk.rows, walk.requests, walk.share)
         bar.end()
     note = _BY_NUMBER if walk.requests > 1 else None
-    return Told(source.url(chosen), walk.as_of, effort, note).on(decoding.frame(parts), table)
+    return parts, Told(source.url(chosen), walk.as_of, effort, note)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 _POOL = pa.system_memory_pool()
 """Arrow's own pools take several times as long for the arrays of a page, once those of many pages are kept."""
 
-_PANDAS_TYPES: dict[pa.DataType, Any] = {
+PANDAS_TYPES: dict[pa.DataType, Any] = {
     pa.large_string(): pd.StringDtype(na_value=np.nan),
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
@@ -263,7 +263,7 @@ def to_frame(table: str, parts: Sequence[pa.Table], names: Names | None = None, 
     `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
     """
     whole = pa.concat_tables([schema(table, names, more).empty_table(), *parts])
-    frame = whole.to_pandas(types_mapper=_PANDAS_TYPES.get)
+    frame = whole.to_pandas(types_mapper=PANDAS_TYPES.get)
     if sum(part.num_rows > 0 for part in parts) > 1:
         return frame
     moments = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))

@@ -102,7 +102,7 @@ def place(endpoint: Endpoint, /, *arguments: str | int, **keywords: Any) -> Requ
         return Request(endpoint, path, body_of(endpoint, keywords), repeatable=False)
     pairs = [pair for entry in _chosen(endpoint, keywords) for pair in _pairs(entry, keywords[entry.name])]
     try:
-        return Request(endpoint, _with_query(path, pairs))
+        return Request(endpoint, with_query(path, pairs))
     except UnicodeEncodeError as why:
         raise _half_a_pair(why) from None
 
@@ -119,7 +119,8 @@ def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, number:
     return request._replace(target=f"{request.target}{joint}{page}per_page={per_page}")
 
 
-def _with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
+def with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """A path with a query, percent-encoded."""
     query = urlencode(list(pairs), quote_via=quote, safe="")
     return f"{path}?{query}" if query else path
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pandas as pd
 
-from buildframe import fetch, graphql, logs, spec, unblocking, wire
+from buildframe import fetch, graphql, logs, rest, spec, unblocking, wire
 from buildframe.arguments import checked
 from buildframe.client import Client, address_of
 from buildframe.errors import BadInput
@@ -196,6 +196,89 @@ class Workspace(BuildLists):
         'unblocked'
         """
         return unblocking.unblock(self._client, job, properties)
+
+    # --- any path
+
+    def get(self, path: str, *, progress: bool | None = None, **params: Any) -> Any:
+        """
+        Fetch the records of any REST path that the token may read, declared or not.
+
+        Lists are read to their end along the links to next pages, with the same retries and limits as all listings.
+
+        Parameters
+        ----------
+        path : str
+            Path below `/v2`, such as `/organizations/acme/agents`, with or without a query, or an address of this
+            service, such as `build.url`. Addresses of other hosts are refused.
+        progress : bool, optional
+            Whether to show a progress bar. By default where somebody can see it.
+        **params
+            Query parameters: text, numbers, True or False, times. Lists are sent as `name[]`, mappings as `name[key]`.
+            Leave out `page`; `per_page` is 100 by default.
+
+        Returns
+        -------
+        list or dict
+            The records of a list, as decoded from JSON, or the object that the path leads to. Records that a list
+            brings twice appear once. They are compared by `id`, or if they have none, as a whole.
+
+        Raises
+        ------
+        BadInput
+            If the path leads to another host, or a parameter cannot be sent.
+        NotFound, Forbidden
+            If the service has no such path, or the token may not read it.
+        Incomplete
+            If the list cannot be read to its end.
+
+        See Also
+        --------
+        table : The same as a DataFrame.
+
+        Examples
+        --------
+        >>> [agent["name"] for agent in ci.get("/organizations/acme/agents")][:2]  # doctest: +SKIP
+        ['default-1', 'default-2']
+        """
+        return rest.get(self._client, path, params, progress)
+
+    def table(self, path: str, *, progress: bool | None = None, **params: Any) -> pd.DataFrame:
+        """
+        Fetch the records of any REST path as a DataFrame, with types inferred by Arrow.
+
+        Parameters
+        ----------
+        path : str
+            See `get`.
+        progress : bool, optional
+            See `get`.
+        **params
+            See `get`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per record, in the order of the service, with a column for each key that any record has: `str`,
+            `Int64`, `float64`, `boolean`, `datetime64[us, UTC]` if all values are times, and Arrow's own types for
+            lists and objects. Keys whose values have no type in common become `str` columns of JSON.
+            `attrs` are those of other listings.
+
+        Raises
+        ------
+        BadInput, NotFound, Forbidden, Incomplete
+            See `get`.
+
+        See Also
+        --------
+        get : The same as plain records.
+
+        Examples
+        --------
+        >>> agents = ci.table("/organizations/acme/agents")  # doctest: +SKIP
+        >>> agents.dtypes["created_at"]  # doctest: +SKIP
+        datetime64[us, UTC]
+        """
+        return rest.table(self._client, path, params, progress)
 
     # --- logs and GraphQL
 

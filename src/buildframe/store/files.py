@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -81,10 +81,28 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise BadInput(f"{os.fspath(path)!r} is no file; write one with bf.save(path, frame).")
     try:
         with open(path, "rb") as file:  # opened once: a replacement meanwhile does not mix two
-            frame = pd.read_parquet(file, engine="pyarrow")
+            frame = _read(file)
             return _with_plain_utc(_with_exact_index(frame, file))
     except (pa.ArrowException, OSError) as why:
         raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}") from why
+
+
+def _read(file: BinaryIO) -> pd.DataFrame:
+    """The frame in a file. pandas alone does not know the names of its own dtypes for Arrow's lists and objects."""
+    schema = pq.read_schema(file)
+    described = (schema.pandas_metadata or {"columns": []})["columns"]
+    by_arrow = [schema.field(column["field_name"]).type for column in described if _is_arrow(column)]
+    nested: dict[pa.DataType, Any] = {kind: pd.ArrowDtype(kind) for kind in by_arrow if pa.types.is_nested(kind)}
+    if not nested:
+        return pd.read_parquet(file, engine="pyarrow")
+    table = pq.read_table(file)
+    frame = table.to_pandas(types_mapper=nested.get)
+    frame.attrs = json.loads((table.schema.metadata or {}).get(b"PANDAS_ATTRS", b"{}"))
+    return frame
+
+
+def _is_arrow(column: dict[str, Any]) -> bool:
+    return column.get("field_name") is not None and str(column["numpy_type"]).endswith("[pyarrow]")
 
 
 def _with_exact_index(frame: pd.DataFrame, file: BinaryIO) -> pd.DataFrame:

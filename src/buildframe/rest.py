@@ -1,0 +1,212 @@
+"""Read any REST path of the service as records or as a table. Knows paths and JSON; does not know resources."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+
+from buildframe import fetch, tables, wire
+from buildframe.client import Client, Place
+from buildframe.errors import BadInput, Malformed
+from buildframe.fetch import PAGE_SIZE, Source, Told
+from buildframe.spec import Moment, when
+from buildframe.spec.declare import endpoint
+from buildframe.wire import Answer, Page, Request
+
+_ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+
+
+@endpoint("GET /", returns=None, scope=None, paginated=True)
+def get_path() -> None:
+    """Any path below /v2 that the token may read."""
+
+
+def get(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> Any:
+    """All records of a list, or the one object, behind a path."""
+    reader = _Reader()
+    records, _ = _records(client, path, parameters, reader, progress)
+    return records if reader.is_list or len(records) != 1 else records[0]
+
+
+def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> pd.DataFrame:
+    """The same as a frame with a column for each key; an object is one row."""
+    records, metadata = _records(client, path, parameters, _Reader(), progress)
+    return metadata.on(frame_of(records), path)
+
+
+def _records(
+    client: Client, path: str, parameters: Mapping[str, Any], reader: _Reader, progress: bool | None
+) -> tuple[list[Any], Told]:
+    source = _PathSource.of(client, path, parameters)
+    pages, metadata = fetch.listed(source, reader.read, lambda page: page.rows, _identity, {"progress": progress})
+    return list(itertools.chain.from_iterable(pages)), metadata
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _PathSource(Source):
+    """A path with its query, as a list of the service."""
+
+    path: str = ""
+    query: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, client: Client, path: str, parameters: Mapping[str, Any]) -> _PathSource:
+        below, query = _split(client, path)
+        pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
+        for name, _ in pairs:
+            if name == "page":
+                raise BadInput("page: all pages are read; leave it out, and take rows of the result.")
+        return cls(client, get_path, path=below, query=tuple(pairs))
+
+    @property
+    def what(self) -> str:
+        """What the list holds, in words."""
+        return "records"
+
+    def url(self, filters: Mapping[str, Any]) -> str:
+        """The address without page numbers."""
+        return self.client.base_url + wire.with_query(self.path, self.query)
+
+    def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int = PAGE_SIZE) -> Request:
+        """The request for a page."""
+        has_size = any(name == "per_page" for name, _ in self.query)
+        paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page))] * (not has_size)
+        return Request(get_path, wire.with_query(self.path, [*self.query, *paging]))
+
+
+def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
+    """A path below the service's address, percent-encoded, and its query; one that leads elsewhere is refused."""
+    if not isinstance(path, str):
+        raise BadInput(f"path={path!r}: pass text such as '/organizations/acme/agents'.")
+    below, _, query = _below(client, path).partition("?")
+    if any(unquote(part) in {".", ".."} for part in below.split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
+        raise BadInput(f"path={path!r} holds a space, `..`, `#` or a backslash. Percent-encode what belongs to a name.")
+    return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
+
+
+def _below(client: Client, path: str) -> str:
+    """A path, or an address of this service, as a path from /v2 on."""
+    if path.startswith("/") and not path.startswith("//"):
+        return path if path.startswith(f"{wire.API}/") else wire.API + path
+    try:
+        place, home = Place.of(path), Place.of(client.base_url)
+    except ValueError:
+        raise BadInput(f"path={path!r} is no path. Begin with a slash: '/organizations/acme/agents'.") from None
+    below = place.target.removeprefix(home.target.rstrip("/"))
+    if place.origin != home.origin or not below.startswith(f"{wire.API}/"):
+        raise BadInput(
+            f"path={path!r} does not lie below {client.base_url}{wire.API}, and the token goes nowhere else. "
+            "Pass a path such as '/organizations/acme/agents'."
+        )
+    return below
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    """A query parameter as the service reads it: lists as `name[]`, mappings as `name[key]`."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [pair for key, inner in value.items() for pair in _pairs(f"{name}[{key}]", inner)]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [pair for inner in value for pair in _pairs(f"{name}[]", inner)]
+    if isinstance(value, bool):
+        return [(name, "true" if value else "false")]
+    if isinstance(value, dt.date):  # datetimes, too
+        return [(name, when(value, name).text())]
+    if isinstance(value, str | int | float):
+        return [(name, str(value))]
+    raise BadInput(f"{name}={value!r}: pass text, a number, True or False, a time, or a list or mapping of these.")
+
+
+# --- responses --------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads pages of JSON. A page that is no list counts as one record; `is_list` tells the two apart."""
+
+    def __init__(self) -> None:
+        self.is_list = False
+
+    def read(self, request: Request, answer: Answer) -> Page:
+        """The page in a response."""
+        wire.check(request, answer)
+        self.is_list = answer.body.lstrip().startswith(b"[")
+        body = answer.body if self.is_list or not answer.body.strip() else b"[" + answer.body + b"]"
+        page = wire.read_page(request, answer._replace(body=body), _DECODER)
+        asked = int(dict(parse_qsl(urlsplit(request.target).query)).get("per_page", 0))
+        return replace(page, open=page.open and self.is_list and len(page.rows) == asked)  # more: it has no pages
+
+
+_DECODER = msgspec.json.Decoder(list[Any])
+
+
+def _identity(record: Any) -> Hashable:
+    """What identifies a record: its `id`, or without one its whole content."""
+    id = record.get("id") if isinstance(record, dict) else None
+    return id if isinstance(id, str | int) else msgspec.json.encode(record, order="sorted")
+
+
+# --- records as a frame -----------------------------------------------------------------------------------------------
+
+
+def frame_of(records: Sequence[Any]) -> pd.DataFrame:
+    """Records as a frame: a column for each key, of the Arrow type that its values have."""
+    rows = [record if isinstance(record, dict) else {"value": record} for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: _column([row.get(name) for row in rows]) for name in names}
+    return pa.table(columns).to_pandas(types_mapper=_dtype) if columns else pd.DataFrame(index=range(len(rows)))
+
+
+def _dtype(kind: pa.DataType) -> Any:
+    """The dtype of the library's tables, or Arrow's own; numbers with a fraction are float64 as in all of pandas."""
+    return tables.PANDAS_TYPES.get(kind) or (None if pa.types.is_floating(kind) else pd.ArrowDtype(kind))
+
+
+def _column(values: list[Any]) -> pa.Array[Any]:
+    """Values of one key; those that no Arrow type holds together become JSON text."""
+    try:
+        array: pa.Array[Any] = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return _as_json(values)
+    if pa.types.is_null(array.type):
+        return array.cast(pa.large_string())
+    if pa.types.is_string(array.type):
+        return _times(values) or array.cast(pa.large_string())
+    return _as_json(values) if _is_hollow(array.type) else array
+
+
+def _is_hollow(kind: pa.DataType) -> bool:
+    """Whether it has a part without a type, such as an empty object: Parquet cannot hold that."""
+    if pa.types.is_struct(kind):
+        return kind.num_fields == 0 or any(_is_hollow(field.type) for field in kind)
+    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _is_hollow(kind.value_type))
+
+
+def _as_json(values: list[Any]) -> pa.Array[Any]:
+    texts = [v if v is None or isinstance(v, str) else msgspec.json.encode(v).decode() for v in values]
+    return pa.array(texts, pa.large_string())
+
+
+def _times(values: list[str | None]) -> pa.Array[Any] | None:
+    """Texts as times if all are times, else None."""
+    if not all(value is None or _TIME.match(value) for value in values):
+        return None
+    try:
+        instants = [None if value is None else Moment.parse(value).us for value in values]
+    except Malformed:
+        return None
+    times: pa.Array[Any] = pa.array(instants, pa.int64()).cast(tables.ARROW_TYPES["moment"])
+    return times
