@@ -29,6 +29,7 @@ ARGUMENTS = {
     "pipeline": "web",
     "access_level": "read_only",
     "job": "https://example.com/log",
+    "path": "/organizations/acme/agents",
     "query": "{ viewer { id } }",
     "events": [],
 }
@@ -47,6 +48,7 @@ def with_options() -> Iterator[tuple[type, str]]:
                 yield owner, name
 
 
+OPEN = {"get", "table"}  # what they do not know is a parameter of the path's query
 METHODS = sorted(with_options(), key=lambda one: (one[0].__name__, one[1]))
 
 
@@ -75,7 +77,7 @@ def test_all_kinds_of_methods_are_here() -> None:
 def test_a_misspelt_option_is_refused_with_the_right_name(
     server: Scripted, tmp_path: Path, owner: type, name: str
 ) -> None:
-    for option in options_of(getattr(owner, name)):
+    for option in options_of(getattr(owner, name)) if name not in OPEN else ():
         misspelt = option[:-1] + option[-1] * 2
         with pytest.raises(bf.BadInput, match=rf"{misspelt}\b.*Did you mean '{option}'"):
             called(server, tmp_path, owner, name, **{misspelt: None})
