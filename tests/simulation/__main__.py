@@ -1,0 +1,77 @@
+"""Runs of the simulation: `python -m tests.simulation listings --count 10000`; `--seed 123 listings` replays one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+from types import ModuleType
+
+from tests.simulation import listings
+from tests.simulation.scheduler import Stuck
+
+_MOST_SHOWN = 30
+SUBJECTS: dict[str, ModuleType] = {"listings": listings}
+
+
+def replay(subject: str, seed: int) -> bool:
+    """Run one seed and print all that happened; whether it held."""
+    plan = SUBJECTS[subject].Plan.of(seed)
+    print(plan)
+    ran = None
+    try:
+        ran = SUBJECTS[subject].run(seed, show=print)
+    except (Exception, Stuck):
+        traceback.print_exc()
+    print("held" if ran else "BROKEN", ran or "")
+    return ran is not None
+
+
+def many(subject: str, seeds: Iterable[int], stop_after: float | None = None) -> tuple[Counter[str], dict[int, str]]:
+    """Run seeds until a time is over: how they ended, and what was broken by which."""
+    ended: Counter[str] = Counter()
+    broken: dict[int, str] = {}
+    began = time.monotonic()
+    for seed in seeds:
+        if stop_after is not None and time.monotonic() - began > stop_after:
+            break
+        try:
+            ran = SUBJECTS[subject].run(seed)
+        except (Exception, Stuck) as why:
+            replays = f"python -m tests.simulation {subject} --seed {seed}"
+            broken[seed] = f"{type(why).__name__}: {str(why)[:300]}\n  {replays}"
+        else:
+            ended[ran.outcome] += 1
+            ended["(requests)"] += ran.requests
+            ended["(faults)"] += sum(ran.happened.values())
+    return ended, broken
+
+
+def main() -> int:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("--seed", type=int, help="replay this one, and print what happened")
+    parser.add_argument("--count", type=int, default=1000, help="run so many seeds (1000)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        return 0 if replay(asked.subject, asked.seed) else 1
+    began = time.monotonic()
+    seeds = range(asked.first, asked.first + asked.count)
+    ended, broken = many(asked.subject, seeds, asked.seconds)
+    runs = sum(count for name, count in ended.items() if not name.startswith("(")) + len(broken)
+    print(f"{runs} {asked.subject} from seed {asked.first} in {time.monotonic() - began:.0f} s: {len(broken)} broken")
+    for name, count in sorted(ended.items()):
+        print(f"  {name:<28} {count:>8}")
+    for what in list(broken.values())[:_MOST_SHOWN]:
+        print(what)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""A few hundred runs of the simulation; that a seed repeats its run; and that it finds what was once broken."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from buildframe import wire
+from tests.simulation import listings
+from tests.simulation.__main__ import many
+
+
+def test_listings_keep_their_promises() -> None:
+    ended, broken = many("listings", range(26, 240))
+    assert not broken, "\n".join(broken.values())
+    assert ended["complete"] > 140, ended
+    assert ended["incomplete"] > 10, ended
+
+
+@pytest.mark.parametrize("seed", [3, 14, 15, 92, 65, 35, 89])
+def test_a_seed_repeats_its_run(seed: int) -> None:
+    assert listings.run(seed) == listings.run(seed)
+
+
+def test_lost_rows_are_found() -> None:
+    with mock.patch.object(wire, "_is_open", return_value=False):
+        _, broken = many("listings", range(200))
+    assert any("lost although complete" in what for what in broken.values())
