@@ -303,7 +303,13 @@ def test_the_token_is_in_nothing_that_keeps_the_pace(scripted: Start) -> None:
     ws.pipelines()
     pace, effort = ws._client.pace, Effort()
     shown = [pace, vars(pace), vars(pace._gate), vars(pace._gate.limits["ratelimit"]), effort, vars(effort)]
-    shown += [dict(client._PACES), vars(ws._client), vars(ws._client.apart()), vars(ws._client._sockets)]
+    shown += [
+        client._PACES,
+        dict(client._PACES._paces),
+        vars(ws._client),
+        vars(ws._client.apart()),
+        vars(ws._client._sockets),
+    ]
     assert TOKEN not in repr(shown)
 
 

@@ -9,12 +9,10 @@ import secrets
 import ssl
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Never, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -30,9 +28,10 @@ from buildframe.errors import (
     Unavailable,
     Unreachable,
 )
-from buildframe.pace import LONGEST_WAIT, Effort, Halted, Pace
-from buildframe.secret import Secret, confined, without_frames
-from buildframe.sockets import Sockets
+from buildframe.forks import start_over_in_children
+from buildframe.pace import LONGEST_WAIT, Effort, Halted, Pace, Paces
+from buildframe.secret import Secret, without_frames
+from buildframe.sockets import Sockets, new_session, tls_context
 from buildframe.wire import Answer, Request, is_loopback
 
 CONNECTS = 5  # how often in a row it is tried to connect, or to get a response within the time limit
@@ -146,15 +145,13 @@ class Place(NamedTuple):
 
 
 _SALT = secrets.token_bytes(32)
-_PACES: weakref.WeakValueDictionary[bytes, Pace] = weakref.WeakValueDictionary()
-_PACES_LOCK = threading.Lock()
+_PACES = Paces()
 
 
 def _pace_of(address: str, token: Token | None) -> Pace:
     """The one pace of an address and a token in this process."""
     key = address.encode() if token is None else token.digest(_SALT, address)
-    with _PACES_LOCK:
-        return _PACES.setdefault(key, Pace())
+    return _PACES.of(key)
 
 
 class Client:
@@ -180,15 +177,25 @@ class Client:
         token.check()
         self._token = token
         self._as_stranger = as_stranger
-        from_environment = not is_loopback(urlsplit(self.base_url).hostname or "")
-        self._tls = tls or _tls(from_environment)
+        self._from_environment = not is_loopback(urlsplit(self.base_url).hostname or "")
+        self._tls = tls or tls_context(self._from_environment)
         self._sockets = Sockets()
-        self._http = self._sockets.serve(_session(self._tls, from_environment))
+        self._http = new_session(self._sockets, self._tls, self._from_environment)
+        self._is_inherited = False
         self.timeout, self.log_timeout = timeout, log_timeout
         self.pace = _pace_of(self.base_url, None if as_stranger else token)
         self._others: dict[tuple[str, bool], Client] = {}
         self._spare: list[Client] = []
         self._lock = threading.Lock()
+        start_over_in_children(self)
+
+    def start_over(self) -> None:
+        """Leave the connections to the parent process; this child makes its own when it needs one."""
+        self._sockets.start_over()
+        self._is_inherited, self._lock = True, threading.Lock()
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a connection to the service is not pickled: call connect() in the process that needs it")
 
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
@@ -203,6 +210,7 @@ class Client:
 
     def close(self) -> None:
         """End the session; its connections are closed."""
+        self._take_over()
         self._http.close()
         for other in [*self._others.values(), *self._spare]:
             other.close()
@@ -320,6 +328,7 @@ class Client:
             raise Halted("it was stopped")
         if self._http.is_closed:
             raise BadInput(_CLOSED)
+        self._take_over()
         answer: Answer | None = None
         try:
             self.pace.enter(effort)
@@ -327,6 +336,13 @@ class Client:
             return answer
         finally:
             self.pace.leave(answer)
+
+    def _take_over(self) -> None:
+        """Replace a session that came from the parent process, which must not be closed here: its locks may be held."""
+        with self._lock:
+            if self._is_inherited and not self._http.is_closed:
+                self._http = new_session(self._sockets, self._tls, self._from_environment)
+            self._is_inherited = False
 
     def _send(self, request: Request, timeout: float) -> Answer:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
@@ -397,29 +413,6 @@ def _unreadable(answer: Answer, why: str) -> str:
 def _leaves_open(error: ServiceError) -> bool:
     """Whether an action may have been done although this is its answer: failures on the way, and redirects."""
     return isinstance(error, Unavailable) or error.status < 400 or error.status in (408, 499)
-
-
-@confined
-def _tls(from_environment: bool) -> ssl.SSLContext:
-    """Certificates to trust; `httpx` reads the environment in frames of its own."""
-    try:
-        return httpx.create_ssl_context(trust_env=from_environment)
-    except OSError as why:
-        raise BadInput(f"The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: {why}.") from None
-
-
-@confined
-def _session(tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
-    headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
-    try:
-        return httpx.Client(headers=headers, trust_env=from_environment, verify=tls)
-    except ImportError as why:
-        raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
-    except (ValueError, httpx.InvalidURL):  # whose text may quote a password
-        raise BadInput(
-            "The proxy that the environment names (HTTPS_PROXY, HTTP_PROXY or ALL_PROXY) cannot be used: "
-            "write its address like http://proxy.example.com:3128."
-        ) from None
 
 
 class _Tries:

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from buildframe.errors import RateLimited
+from buildframe.forks import start_over_in_children
 from buildframe.wire import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
 
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
@@ -172,6 +173,12 @@ class Pace:
         self._clock = clock
         self._gate = Gate()
         self._changed = threading.Condition()
+        start_over_in_children(self)
+
+    def start_over(self) -> None:
+        """Keep the limits in a forked child, and forget the requests of its parent."""
+        self._changed = threading.Condition()
+        self._gate.start_over()
 
     def __repr__(self) -> str:
         return f"<Pace of {len(self._gate.limits)} limits>"
@@ -233,6 +240,27 @@ class Pace:
             return self._gate.useful(pages_left, most, self._clock())
 
 
+class Paces:
+    """All rate limiters of this process, by address and token."""
+
+    def __init__(self) -> None:
+        self._paces: weakref.WeakValueDictionary[bytes, Pace] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        start_over_in_children(self)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._paces)} rate limiters>"
+
+    def start_over(self) -> None:
+        """Another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
+    def of(self, key: bytes) -> Pace:
+        """The one rate limiter of a key."""
+        with self._lock:
+            return self._paces.setdefault(key, Pace())
+
+
 class _Sent:
     """A request under way: when it was sent, and when the head of its answer came. Seconds of one clock."""
 
@@ -256,6 +284,11 @@ class Gate:
         self._closed_until: float | None = None
         self._lost, self._lost_at = 0, -math.inf
         self._latency: float | None = None
+
+    def start_over(self) -> None:
+        """Forget the requests under way, and ask alone first: other processes use up the same limits."""
+        self._under_way, self._probe, self._known = {}, None, False
+        self._lost, self._lost_at = 0, -math.inf
 
     def opens_in(self, now: float) -> float | None:
         """Seconds until a request may be sent, 0.0 if now; None: not before an answer came."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Self
@@ -13,6 +14,10 @@ _FORMAT = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 
 class _Drawn(tqdm):  # type: ignore[type-arg]  # generic in stubs only
     monitor_interval = 0  # no thread of tqdm's own, which would draw as well, and outlive the walk
+
+
+if hasattr(os, "register_at_fork"):  # another thread of the parent may have held tqdm's lock
+    os.register_at_fork(after_in_child=lambda: _Drawn.set_lock(threading.RLock()))
 
 
 class Bar:

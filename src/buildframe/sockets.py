@@ -10,10 +10,14 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from typing import Any
 
 import httpcore
 import httpx
+
+from buildframe.errors import BadInput
+from buildframe.secret import confined
 
 _PIECE = 16_384  # bytes; a write is timed piece by piece, since httpcore grants its time to each part that is accepted
 
@@ -49,6 +53,15 @@ class Sockets(httpcore.NetworkBackend):
             self.is_cut = True
             for each in [*self._open, *self._shaking_hands]:
                 _shut(each)
+
+    def start_over(self) -> None:
+        """Forget all of them in a forked child: close its descriptors, and say nothing to the server."""
+        for each in [*self._open, *self._shaking_hands]:
+            with suppress(OSError):
+                each.close()  # TLS, too, sends nothing here
+        self._open = weakref.WeakSet()
+        self._shaking_hands = set()
+        self._lock = threading.Lock()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -162,3 +175,27 @@ def _addresses(host: str, port: int) -> list[str]:
 def _shut(each: socket.socket) -> None:
     with suppress(OSError):  # it is closed already
         socket.socket.shutdown(each, socket.SHUT_RDWR)  # ssl's own would also take TLS from a thread that reads
+
+
+@confined
+def tls_context(from_environment: bool) -> ssl.SSLContext:
+    """Certificates to trust; `httpx` reads the environment in frames of its own."""
+    try:
+        return httpx.create_ssl_context(trust_env=from_environment)
+    except OSError as why:
+        raise BadInput(f"The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: {why}.") from None
+
+
+@confined
+def new_session(sockets: Sockets, tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
+    """A session over these connections, by the proxy of the environment if it names one."""
+    headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
+    try:
+        return sockets.serve(httpx.Client(headers=headers, trust_env=from_environment, verify=tls))
+    except ImportError as why:
+        raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
+    except (ValueError, httpx.InvalidURL):  # whose text may quote a password
+        raise BadInput(
+            "The proxy that the environment names (HTTPS_PROXY, HTTP_PROXY or ALL_PROXY) cannot be used: "
+            "write its address like http://proxy.example.com:3128."
+        ) from None

@@ -10,6 +10,7 @@ with Sandbox() as sandbox:
 from __future__ import annotations
 
 import datetime as dt
+import os
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,7 +130,7 @@ class Sandbox:
         except BaseException:
             self._data.close()
             raise
-        self._close = weakref.finalize(self, _close, front, self._clock, self._data)
+        self._close = weakref.finalize(self, _close, os.getpid(), front, self._clock, self._data)
         self._url, self._outbox = front.url, front.outbox
         self._truth = self._engine.world.truth
         self._clock.start()
@@ -281,7 +282,10 @@ def _front() -> type[Front]:
     return Front
 
 
-def _close(front: Front, clock: Clock, data: Data) -> None:
+def _close(process: int, front: Front, clock: Clock, data: Data) -> None:
+    """End a sandbox in the process that started it; a forked child has neither its threads nor its database."""
+    if os.getpid() != process:
+        return
     front.stop()
     clock.stop()
     data.close()

@@ -29,7 +29,7 @@ from pyarrow import fs
 from buildframe.errors import StoreFailed
 from buildframe.secret import confined
 from buildframe.store.files import sync_folder
-from buildframe.store.place import Place, package
+from buildframe.store.place import Place, package, package_in_use
 
 if TYPE_CHECKING:
     import deltalake
@@ -94,7 +94,9 @@ class Table:
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            delta = package().DeltaTable(place.of_table(name), version=version, storage_options=dict(place.options))
+            delta = package_in_use().DeltaTable(
+                place.of_table(name), version=version, storage_options=dict(place.options)
+            )
         except TableNotFoundError:
             return None
         return cls(place, name, delta)
@@ -390,7 +392,7 @@ class Change:
 @confined
 def _create(place: Place, name: str, schema: pa.Schema) -> None:
     """Create a table of no rows, unless there is one."""
-    package().DeltaTable.create(
+    package_in_use().DeltaTable.create(
         place.of_table(name),
         schema,
         mode="ignore",

@@ -31,6 +31,20 @@ def package() -> Any:
     return deltalake
 
 
+_USED_IN: set[int] = set()
+
+
+def package_in_use() -> Any:
+    """The package `deltalake`, whose threads begin now; in a child that is forked later they are missing."""
+    _USED_IN.add(os.getpid())
+    if len(_USED_IN) > 1:
+        raise StoreFailed(
+            "This process was forked from one that had used a store, and the package deltalake cannot go on in it. "
+            'Start it by the method "spawn" or "forkserver" instead: multiprocessing.get_context("spawn").'
+        )
+    return package()
+
+
 @contextmanager
 def told_plainly(what: str, place: Place) -> Iterator[None]:
     """What the disk or the object store says, as StoreFailed; without the secrets of the place's options."""
