@@ -73,7 +73,11 @@ WITH_BODIES = [endpoint for endpoint in spec.ENDPOINTS if endpoint.properties]
 def test_every_property_is_checked(sandbox: Sandbox, http: httpx.Client, endpoint: spec.Endpoint) -> None:
     team = next(iter(sandbox.teams().values()))
     pipeline = http.get(f"/organizations/acme/teams/{team}/pipelines").json()[0]["pipeline_id"]
-    path = endpoint.path.format(org="acme", pipeline="web", team=team, pipeline_id=pipeline)
+    blocked = next(each for each in http.get("/organizations/acme/pipelines/release/builds").json() if each["blocked"])
+    job = next(each["id"] for each in blocked["jobs"] if each["type"] == "manual")
+    slug = "release" if endpoint is spec.unblock_job else "web"
+    names = {"org": "acme", "pipeline": slug, "team": team, "pipeline_id": pipeline}
+    path = endpoint.path.format(**names, number=blocked["number"], job=job)
     body = dict.fromkeys(endpoint.property_names, 1.5)
     answer = http.request(endpoint.method, path, json=body)
     assert answer.status_code == 422

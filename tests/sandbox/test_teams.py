@@ -132,7 +132,7 @@ def test_taking_none_in_particular_is_refused(sandbox, door, sent):
     [
         ({"access_level": "read_only"}, "pipeline_id is missing"),
         ({"pipeline_id": NOWHERE}, "access_level is missing"),
-        ({"pipeline_id": "web", "access_level": "read_only"}, "pipeline_id must be a UUID"),
+        ({"pipeline_id": "web", "access_level": "read_only"}, "pipeline_id must be a UUID, not 'web'"),
         ({"pipeline_id": NOWHERE, "access_level": "owner"}, f"access_level must be one of {', '.join(LEVELS)}"),
         ({"pipeline_id": NOWHERE, "access_level": "read_only"}, "Pipeline must exist"),
     ],

@@ -152,9 +152,6 @@ def _refusals() -> Iterator[None]:
 
 def _wrong(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is as declared, yet cannot be built."""
-    for name in ("commit", "branch"):
-        if not properties[name].strip():
-            yield name, "must not be empty"
     if not 0 < properties.get("pull_request_id", 1) <= _MOST_PULL_REQUESTS:
         yield "pull_request_id", f"must be from 1 to {_MOST_PULL_REQUESTS}"
 
