@@ -89,6 +89,11 @@ def _add_receive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     receive.add_argument("store", help=f"{STORE}; it was synced before")
     receive.add_argument("--port", type=_port, default=0, help="port of this machine (default: a free one)")
     receive.add_argument("--every", type=_age, default="60s", help="how long a delivery waits at most (%(default)s)")
+    receive.add_argument(
+        "--write-ahead",
+        metavar="FOLDER",
+        help="local folder where answered deliveries wait (default: _deliveries in the store's folder)",
+    )
     receive.add_argument("--personal", action="store_true", help="keep names and e-mail addresses")
     receive.add_argument("--env", action="store_true", help="keep variables, which may hold secrets")
     receive.add_argument(
@@ -254,6 +259,7 @@ def _receive(chosen: argparse.Namespace) -> int:
         personal=chosen.personal,
         env=chosen.env,
         every=chosen.every.total_seconds(),
+        write_ahead=chosen.write_ahead,
     )
     from buildframe.receiving.door import serve
 

@@ -86,9 +86,11 @@ def copied(folder: str) -> Iterator[str]:
 
 
 @contextmanager
-def receiver(folder: str) -> Iterator[str]:
-    """The command, which writes when many wait."""
-    command = [sys.executable, "-m", "buildframe.cli", "receive", folder, "--every", "1h"]
+def receiver(folder: str, is_flushed: bool = True) -> Iterator[str]:
+    """The command, which writes when many wait; also with an fsync that does nothing, to measure what that costs."""
+    no_fsync = "" if is_flushed else "import os; os.fsync = lambda _: None; "
+    program = f"{no_fsync}import sys; from buildframe.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "receive", folder, "--every", "1h"]
     environment = {**os.environ, "BUILDFRAME_WEBHOOK_TOKEN": SECRET}
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=environment)  # fmt: skip
@@ -114,15 +116,26 @@ def signed(body: bytes) -> dict[str, str]:
     return {"X-Buildkite-Signature": f"timestamp={now},signature={made}"}
 
 
-def deliver(url: str, told: Sequence[bytes], clients: int) -> Stopwatch:
-    """Send all of them, by so many clients at once."""
+def deliver(url: str, told: Sequence[bytes], clients: int) -> tuple[Stopwatch, np.ndarray[Any, Any]]:
+    """Send all of them, by so many clients at once; the time of all, and the milliseconds of each."""
     with httpx.Client(limits=httpx.Limits(max_connections=clients)) as http, ThreadPoolExecutor(clients) as pool:
         ready = [(body, signed(body)) for body in told]
         watch = Stopwatch()
         with watch.running():
-            answers = list(pool.map(lambda one: http.post(url, content=one[0], headers=one[1]).status_code, ready))
-    assert set(answers) == {204}
-    return watch
+            answers = list(pool.map(lambda one: http.post(url, content=one[0], headers=one[1]), ready))
+    assert {answer.status_code for answer in answers} == {204}
+    return watch, np.array([answer.elapsed.total_seconds() * 1000 for answer in answers])
+
+
+def show_deliveries(folder: str, told: Sequence[bytes], is_flushed: bool) -> None:
+    """Send deliveries to a receiver, and print how many it answers and how long that takes."""
+    with copied(folder) as copy, receiver(copy, is_flushed) as url:
+        deliver(url, told[:20], 4)
+        runs = {clients: deliver(url, told, clients) for clients in (1, 4, 16)}
+    for clients, (watch, each) in runs.items():
+        p50, p99 = np.percentile(each, (50, 99))
+        how, rate = "with" if is_flushed else "without", len(told) / watch.seconds
+        print(f"{clients} at once, {how} fsync: {rate:,.0f} a second, p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
 
 
 # --- into the store
@@ -175,11 +188,8 @@ def main(quick: bool) -> None:
         count = store.sql("SELECT count(*) AS n FROM jobs")["n"].iloc[0]
         told = bodies(store, active, 8)
         print(f"{count:,} jobs in one day, {len(told):,} deliveries of {len(told[0]):,} bytes", flush=True)
-        with copied(folder) as copy, receiver(copy) as url:
-            deliver(url, told[:20], 4)
-            runs = {f"{n} at once": deliver(url, told[:sent], n) for n in (1, 4, 16)}
-        for name, watch in runs.items():
-            print(f"{name}: {min(sent, len(told)) / watch.seconds:,.0f} deliveries a second", flush=True)
+        for is_flushed in (True, False):
+            show_deliveries(folder, told[:sent], is_flushed)
         events = [webhooks.parse(body) for body in told]
         sizes = [n for n in (100, 1_000, 5_000) if n <= len(events)] or [len(events)]
         reporting.show_times({f"a batch of {n:,}": [write(folder, events[:n]) for _ in range(3)] for n in sizes})

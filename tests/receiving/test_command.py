@@ -74,7 +74,12 @@ def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well
         assert process.wait(60) == (0 if is_well_again else 3)
     if not is_well_again:
         away.rename(log)
-    assert len(states(store)) == (2 if is_well_again else 0)
+        assert states(store) == {}
+        with four.receiving(tmp_path) as (process, served):
+            served.until(waiting=0, jobs=1)
+            process.terminate()
+            assert process.wait(60) == 0
+    assert len(states(store)) == 2
 
 
 def test_more_connections_than_it_reads_from_are_answered_and_counted(tmp_path: Path) -> None:

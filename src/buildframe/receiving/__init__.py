@@ -3,11 +3,12 @@
     buildframe receive ci-history --port 8080
     uvicorn --factory buildframe.receiving:app          # BUILDFRAME_STORE, BUILDFRAME_WEBHOOK_TOKEN
 
-It answers at once and writes later. What is lost on the way, the next sync brings.
+A delivery that was answered is on disk, and the store has it soon. What is lost on the way, the next sync brings.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "application", "secrets_set"]
 
 STORE = "BUILDFRAME_STORE"
+WRITE_AHEAD = "BUILDFRAME_WRITE_AHEAD"
 TOKENS = "BUILDFRAME_WEBHOOK_TOKEN"
 
 
@@ -31,7 +33,7 @@ def app() -> Starlette:
     store = environment(STORE)
     if not store:
         raise BadInput(f"{STORE} is not set: where the store is, a folder or an object store's URL.")
-    return application(Store(store), secrets_set())
+    return application(Store(store), secrets_set(), write_ahead=environment(WRITE_AHEAD) or None)
 
 
 def secrets_set() -> list[str]:
@@ -51,11 +53,16 @@ def application(
     env: bool = False,
     every: float = EVERY,
     names: HeaderNames = HEADER_NAMES,
+    write_ahead: str | os.PathLike[str] | None = None,
 ) -> Starlette:
     """An application that takes deliveries signed with one of `secrets`, or carrying it, and writes them to a store.
 
     It writes when the oldest has waited for `every` seconds, or when many wait, and once more when it ends.
-    `personal` and `env` as for `store.sync`. BadInput: the store was never synced, or a secret cannot be one.
+    `personal` and `env` as for `store.sync`. Before a delivery is answered, it is written to a file in the folder
+    `write_ahead` of this machine, by default `_deliveries` in the store's folder, until the store has it.
+
+    BadInput: the store was never synced, a secret cannot be one, or a store that is no folder has no `write_ahead`.
+    StoreFailed: that folder cannot be written.
     """
     try:
         from buildframe.receiving.door import Door
@@ -63,4 +70,6 @@ def application(
         if (missing.name or "").split(".")[0] != "starlette":
             raise
         raise MissingExtra("The receiver of webhooks", "receiver") from None
-    return Door(Inbox(store, personal=personal, env=env, every=every), secrets, names).application()
+    return Door(
+        Inbox(store, personal=personal, env=env, every=every, write_ahead=write_ahead), secrets, names
+    ).application()

@@ -90,7 +90,7 @@ class Door:
             self._reading.pop(limit, None)
         if body is None:
             return self._refuse(413, f"A delivery has at most {LARGEST:,} bytes.")
-        return self._take(request.headers.raw, body)
+        return await self._take(request.headers.raw, body)
 
     def _give_up_oldest(self) -> None:
         oldest = next((limit for limit in self._reading if not limit.expired()), None)
@@ -98,15 +98,15 @@ class Door:
             del self._reading[oldest]
             oldest.reschedule(0)
 
-    def _take(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
+    async def _take(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
         try:
             event = self._read(headers, body)
         except Unverified as why:
             return self._refuse(401, str(why))
         except Malformed as why:
             return self._refuse(400, str(why))
-        if event.build is not None and not self._inbox.put(event):
-            return self._refuse(503, "Too much waits to be written; send it again later.")
+        if event.build is not None and (why_not := await asyncio.wrap_future(self._inbox.put(event))):
+            return self._refuse(503, why_not)
         return Response(status_code=204)
 
     def _read(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Event:
@@ -129,10 +129,11 @@ class Door:
         return PlainTextResponse(why, status, _MORE.get(status))
 
     async def _health(self, _: Request) -> Response:
-        """503 where the last batch could not be written, which the log explains."""
+        """503 where the last batch or delivery could not be written, which the log explains."""
         told = self._inbox.told()
         refused = {str(status): count for status, count in sorted(self._refused.items())}
-        return JSONResponse({**told, "refused": refused}, 503 if told["failures"] else 200)
+        is_failing = told["failures"] or told["disk_failures"]
+        return JSONResponse({**told, "refused": refused}, 503 if is_failing else 200)
 
 
 def _deadline(request: Request) -> float:
@@ -157,11 +158,12 @@ async def _body(request: Request) -> bytes | None:
 def serve(application: Starlette, door: socket.socket, per_peer: int) -> int:
     """Serve on a socket that is bound, until a signal ends it; what waits is written then.
 
-    How many deliveries were lost to the store. `per_peer` is the most connections that one address may have.
+    How many deliveries are not in the store. `per_peer` is the most connections that one address may have.
     """
     with suppress(KeyboardInterrupt):
         server(application, per_peer).run(sockets=[door])
-    return int(application.state.told()["lost"])
+    told = application.state.told()
+    return int(told["lost"] + told["waiting"])
 
 
 def server(application: Starlette, per_peer: int) -> uvicorn.Server:

@@ -66,6 +66,11 @@ class Store:
     def __repr__(self) -> str:
         return f"<Store at {self._place.url}{'' if self._as_of is None else f' as of {self._as_of}'}>"
 
+    @property
+    def url(self) -> str:
+        """Where the store is: an absolute path, or the address of an object store."""
+        return self._place.url
+
     # --- writing
 
     def sync(
