@@ -311,6 +311,7 @@ class Client:
     def _once(self, request: Request, read: Callable[[Answer], T], effort: Effort, timeout: float) -> T:
         failure: BuildframeError
         answer = self._ask(request, effort, timeout)
+        effort.time.read(answer)
         try:
             return read(answer)
         except Malformed as why:  # its text may quote the answer

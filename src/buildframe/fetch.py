@@ -67,7 +67,6 @@ class Told:
     """
 
     source: str
-    as_of: Moment | None
     effort: Effort
     note: str | None = None
     why: str | None = None
@@ -78,7 +77,7 @@ class Told:
         frame.attrs.update(
             table=table,
             source=self.source,
-            as_of=self.as_of.text() if self.as_of else None,
+            as_of=self.effort.time.at.text() if self.effort.time.at else None,
             complete=self.why is None,
             why=self.why,
             left=[bounds_as_text(window) for window in self.left],
@@ -88,6 +87,8 @@ class Told:
             waits=self.effort.waits,
             waited_s=round(self.effort.waited_s, 3),
         )
+        if self.effort.time.is_simulated:
+            frame.attrs["simulated"] = True
         return frame
 
 
@@ -160,7 +161,7 @@ def listed(
             bar.show(walk.rows, walk.requests, walk.share)
         bar.end()
     note = _BY_NUMBER if walk.requests > 1 else None
-    return parts, Told(source.url(chosen), walk.as_of, effort, note)
+    return parts, Told(source.url(chosen), effort, note)
 
 
 @contextmanager

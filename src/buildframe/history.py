@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import threading
 import warnings
@@ -61,7 +62,7 @@ def one_build(source: Source, request: Request) -> tuple[pd.DataFrame, pd.DataFr
         page = source.client.fetch(request, read, effort)
     tables = decoding.tables(page)
     assert tables.jobs is not None
-    told = Told(source.client.base_url + request.target, page.at, effort)
+    told = Told(source.client.base_url + request.target, effort)
     return told.on(decoding.frame([tables.rows]), "builds"), told.on(decoding.job_frame([tables.jobs]), "jobs")
 
 
@@ -73,7 +74,9 @@ class _Walk:
         self._one_at_a_time = threading.Lock()
         self._effort = Effort(max_requests=terms.max_requests, seconds=terms.seconds, on_wait=bar.wait)
         self._asking = Asking(source, self._read, self._effort)
-        self._filters = dict(filters) | _settled(source.timed(filters), self._asking)
+        self._timed = source.timed(filters)
+        self._filters = dict(filters) | _settled(self._timed, self._asking)
+        self._counted_from = self._effort.time.at
         self._others = {name: value for name, value in self._filters.items() if name not in _BOUNDS}
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
         self._walk = BuildWalk(
@@ -108,21 +111,31 @@ class _Walk:
     def told(self) -> Told:
         """What is to be said of it."""
         reasons = [self._why] if self._why and self._walk.left else []
-        reasons += [f"{window}: {doubt}" for window, doubt in self._walk.doubts]
+        reasons += [f"{window}: {doubt}" for window, doubt in self._doubts]
         return Told(
             self._asking.source.url(self._filters),
-            self._walk.as_of,
             self._effort,
             note=self._note,
             why=self._source.client.without_token("; ".join(reasons)) or None,
-            left=merged([*self._walk.left, *(window for window, _ in self._walk.doubts)]),
+            left=merged([*self._walk.left, *(window for window, _ in self._doubts)]),
         )
 
     def warn_of_doubts(self) -> None:
         """Tell of an incomplete result where nothing that was asked for explains it."""
-        for window, doubt in self._walk.doubts:
+        for window, doubt in self._doubts:
             message = f"Incomplete: {window}: {doubt}. See attrs['why'] and attrs['left'] of the frame."
             warnings.warn(self._source.client.without_token(message), stacklevel=4)
+
+    @property
+    def _doubts(self) -> list[tuple[Window, str]]:
+        """Time ranges that may lack builds, each with the reason."""
+        counted, now = self._counted_from, self._effort.time.at
+        ages = {name: value for name, value in self._timed.items() if spec.is_relative(value)}
+        if not ages or counted is None or now is None or counted - now <= _STEP:
+            return self._walk.doubts
+        then = self._filters | {name: spec.when(value, name, now) for name, value in ages.items()}
+        meant = Window(then.get("created_from"), then.get("created_to"))
+        return [*self._walk.doubts, (meant, _WRONG_TIME.format(" and ".join(ages), counted.text(), now.text()))]
 
     @property
     def how_far(self) -> str:
@@ -185,6 +198,9 @@ class _Walk:
 
 _UNCOUNTED = "the service did not tell how many builds there are, so disorder that no page showed may have hidden some"
 _BOUNDS = {"created_from", "created_to"}
+_STEP = dt.timedelta(minutes=1)
+"""By how much the service's time may go back: its servers' clocks may differ."""
+_WRONG_TIME = "{} was counted back from {}, which the service gave as its time, but later responses say {}; ask again"
 
 
 def _in_order(parts: list[Part]) -> tuple[list[Any], list[Any]]:

@@ -17,9 +17,9 @@ _IN_VAIN = 10  # pages; so many in a row with nothing new are not the doing of e
 class LinkWalk:
     """A walk over a list by its links: iterate for pages of rows that were not seen before.
 
-    Attributes: `rows` and `requests` so far, `as_of` (the service's time of the first answer), `share`
-    (of the whole that is done, 0 to 1, or None where that is not known). `key` tells rows apart. `numbered` requests a
-    page by its number, for pages that link to none and may not be the last.
+    Attributes: `rows` and `requests` so far, `share` (of the whole that is done, 0 to 1, or None where that is not
+    known). `key` tells rows apart. `numbered` requests a page by its number, for pages that link to none and may not be
+    the last.
     """
 
     def __init__(
@@ -40,7 +40,6 @@ class LinkWalk:
         self._size = 0  # rows of the longest page
         self.rows = 0
         self.requests = 0
-        self.as_of: Moment | None = None
         self.share: float | None = None
 
     def __iter__(self) -> Iterator[Page]:
@@ -82,7 +81,6 @@ class LinkWalk:
     def _keep(self, page: Page) -> Page:
         self.requests += 1
         self._size = max(self._size, len(page.rows))
-        self.as_of = self.as_of or page.at
         fresh = [page.rows[place] for place in fresh_in(page.rows, self._key, self._seen)]
         self._in_vain = 0 if fresh else self._in_vain + 1
         if self._in_vain > _IN_VAIN:

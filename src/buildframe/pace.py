@@ -14,6 +14,7 @@ from typing import Any
 
 from buildframe.errors import RateLimited
 from buildframe.forks import start_over_in_children
+from buildframe.service_time import ServiceTime
 from buildframe.wire import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
 
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
@@ -88,7 +89,7 @@ class Effort:
 
     `requests` counts all sendings, `retries` those of them that repeated one. `waits` counts the waits, and
     `waited_s` is how many seconds requests were held back, summed over requests. `oversight` is that within which it
-    was made.
+    was made. `time` is the service's time, by all responses.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Effort:
     ) -> None:
         self.requests = self.retries = self.waits = 0
         self.waited_s = 0.0
+        self.time = ServiceTime()
         self._max_requests, self._seconds, self._on_wait = max_requests, seconds, on_wait
         self._end = None if seconds is None else time.monotonic() + seconds
         self._stop = threading.Event()

@@ -162,7 +162,6 @@ class BuildWalk:
         self._found = 0  # of those that are counted
         self._counted_last = False
         self.answers = 0
-        self.as_of: Moment | None = None
         self.doubts: list[tuple[Window, str]] = []
 
     # --- for who reads
@@ -329,7 +328,6 @@ class BuildWalk:
     def _accept(self, stretch: Stretch, window: Window, page: Page) -> list[Moment]:
         """Keep the rows that are new; the stamps of all rows."""
         self.answers += 1
-        self.as_of = self.as_of or page.at
         stamps = [_created(row) for row in page.rows]
         if page.next is not None and not stamps:
             raise Malformed(f"Asked for {window}, the service sent a page without rows that links to a next one.")

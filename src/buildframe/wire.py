@@ -346,11 +346,17 @@ def mended(body: bytes) -> bytes | None:
     return _HALF_PAIR.sub("\ufffd", text).encode() if _HALF_PAIR.search(text) else None
 
 
+_YEARS = range(1970, 9000)  # of a Date; any other is a fault
+
+
 def date_of(answer: Answer) -> Moment:
     """The service's time of an answer."""
     try:
-        return Moment.of(parsedate_to_datetime(answer.headers.get("date", "")))
-    except (ValueError, TypeError):
+        at = Moment.of(parsedate_to_datetime(answer.headers.get("date", "")))
+        if at.year not in _YEARS:
+            raise ValueError
+        return at
+    except (ValueError, TypeError, OverflowError):
         raise Malformed(
             f"The answer has no readable Date header ({answer.headers.get('date')!r}), so its time is unknown; "
             "a proxy may have dropped it."

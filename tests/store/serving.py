@@ -24,7 +24,8 @@ class Service:
     """`builds` and `pipelines` (slug by id) are what it has, `now` its time; `asked` are paths and queries.
 
     Lists have `size` builds on a page. `counted_too_many` is by how much it miscounts; `failing` answers some
-    requests in its place, and `after` is called with each path once it was answered.
+    requests in its place, and `after` is called with each path once it was answered. `date` makes the Date header of a
+    path's response (None: without one) of the service's time. It is a sandbox, unless `is_simulated` is False.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,8 @@ class Service:
         self.counted_too_many = 0
         self.failing: Callable[[str, dict[str, list[str]]], int | None] = lambda path, query: None
         self.after: Callable[[str], None] = lambda path: None
+        self.date: Callable[[str], str | None] = lambda path: format_datetime(self.now, usegmt=True)
+        self.is_simulated = True
         self.asked: list[tuple[str, dict[str, str]]] = []
         self._server = Scripted(self._answer)
         self.url = self._server.url
@@ -77,8 +80,9 @@ class Service:
         self.asked.append((path, {name: ",".join(values) for name, values in query.items()}))
         status = self.failing(path, query)
         body, links = ({"message": "No."}, "") if status else self._body(path, query)
-        date = format_datetime(self.now, usegmt=True)
-        says(json.dumps(body).encode(), status or (404 if body is None else 200), date=date, Link=links)(handler)
+        headers = {"Link": links} | ({"X_Simulated_Time": "true"} if self.is_simulated else {})
+        answer = status or (404 if body is None else 200)
+        says(json.dumps(body).encode(), answer, date=self.date(path), **headers)(handler)
         self.after(path)
 
     def _body(self, path: str, query: dict[str, list[str]]) -> tuple[Any, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -58,14 +59,13 @@ def test_jobs_told_since_are_those_of_later_than_the_reading(read: dict[int, int
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), AT), unique_by=lambda one: one[0]), min_size=1, max_size=3))
-def test_of_several_walks_each_build_once_with_its_own_jobs(walks: list[list[tuple[int, int]]]) -> None:
+def test_of_several_walks_each_build_as_the_last_walk_has_it(walks: list[list[tuple[int, int]]]) -> None:
     parts = [batch([Build(key, at, jobs=(number, 7)) for key, at in walk], 9) for number, walk in enumerate(walks)]
     builds, jobs = changes.latest_of([(part.builds, part.jobs) for part in parts])
     wanted: dict[str, tuple[int, int]] = {}
     for number, walk in enumerate(walks):
         for key, at in walk:
-            if at >= wanted.get(f"build-{key}", (-1, 0))[0]:
-                wanted[f"build-{key}"] = (at, number)
+            wanted[f"build-{key}"] = (at, number)
     assert dict(zip(builds["id"], builds["message"], strict=True)) == {
         id: f"as of {at}" for id, (at, _) in wanted.items()
     }
@@ -123,8 +123,17 @@ def test_a_mark_claims_no_more_than_is_known(now: Mark | None, basis: Mark | Non
 
 
 def test_a_state_is_read_as_it_was_told() -> None:
-    state = State(7, moment(1), {"jobs": 3}, {"acme": _mark(0, 1)}, {"members/acme": moment(0)}, 4)
+    marks = {"acme": _mark(0, 1), "other": replace(_mark(0, 2), seen=moment(1))}
+    state = State(7, moment(1), {"jobs": 3}, marks, {"members/acme": moment(0)}, 4, True, moment(5), moment(1), 3)
     assert State._read(7, state.told()) == state
+
+
+def test_a_state_of_an_earlier_version_has_a_sure_mark() -> None:
+    told = State(7, moment(1), {"jobs": 3}, {"acme": _mark(0, 1)}).told()
+    for name in ("here", "sure", "ordered"):
+        del told[name]
+    state = State._read(7, told)
+    assert (state.marks["acme"].again, state.here, state.ordered) == (moment(1), None, 0)
 
 
 def test_a_state_of_a_later_format_is_refused() -> None:

@@ -24,12 +24,12 @@ _BESIDE = frozenset({"fetched_at", "valid_from", "valid_to"})
 def latest_of(
     walks: Sequence[tuple[pd.DataFrame, pd.DataFrame]],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of several walks each build once, as it was fetched last, with the jobs that came with it."""
+    """Of walks, in their order, each build once, as it was fetched last, with the jobs that came with it."""
     builds = pd.concat([builds.assign(walk=i) for i, (builds, _) in enumerate(walks)], ignore_index=True)
     jobs = pd.concat([jobs.assign(walk=i) for i, (_, jobs) in enumerate(walks)], ignore_index=True)
-    last = builds.sort_values("fetched_at", kind="stable").drop_duplicates("id", keep="last")
+    last = builds.drop_duplicates("id", keep="last")
     chosen = jobs["build_id"].map(last.set_index("id")["walk"]) == jobs["walk"]
-    return builds.loc[last.index.sort_values()].drop(columns="walk"), jobs[chosen].drop(columns="walk")
+    return last.drop(columns="walk"), jobs[chosen].drop(columns="walk")
 
 
 def later(new: pa.Table, stored: pa.Table) -> pa.Table:

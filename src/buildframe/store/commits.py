@@ -57,7 +57,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a sync brings: builds with all their jobs, ids of builds that are gone, lists, and how far it reaches."""
+    """What a sync brings: builds with all their jobs, ids of builds that are gone, lists, and how far it reaches.
+
+    `known` is the state that the sync began from: it read everything later than what was stored then. `here` and `sure`
+    are those of a state.
+    """
 
     builds: pd.DataFrame
     jobs: pd.DataFrame
@@ -67,6 +71,9 @@ class Batch:
     scope: str | None = None
     mark: Mark | None = None
     basis: Mark | None = None
+    known: State = field(default_factory=State)
+    here: Moment | None = None
+    sure: Moment = NEVER
 
 
 @dataclass(frozen=True)
@@ -158,10 +165,10 @@ class _Writing:
         builds = self._builds(keeping.schema("builds"))
         rows = self._rows(builds, kept.builds(batch.builds, batch.jobs), keeping)
         marker = [IS_TOLD] if IS_TOLD in builds.names else []
-        stored = _stored(builds, days_of(rows), ["id", "fetched_at", *marker])
+        stored = self._stored_since(builds, batch.known, days_of(rows), ["id", "fetched_at", *marker])
         rows, overtaken = changes.later(rows, stored), changes.overtaken(rows, stored)
         gone = self._gone(builds, batch)
-        later = [one for one in batch.lists if one.at > self._state.lists.get(one.name, NEVER)]
+        later = [one for one in batch.lists if self._is_later(one, batch.known)]
         for name in dict.fromkeys(one.table for one in later):
             self._keep(name, [one for one in later if one.table == name], keeping)
         jobs = self._replace_jobs(batch.jobs, rows, keeping, overtaken, builds)
@@ -169,7 +176,7 @@ class _Writing:
         change = self._change(builds)
         both = pa.concat_tables([rows, gone])
         change.replace(both, "id", both["id"].combine_chunks(), days_of(both))
-        state = replace(self._state, lists=lists, as_of=_last(self._state.as_of, batch.as_of), heard=False)
+        state = replace(self._dated(batch, builds.version + 1), lists=lists, heard=False)
         if batch.scope is not None and batch.mark is not None:
             state = state.marked(batch.scope, batch.mark, batch.basis)
         return self._finish(state, rows.num_rows, jobs, gone.num_rows)
@@ -219,6 +226,34 @@ class _Writing:
     def _begin_with(self, builds: Table) -> None:
         self._state = State.newest(builds)
         self._versions = dict(self._state.versions)
+
+    def _stored_since(self, builds: Table, known: State, days: Collection[str | None], columns: list[str]) -> pa.Table:
+        """The stored rows of some days that were not there yet when the sync began."""
+        if known.version == self._state.version:
+            return _stored(builds, [], columns)
+        rows = _stored(builds, days, columns)
+        if known.version < 0:
+            return rows
+        then = Table.at(self._place, "builds", known.version)
+        assert then is not None
+        before = set(map(tuple, _stored(then, days, ["id", "fetched_at"]).to_pandas().to_numpy()))
+        now = rows.select(["id", "fetched_at"]).to_pandas().to_numpy()
+        return rows.filter(_mask([tuple(one) not in before for one in now]))
+
+    def _is_later(self, listed: Listed, known: State) -> bool:
+        """Whether a list was read later than the stored one: surely if that was there when the sync began."""
+        stored = self._state.lists.get(listed.name, NEVER)
+        return stored == known.lists.get(listed.name, NEVER) or listed.at > stored
+
+    def _dated(self, batch: Batch, version: int) -> State:
+        """The state with the sync's time, unless another sync that came between is later."""
+        stored = self._state.as_of
+        if stored is None:
+            return replace(self._state, as_of=batch.as_of, here=batch.here, sure=batch.sure)
+        if batch.as_of < stored != batch.known.as_of:
+            return self._state
+        ordered = version if batch.as_of < stored else self._state.ordered
+        return replace(self._state, as_of=batch.as_of, here=batch.here, sure=batch.sure, ordered=ordered)
 
     def _rows(self, table: Table, frame: pd.DataFrame, keeping: Keeping) -> pa.Table:
         return kept.as_table(frame, table.schema, keeping.leaves_out(table.name))
@@ -347,7 +382,3 @@ def _mask(chosen: Sequence[bool]) -> pa.Array[Any]:
 def _with(rows: pa.Table, name: str, value: Any) -> pa.Table:
     field = rows.schema.field(name)
     return rows.set_column(rows.column_names.index(name), field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
-
-
-def _last(one: Moment | None, other: Moment) -> Moment:
-    return other if one is None else max(one, other)

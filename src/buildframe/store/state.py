@@ -20,14 +20,35 @@ NEVER = Moment.from_us(0)
 
 @dataclass(frozen=True)
 class Mark:
-    """Of an organization or a pipeline: builds created since `since` are known as they were at `until`, or later."""
+    """Of an organization or a pipeline: builds created since `since` are known as they were at `until`, or later.
+
+    `until` is the service's time as it reported it, and may be too late. `seen` is a time that it had reached for sure
+    (see `State.sure`); None, in marks of earlier versions, means `until`.
+    """
 
     since: Moment
     until: Moment
+    seen: Moment | None = None
+
+    @property
+    def sure(self) -> Moment:
+        """The time that the service had reached for sure."""
+        return self.until if self.seen is None else self.seen
+
+    @property
+    def again(self) -> Moment:
+        """From when on the next sync has to read again."""
+        return max(self.since, self.sure)
+
+    def told(self) -> list[str]:
+        """The same as plain JSON."""
+        return [at.text() for at in (self.since, self.until, self.seen) if at is not None]
 
     def joined(self, other: Mark) -> Mark:
         """What two that were made at the same time know together."""
-        return Mark(min(self.since, other.since), min(self.until, other.until))
+        is_plain = self.seen is None and other.seen is None
+        sure = None if is_plain else min(self.sure, other.sure)
+        return Mark(min(self.since, other.since), min(self.until, other.until), sure)
 
 
 @dataclass(frozen=True)
@@ -37,6 +58,9 @@ class State:
     `version` is that of the builds, `versions` those of the other tables; `marks` are by scope (an organization, or
     it and a pipeline's id), `lists` are the service's times when each list was last read. Versions before `first` may
     lack files, as a cleaning deleted what only they needed. `heard`: deliveries have told more since that sync.
+
+    `here` is what the clock of the syncing machine showed at `as_of`, and `sure` is a time that the service had reached
+    then for sure. From version `ordered` on, `as_of` never goes back.
     """
 
     version: int = -1
@@ -46,6 +70,9 @@ class State:
     lists: Mapping[str, Moment] = field(default_factory=dict)
     first: int = 0
     heard: bool = False
+    here: Moment | None = None
+    sure: Moment = NEVER
+    ordered: int = 0
 
     @classmethod
     def newest(cls, builds: Table) -> Self:
@@ -80,14 +107,19 @@ class State:
 
     @classmethod
     def _version_at(cls, builds: Table, newest: Self, wanted: Moment) -> int:
-        """The last that is not later than a time; by halves, since the times of versions never go back."""
+        """The last that is not later than a time; by halves, among versions whose times never go back."""
 
         def as_of(version: int) -> Moment:
             state = next(cls.all(builds, version), None)
             return NEVER if state is None or state.as_of is None else state.as_of
 
-        versions = range(newest.first, newest.version + 1)
-        return newest.first + bisect.bisect_right(versions, wanted, key=as_of) - 1
+        last, ordered = newest.version, newest.ordered
+        while True:
+            begin = max(newest.first, ordered)
+            found = begin + bisect.bisect_right(range(begin, last + 1), wanted, key=as_of) - 1
+            if found >= begin or begin == newest.first:
+                return found
+            last, ordered = begin - 1, next(cls.all(builds, begin - 1), newest).ordered
 
     @classmethod
     def _read(cls, version: int, told: Mapping[str, Any]) -> Self:
@@ -104,6 +136,9 @@ class State:
             {name: Moment.parse(at) for name, at in told["lists"].items()},
             told.get("first", 0),
             told.get("heard", False),
+            Moment.parse(told["here"]) if told.get("here") else None,
+            Moment.parse(told["sure"]) if told.get("sure") else NEVER,
+            told.get("ordered", 0),
         )
 
     def told(self) -> dict[str, Any]:
@@ -113,10 +148,13 @@ class State:
             "format": FORMAT,
             "as_of": self.as_of.text(),
             "versions": dict(self.versions),
-            "marks": {scope: [mark.since.text(), mark.until.text()] for scope, mark in self.marks.items()},
+            "marks": {scope: mark.told() for scope, mark in self.marks.items()},
             "lists": {name: at.text() for name, at in self.lists.items()},
             "first": self.first,
             "heard": self.heard,
+            "here": self.here.text() if self.here else None,
+            "sure": self.sure.text(),
+            "ordered": self.ordered,
         }
 
     def table(self, place: Place, name: str) -> Table | None:

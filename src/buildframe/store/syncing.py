@@ -7,6 +7,8 @@ by the next sync. A long time is asked for in stretches, each a commit: first on
 from __future__ import annotations
 
 import datetime as dt
+import time
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +19,15 @@ import pyarrow.compute as pc
 from buildframe.errors import BadInput, Forbidden, NotFound
 from buildframe.lists import History
 from buildframe.pipeline import Pipeline
+from buildframe.service_time import ServiceTime
 from buildframe.spec import Moment, When, when
 from buildframe.store import changes, commits
 from buildframe.store.commits import Batch, Committed, Listed
 from buildframe.store.kept import IS_OPEN, IS_TOLD, Keeping, as_listed
 from buildframe.store.lake import Table
 from buildframe.store.place import Place, told_plainly
-from buildframe.store.state import Mark, State
+from buildframe.store.state import NEVER, Mark, State
+from buildframe.words import span
 from buildframe.workspace import Workspace
 
 OPEN = ("scheduled", "running", "failing", "canceling")
@@ -31,6 +35,12 @@ OPEN = ("scheduled", "running", "failing", "canceling")
 
 OVERLAP = dt.timedelta(minutes=5)
 """How much of what was known before is asked for again: clocks of the service may differ, and its lists lag."""
+
+_SLACK = dt.timedelta(hours=1)
+"""By how much the service's clock and that of this machine may differ in what they count between two syncs."""
+
+_GRAIN = dt.timedelta(seconds=1)
+"""What a `Date` is cut to."""
 
 _PLACE = ("id", "pipeline_id", "pipeline", "number")
 
@@ -109,17 +119,22 @@ class Sync:
         self._requests = 0 if scope.pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[Committed] = []
+        self._time = ServiceTime()
+        self._here, self._began = clock_here(), time.monotonic()
+        self._stamp = NEVER
+        self._is_simulated = False
 
     def run(self, since: When, suites: Sequence[str]) -> Synced:
         """Ask, and commit; what lies further back than the store reaches comes last."""
         with told_plainly("read", self._place):
             builds = Table.at(self._place, "builds")
-            state = State() if builds is None else State.newest(builds)
+            self._before = self._known = state = State() if builds is None else State.newest(builds)
         basis = self._basis(state)
         still_open = self._walk(state=list(OPEN))
-        now = Moment.parse(still_open.builds.attrs["as_of"])
+        now = self._now
+        basis = None if basis is not None and basis.since > now else basis
         start = min(when(since, "since", now), now)
-        again = max(start, Moment.of(now - _FIRST)) if basis is None else Moment.of(basis.until - OVERLAP)
+        again = max(start, Moment.of(now - _FIRST)) if basis is None else Moment.of(basis.again - OVERLAP)
         until = _end(again, _FIRST, now)
         walks = [still_open]
         if basis is not None:
@@ -130,9 +145,12 @@ class Sync:
         gone = self._look_by_number(state, walks, lists)
         if basis is not None:
             lists = self._look_at_new_pipelines(state, walks, lists, Mark(basis.since, again))
-        mark = Mark(again if basis is None else basis.since, until)
-        self._commit(walks, now, lists=lists, gone=gone, mark=mark, basis=basis)
-        return self._told(now, self._fill(self._catch_up(mark, now), start))
+        mark = self._mark(min(again, self._now) if basis is None else basis.since, until, basis)
+        self._commit(walks, lists=lists, gone=gone, mark=mark, basis=basis)
+        start = min(start, when(since, "since", self._now))
+        mark = self._fill(self._catch_up(mark), start)
+        self._compare_clocks()
+        return self._told(mark)
 
     def _basis(self, state: State) -> Mark | None:
         """What is known of the scope; of a pipeline also what its organization's syncs know, if they see it."""
@@ -155,8 +173,10 @@ class Sync:
         marks = [by_id[id] for id in listed["id"] if id in by_id]
         if not marks:
             return None
-        together = Mark(max(mark.since for mark in marks), min(mark.until for mark in marks))
-        is_new = listed["created_at"] >= pd.Timestamp(together.until)
+        together = Mark(
+            max(mark.since for mark in marks), min(mark.until for mark in marks), min(mark.sure for mark in marks)
+        )
+        is_new = listed["created_at"] >= pd.Timestamp(together.again)
         return together if together.since < together.until and (is_new | listed["id"].isin(by_id)).all() else None
 
     def _known_pipelines(self, state: State) -> set[str | None]:
@@ -190,13 +210,14 @@ class Sync:
                 "none of its pipelines is listed by this service. Take another folder; nothing was stored."
             )
 
-    def _catch_up(self, mark: Mark, now: Moment) -> Mark:
+    def _catch_up(self, mark: Mark) -> Mark:
         """Fetch what was created after the mark, on to now, a commit for each stretch."""
         length = _FIRST
-        while mark.until < now and not self._why:
-            further = Mark(mark.since, _end(mark.until, length, now))
-            walk = self._created(mark.until, further.until, now)
-            self._commit([walk], now, mark=further, basis=mark)
+        while mark.until < self._now and not self._why:
+            until = _end(mark.until, length, self._now)
+            walk = self._created(mark.until, until, self._now)
+            further = self._mark(mark.since, until, mark)
+            self._commit([walk], mark=further, basis=mark)
             mark, length = further, _next(length, walk)
         return mark
 
@@ -204,18 +225,31 @@ class Sync:
         """Fetch what was created before the mark, back to `start`, a commit for each stretch."""
         length = _FIRST
         while mark.since > start and not self._why:
-            wider = Mark(max(start, Moment.of(mark.since - length)), mark.until)
-            walk = self._walk(created_from=wider.since, created_to=mark.since)
-            self._commit([walk], mark.until, mark=wider, basis=mark)
+            since = max(start, Moment.of(mark.since - length))
+            walk = self._walk(created_from=since, created_to=mark.since)
+            wider = self._mark(since, mark.until, mark)
+            self._commit([walk], mark=wider, basis=mark)
             mark, length = wider, _next(length, walk)
         return mark
 
-    def _commit(self, walks: Sequence[History], as_of: Moment, mark: Mark, **more: Any) -> None:
-        builds, jobs = changes.latest_of(walks)
-        batch = Batch(builds, jobs, as_of, scope=self._scope.name, mark=None if self._why else mark, **more)
-        self._done.append(commits.commit(self._place, self._keeping, batch))
+    def _commit(self, walks: Sequence[History], mark: Mark, **more: Any) -> None:
+        builds, jobs = (self._not_ahead(frame) for frame in changes.latest_of(walks))
+        batch = Batch(
+            builds,
+            jobs,
+            self._now,
+            scope=self._scope.name,
+            mark=None if self._why else mark,
+            known=self._known,
+            here=self._here,
+            sure=self._sure,
+            **more,
+        )
+        done = commits.commit(self._place, self._keeping, batch)
+        self._done.append(done)
+        self._known = done.state
 
-    def _told(self, now: Moment, mark: Mark) -> Synced:
+    def _told(self, mark: Mark) -> Synced:
         done = self._done
         return Synced(
             builds=sum(one.builds for one in done),
@@ -224,10 +258,75 @@ class Sync:
             bytes=sum(one.bytes for one in done),
             requests=self._requests,
             version=done[-1].state.version,
-            as_of=now,
+            as_of=self._now,
             since=mark.since,
             why="; ".join(dict.fromkeys(self._why)) or None,
         )
+
+    # --- the service's time
+
+    @property
+    def _now(self) -> Moment:
+        """The service's time when it gave its first response, by all responses until now."""
+        assert self._time.at is not None
+        return self._time.at
+
+    @property
+    def _sure(self) -> Moment:
+        """A time that the service had reached for sure when it gave its first response, whatever its responses say.
+
+        It had reached the times of its records; and where both clocks agree on how much time has passed since the last
+        sync, that has passed. A sandbox's time is what it says.
+        """
+        if self._is_simulated:
+            return self._now
+        there, here = self._moved
+        passed = min(there, here) if abs(there - here) <= OVERLAP else dt.timedelta(0)
+        return min(self._now, max(self._stamp, Moment.of(self._before.sure + passed)).replace(microsecond=0))
+
+    @property
+    def _moved(self) -> tuple[dt.timedelta, dt.timedelta]:
+        """By how much the service's clock and that of this machine have moved since the last sync."""
+        before = self._before
+        if before.as_of is None or before.here is None:
+            return dt.timedelta(0), dt.timedelta(0)
+        return self._now - before.as_of, self._here - before.here
+
+    def _mark(self, since: Moment, until: Moment, before: Mark | None) -> Mark:
+        """The mark of a commit of this sync."""
+        until = min(until, self._now)
+        if self._is_simulated:
+            return Mark(since, until)
+        return Mark(since, until, max(min(until, self._sure), NEVER if before is None else before.sure))
+
+    def _hear(self, builds: pd.DataFrame) -> None:
+        """Learn from a list of builds what time it is for the service."""
+        self._time.see(Moment.parse(builds.attrs["as_of"]))
+        self._is_simulated = self._is_simulated or builds.attrs.get("simulated", False)
+        newest = pd.concat([builds["created_at"], builds["finished_at"]]).max()
+        if not pd.isna(newest):
+            self._stamp = max(self._stamp, Moment.of(newest.to_pydatetime() - self._passed))
+
+    @property
+    def _passed(self) -> dt.timedelta:
+        return dt.timedelta(seconds=time.monotonic() - self._began)
+
+    def _not_ahead(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows with no `fetched_at` to come: the `Date` of a response may have been ahead."""
+        if self._is_simulated:
+            return frame
+        latest, at = pd.Timestamp(self._now + self._passed + _GRAIN).floor("s"), frame["fetched_at"]
+        return frame.assign(fetched_at=at.where(at <= latest, latest))
+
+    def _compare_clocks(self) -> None:
+        there, here = self._moved
+        if not self._is_simulated and abs(there - here) > _SLACK:
+            warnings.warn(
+                f"Since the last sync the service's clock has moved by {span(there.total_seconds())}, and the clock of "
+                f"this machine by {span(here.total_seconds())}. No build is lost: syncs read again from the last time "
+                "that is sure. Check the clock of this machine, and whether a proxy changes the Date header.",
+                stacklevel=4,
+            )
 
     # --- asking for lists
 
@@ -239,6 +338,7 @@ class Sync:
         """Builds with their jobs; what cannot be read completely is kept, but the store then reaches no further."""
         found = (of or self._scope.ci).history(**asked, progress=self._progress)
         self._requests += found.builds.attrs["requests"]
+        self._hear(found.builds)
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
         return found
@@ -255,7 +355,9 @@ class Sync:
         for suite in suites:
             tests = ci.flaky_tests(suite, progress=self._progress)
             found.append(Listed("flaky_tests", {**whose, "suite": suite}, tests))
-        self._requests += sum(listed.frame.attrs["requests"] for listed in found)
+        for listed in found:
+            self._requests += listed.frame.attrs["requests"]
+            self._time.see(listed.at)
         return tuple(found)
 
     def _look_at_new_pipelines(
@@ -328,9 +430,14 @@ class Sync:
         return History(found.builds, as_listed(found.jobs))
 
 
+def clock_here() -> Moment:
+    """What the clock of this machine shows."""
+    return Moment.of(dt.datetime.now(dt.UTC))
+
+
 def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
     """Where a stretch ends."""
-    return min(now, Moment.of(since + length))
+    return now if now - since <= length else Moment.of(since + length)
 
 
 def _next(length: dt.timedelta, walk: History) -> dt.timedelta:

@@ -128,6 +128,7 @@ class Door:
         every = headers | {
             "Date": formatdate(self._data.load_now() // 1_000_000, usegmt=True),
             "X-Request-Id": str(uuid.uuid4()),
+            "X-Simulated-Time": "true",  # clients must not compare its clock with theirs
         }
         if status == 204:
             return Response(status_code=status, headers=every)

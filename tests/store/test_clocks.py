@@ -1,0 +1,259 @@
+"""Dates that are wrong: of one response or of all of a sync, ahead, behind, missing. A store loses nothing by them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from email.utils import format_datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe import service_time
+from buildframe.spec import Moment
+from buildframe.store import syncing
+from buildframe.workspace import Workspace
+from tests.store.serving import NOW, PIPELINES, Service
+
+Skew = Callable[[int], float]
+"""The hours by which the Date of each response of a sync is ahead, by its number."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    it = Service()
+    it.is_simulated = False
+    yield it
+    it.stop()
+
+
+@pytest.fixture
+def ci(service: Service) -> Iterator[Workspace]:
+    with bf.connect("acme", base_url=service.url, token="an-invented-token") as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> bf.Store:
+    return bf.Store(tmp_path / "history")
+
+
+class Here:
+    """The clock of this machine."""
+
+    at = NOW
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    monkeypatch.setattr(Here, "at", NOW)
+    monkeypatch.setattr(syncing, "clock_here", lambda: Here.at)
+    return Here
+
+
+def sync(service: Service, ci: Workspace, store: bf.Store, skew: Skew = lambda number: 0.0) -> syncing.Synced:
+    """A sync whose responses have these dates; time goes on a second with each of them."""
+    numbers = iter(range(10_000))
+
+    def date(path: str) -> str:
+        shown = service.now + dt.timedelta(hours=skew(next(numbers)))
+        service.later(seconds=1)
+        return format_datetime(shown, usegmt=True)
+
+    service.date = date
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return store.sync(ci, since="10d", progress=False)
+
+
+def go_on(service: Service, **by: float) -> None:
+    """Let time go on, here and at the service."""
+    service.later(**by)
+    Here.at = Moment.of(Here.at + dt.timedelta(**by))
+
+
+def live(service: Service, hours: int, chance: random.Random | None = None) -> None:
+    """Let the service work: each hour a build is created, one of an earlier hour is reopened, and both end."""
+    chance = chance or random.Random(1)
+    for _ in range(hours):
+        go_on(service, hours=1)
+        number = len(service.builds)
+        build = service.add(number, chance.choice(["running", "passed", "skipped"]))
+        build["finished_at"] = build["created_at"] if build["state"] == "passed" else None
+        old = chance.choice(service.builds)
+        old["state"], old["finished_at"] = "failed", Moment.of(service.now - dt.timedelta(minutes=5)).text()
+
+
+def lost(service: Service, store: bf.Store) -> dict[str, set[Any]]:
+    """Builds of the last nine days that the store has otherwise than the service, or not at all."""
+    since = Moment.of(service.now - dt.timedelta(days=9))
+    own = [build for build in service.builds if Moment.parse(build["created_at"]) >= since]
+    served = {(b["number"], b["state"], b["finished_at"] and Moment.parse(b["finished_at"])) for b in own}
+    kept = store.builds(created_from=since)[["number", "state", "finished_at"]]
+    stored = {(n, state, None if pd.isna(at) else at) for n, state, at in kept.itertuples(index=False)}
+    return {"served": served - stored, "stored": stored - served}
+
+
+NOTHING = {"served": set(), "stored": set()}
+ONE_AHEAD = {f"response {n} is 2 days ahead": (lambda m: lambda i: 48.0 if i == m else 0.0)(n) for n in range(4)}
+SKEWS: dict[str, Skew] = ONE_AHEAD | {
+    "all are 2 days ahead": lambda i: 48.0,
+    "all are 2 hours ahead": lambda i: 2.0,
+    "all are 50 minutes ahead": lambda i: 0.8,
+    "they alternate": lambda i: 48.0 * (i % 2),
+    "the first is 2 days behind": lambda i: -48.0 if i == 0 else 0.0,
+    "all are 2 days behind": lambda i: -48.0,
+    "all are of 1970": lambda i: -(NOW - Moment.from_us(0)) / dt.timedelta(hours=1),
+    "all are 100 years ahead": lambda i: 876_000.0,
+}
+
+
+@pytest.mark.parametrize("between", [1, 30])
+@pytest.mark.parametrize("name", list(SKEWS))
+def test_a_sync_with_wrong_dates_loses_nothing(service, ci, store, name, between):
+    live(service, 12)
+    sync(service, ci, store)
+    live(service, 5)
+    sync(service, ci, store, SKEWS[name])
+    for _ in range(2):
+        live(service, between)
+        sync(service, ci, store)
+    assert lost(service, store) == NOTHING
+    assert store.as_of <= service.now
+    ((_, until),) = store.covers.values()
+    assert until == store.as_of
+
+
+@pytest.mark.parametrize("name", list(SKEWS))
+def test_the_first_sync_may_be_the_wrong_one(service, ci, store, name):
+    live(service, 12)
+    sync(service, ci, store, SKEWS[name])
+    for _ in range(2):
+        live(service, 3)
+        sync(service, ci, store)
+    assert lost(service, store) == NOTHING
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_two_right_syncs_a_store_equals_the_service_whatever_was_before(service, ci, store, seed, here):
+    chance = random.Random(seed)
+    for _ in range(6):
+        live(service, chance.choice([1, 2, 30]), chance)
+        set_by = dt.timedelta(hours=chance.choice([0, 0, 0, -30, 30]))  # somebody sets the clock of this machine
+        here.at = Moment.of(here.at + set_by)
+        sync(service, ci, store, SKEWS[chance.choice(list(SKEWS))])
+    for _ in range(2):
+        live(service, chance.choice([1, 30]), chance)
+        sync(service, ci, store)
+    assert lost(service, store) == NOTHING, f"seed {seed}"
+
+
+def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(service, ci, store, monkeypatch):
+    live(service, 3)
+    sync(service, ci, store)
+    seconds = iter(range(0, 10**9, 1_200))  # 20 minutes between any two looks at the clock
+    for module in (syncing, service_time):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    done = sync(service, ci, store, lambda i: 48.0 if i == 0 else 0.0)
+    assert done.as_of < Moment.of(service.now - dt.timedelta(minutes=20))
+
+
+def test_rows_of_a_page_whose_date_was_ahead_are_replaced_by_the_next_sync(service, ci, store):
+    build = service.add(1, "running")
+    sync(service, ci, store, lambda i: 48.0 if i == 0 else 0.0)  # the response with what is under way
+    (at,) = store.builds()["fetched_at"]
+    assert at <= service.now
+    go_on(service, hours=1)
+    build["state"] = "skipped"
+    sync(service, ci, store)
+    assert store.builds()["state"].tolist() == ["skipped"]
+
+
+def test_lists_that_were_read_with_a_date_ahead_are_replaced_by_the_next_sync(service, ci, store):
+    sync(service, ci, store, lambda i: 48.0)
+    go_on(service, hours=1)
+    service.pipelines = {"p-web": "site"}
+    sync(service, ci, store)
+    assert store.pipelines()["slug"].tolist() == ["site"]
+
+
+def test_the_past_is_found_though_the_time_of_a_sync_went_back(service, ci, store):
+    versions = {}
+    for hours in (0.0, 48.0, 48.0, 0.0, 0.0):
+        live(service, 2)
+        done = sync(service, ci, store, lambda i, hours=hours: hours)
+        versions[done.version] = (service.now, hours)
+    path = store.files("builds")[0].split("/builds/")[0]
+    for version, (at, hours) in versions.items():
+        if not hours:
+            assert bf.Store(path, as_of=at).version == version
+    assert bf.Store(path, as_of="1h").version == max(v for v, (at, _) in versions.items() if at < service.now)
+
+
+# --- a warning
+
+
+@pytest.mark.parametrize("hours", [48.0, -3.0])
+def test_a_clock_that_moves_otherwise_than_that_of_this_machine_is_warned_of(service, ci, store, hours):
+    sync(service, ci, store)
+    go_on(service, hours=5)
+    service.date = lambda path: format_datetime(service.now + dt.timedelta(hours=hours), usegmt=True)
+    with pytest.warns(UserWarning, match=r"service's clock has moved by 2 .*, and the clock of this machine by 5 h"):
+        done = store.sync(ci, since="10d", progress=False)
+    assert done.complete
+
+
+def test_clocks_that_agree_or_are_of_a_sandbox_are_not(service, ci, store):
+    for is_simulated, here in ((False, 0.9), (True, 48.0), (False, -0.9)):
+        sync(service, ci, store)
+        go_on(service, hours=5)
+        service.later(hours=here)
+        service.is_simulated = is_simulated
+        service.date = lambda path: format_datetime(service.now, usegmt=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.sync(ci, since="10d", progress=False)
+
+
+def test_a_sandbox_says_so():
+    with bf.sandbox(builds=3) as ci:
+        assert ci.builds(progress=False).attrs["simulated"] is True
+
+
+# --- a response without a date
+
+
+@pytest.mark.parametrize("date", [None, "", "soon", "Sun, 01 Nov 12026 12:00:00 GMT"])
+def test_a_response_without_a_readable_date_is_asked_for_again(service, ci, store, date, monkeypatch):
+    monkeypatch.setattr("buildframe.client._BACKOFF", lambda state: 0.0)
+    service.add(1, "passed")
+    dates = iter([date, date])
+    service.date = lambda path: next(dates, format_datetime(service.now, usegmt=True))
+    assert store.sync(ci, since="1d", progress=False).complete
+    assert len(store.builds()) == 1
+    service.date = lambda path: date if path == PIPELINES else format_datetime(service.now, usegmt=True)
+    with pytest.raises(bf.Malformed, match="no readable Date header"):
+        store.sync(ci, since="1d", progress=False)
+
+
+# --- ages in a listing
+
+
+def test_an_age_that_was_counted_from_a_wrong_date_is_not_complete(service, ci):
+    service.add(1, "passed", days=2.5)
+    service.add(2, "passed", days=0.5)
+    ahead = iter([48, 0])
+    service.date = lambda path: format_datetime(service.now + dt.timedelta(hours=next(ahead)), usegmt=True)
+    with pytest.warns(UserWarning, match="created_from was counted back from 2026-11-03T12:00:00Z"):
+        builds = ci.builds(created_from="3d", progress=False)
+    assert builds["number"].tolist() == [2]
+    assert not builds.attrs["complete"]
+    service.date = lambda path: format_datetime(service.now, usegmt=True)
+    (left,) = builds.attrs["left"]
+    assert ci.builds(**left, progress=False)["number"].tolist() == [2, 1]
