@@ -6,6 +6,7 @@ import datetime as dt
 import inspect
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -169,6 +170,12 @@ def test_refusals_say_what_to_do(
     with pytest.raises(kind, match=f"(?s){says}") as caught:
         bf.connect(organization, base_url=ci.sandbox.url, token=token).builds()
     assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize("organization", ["", " ", "acme/web", "https://ci.example.com/acme", 7])
+def test_what_is_no_organization_is_refused_when_connecting(organization: Any) -> None:
+    with pytest.raises(bf.BadInput, match="organization="):
+        bf.connect(organization, token="t")
 
 
 def test_a_wrong_token_and_unknown_things(ci: Workspace) -> None:

@@ -102,7 +102,9 @@ def connect(
     )
     hosted = graphql.HOSTED_URL if client.base_url == HOSTED_URL else None
     door = graphql_url or environment("BUILDFRAME_GRAPHQL_URL") or hosted
-    return Workspace(client, organization or environment("BUILDFRAME_ORG") or None, graphql_url=door)
+    if organization is None:
+        organization = environment("BUILDFRAME_ORG") or None
+    return Workspace(client, organization, graphql_url=door)
 
 
 def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspace:
