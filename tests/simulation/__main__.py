@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 from types import ModuleType
 
-from tests.simulation import listings
+from tests.simulation import listings, syncs
 from tests.simulation.scheduler import Stuck
 
 _MOST_SHOWN = 30
-SUBJECTS: dict[str, ModuleType] = {"listings": listings}
+SUBJECTS: dict[str, ModuleType] = {"listings": listings, "syncs": syncs}
 
 
 def replay(subject: str, seed: int) -> bool:
@@ -45,6 +45,7 @@ def many(subject: str, seeds: Iterable[int], stop_after: float | None = None) ->
             broken[seed] = f"{type(why).__name__}: {str(why)[:300]}\n  {replays}"
         else:
             ended[ran.outcome] += 1
+            ended.update({f"syncs {name}": count for name, count in ran.syncs.items()})
             ended["(requests)"] += ran.requests
             ended["(faults)"] += sum(ran.happened.values())
     return ended, broken
@@ -64,7 +65,7 @@ def main() -> int:
     began = time.monotonic()
     seeds = range(asked.first, asked.first + asked.count)
     ended, broken = many(asked.subject, seeds, asked.seconds)
-    runs = sum(count for name, count in ended.items() if not name.startswith("(")) + len(broken)
+    runs = sum(count for name, count in ended.items() if not name.startswith(("(", "syncs "))) + len(broken)
     print(f"{runs} {asked.subject} from seed {asked.first} in {time.monotonic() - began:.0f} s: {len(broken)} broken")
     for name, count in sorted(ended.items()):
         print(f"  {name:<28} {count:>8}")

@@ -9,10 +9,9 @@ import logging
 import random
 import traceback
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -20,7 +19,7 @@ import httpx
 import pandas as pd
 
 from buildframe import client as client_module
-from buildframe import crew, fetch
+from buildframe import crew, fetch, sockets
 from buildframe.client import Client, Token
 from buildframe.errors import BuildframeError
 from buildframe.spec import Moment
@@ -32,8 +31,8 @@ from tests.simulation.service import ORDERS, ORGANIZATION, SECOND, Build, Query,
 LONGEST = 12 * 3600.0
 """Simulated seconds within which a listing must have ended."""
 
-_TLS = httpx.create_ssl_context(trust_env=False)
-_BASE = "http://127.0.0.1:8123"
+TLS = httpx.create_ssl_context(trust_env=False)
+BASE = "http://127.0.0.1:8123"
 _ALWAYS = sorted({*AFTER, *BEFORE} - {"stale"})
 
 
@@ -61,7 +60,7 @@ class Plan:
         kind = chance.choices(
             ["builds", "history", "jobs", "pipelines", "members", "flaky_tests"], [55, 15, 10, 7, 7, 6]
         )[0]
-        service = _service(chance)
+        service = new_service(chance)
         life = chance.choice([0.0, 0.0, 0.1, 0.5, 1.0])
         asked: dict[str, Any] = {} if kind in _PLAIN else _asked(chance, service)
         return cls(seed, chance, kind, weather(chance), service, chance.choice([3, 4, 5, 10, 25]), asked, life)
@@ -91,7 +90,8 @@ def weather(chance: random.Random) -> Weather:
     return Weather({name: chance.uniform(0.02, 0.12) for name in chance.sample(names, chance.randint(2, 6))})
 
 
-def _service(chance: random.Random) -> Service:
+def new_service(chance: random.Random) -> Service:
+    """One with any ways and any builds."""
     jitter = chance.choice([0, 0, 0, SECOND // 2, SECOND, SECOND, 20 * SECOND])
     service = Service(
         chance,
@@ -101,7 +101,7 @@ def _service(chance: random.Random) -> Service:
         jitter=jitter,
         has_last=chance.random() < 0.85,
         deepest=chance.choice([10**9] * 9 + [2]),
-        base=_BASE,
+        base=BASE,
     )
     service.members = [f"m{n}" for n in range(chance.choice([0, 1, 9, 10, 50, 57]))]
     service.pipelines = [f"pipe-{n}" for n in range(chance.choice([1, 2, 5, 10, 30, 61]))]
@@ -142,7 +142,7 @@ def _asked(chance: random.Random, service: Service) -> dict[str, Any]:
 
 @dataclass
 class Ran:
-    """One listing that was run: how it ended, and the digest of all that happened."""
+    """What was run: how it ended, the digest of all that happened, and how the syncs in it ended."""
 
     outcome: str
     requests: int
@@ -150,6 +150,7 @@ class Ran:
     missing: int
     happened: Counter[str]
     digest: str
+    syncs: Counter[str] = field(default_factory=Counter)
 
 
 class Listing:
@@ -170,12 +171,12 @@ class Listing:
 
     def run(self) -> Ran:
         """Ask, and hold what comes against what was there; Broken where a promise was."""
-        with overheard(self._output), _pages_of(self._plan.page_size):
+        with overheard(self._output), pages_of(self._plan.page_size):
             scheduler = Scheduler(self._plan.chance, longest=LONGEST)
             return scheduler.run(self._in_time)
 
     def _in_time(self) -> Ran:
-        with Wire(self._adversary).laid(), Client(_BASE, Token(self._token), tls=_TLS) as client:
+        with Wire(self._adversary).laid(), Client(BASE, Token(self._token), tls=TLS) as client:
             ci = Workspace(client, ORGANIZATION)
             begin = self._service.now
             try:
@@ -216,18 +217,18 @@ class Listing:
 
     def _check(self, begin: int, frame: pd.DataFrame, jobs: pd.DataFrame | None, asked: dict[str, Any]) -> set[str]:
         """Rows are there once, and are as they were at some moment; the ids of those that are missing."""
-        _demand(frame["id"].is_unique, "a row is doubled")
+        demand(frame["id"].is_unique, "a row is doubled")
         found = set(frame["id"])
         if self._plan.kind in _PLAIN:
             missing = self._listed_plainly()
-            _demand(found <= missing, "a row that never was")
+            demand(found <= missing, "a row that never was")
             missing -= found
         else:
             missing = self._check_builds(min(begin, self._adversary.oldest or begin), frame, jobs, asked)
         if frame.attrs["complete"]:
-            _demand(not missing, f"{len(missing)} rows lost although complete: {sorted(missing)[:5]}")
+            demand(not missing, f"{len(missing)} rows lost although complete: {sorted(missing)[:5]}")
         else:
-            _demand(bool(frame.attrs["why"]), "incomplete without a reason")
+            demand(bool(frame.attrs["why"]), "incomplete without a reason")
         return missing
 
     def _listed_plainly(self) -> set[str]:
@@ -245,10 +246,10 @@ class Listing:
             own.setdefault(build, set()).add(id)
         for id, state in zip(frame["id"], frame["state"], strict=True):
             was = [v for v in known[id] if v.state == state and query.holds(builds[id], v)]
-            _demand(bool(was), f"{id} never was {state} and in the list")
+            demand(bool(was), f"{id} never was {state} and in the list")
             if jobs is not None:
                 attempts = [{f"j{builds[id].number:07d}-{n}" for n in range(v.attempt + 1)} for v in was]
-                _demand(own.get(id) in attempts, f"{id} has jobs {own.get(id)} and not one of {attempts}")
+                demand(own.get(id) in attempts, f"{id} has jobs {own.get(id)} and not one of {attempts}")
         return {build.id for build in self._throughout(query, begin, end)} - set(frame["id"])
 
     def _throughout(self, query: Query, begin: int, end: int) -> Iterator[Build]:
@@ -260,7 +261,7 @@ class Listing:
 
     def _raised(self, ci: Workspace, why: BuildframeError) -> Ran:
         """An error must show no secret, and the same call must do in better weather."""
-        self._check_secrets("".join(_printed(why)))
+        self._check_secrets("".join(printed(why)))
         self._clear_up()
         begin = self._service.now
         self._adversary.oldest = None
@@ -284,36 +285,38 @@ class Listing:
             found |= set(self._ask(ci, asked | window | {"overlap": "10m", "partial": True})[0]["id"])
         there = {build.id for build in self._throughout(query, end, self._service.now)}
         lost = missing & there - found
-        _demand(not lost, f"{len(lost)} rows are missing and not within left={frame.attrs['left']}: {sorted(lost)[:5]}")
+        demand(not lost, f"{len(lost)} rows are missing and not within left={frame.attrs['left']}: {sorted(lost)[:5]}")
 
     def _check_secrets(self, text: str) -> None:
-        _demand(self._token not in text + self._output.getvalue(), "the token shows")
+        demand(self._token not in text + self._output.getvalue(), "the token shows")
 
     # --- the world
 
     def _clear_up(self) -> None:
         """Fair weather, and a service as it should be."""
         self._adversary.weather, self._quiet = Weather(), True
-        self._service.has_last, self._service.deepest = True, 10**9
-        self._service.order = "by stamp"
+        self._service.clear_up()
         self._adversary.in_vain = 0
 
     def _live(self) -> None:
         """What happens at the service around a request."""
-        chance, service = self._plan.chance, self._service
-        if self._quiet or len(service.builds) > _MOST_BUILDS:
-            return
-        while chance.random() < self._plan.life / (1 + self._plan.life):
-            there = service.there()
-            did = chance.choice(["create", "create", "tie", "delete", "change", "change"])
-            if did == "create" or not there:
-                service.create()
-            elif did == "tie":
-                service.create(there[-1].created)
-            elif did == "delete":
-                service.delete(chance.choice(there))
-            else:
-                service.change(chance.choice(there))
+        if not self._quiet:
+            live(self._service, self._plan.chance, self._plan.life)
+
+
+def live(service: Service, chance: random.Random, rate: float) -> None:
+    """What people do at the service meanwhile: a number of things, on average the rate."""
+    while chance.random() < rate / (1 + rate) and len(service.builds) < _MOST_BUILDS:
+        there = service.there()
+        did = chance.choice(["create", "create", "tie", "delete", "change", "change"])
+        if did == "create" or not there:
+            service.create()
+        elif did == "tie":
+            service.create(there[-1].created)
+        elif did == "delete":
+            service.delete(chance.choice(there))
+        else:
+            service.change(chance.choice(there))
 
 
 _PLAIN = frozenset({"pipelines", "members", "flaky_tests"})
@@ -335,12 +338,13 @@ def _query(asked: dict[str, Any]) -> Query:
     )
 
 
-def _demand(holds: bool, what: str) -> None:
+def demand(holds: bool, what: str) -> None:
+    """Something that must hold."""
     if not holds:
         raise Broken(what)
 
 
-def _printed(why: BaseException) -> Iterator[str]:
+def printed(why: BaseException) -> Iterator[str]:
     """All that a traceback may show of an error, with the variables of the library's frames."""
     yield from traceback.format_exception(why)
     for frame in traceback.TracebackException.from_exception(why, capture_locals=True).stack:
@@ -369,15 +373,15 @@ def overheard(into: io.StringIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _pages_of(size: int) -> Iterator[None]:
+def pages_of(size: int) -> Iterator[None]:
     """Pages are small, so that few builds make many."""
     with (
         mock.patch.object(fetch, "PAGE_SIZE", size),
         mock.patch.object(fetch.Source.page, "__defaults__", (1, size)),
         mock.patch.object(fetch.Asking.page, "__kwdefaults__", {"number": 1, "per_page": size}),
-        mock.patch.object(client_module, "_PACES", weakref.WeakValueDictionary()),  # nothing is left of other runs
+        mock.patch.object(client_module, "_PACES", type(client_module._PACES)()),  # nothing is left of other runs
         mock.patch.object(crew, "_TICK", 5.0),  # who waits need not look often: time jumps
-        mock.patch.object(client_module, "version", return_value="0"),  # which reads files
+        mock.patch.object(sockets, "version", return_value="0"),  # which reads files
         _seeded(size),
     ):
         yield
@@ -394,7 +398,7 @@ def _seeded(seed: int) -> Iterator[None]:
         random.setstate(before)
 
 
-def run(seed: int, show: Callable[[str], object] | None = None) -> Ran:
+def run(seed: int, show: Callable[[str], Any] | None = None) -> Ran:
     """The listing of a seed; `show` gets what happened, line by line."""
     listing = Listing(Plan.of(seed))
     try:

@@ -42,14 +42,16 @@ class Reply(NamedTuple):
 
 @dataclass
 class Weather:
-    """How often each fault happens, from 0 to 1, and those that happen to every answer."""
+    """How often each fault happens, from 0 to 1, those that always do, and by how many seconds all dates are off."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     always: frozenset[str] = frozenset()
+    skew: int = 0
 
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate:.2g}" for name, rate in sorted(self.rates.items()))
-        return f"always: {', '.join(sorted(self.always)) or 'nothing'}; at times: {rates or 'nothing'}"
+        always = ", ".join(sorted(self.always)) or "nothing"
+        return f"always: {always}; at times: {rates or 'nothing'}; all dates off by {self.skew} s"
 
 
 @dataclass
@@ -330,6 +332,8 @@ class Adversary:
         if it.at is not None:
             self.oldest = it.at if self.oldest is None else min(self.oldest, it.at)
         self._count(struck)
+        if self.weather.skew:
+            _moved(it, self.weather.skew)
         for name in struck:
             if name in AFTER:
                 AFTER[name](it)

@@ -162,6 +162,10 @@ class Service:
         """The builds that are there now."""
         return [build for build in self.builds if build.deleted is None]
 
+    def clear_up(self) -> None:
+        """Answer as a service should."""
+        self.has_last, self.deepest, self.order = True, 10**9, "by stamp"
+
     # --- answering
 
     def answer(self, target: str, at: int | None = None) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -147,29 +147,37 @@ class Killed(BaseException):
 
 
 @contextmanager
-def at_instant(number: int, what: Any, of: str = "") -> Iterator[None]:
-    """Do something at the so-maniest instant at which a table or a file is made, changed or committed.
+def at_each_instant(what: Callable[[str], None]) -> Iterator[None]:
+    """Do something at each instant at which a table or a file is made, changed or committed; it gets the name.
 
-    Each comes before or after one of these; `of` chooses those whose name holds it, such as "commit".
+    Each comes before or after one of these.
     """
+
+    def around(owner: Any, name: str) -> Any:
+        true = getattr(owner, name)
+
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            what(f"before {name}")
+            found = true(*args, **kwargs)
+            what(f"after {name}")
+            return found
+
+        return mock.patch.object(owner, name, instead)
+
+    with around(Table, "commit"), around(Table, "made"), around(Table, "widened"), around(lake, "_written"):
+        yield
+
+
+@contextmanager
+def at_instant(number: int, what: Any, of: str = "") -> Iterator[None]:
+    """Do something at the so-maniest instant; `of` chooses those whose name holds it, such as "commit"."""
     left = [what, *[None] * number]
 
     def between(name: str) -> None:
         if of in name and left and (now := left.pop()) is not None:
             now()
 
-    def around(owner: Any, name: str) -> Any:
-        true = getattr(owner, name)
-
-        def instead(*args: Any, **kwargs: Any) -> Any:
-            between(f"before {name}")
-            found = true(*args, **kwargs)
-            between(f"after {name}")
-            return found
-
-        return mock.patch.object(owner, name, instead)
-
-    with around(Table, "commit"), around(Table, "made"), around(Table, "widened"), around(lake, "_written"):
+    with at_each_instant(between):
         yield
 
 
