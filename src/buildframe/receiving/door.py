@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import logging
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -39,6 +42,10 @@ CONNECTIONS = 800
 DEADLINE = "buildframe.deadline"
 """An extension in an application's scope: the time of the event loop by which the request must have arrived."""
 
+_HOUR = 3600.0
+_EVER = dt.timedelta(days=36_500)
+_LOG = logging.getLogger("buildframe")
+
 _MORE = {503: {"Retry-After": "30"}, 408: {"Connection": "close"}}
 """Headers of some answers, by status."""
 
@@ -52,6 +59,7 @@ class Door:
         self._inbox, self._secrets, self._names = inbox, tuple(map(Secret, secrets)), names
         self._refused: Counter[int] = Counter()
         self._reading: dict[asyncio.Timeout, None] = {}
+        self._checks_again = 0.0
         self._is_genuine([], b"")  # refuses what cannot be a secret
 
     def application(self) -> Starlette:
@@ -111,14 +119,34 @@ class Door:
 
     def _read(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Event:
         if not self._is_genuine(headers, body):
+            self._check_clock(headers, body)
             raise Unverified("Neither its signature nor its token is that of this webhook, or it is too old.")
         received_at = webhooks.signed_at(headers, names=self._names)
         return webhooks.parse(body, headers, received_at=received_at, names=self._names)
 
-    def _is_genuine(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+    def _check_clock(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Log, once an hour, that a genuine delivery was signed long before or after the time of this machine."""
+        now = time.monotonic()
+        if now < self._checks_again or not self._is_genuine(headers, body, _EVER):
+            return
+        signed_at = webhooks.signed_at(headers, names=self._names)
+        ahead = 0.0 if signed_at is None else signed_at.timestamp() - time.time()
+        if abs(ahead) > _HOUR:
+            self._checks_again = now + _HOUR
+            side = "after" if ahead > 0 else "before"
+            _LOG.warning(
+                "A delivery is refused: it was signed %.0f hours %s the time of this machine. Synchronize the clock of "
+                "this machine, unless somebody replays deliveries.",
+                abs(ahead) / _HOUR,
+                side,
+            )
+
+    def _is_genuine(
+        self, headers: list[tuple[bytes, bytes]], body: bytes, max_age: dt.timedelta = webhooks.FIVE_MINUTES
+    ) -> bool:
         for secret in self._secrets:
             try:
-                webhooks.verify(headers, body, secret.reveal(), names=self._names)
+                webhooks.verify(headers, body, secret.reveal(), max_age=max_age, names=self._names)
             except Unverified:
                 continue
             return True
