@@ -131,7 +131,12 @@ def percentiles_by_queue(jobs: pd.DataFrame) -> pd.DataFrame:
     codes, queues = factorized(jobs["queue"])
     scripts = is_any(jobs["type"], "script")
     told = _durations(codes, len(queues), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
-    return pd.DataFrame({"queue": queues} | told)
+    return _there(pd.DataFrame({"queue": queues} | told), codes[scripts])
+
+
+def _there(told: pd.DataFrame, codes: Integers) -> pd.DataFrame:
+    """The groups that have rows."""
+    return told[np.bincount(codes, minlength=len(told)) > 0].reset_index(drop=True)
 
 
 def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -141,7 +146,7 @@ def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
     scripts = is_any(jobs["type"], "script")
     told = _durations(codes, len(there), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
     keys = {"pipeline": pipelines[there // len(texts)].array, "step": texts[there % len(texts)].array}
-    return pd.DataFrame(keys | told)
+    return _there(pd.DataFrame(keys | told), codes[scripts])
 
 
 def trend(jobs: pd.DataFrame) -> pd.DataFrame:

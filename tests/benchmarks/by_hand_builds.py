@@ -72,7 +72,7 @@ def outages(builds: pd.DataFrame) -> pd.DataFrame:
             "branch": BRANCH,
             "failed_at": _times(failed_at),
             "recovered_at": _times(np.where(red.is_open, NAT, fixed_at)),
-            "recovery_time_s": took,
+            "recovery_time_s": np.where(line.begins[red.first], np.nan, took),
             "seen_s": np.where(red.is_open, (line.until - failed_at) / 1e6, took),
             "open": red.is_open,
             "start_unknown": line.begins[red.first],
@@ -93,14 +93,14 @@ def recovery_time(builds: pd.DataFrame) -> pd.DataFrame:
     line = _line(builds)
     red = _red(line)
     pipeline, many = line.pipeline[red.first], len(line.pipelines)
-    closed = ~red.is_open
+    closed = ~(red.is_open | line.begins[red.first])
     took = line.at[red.after[closed]] - line.at[red.first[closed]]
     took = took[np.lexsort((took, pipeline[closed]))]
     n = np.bincount(pipeline[closed], minlength=many)
     ranks = Ranks.of(n)
     places = np.where(ranks.wanted >= 0, (np.cumsum(n) - n)[:, None] + ranks.wanted, 0)
     found = np.where(ranks.wanted >= 0, took[places] / 1e6, np.nan)
-    censored = np.bincount(pipeline[red.is_open], minlength=many)
+    censored = np.bincount(pipeline[~closed], minlength=many)
     return _of_pipelines(builds, line, {"n": n, "n_censored": censored} | ranks.columns(found))
 
 
@@ -122,6 +122,7 @@ def red_share(builds: pd.DataFrame) -> pd.DataFrame:
         "red_s": red_s,
         "known_s": known_s,
         "red_share_of_time": red_s / np.where(known_s > 0, known_s, np.nan),
+        "builds": np.bincount(line.pipeline, minlength=many),
         "commits": count,
     }
     return _of_pipelines(

@@ -63,16 +63,17 @@ def _percentiles(frame: pl.DataFrame, by: list[Any], value: str, begun: pl.Expr)
     return groups.drop("values"), ranks.columns(found)
 
 
-_WAITED = (c("type") == "script") & c("runnable_at").is_not_null()
+_SCRIPT = c("type") == "script"
+_RUNNABLE = c("runnable_at").is_not_null()
 
 
 def percentiles_by_queue(jobs: pl.DataFrame) -> pd.DataFrame:
-    groups, columns = _percentiles(jobs, ["queue"], "queue_time_s", _WAITED)
+    groups, columns = _percentiles(jobs.filter(_SCRIPT), ["queue"], "queue_time_s", _RUNNABLE)
     return groups.to_pandas().assign(**columns)
 
 
 def percentiles_by_step(jobs: pl.DataFrame) -> pd.DataFrame:
-    groups, columns = _percentiles(jobs, ["pipeline", "step"], "queue_time_s", _WAITED)
+    groups, columns = _percentiles(jobs.filter(_SCRIPT), ["pipeline", "step"], "queue_time_s", _RUNNABLE)
     return groups.to_pandas().assign(**columns)
 
 
@@ -159,19 +160,17 @@ def waste(jobs: pl.DataFrame) -> pd.DataFrame:
     repeats = builds.filter(settled).select("build_id", repeated=same.fill_null(value=False))
     each = builds.select("build_id", "failed_at").join(repeats, on="build_id", how="left")
     us = c("finished_at").dt.epoch("us") - c("started_at").dt.epoch("us")
-    place = (
-        pl.when(retried)
-        .then(0)
-        .when(c("state") == "canceled")
-        .then(1)
-        .when(c("finished_at") > c("failed_at"))
-        .then(2)
-        .when(c("repeated"))
-        .then(3)
-        .otherwise(4)
+    place = pl.when(retried).then(0).when(c("state") == "canceled").then(1).when(c("repeated")).then(3).otherwise(4)
+    after = c("finished_at").dt.epoch("us") - pl.max_horizontal("started_at", "failed_at").dt.epoch("us")
+    is_late = (place > 1) & c("started_at").is_not_null() & (c("finished_at") > c("failed_at"))
+    late = pl.when(is_late).then(after).otherwise(0)
+    told = (
+        jobs.lazy()
+        .join(each, on="build_id", how="left")
+        .select("pipeline", "started_at", us=us, place=place, late=late)
     )
-    told = jobs.lazy().join(each, on="build_id", how="left").select("pipeline", "started_at", us=us, place=place)
-    parts = {name: c("us").filter(c("place") == i).sum() / 1e6 for i, name in enumerate(_CLASSES)}
+    parts = {name: (c("us") - c("late")).filter(c("place") == i).sum() / 1e6 for i, name in enumerate(_CLASSES)}
+    parts["after_failure_s"] = c("late").sum() / 1e6
     sums = told.group_by("pipeline").agg(
         n=c("us").count(),
         machine_s=c("us").sum() / 1e6,
@@ -194,7 +193,7 @@ class Sql:
     def _frame(self, query: str) -> pd.DataFrame:
         return self._connection.sql(query).df()
 
-    def _percentiles(self, by: str, value: str, begun: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def _percentiles(self, by: str, value: str, begun: str, those: str = "true") -> tuple[pd.DataFrame, dict[str, Any]]:
         keys = ", ".join(f"k{i}" for i, _ in enumerate(by.split(", ")))
         named = ", ".join(f"{key} AS k{i}" for i, key in enumerate(by.split(", ")))
         order = ", ".join(f"{key} NULLS LAST" for key in keys.split(", "))
@@ -203,7 +202,7 @@ class Sql:
                 SELECT {named}, count({value}) AS n, count_if({begun} AND {value} IS NULL) AS n_censored,
                        count(*) FILTER ({value} < 0) AS n_negative,
                        list_sort(list({value}) FILTER ({value} IS NOT NULL)) AS sorted
-                FROM jobs GROUP BY ALL)""")
+                FROM jobs WHERE {those} GROUP BY ALL)""")
         groups = self._frame("SELECT * EXCLUDE (sorted, i) FROM grouped ORDER BY i")
         ranks = Ranks.of(groups["n"].to_numpy(np.int64))
         wanted = pl.DataFrame({"i": range(len(groups)), "wanted": (ranks.wanted + 1).tolist()}).to_arrow()
@@ -214,13 +213,13 @@ class Sql:
         return groups, ranks.columns(found)
 
     def percentiles_by_queue(self) -> pd.DataFrame:
-        waited = "type = 'script' AND runnable_at IS NOT NULL"
-        groups, columns = self._percentiles("queue", "queue_time_s", waited)
+        groups, columns = self._percentiles("queue", "queue_time_s", "runnable_at IS NOT NULL", "type = 'script'")
         return groups.rename(columns={"k0": "queue"}).assign(**columns)
 
     def percentiles_by_step(self) -> pd.DataFrame:
-        waited = "type = 'script' AND runnable_at IS NOT NULL"
-        groups, columns = self._percentiles("pipeline, step", "queue_time_s", waited)
+        groups, columns = self._percentiles(
+            "pipeline, step", "queue_time_s", "runnable_at IS NOT NULL", "type = 'script'"
+        )
         return groups.rename(columns={"k0": "pipeline", "k1": "step"}).assign(**columns)
 
     def trend(self) -> pd.DataFrame:
@@ -300,7 +299,8 @@ class Sql:
             f"any_value({name}) AS {name}" for name in (*_COMMIT, "build_state", "build_created_at", "build_number")
         )
         parts = ", ".join(
-            f"coalesce(sum(us) FILTER (place = {i}), 0) / 1e6 AS {name}" for i, name in enumerate(_CLASSES)
+            f"coalesce({'sum(late)' if i == 2 else f'sum(us - late) FILTER (place = {i})'}, 0) / 1e6 AS {name}"
+            for i, name in enumerate(_CLASSES)
         )
         return self._frame(f"""
             WITH builds_of AS (
@@ -316,7 +316,10 @@ class Sql:
             each_build AS (SELECT build_id, failed_at, repeated FROM builds_of LEFT JOIN repeats USING (build_id)),
             told AS (SELECT pipeline, started_at, epoch_us(finished_at) - epoch_us(started_at) AS us,
                             CASE WHEN retried THEN 0 WHEN state = 'canceled' THEN 1
-                                 WHEN finished_at > failed_at THEN 2 WHEN repeated THEN 3 ELSE 4 END AS place
+                                 WHEN repeated THEN 3 ELSE 4 END AS place,
+                            CASE WHEN started_at IS NOT NULL AND finished_at > failed_at AND place > 1
+                                 THEN epoch_us(finished_at) - epoch_us(greatest(started_at, failed_at))
+                                 ELSE 0 END AS late
                      FROM jobs LEFT JOIN each_build USING (build_id))
             SELECT pipeline, count(us) AS n, sum(us) / 1e6 AS machine_s, {parts},
                    count_if(started_at IS NOT NULL AND us IS NULL) AS n_running, count_if(us < 0) AS n_negative

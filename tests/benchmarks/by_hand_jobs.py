@@ -118,13 +118,15 @@ def waste(jobs: pd.DataFrame) -> pd.DataFrame:
     np.minimum.at(failed_at, builds[hard], over[hard])
     repeated = _repeated(jobs, builds, len(ids))[builds]
     place = np.where(repeated, 3, 4)
-    place[over > failed_at[builds]] = 2
     place[is_state["canceled"]] = 1
     place[retried] = 0
     ran = (begun != NAT) & (over != NAT)
+    is_late = ran & (over > failed_at[builds]) & (place > 1)
+    late = np.where(is_late, over - np.maximum(begun, failed_at[builds]), 0)[ran]
     place, codes_ran, span = place[ran], codes[ran], (over - begun)[ran]
     many = len(pipelines)
-    parts = (np.bincount(codes_ran * 5 + place, span, many * 5) / 1e6).reshape(many, 5)
+    parts = (np.bincount(codes_ran * 5 + place, span - late, many * 5) / 1e6).reshape(many, 5)
+    parts[:, 2] = np.bincount(codes_ran, late, many) / 1e6
     running = (begun != NAT) & (over == NAT)
     names = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
     told = {"n": np.bincount(codes_ran, minlength=many), "machine_s": parts.sum(axis=1)}
@@ -186,13 +188,12 @@ def _union(codes: Integers, begun: Integers, over: Integers, many: int) -> Integ
 def parallelism(jobs: pd.DataFrame) -> pd.Series[float]:
     codes, ids = _builds(jobs)
     begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
-    ran = (begun != NAT) & (over != NAT)
-    machine = np.bincount(codes[ran], (over - begun)[ran], len(ids))
-    ran &= ~flag(jobs["retried"])
-    codes, begun, over = codes[ran], begun[ran], over[ran]
-    active = _union(codes, begun, np.maximum(begun, over), len(ids))
+    ran = (begun != NAT) & (over != NAT) & ~flag(jobs["retried"])
+    codes, begun, over = codes[ran], begun[ran], np.maximum(begun, over)[ran]
+    run_time = np.bincount(codes, over - begun, len(ids))
+    active = _union(codes, begun, over, len(ids))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return pd.Series(np.where(active > 0, machine / active, np.nan), index=ids, name="parallelism")
+        return pd.Series(np.where(active > 0, run_time / active, np.nan), index=ids, name="parallelism")
 
 
 def active_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
@@ -326,7 +327,7 @@ def utilisation(jobs: pd.DataFrame) -> pd.DataFrame:
         "agents": np.bincount(of, minlength=many),
         "busy_s": busy_s,
         "seen_s": seen_s,
-        "at_most": busy_s / np.where(seen_s > 0, seen_s, np.nan),
+        "share_used": busy_s / np.where(seen_s > 0, seen_s, np.nan),
         "n_running": running,
         "n_no_agent": np.bincount(codes[ended & ~counted], minlength=many),
         "n_negative": np.bincount(ran[span < 0], minlength=many),

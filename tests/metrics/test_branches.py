@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import START, UTC, at
+from tests.metrics.test_engines import ENGINES, in_spark
 
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share
@@ -87,9 +88,24 @@ def test_a_branch_red_from_its_first_known_outcome_may_have_been_so_before():
     assert outages(builds("cfpf"), branch="main")["start_unknown"].tolist() == [True, False]
 
 
+@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
+def test_an_outage_that_is_open_or_whose_start_is_unknown_is_censored(engine):
+    """Red at first (until 20, unknown since when), red from 30 to 40, red from 50 on."""
+    frame = builds("fpfpf")
+    found = outages(engine(frame), branch="main")
+    assert found["recovery_time_s"].fillna(-1).tolist() == [-1, 600, -1]
+    assert found["seen_s"].tolist() == [600, 600, (frame["fetched_at"].max() - START).total_seconds() - 3000]
+    recovery = recovery_time(engine(frame), branch="main", q=(0.5,)).iloc[0]
+    assert recovery[["n", "n_censored"]].tolist() == [1, 2]
+    assert red_share(engine(frame), branch="main")["builds"].tolist() == [5]
+    last = START + pd.Timedelta("30min")
+    assert red_share(engine(frame), branch="main", start=last)["builds"].tolist() == [3]
+    assert red_share(engine(frame), branch="main", end=last)["builds"].tolist() == [2]
+
+
 def test_what_finishes_later_counts_later_and_ties_go_by_number():
-    overtaken = outages(builds("pf", [30, 20]), branch="main")
-    assert overtaken[["first_number", "fixed_by"]].values.tolist() == [[2, 1]]
+    overtaken = outages(builds("ppf", [10, 30, 20]), branch="main")
+    assert overtaken[["first_number", "fixed_by"]].values.tolist() == [[3, 2]]
     assert overtaken["recovery_time_s"].tolist() == [600]
     for states, still in (("fp", False), ("pf", True)):
         tied = outages(builds(states, [20, 20]), branch="main")
@@ -154,7 +170,8 @@ def test_organizations_are_kept_apart():
 def test_recovery_time_of_many_outages():
     """Twenty outages of 1 to 20 minutes: the median is 10.5; by the binomial, the 6th and the 15th enclose it."""
     ends = np.cumsum([[30, length] for length in range(1, 21)])
-    frame = pd.concat([builds("fp" * 20, ends.tolist()), builds("p", pipeline="api"), builds("c", pipeline="docs")])
+    states, ends = "p" + "fp" * 20, [10, *ends.ravel().tolist()]
+    frame = pd.concat([builds(states, ends), builds("p", pipeline="api"), builds("c", pipeline="docs")])
     found = recovery_time(frame, branch="main")
     assert found["pipeline"].tolist() == ["api", "docs", "web"]
     assert found["n"].tolist() == [0, 0, 20]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import at
 from pandas.testing import assert_series_equal
+from tests.metrics.test_engines import ENGINES, as_series, in_spark
 
 from buildframe.errors import BadInput
 from buildframe.metrics import intervals
@@ -60,8 +61,16 @@ def test_the_worked_example_of_active_time():
     rows = [job(0, 2, retried=True), job(2, 4), job(1, 3), job(6, 7)]
     assert of_b(intervals.active_time, *rows) == 4
     assert of_b(intervals.machine_time, *rows) == 7
-    assert of_b(intervals.parallelism, *rows) == 7 / 4
+    assert of_b(intervals.parallelism, *rows) == 5 / 4
     assert of_b(intervals.idle_time, *rows) == 2
+
+
+@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
+def test_a_strictly_serial_build_has_a_parallelism_of_one_also_with_a_retried_job(engine):
+    serial = [job(0, 2, retried=True), job(2, 4), job(5, 6), job(8, 7)]
+    rows = [*serial, *(row | {"build_id": "c"} for row in [job(0, 4), job(2, 6), job(1, 3, retried=True)])]
+    told = intervals.parallelism(engine(frame(*rows)))
+    assert (told if isinstance(told, pd.Series) else as_series(told)).to_dict() == {"b": 1.0, "c": 8 / 6}
 
 
 def test_a_deployment_that_waits_for_somebody():
@@ -248,7 +257,8 @@ def test_against_the_plain_definitions(rows, random):
         active = len(covered([(row["started_at"], row["finished_at"]) for row in last]))
         assert measured[intervals.machine_time][build] == (machine if ended else None)
         assert measured[intervals.active_time][build] == (active if last else None)
-        assert measured[intervals.parallelism][build] == (pytest.approx(machine / active) if active else None)
+        of_last = sum(max(row["finished_at"] - row["started_at"], 0) for row in last)
+        assert measured[intervals.parallelism][build] == (pytest.approx(of_last / active) if active else None)
         _, held, idle = span(own) or (None, None, None)
         assert measured[intervals.blocked_time][build] == (None if held is None else len(held))
         assert measured[intervals.idle_time][build] == (None if idle is None else len(idle))

@@ -126,7 +126,7 @@ def test_utilisation_by_hand():
     rows = [job(1, 3), job(7, 10), job(5, 7, agent_id="y"), job(0, 3, agent_id="4", queue="b")]
     rows += [job(12), job(13, agent_id="z"), job(1, 2, agent_id=None), job(), job(queue="c")]
     result = load.utilisation(frame(*rows))
-    numbers = ["agents", "busy_s", "seen_s", "at_most", "n_running", "n_no_agent", "n_negative"]
+    numbers = ["agents", "busy_s", "seen_s", "share_used", "n_running", "n_no_agent", "n_negative"]
     assert list(result) == ["queue", *numbers]
     assert result["queue"].tolist() == ["a", "b"]
     assert result[numbers].to_numpy(float).tolist() == [[2, 420, 660, 420 / 660, 2, 1, 0], [1, 180, 180, 1, 0, 0, 0]]
@@ -138,7 +138,7 @@ def test_utilisation_without_a_finished_run_and_with_skew():
     result = load.utilisation(frame(job(3), job(4, 2, queue="b"), job(1, 1, queue="c")))
     assert result["agents"].tolist() == [0, 1, 1]
     assert result["busy_s"].tolist() == [0, -120, 0]
-    assert result["at_most"].isna().all()
+    assert result["share_used"].isna().all()
     assert result["n_negative"].tolist() == [0, 1, 0]
     assert result["n_running"].tolist() == [1, 0, 0]
 
@@ -271,5 +271,5 @@ def test_utilisation_against_the_definition(rows):
         busy = sum(row["finished_at"] - row["started_at"] for row in known)
         found = result.loc[queue]
         assert found[["agents", "busy_s", "seen_s"]].tolist() == [len(agents), 60 * busy, 60 * seen]
-        assert (found["at_most"] == pytest.approx(busy / seen)) if seen > 0 else pd.isna(found["at_most"])
+        assert (found["share_used"] == pytest.approx(busy / seen)) if seen > 0 else pd.isna(found["share_used"])
         assert found["n_running"] + found["n_no_agent"] + len(known) == len(begun)

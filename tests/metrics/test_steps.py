@@ -2,14 +2,23 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from tests.metrics.test_engines import in_spark
+from tests.metrics.worlds import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 
 
-def step_of(name: str | None, key: str | None = None) -> object:
-    frame = pd.DataFrame({"step_key": pd.Series([key], dtype="str"), "name": pd.Series([name], dtype="str")})
-    return metrics.step(frame).iloc[0]
+def frame_of(*names: str | None, key: str | None = None) -> pd.DataFrame:
+    keys = pd.Series([key] * len(names), dtype="str")
+    return pd.DataFrame({"step_key": keys, "name": pd.Series(names, dtype="str")})
+
+
+def step_of(name: str | None, key: str | None = None, among: tuple[str, ...] = ()) -> object:
+    return metrics.step(frame_of(name, *among, key=key)).iloc[0]
+
+
+TENTHS = tuple(f"RSpec {shard}/10" for shard in range(11))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +44,49 @@ def step_of(name: str | None, key: str | None = None) -> object:
     ],
 )
 def test_attempts_and_shards_of_a_step_are_one(name):
-    assert step_of(name) == "RSpec"
+    assert step_of(name, among=(*TENTHS, "RSpec (1/2)", "RSpec 2 of 2")) == "RSpec"
+
+
+@pytest.mark.parametrize("total", ["2", "3", "18"])
+def test_a_suffix_is_a_shard_only_if_all_shards_are_there(total):
+    versions = [f":iphone: iOS {number}/{total}" for number in range(1, int(total) + 1)]
+    assert set(metrics.step(frame_of(*versions))) == {"iOS"}
+    assert metrics.step(frame_of(*versions[1:])).tolist() == [name.removeprefix(":iphone: ") for name in versions[1:]]
+    other = [name.replace("iOS", "tvOS") for name in versions[:1]]
+    assert metrics.step(frame_of(*versions[1:], *other)).iloc[-1] == f"tvOS 1/{total}"
+
+
+def test_shards_may_count_from_nought_and_differ_in_how_they_are_written():
+    assert set(metrics.step(frame_of("RSpec 0/2", "RSpec 1/2"))) == {"RSpec"}
+    assert set(metrics.step(frame_of("RSpec (1 of 2)", ":x: RSpec 2/2", "RSpec 2/2"))) == {"RSpec"}
+    assert metrics.step(frame_of("RSpec 1/2", "RSpec 2/3")).tolist() == ["RSpec 1/2", "RSpec 2/3"]
+
+
+def test_a_shard_that_the_service_numbers_is_one_also_alone():
+    frame = frame_of("RSpec 3/10", "iOS 17/18", "unit 1/2").assign(
+        parallel_group_total=pd.array([10, None, 3], "Int64")
+    )
+    assert metrics.step(frame).tolist() == ["RSpec", "iOS 17/18", "unit 1/2"]
+    assert (
+        metrics.with_seconds(jobs_of("few").assign(name="a 3/4", step_key=None, parallel_group_total=4))[
+            "step"
+        ].tolist()
+        == ["a"] * 9
+    )
+
+
+def test_spark_says_the_same_of_names_of_many_rows():
+    frame = metrics.with_seconds(jobs_of("many"))
+    names = [":x: iOS 17/18", "RSpec 1/2", "RSpec 2/2", "lint #2", "unit 3/4", None]
+    frame = frame.assign(
+        name=pd.Series(names * 500, dtype="str"), parallel_group_total=pd.array([None] * 3000, "Int64")
+    )
+    frame.loc[frame.index % 6 == 4, "parallel_group_total"] = 4
+    expected = metrics.with_seconds(frame)
+    assert set(expected.loc[frame["step_key"].isna(), "step"].dropna()) == {"iOS 17/18", "RSpec", "lint", "unit"}
+    told = metrics.with_seconds(in_spark(frame.drop(columns="step"))).toArrow().select(["id", "step"]).to_pandas()
+    found = told.set_index("id")["step"].reindex(frame["id"]).fillna("null")
+    assert found.tolist() == expected["step"].fillna("null").tolist()
 
 
 @pytest.mark.parametrize(
@@ -60,6 +111,7 @@ def test_what_only_looks_like_it_stays(name):
 
 def test_the_key_goes_before_the_name():
     assert step_of(":x: Tests 1/2", key="tests") == "tests"
+    assert metrics.step(pd.concat([frame_of("a 1/2"), frame_of("a 2/2", key="k")])).tolist() == ["a", "k"]
     assert pd.isna(step_of(None))
     assert step_of(None, key="k") == "k"
 

@@ -57,13 +57,13 @@ def test_each_class_by_hand():
         two.job(30, 38),
     )
     #      machine, retried, canceled, after failure, repeated, useful
-    assert minutes(frame) == [51, 10 + 6, 4, 9 + 2 + 8, 7, 1 + 2 + 2]
+    assert minutes(frame) == [51, 10 + 6, 4, 1 + 2 + 1, 7 + 7, 1 + 2 + 2 + 8]
 
 
 def test_what_is_a_failure_of_a_build():
     for failed, after in (
-        ({"state": "failed"}, 4),
-        ({"state": "timed_out"}, 4),
+        ({"state": "failed"}, 3),
+        ({"state": "timed_out"}, 3),
         ({"state": "failed", "soft_failed": True}, 0),
         ({"state": "failed", "retried": True}, 0),
         ({"state": "canceled"}, 0),
@@ -71,7 +71,7 @@ def test_what_is_a_failure_of_a_build():
         build = Build(1)
         assert minutes(frame_of(build.job(0, 1, **failed), build.job(0, 4)))[3] == after, failed
     trigger = Build(1).job(None, 1, "failed")  # ran on no machine, yet the build failed by it
-    assert minutes(frame_of(trigger, Build(1).job(0, 4), Build(2, commit="d").job(0, 8)))[3] == 4
+    assert minutes(frame_of(trigger, Build(1).job(0, 4), Build(2, commit="d").job(0, 8)))[3] == 3
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_in_groups_failures_and_repeats_are_those_of_the_whole_build():
     assert result["queue"].tolist()[:3] == ["a", "b", "d"]
     assert (result[["useful_s", "after_failure_s", "repeated_s"]] / 60).to_numpy().tolist() == [
         [1, 0, 0],
-        [0, 4, 0],
+        [1, 3, 0],
         [0, 0, 0],
         [0, 0, 8],
     ]
@@ -232,9 +232,13 @@ def naive(of_builds: list[dict], of_jobs: list[dict]) -> dict[object, list[int]]
     for job in of_jobs:
         sums = parts.setdefault(job["queue"], [0] * len(PARTS))
         if job["started"] is not None and job["finished"] is not None:
-            after_failure = job["build"] in failed_at and job["finished"] > failed_at[job["build"]]
-            fits = [job["retried"], job["state"] == "canceled", after_failure, job["build"] in repeats, True]
-            sums[[bool(fit) for fit in fits].index(True)] += job["finished"] - job["started"]
+            failed = failed_at.get(job["build"], job["finished"])
+            late = job["finished"] - max(job["started"], failed) if job["finished"] > failed else 0
+            fits = [job["retried"], job["state"] == "canceled", False, job["build"] in repeats, True]
+            place = [bool(fit) for fit in fits].index(True)
+            late = late if place > 1 else 0
+            sums[place] += job["finished"] - job["started"] - late
+            sums[2] += late
     return parts
 
 

@@ -30,6 +30,7 @@ from buildframe.metrics.engines import Frame, Integers, as_pandas, chosen, colle
 from buildframe.metrics.groups import beside
 from buildframe.metrics.percentiles import checked, percentiles
 from buildframe.metrics.pieces import in_pieces
+from buildframe.metrics.states import check_states
 from buildframe.spec import Moment, When, when
 
 _NEEDS = ("pipeline", "branch", "number", "state", "blocked", "finished_at", "fetched_at")
@@ -48,9 +49,10 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     One row an outage, ordered by pipeline, then time; columns: `pipeline`, `branch` (str);
     `failed_at`, `recovered_at` (`datetime64[us, UTC]`): when the first failed and the next passed build finished, NaT
     while there is none;
-    `recovery_time_s` (float64): seconds between these, NaN while there is none;
-    `seen_s` (float64): seconds of it that are seen: the same, but of an open outage those until the latest stamp of
-    the frame, so less than it will have taken;
+    `recovery_time_s` (float64): seconds between these, NaN while the outage is open or if its start is unknown: then
+    it is longer than what is seen (censored);
+    `seen_s` (float64): seconds of the outage that are seen: from `failed_at` until `recovered_at`, or, if it is open,
+    until the latest timestamp of the frame;
     `open` (boolean): nothing passed since;
     `start_unknown` (boolean): the first known outcome of the branch, so that it may have begun before `failed_at`;
     `failed` (Int64): failed builds in it; `first_number`, `last_number` (Int64): of the first and the last of these;
@@ -78,8 +80,9 @@ def recovery_time(
     """Percentiles of how long a branch takes to recover, over its outages (see there) that are over.
 
     One row a pipeline, ordered by name; columns: `pipeline`, `branch` (str);
-    `n` (Int64): outages that are over; one whose start is not known is among them, as long as it was seen;
-    `n_censored` (Int64): outages still open; they are in no percentile, so real ones are longer than these;
+    `n` (Int64): outages that are over and whose start is known;
+    `n_censored` (Int64): outages that are still open, or whose start is unknown; they are in no percentile, so real
+    ones are longer than these;
     `p50_s`, `p50_low_s`, `p50_high_s`, ... (float64): seconds and their intervals, as in `percentiles`: NaN where n is
     too small.
 
@@ -92,9 +95,10 @@ def recovery_time(
 def _recovery_time(q: Sequence[float], found: _Branches) -> pd.DataFrame:
     red = _red(found)
     lines = range(len(found.keys))
-    closed = percentiles(red[~red["open"]], "recovery_time_s", "line", q).set_index("line").reindex(lines)
-    still = red.loc[red["open"], "line"].value_counts().reindex(lines, fill_value=0)
-    closed = closed.drop(columns="n_negative").assign(n=closed["n"].fillna(0), n_censored=still.astype("Int64"))
+    is_whole = red["recovery_time_s"].notna()
+    whole = percentiles(red[is_whole], "recovery_time_s", "line", q).set_index("line").reindex(lines)
+    censored = red.loc[~is_whole, "line"].value_counts().reindex(lines, fill_value=0)
+    closed = whole.drop(columns="n_negative").assign(n=whole["n"].fillna(0), n_censored=censored.astype("Int64"))
     return beside(found.keys, closed.reset_index(drop=True))
 
 
@@ -117,12 +121,13 @@ def red_share(
     One row a pipeline, ordered by name; columns: `pipeline`, `branch` (str);
     `red_s`, `known_s` (float64): seconds of the window in which the branch was red, and in which its colour is known;
     `red_share_of_time` (float64): red_s / known_s, NaN where nothing is known;
+    `builds` (Int64): the builds that this share rests on: those that passed or failed in the window;
     `commits` (Int64): commits whose last outcome in the frame lies in the window, those without a commit left out;
     `red_commits` (Int64): those of which this outcome is `failed`;
     `red_share_of_commits` (float64): red_commits / commits, NaN where there are none.
 
-    Slices of the window add up to the whole in red_s, known_s, commits and red_commits. No builds give these columns
-    and no rows. BadInput as for `outages`, and where `end` is not after `start`.
+    Slices of the window add up to the whole in red_s, known_s, builds, commits and red_commits. No builds give these
+    columns and no rows. BadInput as for `outages`, and where `end` is not after `start`.
     """
     return _of_branches(builds, branch, pipelines, functools.partial(_red_share, start, end), "commit")
 
@@ -138,6 +143,7 @@ def _red_share(start: When | None, end: When | None, found: _Branches) -> pd.Dat
         red_s=red,
         known_s=known,
         red_share_of_time=red / known,
+        builds=_builds(found, since, until).astype("Int64"),
         commits=commits.astype("Int64"),
         red_commits=red_commits.astype("Int64"),
         red_share_of_commits=red_commits / commits,
@@ -164,6 +170,7 @@ def _of_branches(
     if not isinstance(branch, str | None) or (branch is None) == (pipelines is None):
         raise BadInput('Which branch? Give pipelines=ws.pipelines() for the default branch of each, or branch="main".')
     listed = None if pipelines is None else collected(pipelines, ["slug", "default_branch"], ["id", "organization"])
+    check_states(builds, "state")
     needs, until = [*_NEEDS, *more], _until(builds)
     if is_pandas(builds):
         rows = collected(builds, needs, _WANTS)
@@ -320,7 +327,7 @@ def _red(found: _Branches) -> pd.DataFrame:
             "line": line[turns],
             "failed_at": failed_at,
             "recovered_at": recovered_at,
-            "recovery_time_s": (recovered_at - failed_at).dt.total_seconds(),
+            "recovery_time_s": (recovered_at - failed_at).dt.total_seconds().mask(begins[turns]),
             "seen_s": (recovered_at.fillna(found.until) - failed_at).dt.total_seconds(),
             "open": pd.array(is_open, "boolean"),
             "start_unknown": pd.array(begins[turns], "boolean"),
@@ -354,11 +361,21 @@ def _seconds_to(until: Any, since: pd.Series[pd.Timestamp]) -> pd.Series[float]:
     return seconds
 
 
+def _within(outcomes: pd.DataFrame, since: Moment | None, until: Moment | None) -> pd.DataFrame:
+    """The outcomes that were known from `since` on and before `until`."""
+    outcomes = outcomes if since is None else outcomes[outcomes["finished_at"] >= since]
+    return outcomes if until is None else outcomes[outcomes["finished_at"] < until]
+
+
+def _builds(found: _Branches, since: Moment | None, until: Moment | None) -> pd.Series[int]:
+    """How many builds of each pipeline have their outcome in the window."""
+    return pd.Series(np.bincount(_within(found.outcomes, since, until)["line"], minlength=len(found.keys)))
+
+
 def _commits(found: _Branches, since: Moment | None, until: Moment | None) -> tuple[pd.Series[int], pd.Series[int]]:
     """How many commits of each pipeline have their last outcome in the window, and of how many it is a failure."""
     last = found.outcomes.dropna(subset="commit").drop_duplicates(["line", "commit"], keep="last")
-    last = last if since is None else last[last["finished_at"] >= since]
-    last = last if until is None else last[last["finished_at"] < until]
+    last = _within(last, since, until)
     count = len(found.keys)
     red = last.loc[last["failed"], "line"]
     return pd.Series(np.bincount(last["line"], minlength=count)), pd.Series(np.bincount(red, minlength=count))

@@ -25,6 +25,7 @@ from buildframe.metrics.measured import measured
 from buildframe.metrics.percentiles import CONFIDENCE, checked, count, label, percentiles_of
 from buildframe.metrics.ranks import at_ranks
 from buildframe.metrics.rates import wilson
+from buildframe.metrics.states import check_states
 
 _COUNTS = ["n", "n_censored", "n_negative"]
 _SPREAD = ["rows", "days", "ratio"]
@@ -88,7 +89,7 @@ def success_change(
     settled, passed = outcomes.is_settled(), outcomes.has_passed()
     needs = ("state", "blocked", at)
     counted = {"those": settled & passed, "counted": settled & (passed | outcomes.has_failed())}
-    one, other = (_shares(rows(frame, needs, by), counted, at, tz) for frame in (now, before))
+    one, other = (_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
     return _rates_compared(one, other, by, "passed", confidence)
 
 
@@ -109,7 +110,7 @@ def failure_change(
     script, failed = outcomes.is_script(), outcomes.has_failed_hard()
     needs = ("type", "state", "soft_failed", at)
     counted = {"those": script & failed, "counted": script & (failed | outcomes.has_passed())}
-    one, other = (_shares(rows(frame, needs, by), counted, at, tz) for frame in (now, before))
+    one, other = (_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
     return _rates_compared(one, other, by, "failed", confidence)
 
 
@@ -133,9 +134,12 @@ def newcombe(
     return rate - rate_before, low, high
 
 
-def _shares(found: Rows, counted: Mapping[str, nw.Expr], at: str, tz: str) -> pd.DataFrame:
+def _shares(
+    frame: Frame, needs: Sequence[str], by: By, counted: Mapping[str, nw.Expr], at: str, tz: str
+) -> pd.DataFrame:
     """Of each group how many rows are `those`, how many are `counted` (`n`), and how they spread over days."""
-    days, keys = by_days(dated(found.having(**counted), at, tz), *counted)
+    check_states(frame, "state")
+    days, keys = by_days(dated(rows(frame, needs, by).having(**counted), at, tz), *counted)
     days = days[days["counted"] > 0]
     sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
     summary = pd.DataFrame({"those": sums["those"], "n": sums["counted"]}).join(_spreads(days, "those"))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from buildframe.errors import BadInput
 from buildframe.metrics import spark
 from buildframe.metrics.columns import NAT, kind_of, microseconds, moments, require, typed
-from buildframe.metrics.groups import By, groups_of, listed, named_apart
+from buildframe.metrics.groups import By, groups_of, listed, named_apart, without_gaps
 
 Frame = Any
 """A frame of pandas, Polars (eager or lazy), DuckDB (a relation) or PySpark."""
@@ -64,6 +64,17 @@ class Rows:
     def having(self, **columns: nw.Expr) -> Rows:
         """The same rows with more columns."""
         return Rows(self.frame.with_columns(**columns), self.by, self.names, self.keys)
+
+    def those(self, chosen: nw.Expr) -> Rows:
+        """Return the chosen rows, and only the groups that have some of them."""
+        frame = self.frame.filter(chosen)
+        if self.keys is None:
+            return Rows(frame, self.by, self.names)
+        rows = frame.to_native()
+        codes = rows[GROUP].to_numpy(np.intp)
+        present = np.flatnonzero(np.bincount(codes, minlength=len(self.keys)))
+        numbered = rows.assign(**{GROUP: without_gaps(codes, len(self.keys))[0]})
+        return Rows(lazy(numbered), self.by, self.names, self.keys.take(present).reset_index(drop=True))
 
 
 @dataclass(frozen=True)

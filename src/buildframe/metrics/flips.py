@@ -14,6 +14,7 @@ from buildframe.metrics.engines import GROUP, Frame, Rows, as_pandas, collected,
 from buildframe.metrics.groups import Key, beside, groups_of
 from buildframe.metrics.outcomes import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
 from buildframe.metrics.rates import shares
+from buildframe.metrics.states import check_states
 from buildframe.metrics.steps import step
 
 _STEP: list[Key] = ["organization", "pipeline", step]
@@ -127,6 +128,7 @@ class _Attempts:
 
 def _attempts(jobs: Frame, *, only_known: bool) -> _Attempts:
     """Those of all jobs, or only those at a known commit."""
+    check_states(jobs, "state")
     found = _numbered(jobs) if is_pandas(jobs) else _named(jobs)
     return replace(found, rows=_ended(found, only_known=only_known))
 

@@ -33,10 +33,10 @@ def groups_of(frame: pd.DataFrame, by: By) -> Groups:
     codes, many = first
     for own, more in others:
         if many * more > 2**62:
-            codes, many = _without_gaps(codes, many)
+            codes, many = without_gaps(codes, many)
         codes, many = codes * more + own, many * more
     if others:
-        codes, _ = _without_gaps(codes, many)
+        codes, _ = without_gaps(codes, many)
     return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
 
 
@@ -53,7 +53,7 @@ def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
     return _inverse(order)[codes], len(values)
 
 
-def _without_gaps(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
+def without_gaps(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
     """Numbers in the same order, of which each occurs, and how many there are."""
     if many <= 2 * len(codes) + 1024:
         is_there = np.bincount(codes, minlength=many) > 0

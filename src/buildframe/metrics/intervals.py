@@ -27,6 +27,7 @@ from buildframe.metrics.columns import NAT, microseconds, moments
 from buildframe.metrics.engines import Frame, chosen, collected, is_pandas
 from buildframe.metrics.outcomes import has_failed_hard, is_superseded
 from buildframe.metrics.pieces import as_they_come, mapped
+from buildframe.metrics.states import check_spellings
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -64,17 +65,24 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
 
 def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    start, end = builds.stamps("started_at"), builds.stamps("finished_at")
-    counted = (start != NAT) & (end != NAT) & ~builds.flags(is_superseded())
-    swept = _sweep(builds, _Spans(builds.codes, start, end).those(counted))
+    swept = _sweep(builds, _last_attempts(builds))
     return builds.sums(swept.codes, swept.covered, "active_time")
 
 
-def parallelism(jobs: Frame) -> pd.Series[float]:
-    """How many jobs of a build ran at once while it was active: `machine_time` / `active_time`, float64.
+def _last_attempts(builds: _Builds) -> _Spans:
+    """Return the runs that active time counts: those that have ended, without superseded attempts."""
+    start, end = builds.stamps("started_at"), builds.stamps("finished_at")
+    counted = (start != NAT) & (end != NAT) & ~builds.flags(is_superseded())
+    return _Spans(builds.codes, start, end).those(counted)
 
-    Superseded attempts are in the first and not in the second, so retries raise it. NaN where the active time is 0 or
-    there is none. Needs `build_id`, `started_at`, `finished_at`, `retried`.
+
+def parallelism(jobs: Frame) -> pd.Series[float]:
+    """How many jobs of a build ran at once while it was active, on average, float64.
+
+    That is the run time of the attempts that `active_time` counts, divided by the active time: 1.0 for a build whose
+    jobs ran one after the other, also if a job was retried. A superseded attempt and a run that ends before it starts
+    (two clocks disagree) are in neither. NaN if the active time is 0 or there is none.
+    Needs `build_id`, `started_at`, `finished_at`, `retried`.
 
     One entry a build, float64, indexed by `build_id`; an empty frame gives none.
     """
@@ -82,8 +90,9 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
 
 
 def _parallelism(builds: _Builds) -> pd.Series[float]:
-    active = _active_time(builds)
-    return (_machine_time(builds) / active.where(active > pd.Timedelta(0))).rename("parallelism")
+    active, runs = _active_time(builds), _last_attempts(builds)
+    run_time = builds.sums(runs.codes, np.maximum(runs.end - runs.start, 0), "run_time")
+    return (run_time / active.where(active > pd.Timedelta(0))).rename("parallelism")
 
 
 def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
@@ -131,6 +140,7 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
 
 def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
+    check_spellings(builds.jobs["state"].dropna(), "state")
     failed = builds.flags(has_failed_hard())
     first = builds.earliest(builds.codes[failed], builds.stamps("finished_at")[failed])
     return builds.series(_difference(builds.created(), first), "time_to_first_failure")
@@ -149,6 +159,7 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
 
 def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
+    check_spellings(builds.jobs["build_state"].dropna(), "build_state")
     has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))
     unsettled = ~has_passed | builds.flags(_holds())
     last = builds.latest(builds.codes, builds.stamps("finished_at"))

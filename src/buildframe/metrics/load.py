@@ -29,10 +29,12 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     `at` (`datetime64[us, UTC]`): from here to the group's next `at`, excluded,
     `running` (Int64) jobs ran; each row has another count than the one before it. A group begins with its first job and
     ends with a count of 0; a group in which nothing ran has no row;
-    `whole` (boolean): whether jobs of builds outside the frame can be ruled out at this moment: it is False before the
-    first `build_created_at` and for as long after it as the longest time seen from a build's creation to the end of a
-    run, since a build older than the frame may still have run then; and after the last `build_created_at`, since the
-    frame may end before the newest build. Null where no such time is known;
+    `whole` (boolean): whether jobs of builds from before or after the frame's can be ruled out at this time: it is
+    False before the first `build_created_at` and for as long after it as the longest time seen from a build's creation
+    to the end of a run, since a build older than the frame may still have run then; and after the last
+    `build_created_at`, since the frame may end before the newest build. Null if no such time is known. It speaks of
+    time only: a frame filtered by pipeline or branch gives the load of these jobs, and `whole` does not show that
+    others are missing;
     `n_negative` (Int64, the same in each row of a group): runs that end before they start (two clocks disagree); they
     cover nothing and are in no count.
 
@@ -72,18 +74,20 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 
 
 def utilisation(jobs: Frame, by: By = "queue") -> pd.DataFrame:
-    """At most how busy agents were: the time that they ran jobs, of the time that they were in sight.
+    """The share of agents' time that these jobs used: the time in which they ran, of the time the agents were in sight.
 
-    An agent is in sight from its first `started_at` to its last `finished_at` in a group. One that has nothing to do
-    leaves no trace in jobs, before, after, or for good, so the true share is lower than this: an upper bound, and near
-    to 1 where each job has an agent of its own. `by` as in `percentiles`; an agent that is in several groups counts in
-    each, with what it did there.
+    An agent is in sight from its first `started_at` to its last `finished_at` in a group. What this share means depends
+    on the frame. If it holds all jobs that these agents ran in that time, the share is an upper bound of how busy they
+    were: an idle agent leaves no trace in jobs, before, after, or at all. If it holds only some of their jobs, such as
+    those of one pipeline or branch, it is the share used by these jobs, and the agents may have been busier. It is near
+    to 1 if each job has its own agent. `by` as in `percentiles`; an agent that is in several groups counts in each,
+    with what it did there.
 
     One row a group in which a job started, ordered by key; columns: the keys, then
     `agents` (Int64): how many of them ended a run;
     `busy_s` (float64): seconds of runs (finished_at - started_at), every attempt;
     `seen_s` (float64): seconds in sight, both summed over the agents;
-    `at_most` (float64): busy_s / seen_s, NaN where that is not above 0; above 1 only where runs of one agent overlap;
+    `share_used` (float64): busy_s / seen_s, NaN if seen_s is not above 0; above 1 only if runs of one agent overlap;
     `n_running` (Int64): jobs of the group that started and have not finished; they are left out;
     `n_no_agent` (Int64): runs without `agent_id`; they are left out;
     `n_negative` (Int64): runs that end before they start (two clocks disagree); they are kept in the sums.
@@ -117,9 +121,9 @@ def _busy(groups: Groups, counted: Flags, agents: Integers, begun: Integers, ove
     of = pairs // (agents.max(initial=0) + 1)
     n = len(groups.keys)
     busy, seen = np.bincount(ran, over - begun, n) / 1e6, np.bincount(of, last - first, n) / 1e6
-    at_most = np.divide(busy, seen, out=np.full(n, np.nan), where=seen > 0)
+    share_used = np.divide(busy, seen, out=np.full(n, np.nan), where=seen > 0)
     found = pd.DataFrame({"agents": pd.array(np.bincount(of, minlength=n), "Int64")})
-    return found.assign(busy_s=busy, seen_s=seen, at_most=at_most)
+    return found.assign(busy_s=busy, seen_s=seen, share_used=share_used)
 
 
 def _tally(groups: Groups, those: Flags) -> pd.arrays.IntegerArray:

@@ -20,7 +20,8 @@ from buildframe.metrics.groups import By
 def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> Rows:
     """The rows with `value` (float64 seconds, or null) and, where that can be told, `begun`: it was not seen to end.
 
-    It cannot be told of a metric, or a column, of another's making, nor without the stamps.
+    It cannot be told of a metric, or a column, of another's making, nor without the stamps. Of a metric of script jobs
+    only their rows are in it, so that the queue of a trigger job, which is null, is no group.
     """
     if not isinstance(of, str) and not callable(of):
         raise BadInput(f"of={of!r}: pass a metric such as metrics.run_time, or the name of a column.")
@@ -28,12 +29,15 @@ def measured(frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str,
     span = _span_of(of)
     has_stamps = not isinstance(of, str) or set(_stamps(span)) <= set(there)
     if is_pandas(frame):
-        return rows(frame, needs, by, **_in_pandas(frame, of, span, has_stamps))
+        own = ("type",) if has_stamps and span is not None and span.scripts_only else ()
+        found = rows(frame, (*needs, *own), by, **_in_pandas(frame, of, span, has_stamps))
+        return found.those(outcomes.is_script()) if own else found
     frame, value = _in_engine(frame, of, span)
     if span is None or not has_stamps:
         return rows(frame, needs, by, value=value)
     found = rows(frame, (*needs, *_stamps(span)), by, _tells_more(span), value=value)
-    return found.having(begun=_begun(span, there))
+    found = found.having(begun=_begun(span, there))
+    return found.those(outcomes.is_script()) if span.scripts_only else found
 
 
 def seconds_of(frame: pd.DataFrame, of: RowMetric | str) -> Floats:

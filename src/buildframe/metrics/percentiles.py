@@ -40,6 +40,9 @@ def percentiles(
     results these are (Hyndman and Fan 1996, The American Statistician 50: 361-365). In frames of other engines a
     function stands for the column that `metrics.with_seconds` makes of it.
 
+    Rows that the metric does not measure are in no group if it is `queue_time`: trigger, wait and block jobs wait for
+    no agent.
+
     One row a group, ordered by key, null keys kept; columns: the keys, then
     `n` (Int64): rows with a duration;
     `n_censored` (Int64): rows that began and were not seen to end (still waiting or running when they

@@ -14,17 +14,21 @@ from buildframe.metrics import outcomes
 from buildframe.metrics.buckets import Buckets, filled
 from buildframe.metrics.engines import Floats, Frame, Rows, Tally, columns_of, rows, tally
 from buildframe.metrics.groups import By, beside
+from buildframe.metrics.states import check_states
 
 
 def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     """Passed builds among those that passed or failed, with the Wilson 95 % interval.
 
     Builds that are canceled, skipped, not run, running or waiting count for neither, nor do blocked
-    ones, whose `state` is only the last they had. Needs `state` and `blocked`; `by` as in `percentiles`.
+    ones, whose `state` is only the last they had. A state in another spelling, such as "Passed" or "success", would
+    count for neither, too, so it is refused; a new state of the service beside known ones is not. Needs `state` and
+    `blocked`; `by` as in `percentiles`.
 
     One row a group, ordered by key; columns: the keys, `passed`, `failed`, `n` (Int64; their sum),
     `rate`, `low`, `high` (float64 between 0 and 1; NaN where n is 0). An empty frame gives no rows.
     """
+    check_states(builds, "state")
     counts = _settled(rows(builds, ("state", "blocked"), by))
     return beside(counts.keys, _rates(counts.sums))
 
@@ -35,6 +39,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     `freq` and `tz` as in `trend`, and so are `bucket` and `partial`; between them the columns of
     `success_rate`. Needs `state`, `blocked`, `created_at`, `fetched_at`. An empty frame gives no rows.
     """
+    check_states(builds, "state")
     found = rows(builds, ("state", "blocked", "created_at", "fetched_at"))
     buckets = Buckets.of(found.frame, ["created_at"], freq, tz)
     counts = filled(_settled(buckets.number(found, "created_at")), len(buckets))

@@ -14,6 +14,7 @@ from buildframe.metrics.groups import By
 from buildframe.metrics.intervals import instants
 from buildframe.metrics.percentiles import checked, enough, label
 from buildframe.metrics.pieces import in_groups
+from buildframe.metrics.states import check_states
 
 RUNNING = ("running", "failing")
 """States of builds whose end is to come of itself; one that is `canceling` was told to end."""
@@ -46,6 +47,7 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     columns and no rows. Each row counts: see `latest`. BadInput: a missing column, naive times, q outside (0, 1).
     """
     q = checked(q, "linear")
+    check_states(builds, "state")
     return in_groups(rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
 
 

@@ -12,6 +12,7 @@ from buildframe.metrics.engines import Frame, Rows, Tally, rows, tally
 from buildframe.metrics.groups import By, beside
 from buildframe.metrics.outcomes import has_passed, is_script, is_superseded
 from buildframe.metrics.rates import shares
+from buildframe.metrics.states import check_states
 
 _KINDS = ("automatic", "manual")
 
@@ -35,6 +36,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     `automatic_rate`, `manual_rate` (float64): `automatic` and `manual` / `executions`.
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
+    check_states(jobs, "state")
     found = rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
     execution = is_script() & ~nw.col("started_at").is_null()
     retried = execution & is_superseded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import overload
 
 import pandas as pd
@@ -20,7 +21,7 @@ from buildframe.metrics.durations import (
 )
 from buildframe.metrics.engines import Frame, lazy, tick, ticking, typed_in
 from buildframe.metrics.repeats import check_once
-from buildframe.metrics.steps import step
+from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 _OF_JOBS: tuple[RowMetric, ...] = (queue_time, dependency_wait, run_time, turnaround)
 
@@ -41,7 +42,8 @@ def with_seconds(frame: Frame) -> Frame:
     whole number elsewhere. Columns of these names are made anew. An empty frame gets them, too.
 
     A frame of PySpark gets the same, with null for NaN, when Spark is asked for rows; that an id stands in two rows
-    cannot be seen before, and is not looked for. For `step` its workers need this package.
+    cannot be seen before, and is not looked for. For `step` one of its workers gets all names that differ, and needs
+    this package.
 
     BadInput: a column missing that these need, naive times, an id in two rows (see `latest`).
     """
@@ -51,7 +53,8 @@ def with_seconds(frame: Frame) -> Frame:
     check_once(frame)
     if "build_created_at" not in frame:
         return frame.assign(**_in_seconds(frame, (wall_time,)), day=_day(frame, "created_at"))
-    names = {name: column(frame, name) for name in ("step_key", "name")}
+    of_step = ("step_key", "name", *(name for name in (OF_PARALLEL_JOBS,) if name in frame))
+    names = {name: column(frame, name) for name in of_step}
     steps = step(pd.DataFrame(names, index=frame.index))
     return frame.assign(**_in_seconds(frame, _OF_JOBS), step=steps, day=_day(frame, "build_created_at"))
 
@@ -65,9 +68,7 @@ def _day(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
 
 
 def _in_spark(frame: Frame) -> Frame:
-    """Durations and days by Spark itself; names of steps by pandas, in its workers."""
-    from pyspark.sql.pandas.functions import pandas_udf
-
+    """Durations and days by Spark itself; names of steps by pandas, in a worker."""
     found = lazy(frame)
     schema = found.collect_schema()
     is_jobs = "build_created_at" in schema
@@ -75,16 +76,35 @@ def _in_spark(frame: Frame) -> Frame:
     stamps = sorted({stamp for span in spans.values() for stamp in (span.start, span.end)})
     needs = [*stamps, *(("build_created_at", "type", "step_key", "name") if is_jobs else ())]
     require(schema, needs)
-    wants = [] if is_jobs else [name for name in outcomes.BLOCKED if name in schema]
+    wants = [name for name in ((OF_PARALLEL_JOBS,) if is_jobs else outcomes.BLOCKED) if name in schema]
     typed_rows = ticking(found.with_columns(*typed_in(schema, [*needs, *wants])), stamps)
     seconds_of = {f"{name}_s": outcomes.seconds_of(span, schema) for name, span in spans.items()}
     measured = typed_rows.with_columns(**seconds_of)
     native = measured.drop(map(tick, stamps)).to_native()
     if not is_jobs:
         return native.withColumns({"day": spark.day("created_at")})
-    steps = pandas_udf(_steps, "string")("step_key", "name")  # type: ignore[call-overload]  # by the hints of _steps
-    return native.withColumns({"step": steps, "day": spark.day("build_created_at")})
+    return _with_steps(native, wants).withColumns({"day": spark.day("build_created_at")})
 
 
-def _steps(keys: pd.Series, names: pd.Series) -> pd.Series:  # with no parameters: Spark evaluates these hints
-    return step(pd.DataFrame({"step_key": keys, "name": names}))
+_NAME, _STEP = "name of a step", "step of a name"
+
+
+def _with_steps(jobs: Frame, wants: list[str]) -> Frame:
+    """Add the steps: whether a name is a shard shows only beside the other names, of which there are few."""
+    from pyspark.sql import functions
+
+    names = jobs.where("step_key IS NULL AND name IS NOT NULL").select("name", *wants).distinct()
+    steps = functions.broadcast(names.coalesce(1).mapInArrow(_steps, f"`{_NAME}` string, `{_STEP}` string"))
+    key, name, of_name = (functions.col(f"`{one}`") for one in ("step_key", "name", _STEP))
+    found = functions.when(key.isNotNull(), key).otherwise(of_name)
+    is_own = key.isNull() & (name == functions.col(f"`{_NAME}`"))
+    return jobs.join(steps, is_own, "left").withColumn("step", found).drop(_NAME, _STEP)
+
+
+def _steps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The names, each once, and their steps: what a worker of Spark runs."""
+    if rows := list(batches):
+        names = pa.Table.from_batches(rows).to_pandas(integer_object_nulls=True)
+        told = pd.DataFrame({_NAME: names["name"], _STEP: step(names.assign(step_key=None))}).drop_duplicates(_NAME)
+        texts = pa.schema([(_NAME, pa.string()), (_STEP, pa.string())])
+        yield from pa.Table.from_pandas(told, texts, preserve_index=False).replace_schema_metadata().to_batches()

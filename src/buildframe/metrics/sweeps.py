@@ -172,8 +172,8 @@ def _beside(counted: Tally, busy: Tally) -> pd.DataFrame:
 
 def _of_started(counted: Tally, sums: pd.DataFrame) -> pd.DataFrame:
     busy, seen = (sums[name].to_numpy(np.float64) / 1e6 for name in ("busy", "seen"))
-    at_most = np.divide(busy, seen, out=np.full(len(seen), np.nan), where=seen > 0)
-    told = pd.DataFrame({"agents": sums["agents"].astype("Int64"), "busy_s": busy, "seen_s": seen, "at_most": at_most})
+    used = np.divide(busy, seen, out=np.full(len(seen), np.nan), where=seen > 0)
+    told = pd.DataFrame({"agents": sums["agents"].astype("Int64"), "busy_s": busy, "seen_s": seen, "share_used": used})
     rest = counted.sums[["n_running", "n_no_agent", "n_negative"]]
     summary = beside(counted.keys, pd.concat([told, rest], axis=1))
     return summary[counted.sums["started"].to_numpy(np.int64) > 0].reset_index(drop=True)

@@ -27,6 +27,7 @@ from buildframe.metrics.engines import (
 from buildframe.metrics.groups import By, beside, groups_of
 from buildframe.metrics.intervals import instants
 from buildframe.metrics.outcomes import between, has_failed_hard, is_superseded
+from buildframe.metrics.states import check_states
 
 _OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 _NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *_OF_BUILD)
@@ -38,12 +39,13 @@ _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_
 def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     """Machine time in four classes of waste and the useful rest, which add up to it.
 
-    Counted is the run time (finished_at - started_at) of each job, attempt by attempt, as a whole; it falls into the
+    Counted is the run time (finished_at - started_at) of each job, attempt by attempt. Each second of it falls into the
     first of these classes that fits:
     `retried_s`: attempts that were superseded by a retry, whatever their outcome;
     `canceled_s`: jobs that were canceled while they ran;
-    `after_failure_s`: jobs that ended after their build's first hard failure had ended (failed or timed out, neither
-    softly nor superseded): by then it was known that the build fails;
+    `after_failure_s`: of other jobs, the part of the run that lies after their build's first hard failure had ended
+    (failed or timed out, neither softly nor superseded): from then on it was known that the build fails. The part
+    before it falls into one of the next two;
     `repeated_s`: jobs of a build that changed nothing: the one before it of the same organization, pipeline, branch
     and commit, among those in the frame that passed or failed, ended in the same state. Builds are ordered by
     creation. Where the commit is null or `HEAD` this is not known, so not waste;
@@ -67,27 +69,32 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     `n_negative` (Int64): run times below zero, from clocks that disagree; they are in `n` and in the sums.
     An empty frame gives these columns and no rows. BadInput: a missing column, naive times.
     """
+    check_states(jobs, "state", "build_state")
     found = _in_pandas(jobs, by) if is_pandas(jobs) else _in_engine(jobs, by)
     found = found.having(retried=is_superseded(), canceled=(nw.col("state") == "canceled").fill_null(False))
-    span = nw.col("span")
-    parts = {name: span * one.cast(nw.Int64) for name, one in zip(_CLASSES, _first_that_fits(), strict=True)}
-    counted = tally(found, n=nw.col("ran"), **parts, n_running=nw.col("running"), n_negative=span < 0)
+    counted = tally(found, n=nw.col("ran"), **_classes(), n_running=nw.col("running"), n_negative=nw.col("span") < 0)
     return beside(counted.keys, _in_seconds(counted.sums))
 
 
-def _first_that_fits() -> list[nw.Expr]:
-    """For each class, whether a job is in it."""
-    left, found = nw.col("ran"), []
-    for name in ("retried", "canceled", "is_late", "repeated"):
-        found.append(left & nw.col(name))
-        left = left & ~nw.col(name)
-    return [*found, left]
+def _classes() -> dict[str, nw.Expr]:
+    """Return the microseconds of each class; of a job they add up to its `span`, which is 0 unless it ran."""
+    retried, canceled, repeated = (nw.col(name).cast(nw.Int64) for name in ("retried", "canceled", "repeated"))
+    kept = (1 - retried) * (1 - canceled)
+    early = nw.col("span") - nw.col("late")
+    parts = (
+        nw.col("span") * retried,
+        nw.col("span") * canceled * (1 - retried),
+        nw.col("late") * kept,
+        early * kept * repeated,
+        early * kept * (1 - repeated),
+    )
+    return dict(zip(_CLASSES, parts, strict=True))
 
 
 def _in_engine(jobs: Frame, by: By) -> Rows:
     """The jobs with their `span` in microseconds (0 unless they `ran`), `running`, and what their builds tell of them.
 
-    That is whether a job `is_late`, as it ended after its build's first failure, and whether its build `repeated`.
+    That is how much of the span is `late`, after the build's first failure, and whether the build `repeated`.
     """
     fetched = [name for name in columns_of(jobs) if name == "fetched_at"]
     found = rows(jobs, (*_NEEDS, *fetched), by, build=nw.col("build_id"))
@@ -95,15 +102,16 @@ def _in_engine(jobs: Frame, by: By) -> Rows:
     started, finished = (~nw.col(name).is_null() for name in ("started_at", "finished_at"))
     span = between("started_at", "finished_at").fill_null(0)
     seen = nw.col(tick("fetched_at")).fill_null(NAT) if fetched else nw.lit(0)
-    told = found.having(seen=seen, failed_at=nw.when(_fails_build()).then(nw.col("finished_at")))
+    begun, over, failed_at = nw.col(tick("started_at")), nw.col(tick("finished_at")), nw.col("failed_at")
+    told = found.having(seen=seen, failed_at=nw.when(_fails_build()).then(over))
     builds = _repeats(_once_each(told.frame, "failed_at"), _COMMIT).select("build", "failed_at", "repeated")
     joined = replace(found, frame=found.frame.join(builds, on="build", how="left"))
-    is_late = (nw.col("finished_at") > nw.col("failed_at")).fill_null(False)
+    late = nw.when(started & finished & (over > failed_at)).then(over - nw.max_horizontal(begun, failed_at))
     return joined.having(
         span=span,
         ran=started & finished,
         running=started & ~finished,
-        is_late=is_late,
+        late=late.fill_null(0),
         repeated=nw.col("repeated").fill_null(False),
     )
 
@@ -130,7 +138,8 @@ def _in_pandas(jobs: pd.DataFrame, by: By) -> Rows:
     failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
     np.minimum.at(failed_at, build[fails], over[fails])
     repeated = np.append(_repeated(table, build), False)
-    told = {"is_late": over > failed_at[build], "repeated": repeated[build]}
+    late = np.where(ran & (over > failed_at[build]), over - np.maximum(begun, failed_at[build]), 0)
+    told = {"late": late, "repeated": repeated[build]}
     span = np.where(ran, over - begun, 0)
     return rows(jobs, ("state", "retried"), by, span=span, ran=ran, running=running, **told)
 

@@ -13,7 +13,7 @@ from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.groups import Key
 from buildframe.report.periods import Period, midnights
 
-STEP: list[Key] = ["pipeline", metrics.step]
+STEP: list[Key] = ["pipeline", "step"]
 Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str, float], pd.DataFrame]
 _HOUR = pd.Timedelta(1, "h")
 
@@ -69,6 +69,8 @@ def measure(
     Builds and jobs count where they finished, so that those that take long are not left out; waits where they ended.
     Where the period before is not known whole, `compares` is False, and nothing of it is told.
     """
+
+    jobs = jobs.assign(step=metrics.step(jobs))  # of all jobs, since a choice of them may lack shards
 
     def both(frame: pd.DataFrame, at: str) -> list[pd.DataFrame]:
         before = period.before.of(frame, at)
