@@ -24,7 +24,7 @@ KNOWN = frozenset({*get_args(BuildState), *_OF_JOBS, *_OF_WEBHOOKS})
 _MEANT = {
     **dict.fromkeys(["pass", "success", "successful", "succeeded", "ok", "green"], "passed"),
     **dict.fromkeys(["fail", "failure", "error", "errored", "red"], "failed"),
-    **dict.fromkeys(["cancel", "cancelled", "aborted"], "canceled"),
+    **dict.fromkeys(["cancel", "cancelled"], "canceled"),
     **dict.fromkeys(["cancelling"], "canceling"),
     **dict.fromkeys(["timeout"], "timed_out"),
 }
