@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 import buildframe
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.secret import environment
+from buildframe.terminal import harmless
 
 if TYPE_CHECKING:
     from buildframe.report.thresholds import Thresholds
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(chosen.run(chosen) or 0)
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
-        print(f"buildframe: {why}{notes}", file=sys.stderr)
+        print(harmless(f"buildframe: {why}{notes}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("buildframe: interrupted", file=sys.stderr)
@@ -186,7 +187,7 @@ def _zone(name: str) -> str:
 def _tell(line: str) -> None:
     """Print what was done. It stays done where that cannot be printed (a closed pipe, a full disk): a warning."""
     try:
-        print(line, flush=True)
+        print(harmless(line), flush=True)
     except (OSError, UnicodeError) as why:
         logging.getLogger("buildframe").warning("stdout takes no line (%s); it would be: %a", why, line)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit tries again, and fails

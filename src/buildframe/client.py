@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 import tenacity
 
+from buildframe import decompression
 from buildframe.errors import (
     BadInput,
     BuildframeError,
@@ -321,6 +322,10 @@ class Client:
             if request.repeatable or not _leaves_open(why):
                 raise
             failure = _lost(request, f"{why.status}: {why.message}")
+        except RecursionError:
+            nested = "it is nested too deeply"
+            failure = Malformed(f"The response cannot be read: {nested}.\nAsked: {request.where}")
+            failure = failure if request.repeatable else _lost(request, _unreadable(answer, nested))
         raise failure
 
     def _ask(self, request: Request, effort: Effort, timeout: float) -> Answer:
@@ -353,12 +358,14 @@ class Client:
                 return self._exchange(request)
         except httpx.HTTPError as why:
             failure = self._no_answer(request, why, timeout)
+        except Malformed as why:
+            failure = without_frames(why) if request.repeatable else _lost(request, str(why))
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
             failure = without_frames(why)
         raise failure
 
     def _exchange(self, request: Request) -> Answer:
-        headers = {"Accept": request.accept}
+        headers = {"Accept": request.accept, "Accept-Encoding": decompression.ACCEPTED}
         if request.body is not None:
             headers["Content-Type"] = "application/json"
         if not self._as_stranger:
@@ -369,7 +376,7 @@ class Client:
             request.endpoint.method, url, content=request.body, headers=headers, timeout=limits
         ) as response:
             self.pace.hear()
-            body = response.read()
+            body = decompression.read_body(response.iter_raw(), response.headers.get("content-encoding", ""))
         following, last = (self._link(response, name) for name in ("next", "last"))
         answer = Answer(response.status_code, response.headers, body, following, last)
         return answer if response.is_success else self._token.removed_from(answer)

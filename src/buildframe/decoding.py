@@ -147,7 +147,7 @@ class Decoding:
 
     def _learn_order(self, body: bytes) -> None:
         """The next pages are read faster: each key is looked for where it was in the first; threads learn alike."""
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # it was mended to be read
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended to be read
             self._paths = in_order_sent(self._paths, body)
             self._decoder = self._new_decoder()
             self._knows_order = True

@@ -26,11 +26,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from buildframe.terminal import harmless
+
 
 class BuildframeError(Exception):
     """Base of all errors of this package. `retryable` tells whether trying again may help."""
 
     retryable: bool = False
+
+    def __str__(self) -> str:
+        """The text, in which characters of others that would steer a terminal are made visible."""
+        return harmless(super().__str__())
 
 
 class BadInput(BuildframeError, ValueError):

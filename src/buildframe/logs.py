@@ -13,6 +13,7 @@ from buildframe.client import Client, Place
 from buildframe.errors import BadInput, Malformed, ServiceError
 from buildframe.spec import Job
 from buildframe.spec.declare import endpoint
+from buildframe.terminal import harmless
 from buildframe.wire import Answer, Request
 
 HOPS = 3
@@ -30,6 +31,15 @@ class _Log(msgspec.Struct):
     content: str
 
 
+class Log(str):
+    """The text of a log as it came; printing it, or `str` of it, shows its escape sequences and runs none."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return harmless(super().__str__())
+
+
 class _Moved(str):
     """Where an answer says that the log lies."""
 
@@ -45,7 +55,7 @@ def log_of(client: Client, job: AnyJob) -> str:
         known = known and place.origin == home.origin
         said = _ask(client, place) if known else _ask_elsewhere(client, place)
         if not isinstance(said, _Moved):
-            return said
+            return Log(said)
         place = _next(place, said, home)
     raise Malformed(f"The log was moved more than {HOPS} times, so it is nowhere.")
 

@@ -198,11 +198,11 @@ def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, A
     """What is not exactly of its declared shape is good, too, if it gives rows."""
     try:
         return Event(name, received_at, body, **_records(document, exact_record_in))
-    except (msgspec.ValidationError, Malformed):
+    except (msgspec.ValidationError, Malformed, RecursionError):
         pass
     try:
         event = Event(name, received_at, body, **_records(document, record_in))
-    except msgspec.ValidationError as why:
+    except (msgspec.ValidationError, RecursionError) as why:
         raise Malformed(f"The delivery cannot be read: {why}.") from None
     frames([event])
     return event

@@ -323,7 +323,7 @@ def read_nothing(request: Request, answer: Answer) -> None:
 def _decoded(request: Request, answer: Answer, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as why:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
         body = mended(answer.body)
         if body is not None:
             return _decoded(request, answer._replace(body=body), decode)
@@ -401,7 +401,7 @@ def _said(answer: Answer) -> tuple[str, list[Mapping[str, Any]]]:
     """What the server said: its message and the elements of `errors`."""
     try:
         body = msgspec.json.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = None
     if not isinstance(body, dict):
         return _plain_text(answer), []
@@ -479,14 +479,14 @@ def _until(answer: Answer) -> float | None:
         return max(
             0.0, (Moment.of(parsedate_to_datetime(answer.headers["retry-after"])) - date_of(answer)).total_seconds()
         )
-    except (KeyError, ValueError, TypeError, Malformed):
+    except (KeyError, ValueError, TypeError, OverflowError, Malformed):
         return None
 
 
 def _reset_in_body(answer: Answer) -> float | None:
     try:
         reset = msgspec.json.decode(answer.body)["reset"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
         return None
     return float(reset) if isinstance(reset, int | float) and reset <= LONGEST_WINDOW else None
 

@@ -7,16 +7,12 @@ import unicodedata
 
 import pandas as pd
 
+from buildframe.terminal import code_of, harmless
+
 _MOST = 300
 """Signs of a name that are shown; no name that a person chose is longer."""
 
-_STEERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of signs that steer the words around them, are not to be seen, or are half of one."""
-
 _ISOLATE, _END = "\u2068", "\u2069"
-_KEPT = {"\u200c", "\u200d", _ISOLATE, _END}
-"""What joins the signs of scripts and emoji; and what isolates a name, so that it turns no words around it."""
-
 _TURNS = {"R", "AL", "AN"}
 
 
@@ -75,17 +71,7 @@ def counted(n: int, one: str, many: str | None = None) -> str:
 
 def visible(text: str) -> str:
     """The text in one line, with a sign in place of each that steers others or is not to be seen: "␊", "‹U+202E›"."""
-    return text if text.isprintable() else "".join(map(_seen, text))
-
-
-def _seen(sign: str) -> str:
-    if sign in _KEPT or unicodedata.category(sign) not in _STEERS:
-        return sign
-    return chr(0x2400 + ord(sign)) if ord(sign) < 0x20 else _code(sign)
-
-
-def _code(sign: str) -> str:
-    return f"‹U+{ord(sign):04X}›"
+    return harmless(text, keep="")
 
 
 def clipped(text: str, most: int = _MOST) -> str:
@@ -101,6 +87,6 @@ def named(name: object) -> str:
     """
     if not isinstance(name, str) or not name.strip():
         return "(no name)"
-    told = visible(clipped(name)).replace(_ISOLATE, _code(_ISOLATE)).replace(_END, _code(_END))
+    told = visible(clipped(name)).replace(_ISOLATE, code_of(_ISOLATE)).replace(_END, code_of(_END))
     turns = _TURNS.intersection(map(unicodedata.bidirectional, told))
     return f"{_ISOLATE}{told}{_END}" if turns else told

@@ -1,0 +1,65 @@
+"""Read a response's body: decompress gzip while it comes, and stop at a limit. Does not know the HTTP client."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+
+from buildframe.errors import Malformed
+
+ACCEPTED = "gzip"
+"""The one encoding that is asked for; httpx by itself also asks for those of optional packages."""
+
+LARGEST = 256 * 2**20
+"""Bytes of a body after decompression: 100 builds of a thousand jobs each, and more than the log of a job may have."""
+
+_PIECE = 2**20
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) -> bytes:
+    """Return the whole body; raise Malformed if it is larger, encoded in another way, or cut off."""
+    whole = BytesIO()
+    for piece in _decoded(pieces, encoding.strip().lower()):
+        if whole.tell() + len(piece) > largest:
+            raise _too_large(largest)
+        whole.write(piece)
+    return whole.getvalue()
+
+
+def _decoded(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    if encoding in {"", "identity"}:
+        yield from pieces
+    elif encoding in {"gzip", "x-gzip"}:
+        yield from _gunzipped(pieces)
+    else:
+        raise Malformed(
+            f"The response is encoded as {encoding!r}, which was not asked for (Accept-Encoding: {ACCEPTED})."
+        )
+
+
+def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    member = None
+    try:
+        for piece in pieces:
+            while piece:
+                member = member or zlib.decompressobj(_GZIP)
+                yield member.decompress(piece, _PIECE)
+                piece = member.unconsumed_tail or member.unused_data
+                member = None if member.eof else member
+        if member is not None:
+            yield member.flush()
+    except zlib.error as why:
+        raise Malformed(f"The response's gzip cannot be decompressed: {why}.") from None
+    if member is not None and not member.eof:
+        raise Malformed("The response's gzip is cut off.")
+
+
+def _too_large(largest: int) -> Malformed:
+    failure = Malformed(
+        f"The response has more than {largest:,} bytes after decompression; the rest was not read. "
+        "Ask for less at once: a shorter time range, fewer builds, or builds without jobs."
+    )
+    failure.retryable = False  # it would be as large again
+    return failure
