@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,8 @@ from buildframe.errors import BadInput
 from buildframe.store import cells
 
 _BATCH = 20_000
+_ABANDONED_S = 86_400
+"""Age of a temporary file that no process writes any more."""
 
 
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
@@ -37,7 +40,7 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
 
     The file is written beside its place, flushed to disk and moved there, so that a reader, a crash or
     a full disk finds the old file or the new one, never part of one. A killed process may leave
-    `.buildframe-*.tmp` behind.
+    `.buildframe-*.tmp` behind; a later `save` to the same folder deletes it when it is a day old.
 
     BadInput: no DataFrame, no such folder, a path that is no file, columns without names or of values
     that the file cannot hold, for Parquet also attrs that are not plain JSON. OSError: the disk is full or
@@ -158,6 +161,7 @@ def _check_attrs(frame: pd.DataFrame) -> None:
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     """A new file beside `target` that takes its place when the block ends, and vanishes when it fails."""
+    _delete_abandoned(target.parent)
     temporary = target.parent / f".buildframe-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
@@ -168,9 +172,18 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             temporary.chmod(target.stat().st_mode & 0o777)
         os.replace(temporary, target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
+
+
+def _delete_abandoned(folder: Path) -> None:
+    """Delete the temporary files of processes that were killed, where that is possible."""
+    with contextlib.suppress(OSError):
+        for file in folder.glob(".buildframe-*.tmp"):
+            if time.time() - file.stat().st_mtime > _ABANDONED_S:
+                file.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,6 +18,7 @@ from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.secret import confined, without_frames
 
 _STACK = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
+_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
 _LONGEST = 600
 _SECRET = re.compile("key|secret|token|password|credential|signature|sas", re.IGNORECASE)
 
@@ -55,7 +56,12 @@ def told_plainly(what: str, place: Place) -> Iterator[None]:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
         said = place.without_secrets(_said(without_frames(why)))[:_LONGEST]
-        raise StoreFailed(f"The store at {place.url} could not be {what}: {said}") from None
+        raise StoreFailed(f"The store at {place.url} could not be {what}: {said}{_next_step(said)}") from None
+
+
+def _next_step(said: str) -> str:
+    cure = "Free some space" if _FULL.search(said) else "Check the disk or the object store"
+    return f". {cure} and try again; the store is as the last commit left it."
 
 
 def _said(why: BaseException) -> str:
