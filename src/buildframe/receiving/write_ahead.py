@@ -155,7 +155,8 @@ class WriteAhead:
         with suppress(OSError):
             if not segment.many:
                 segment.path.unlink(missing_ok=True)
-        os.close(segment.file)
+        with suppress(OSError):  # the file is closed even if its last flush failed
+            os.close(segment.file)
 
     def _recovered(self, path: Path) -> list[Record]:
         segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), is_writable=False)
