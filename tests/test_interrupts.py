@@ -181,3 +181,84 @@ def test_after_an_interrupt_the_workspace_can_be_used_on() -> None:
             ws.builds()
         frame = ws.builds()
     assert len(frame) == 1500
+
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+
+ACTING = textwrap.dedent("""
+    import json, signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    import buildframe as bf
+
+    url, action = sys.argv[1], sys.argv[2]
+    web = bf.connect("acme", base_url=url, token="bkua_0123456789secret").pipeline("web")
+    calls = {
+        "create_build": lambda: web.create_build(commit="HEAD", branch="main"),
+        "cancel": lambda: web.cancel(7),
+        "rebuild": lambda: web.rebuild(7),
+        "delete": lambda: web.delete(),
+        "get": lambda: web.get(),
+    }
+    try:
+        calls[action]()
+    except KeyboardInterrupt as stop:
+        print(json.dumps(getattr(stop, "__notes__", [])), flush=True)
+""")
+
+
+def notes_of(url: str, action: str, reached: threading.Event) -> list[str]:
+    """The notes on the error of a call in a child that is interrupted once the event is set."""
+    with subprocess.Popen([sys.executable, "-c", ACTING, url, action], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert reached.wait(LONGEST)
+            time.sleep(0.3)
+            child.send_signal(signal.SIGINT)
+            notes: list[str] = json.loads(child.communicate(timeout=LONGEST)[0])
+        finally:
+            child.kill()
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("action", "look"),
+    [
+        ("create_build", "Look for it among the newest: .builds(branch='main', created_from='1h')."),
+        ("cancel", "Canceling again is safe."),
+        ("rebuild", "Look for builds of the last hour whose rebuilt_from is 7: .builds(created_from='1h')."),
+        ("delete", "Look whether pipelines() of the workspace still has it."),
+        ("get", None),
+    ],
+)
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 201 Created\r\nContent-Length: 900\r\n\r\n{"])
+def test_an_interrupted_action_says_that_its_outcome_is_unknown(
+    scripted: Any, action: str, look: str | None, head: bytes
+) -> None:
+    reached, over = threading.Event(), threading.Event()
+
+    def hang(handler: Any) -> None:
+        handler.wfile.write(head)
+        reached.set()
+        over.wait(LONGEST)
+        handler.close_connection = True
+
+    notes = notes_of(scripted(hang).url, action, reached)
+    over.set()
+    if look is None:
+        assert notes == []
+    else:
+        [note] = notes
+        assert note.startswith("It was sent, and whether it happened is not known.\nAsked: ")
+        assert note.endswith(f"\n{look}")
+
+
+@pytest.mark.parametrize("action", ["create_build", "cancel", "rebuild", "delete"])
+def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(scripted: Any, action: str) -> None:
+    reached = threading.Event()
+
+    def refuse(handler: Any) -> None:
+        says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")(handler)
+        reached.set()
+
+    server = scripted(refuse)
+    assert notes_of(server.url, action, reached) == []
+    assert len(server.asked) == 1

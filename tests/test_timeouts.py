@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +24,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import buildframe as bf
 from buildframe import client, spec, wire
+from buildframe.cli import _parser
 from buildframe.client import CONNECTS, Client, Token
-from buildframe.pace import Effort
+from buildframe.pace import Effort, until
 from tests.conftest import Scripted, says
 
 Start = Callable[..., Scripted]
@@ -283,3 +287,166 @@ def test_a_server_that_takes_nothing_in_ends_at_the_time_limit() -> None:
     refused = pytest.raises(bf.OutcomeUnknown, match=r"within 0\.5 s")
     with listener(deaf) as where, Client(f"http://{where}", Token(TOKEN), timeout=0.5) as asking, ends_soon(), refused:
         asking.fetch(request, lambda answer: wire.read_nothing(request, answer))
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+READS: dict[str, Callable[[Any, Any], Any]] = {
+    "builds": lambda ci, late: ci.builds(deadline=late),
+    "jobs": lambda ci, late: ci.jobs(deadline=late),
+    "history": lambda ci, late: ci.pipeline("web").history(deadline=late),
+    "pipelines": lambda ci, late: ci.pipelines(deadline=late),
+    "members": lambda ci, late: ci.members(deadline=late),
+    "emojis": lambda ci, late: ci.emojis(deadline=late),
+    "flaky_tests": lambda ci, late: ci.flaky_tests("rspec", deadline=late),
+    "team_pipelines": lambda ci, late: ci.team_pipelines(UUID, deadline=late),
+    "team_pipeline": lambda ci, late: ci.team_pipeline(UUID, UUID, deadline=late),
+    "member": lambda ci, late: ci.member(UUID, deadline=late),
+    "build": lambda ci, late: ci.pipeline("web").build(7, deadline=late),
+    "history_of": lambda ci, late: ci.pipeline("web").history_of(7, deadline=late),
+    "get": lambda ci, late: ci.pipeline("web").get(deadline=late),
+    "log": lambda ci, late: ci.log(f"{ci.base_url}/log", deadline=late),
+    "log of a pipeline": lambda ci, late: ci.pipeline("web").log(f"{ci.base_url}/log", deadline=late),
+    "get of a path": lambda ci, late: ci.get("/organizations/acme/agents", deadline=late),
+    "table of a path": lambda ci, late: ci.table("/organizations/acme/agents", deadline=late),
+    "graphql": lambda ci, late: ci.graphql("{ viewer { id } }", deadline=late),
+    "set_team": lambda ci, late: ci.set_team("web", UUID, "read_only", deadline=late),
+    "remove_team": lambda ci, late: ci.remove_team("web", UUID, deadline=late),
+}
+ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "create_build": lambda ci, late: ci.pipeline("web").create_build(commit="HEAD", branch="main", deadline=late),
+    "cancel": lambda ci, late: ci.pipeline("web").cancel(7, deadline=late),
+    "rebuild": lambda ci, late: ci.pipeline("web").rebuild(7, deadline=late),
+    "unblock": lambda ci, late: ci.unblock(f"{ci.base_url}{UNBLOCK}", deadline=late),
+    "unblock of a pipeline": lambda ci, late: ci.pipeline("web").unblock(f"{ci.base_url}{UNBLOCK}", deadline=late),
+    "create_pipeline": lambda ci, late: ci.create_pipeline(**NEW, deadline=late),
+    "update": lambda ci, late: ci.pipeline("web").update(description="x", deadline=late),
+    "archive": lambda ci, late: ci.pipeline("web").archive(deadline=late),
+    "unarchive": lambda ci, late: ci.pipeline("web").unarchive(deadline=late),
+    "delete": lambda ci, late: ci.pipeline("web").delete(deadline=late),
+    "add_webhook": lambda ci, late: ci.pipeline("web").add_webhook(deadline=late),
+    "create_team_pipeline": lambda ci, late: ci.create_team_pipeline(
+        UUID, pipeline_id=UUID, access_level="read_only", deadline=late
+    ),
+    "update_team_pipeline": lambda ci, late: ci.update_team_pipeline(
+        UUID, UUID, access_level="read_only", deadline=late
+    ),
+    "delete_team_pipeline": lambda ci, late: ci.delete_team_pipeline(UUID, UUID, deadline=late),
+    "mutation": lambda ci, late: ci.graphql("mutation { x { id } }", deadline=late),
+}
+UUID = "01920000-0000-7000-8000-000000000000"
+UNBLOCK = f"/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}/unblock"
+NEW = {"name": "Web", "repository": "git@github.com:example/web.git", "configuration": "steps: []", "cluster_id": UUID}
+SOON = dt.timedelta(seconds=0.4)
+USED_UP = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
+
+
+def connected(server: Scripted) -> Any:
+    return bf.connect("acme", base_url=server.url, token=TOKEN)
+
+
+@pytest.mark.parametrize("call", READS)
+def test_a_call_whose_response_drips_ends_at_its_deadline(scripted: Start, call: str) -> None:
+    ci = connected(scripted(DRIPPING["body"]))
+    with ends_soon(), pytest.raises(bf.DeadlineExceeded, match=r"deadline=0\.4s has passed"):
+        READS[call](ci, SOON)
+
+
+@pytest.mark.parametrize("call", ACTIONS)
+def test_of_an_action_that_was_sent_before_its_deadline_the_outcome_is_unknown(scripted: Start, call: str) -> None:
+    ci = connected(scripted(DRIPPING["headers"]))
+    with ends_soon(), pytest.raises(bf.OutcomeUnknown, match="not complete within"):
+        ACTIONS[call](ci, SOON)
+
+
+@pytest.mark.parametrize("call", [*READS, *ACTIONS])
+def test_a_deadline_ends_a_wait_for_a_limit_before_it_begins(scripted: Start, call: str) -> None:
+    server = scripted(USED_UP)
+    with ends_soon(), pytest.raises(bf.DeadlineExceeded, match="deadline=60s would pass while waiting 100 s"):
+        (READS | ACTIONS)[call](connected(server), "60s")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("call", [*READS, *ACTIONS])
+@pytest.mark.parametrize("wrong", ["soon", "0s", 5])
+def test_a_deadline_that_is_none_is_refused_before_anything_is_sent(scripted: Start, call: str, wrong: Any) -> None:
+    server = scripted(says(b"[]"))
+    with pytest.raises(bf.BadInput, match="deadline"):
+        (READS | ACTIONS)[call](connected(server), wrong)
+    assert server.asked == []
+
+
+def test_a_deadline_ends_a_connection_that_is_never_made() -> None:
+    with nobody_gets_in("127.0.0.1") as port:
+        ci = bf.connect("acme", base_url=f"http://127.0.0.1:{port}", token=TOKEN)
+        with ends_soon(), pytest.raises(bf.DeadlineExceeded):
+            ci.pipelines(deadline=SOON)
+        with ends_soon(), pytest.raises(bf.DeadlineExceeded):
+            ci.pipeline("web").cancel(7, deadline=SOON)
+
+
+def test_partial_lists_hold_what_came_before_their_deadline(scripted: Start) -> None:
+    rows = b'[{"id":"a","slug":"web"},{"id":"b","slug":"api"}]'
+    link = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    ci = connected(scripted(says(rows, Link=link), DRIPPING["body"]))
+    with ends_soon():
+        frame = ci.pipelines(deadline=SOON, partial=True)
+    assert list(frame["slug"]) == ["web", "api"]
+    assert (frame.attrs["complete"], frame.attrs["why"]) == (False, "deadline=0.4s has passed")
+    with ends_soon():
+        nothing = ci.members(deadline=SOON, partial=True)
+    assert (len(nothing), nothing.attrs["complete"]) == (0, False)
+
+
+def test_a_partial_list_is_marked_when_the_service_fails(scripted: Start) -> None:
+    link = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    ci = connected(scripted(says(b'[{"id":"a","slug":"web"}]', Link=link), says(b'{"message":"no"}', 403)))
+    frame = ci.pipelines(partial=True)
+    assert (list(frame["slug"]), frame.attrs["complete"], frame.attrs["why"]) == (["web"], False, "403: no")
+    with pytest.raises(bf.Forbidden):
+        ci.pipelines(partial=True)
+
+
+def test_calls_within_share_the_earliest_deadline() -> None:
+    with until("1h"):
+        with until("2h"):
+            assert 3500 < (Effort().seconds_left or 0) <= 3600
+            assert 50 < (Effort(seconds=60).seconds_left or 0) <= 60
+        with until("10s"), until(None):
+            assert 5 < (Effort().seconds_left or 0) <= 10
+    assert Effort().seconds_left is None
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "buildframe.cli", *words]
+    env = {**os.environ, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": TOKEN, **env}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("table", ["builds", "pipelines"])
+def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: str) -> None:
+    file, url = tmp_path / "out.parquet", scripted(DRIPPING["body"]).url
+    run = command("export", str(file), table, "--deadline", "1s", BUILDFRAME_URL=url)
+    assert run.returncode == 124
+    assert run.stderr.startswith("buildframe: deadline=1s has passed")
+    assert not file.exists()
+
+
+def test_a_sync_ends_at_its_deadline_and_says_what_stays(scripted: Start, tmp_path: Path) -> None:
+    url = scripted(DRIPPING["headers"]).url
+    run = command("sync", str(tmp_path / "ci"), "--deadline", "1s", BUILDFRAME_URL=url)
+    assert run.returncode == 124
+    assert run.stderr.endswith("Nothing was committed yet; the store is as it was.\n")
+
+
+@pytest.mark.parametrize("words", [["sync", "ci"], ["report", "ci", "reports"], ["export", "out.csv", "builds"]])
+def test_the_deadline_of_a_command_is_six_hours_or_what_it_is_given(words: list[str]) -> None:
+    assert _parser().parse_args(words).deadline == "6h"
+    assert _parser().parse_args([*words, "--deadline", "90s"]).deadline == "90s"
+    assert _parser().parse_args([*words, "--deadline", "none"]).deadline is None
+    run = command(*words, "--deadline", "soon")
+    assert run.returncode == 2
+    assert "deadline='soon' is no length of time" in run.stderr

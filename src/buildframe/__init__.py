@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack, get_type_hints
 from buildframe.errors import (
     BadInput,
     BuildframeError,
+    DeadlineExceeded,
     Forbidden,
     GraphQLError,
     Incomplete,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "BuildframeError",
+    "DeadlineExceeded",
     "Forbidden",
     "GraphQLError",
     "Incomplete",
@@ -90,10 +92,10 @@ def connect(
     """
     from buildframe import graphql
     from buildframe.client import Client, Token
-    from buildframe.terms import seconds
+    from buildframe.terms import seconds_of
     from buildframe.workspace import Workspace
 
-    longest, longest_log = seconds(timeout, "timeout"), seconds(log_timeout, "log_timeout")
+    longest, longest_log = seconds_of(timeout, "timeout"), seconds_of(log_timeout, "log_timeout")
     client = Client(
         base_url or environment("BUILDFRAME_URL") or HOSTED_URL,
         Token(token or environment("BUILDFRAME_TOKEN")),

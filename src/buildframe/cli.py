@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import buildframe
-from buildframe.errors import BadInput, BuildframeError
+from buildframe.errors import BadInput, BuildframeError, DeadlineExceeded
 from buildframe.secret import environment
 from buildframe.terminal import harmless
 
@@ -35,15 +35,16 @@ LAST_PORT = 65_535
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit status: 0 done, 1 failed (the reason is on stderr), 2 wrong usage, 3 incomplete,
-    4 a limit is exceeded (`report --alert`), 130 interrupted.
+    4 a limit is exceeded (`report --alert`), 124 the deadline passed, 130 interrupted.
     """
     chosen = _parser().parse_args(arguments)
     try:
-        return int(chosen.run(chosen) or 0)
+        with _in_time(chosen):
+            return int(chosen.run(chosen) or 0)
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
         print(harmless(f"buildframe: {why}{notes}"), file=sys.stderr)
-        return 1
+        return 124 if isinstance(why, DeadlineExceeded) else 1
     except KeyboardInterrupt:
         print("buildframe: interrupted", file=sys.stderr)
         return 130
@@ -67,6 +68,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_export(commands)
     return parser
+
+
+def _in_time(chosen: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """What a command asks of the service ends by its deadline, if it has one."""
+    if getattr(chosen, "deadline", None) is None:
+        return contextlib.nullcontext()
+    from buildframe.pace import until
+
+    return until(chosen.deadline)
 
 
 def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -113,7 +123,14 @@ def _add_syncing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--sandbox", action="store_true", help="from a sandbox beside the store, a day later each time; for a try"
     )
+    _add_deadline(command)
     command.set_defaults(refuse=command.error)
+
+
+def _add_deadline(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--deadline", type=_deadline, default="6h", help="end after this time, with status 124; or none (%(default)s)"
+    )
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -145,6 +162,7 @@ def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     export.add_argument("--columns", type=_names, help="only these, in this order: names with commas between them")
     export.add_argument("--personal", action="store_true", help="with names and e-mail addresses")
     export.add_argument("--env", action="store_true", help="with variables, steps and YAML, which may hold secrets")
+    _add_deadline(export)
     export.set_defaults(run=_export, refuse=export.error)
 
 
@@ -165,6 +183,17 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > LAST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 (a free one) to {LAST_PORT}")
     return int(text)
+
+
+def _deadline(text: str) -> str | None:
+    from buildframe.terms import seconds_of
+
+    try:
+        if text != "none":
+            seconds_of(text, "deadline")
+    except BadInput as why:
+        raise argparse.ArgumentTypeError(str(why)) from None
+    return None if text == "none" else text
 
 
 def _age(text: str) -> dt.timedelta:

@@ -273,7 +273,7 @@ class Client:
         look: str = "",
         timeout: float | None = None,
     ) -> T:
-        """Send a request and read its answer; `effort` counts what it takes, and may end it: Halted.
+        """Send a request and read its answer; `effort` counts what it takes, and may end it: Halted, DeadlineExceeded.
 
         Sent again, at most `ATTEMPTS` times in all, after 429, where no connection was made, and, where the request is
         repeatable, after 5xx, no answer (within `timeout` seconds; by default the client's), or one that `read`
@@ -281,23 +281,33 @@ class Client:
         no answer in time, is put up with at most `CONNECTS` times in a row. What is not
         repeatable raises OutcomeUnknown in the latter cases; `look` tells the user how to see what became of it.
         """
-        spent, tries = effort or Effort(), _Tries()
+        spent = effort or Effort()
+        tries = _Tries(spent)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: _worth_retrying(error, spent)),
             wait=_wait,
             stop=tries.are_enough,
-            before_sleep=lambda state: spent.retry(state.upcoming_sleep, _reason(state)),
+            before_sleep=lambda state: self._before_another(state, spent),
             sleep=lambda seconds: None,  # it was waited before, where the reason is known
             reraise=True,
         )
+        self._sockets.forget_sent()
         try:
             result: T = retrying(self._once, request, read, spent, timeout or self.timeout)
         except OutcomeUnknown as lost:
             raise OutcomeUnknown(f"{lost}\n{look or _LOOK}") from None
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if self._sockets.has_sent and not request.repeatable:
+                stop.add_note(f"{_sent(request)}\n{look or _LOOK}")
+            raise
         except BuildframeError as failure:
             tries.note_on(failure, retrying.statistics["attempt_number"])
             raise
         return result
+
+    def _before_another(self, state: tenacity.RetryCallState, effort: Effort) -> None:
+        self._sockets.forget_sent()  # an action that is sent again did not happen
+        effort.retry(state.upcoming_sleep, _reason(state))
 
     def follow(self, request: Request, link: str) -> Request:
         """The request for a link in an answer to `request`; one to elsewhere is refused: the token stays here."""
@@ -338,7 +348,8 @@ class Client:
         answer: Answer | None = None
         try:
             self.pace.enter(effort)
-            answer = self._send(request, timeout)
+            seconds = timeout if effort.seconds_left is None else min(timeout, effort.seconds_left)
+            answer = self._send(request, seconds)
             return answer
         finally:
             self.pace.leave(answer)
@@ -350,14 +361,14 @@ class Client:
                 self._http = new_session(self._sockets, self._tls, self._from_environment)
             self._is_inherited = False
 
-    def _send(self, request: Request, timeout: float) -> Answer:
+    def _send(self, request: Request, seconds: float) -> Answer:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
         failure: BaseException
         try:
-            with self._sockets.within(timeout):
+            with self._sockets.within(seconds):
                 return self._exchange(request)
         except httpx.HTTPError as why:
-            failure = self._no_answer(request, why, timeout)
+            failure = self._no_answer(request, why, seconds)
         except Malformed as why:
             failure = without_frames(why) if request.repeatable else _lost(request, str(why))
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
@@ -387,11 +398,13 @@ class Client:
         elsewhere = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
         return self._token.hidden_in(link) if link and elsewhere else link
 
-    def _no_answer(self, request: Request, why: httpx.HTTPError, timeout: float) -> BuildframeError:
+    def _no_answer(self, request: Request, why: httpx.HTTPError, seconds: float) -> BuildframeError:
         sent, is_late = not isinstance(why, _NEVER_SENT), isinstance(why, httpx.TimeoutException)
         said = self.without_token(str(why)) or type(why).__name__
         if is_late and sent:
-            said = f"it was not complete within {timeout:g} s (see timeout= and log_timeout= of connect)"
+            said = (
+                f"it was not complete within {seconds:.3g} s (see deadline=, and timeout= and log_timeout= of connect)"
+            )
         if sent and not request.repeatable:
             return _lost(request, f"no answer ({said})")
         failure = Unreachable(
@@ -408,10 +421,11 @@ _LOOK = "Look whether it happened before you ask again."
 
 
 def _lost(request: Request, came_back: str) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"It was sent, and whether it happened is not known.\nAsked: {request.where}\nCame back: {came_back}\n"
-        "It is not sent again by itself."
-    )
+    return OutcomeUnknown(f"{_sent(request)}\nCame back: {came_back}\nIt is not sent again by itself.")
+
+
+def _sent(request: Request) -> str:
+    return f"It was sent, and whether it happened is not known.\nAsked: {request.where}"
 
 
 def _unreadable(answer: Answer, why: str) -> str:
@@ -426,7 +440,8 @@ def _leaves_open(error: ServiceError) -> bool:
 class _Tries:
     """When to give one request up: it was sent often enough, or too often in a row there was nobody, or no end."""
 
-    def __init__(self) -> None:
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
         self._began = time.monotonic()
         self._in_vain = 0
 
@@ -434,7 +449,8 @@ class _Tries:
         error = _failure(state)
         is_vain = isinstance(error, Unreachable) and not (error.sent and error.in_time)
         self._in_vain = self._in_vain + 1 if is_vain else 0
-        return state.attempt_number >= ATTEMPTS or self._in_vain >= CONNECTS
+        is_enough = state.attempt_number >= ATTEMPTS or self._in_vain >= CONNECTS
+        return is_enough and not self._effort.is_late  # then the wait for another attempt says so
 
     def note_on(self, failure: BuildframeError, times: int) -> None:
         """Tell on an error that lasted how often it was tried, and over what time."""

@@ -90,8 +90,7 @@ class Crew(Generic[T]):
             try:
                 return self._news.get(timeout=_TICK)
             except queue.Empty:
-                is_over = self._effort.seconds_left is not None and self._effort.seconds_left <= 0
-                if is_over or self._effort.stopped:
+                if self._effort.is_late or self._effort.stopped:
                     self._effort.check()
 
     # --- in the readers' threads

@@ -5,6 +5,7 @@
     ├── MissingExtra        an optional package is not installed (also an ImportError)
     ├── Unreachable         no answer: address, network, TLS, time-out
     ├── Malformed           an answer that is not what the service's document says
+    ├── DeadlineExceeded    the deadline of a call passed; of an action: it was not sent
     ├── Incomplete          a walk could not be finished; says how far it came
     ├── StoreFailed         the store could not be read or written; what was in it is whole
     ├── OutcomeUnknown      an action was sent and its answer is lost; says how to look what became of it
@@ -66,6 +67,10 @@ class Malformed(BuildframeError):
 
 class Incomplete(BuildframeError):
     """A walk could not be finished; the text says how far it came and why it stopped."""
+
+
+class DeadlineExceeded(BuildframeError):
+    """The deadline of a call passed before it was done. An action that may have been sent raises OutcomeUnknown."""
 
 
 class StoreFailed(BuildframeError):

@@ -13,11 +13,12 @@ import pandas as pd
 from buildframe import wire
 from buildframe.client import Client
 from buildframe.decoding import Decoding, Wanted
-from buildframe.errors import Malformed
+from buildframe.errors import BuildframeError, DeadlineExceeded, Malformed
 from buildframe.links import LinkWalk
-from buildframe.pace import Effort
+from buildframe.pace import Effort, until
 from buildframe.progress import Bar
 from buildframe.spec import Endpoint, Moment, Resource
+from buildframe.terms import Deadline
 from buildframe.walk import Window
 from buildframe.wire import Answer, Page, Request
 
@@ -149,19 +150,36 @@ def listed(
     filters: Mapping[str, Any] | None = None,
 ) -> tuple[list[P], Told]:
     """Fetch all pages of a list along its links, each converted, without rows that came before by `key`."""
-    chosen, parts = filters or {}, []
-    with without_token(source.client), Bar(source.what, options.get("progress")) as bar:
+    chosen, parts, why = filters or {}, [], None
+    with (
+        until(options.get("deadline")),
+        without_token(source.client),
+        Bar(source.what, options.get("progress")) as bar,
+    ):
         effort = Effort(on_wait=bar.wait)
         asking = Asking(source, read, effort)
         walk = LinkWalk(
             lambda: asking.page(chosen), asking.follow, key, numbered=lambda number: asking.page(chosen, number=number)
         )
-        for page in walk:
-            parts.append(convert(page))
-            bar.show(walk.rows, walk.requests, walk.share)
-        bar.end()
+        try:
+            for page in walk:
+                parts.append(convert(page))
+                bar.show(walk.rows, walk.requests, walk.share)
+            bar.end()
+        except (BuildframeError, KeyboardInterrupt) as error:
+            why = reason(error, options.get("partial", False), walk.requests)
+            if why is None:
+                raise
     note = _BY_NUMBER if walk.requests > 1 else None
-    return parts, Told(source.url(chosen), effort, note)
+    return parts, Told(source.url(chosen), effort, note, why and source.client.without_token(why))
+
+
+def reason(error: BuildframeError | KeyboardInterrupt, partial: bool, answers: int) -> str | None:
+    """Why a listing that ended so, after so many answers, is incomplete; None if the error is to be raised."""
+    is_failure = isinstance(error, BuildframeError) and not isinstance(error, DeadlineExceeded)
+    if not partial or (is_failure and not answers):
+        return None
+    return str(error).splitlines()[0] if isinstance(error, BuildframeError) else "it was interrupted"
 
 
 @contextmanager
@@ -178,13 +196,15 @@ def without_token(client: Client) -> Iterator[None]:
     raise told
 
 
-def record(client: Client, request: Request, kind: type[R], look: str = "") -> R:
+def record(client: Client, request: Request, kind: type[R], look: str = "", *, deadline: Deadline = None) -> R:
     """The record that a request answers with; `look` tells how to see what became of an action without an answer."""
-    found = client.fetch(request, lambda answer: wire.read_record(request, answer), look=look)
+    with until(deadline):
+        found = client.fetch(request, lambda answer: wire.read_record(request, answer), look=look)
     assert isinstance(found, kind)
     return found
 
 
-def nothing(client: Client, request: Request, look: str) -> None:
+def nothing(client: Client, request: Request, look: str, *, deadline: Deadline = None) -> None:
     """Send an action that answers with nothing of use."""
-    client.fetch(request, lambda answer: wire.read_nothing(request, answer), look=look)
+    with until(deadline):
+        client.fetch(request, lambda answer: wire.read_nothing(request, answer), look=look)

@@ -16,7 +16,7 @@ from buildframe import spec, wire
 from buildframe.crew import Crew
 from buildframe.decoding import Decoding, Wanted
 from buildframe.errors import BadInput, BuildframeError, Incomplete
-from buildframe.fetch import Asking, Source, Told, bounds, without_token
+from buildframe.fetch import Asking, Source, Told, bounds, reason, without_token
 from buildframe.pace import Effort, Halted
 from buildframe.parts import Part, newest_first
 from buildframe.progress import Bar
@@ -151,11 +151,12 @@ class _Walk:
 
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
         """Why the walk ended, for one that may be partial; any other raises the error again."""
-        if not self._terms.partial or (isinstance(error, BuildframeError) and not self._walk.answers):
-            if self._walk.answers or isinstance(error, KeyboardInterrupt):
-                error.add_note(self._walk.how_far())
-            raise error
-        return str(error).splitlines()[0] if isinstance(error, BuildframeError) else "it was interrupted"
+        why = reason(error, self._terms.partial, self._walk.answers)
+        if why is not None:
+            return why
+        if self._walk.answers or isinstance(error, KeyboardInterrupt):
+            error.add_note(self._walk.how_far())
+        raise error
 
     def _crew(self) -> Crew[Part]:
         return Crew(
@@ -218,22 +219,10 @@ def _refuse_early(source: Source, filters: Mapping[str, Any]) -> None:
 def _settled(timed: Mapping[str, Any], asking: Asking) -> dict[str, Moment]:
     """Moments for all times; ages count back from the service's time, which one small answer tells."""
     try:
-        now = _now(asking) if any(spec.is_relative(value) for value in timed.values()) else None
+        now = asking.now() if any(spec.is_relative(value) for value in timed.values()) else None
     except Halted as halted:
         raise Incomplete(f"Nothing was read yet, not even the service's time: {halted}.") from None
     return {name: spec.when(value, name, now) for name, value in timed.items()}
-
-
-def _now(asking: Asking) -> Moment:
-    """The service's time; a deadline also ends a request that hangs."""
-    if (seconds := asking.effort.seconds_left) is None:
-        return asking.now()
-    alarm = threading.Timer(seconds, asking.source.client.abort)
-    alarm.start()
-    try:
-        return asking.now()
-    finally:
-        alarm.cancel()
 
 
 def _window(filters: Mapping[str, Any]) -> Window:

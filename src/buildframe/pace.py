@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from buildframe.errors import RateLimited
+from buildframe.errors import DeadlineExceeded, RateLimited
 from buildframe.forks import start_over_in_children
 from buildframe.service_time import ServiceTime
+from buildframe.terms import Deadline, seconds_of
 from buildframe.wire import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
 
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
@@ -82,6 +83,23 @@ class Oversight:
 
 
 _OVERSIGHT: ContextVar[Oversight | None] = ContextVar("oversight", default=None)
+_END: ContextVar[tuple[float, float]] = ContextVar("end", default=(math.inf, math.inf))
+"""When what a thread does must end (seconds of the clock `monotonic`), and how long it was given."""
+
+
+@contextmanager
+def until(deadline: Deadline) -> Iterator[None]:
+    """Let all calls that this thread begins meanwhile share one deadline; None adds none."""
+    before = _END.set(_end_in(None if deadline is None else seconds_of(deadline, "deadline")))
+    try:
+        yield
+    finally:
+        _END.reset(before)
+
+
+def _end_in(seconds: float | None) -> tuple[float, float]:
+    """The earlier of two ends: the one that holds already, and one in so many seconds."""
+    return _END.get() if seconds is None else min(_END.get(), (time.monotonic() + seconds, seconds))
 
 
 class Effort:
@@ -89,7 +107,8 @@ class Effort:
 
     `requests` counts all sendings, `retries` those of them that repeated one. `waits` counts the waits, and
     `waited_s` is how many seconds requests were held back, summed over requests. `oversight` is that within which it
-    was made. `time` is the service's time, by all responses.
+    was made. Its deadline is the one `until` which it was made, or after `seconds` if that is earlier. `time` is the
+    service's time, by all responses.
     """
 
     def __init__(
@@ -98,8 +117,8 @@ class Effort:
         self.requests = self.retries = self.waits = 0
         self.waited_s = 0.0
         self.time = ServiceTime()
-        self._max_requests, self._seconds, self._on_wait = max_requests, seconds, on_wait
-        self._end = None if seconds is None else time.monotonic() + seconds
+        self._max_requests, self._on_wait = max_requests, on_wait
+        self._end, self._seconds = _end_in(seconds)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.oversight = _OVERSIGHT.get()
@@ -122,34 +141,39 @@ class Effort:
     @property
     def seconds_left(self) -> float | None:
         """Seconds until its deadline, where it has one."""
-        return None if self._end is None else self._end - time.monotonic()
+        return None if self._end == math.inf else self._end - time.monotonic()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline has passed."""
+        return self.seconds_left is not None and self.seconds_left <= 0
 
     def stop(self) -> None:
         """End it, from any thread: what waits wakes up, and nothing more is sent."""
         self._stop.set()
 
     def check(self) -> None:
-        """Raise Halted where nothing more may be sent."""
+        """Raise Halted or DeadlineExceeded if nothing more may be sent."""
         if self.stopped:
             raise Halted("it was stopped")
         if self._max_requests is not None and self.requests >= self._max_requests:
             raise Halted(f"max_requests={self._max_requests} is used up")
-        if self.seconds_left is not None and self.seconds_left <= 0:
-            raise Halted(f"deadline={self._seconds:g}s has passed")
+        if self.is_late:
+            raise self._too_late("has passed")
 
     def spend(self) -> None:
-        """Count a sending; raises Halted where there is none left."""
+        """Count a sending; raises Halted or DeadlineExceeded if there is none left."""
         with self._lock:
             self.check()
             self.requests += 1
 
     def wait(self, seconds: float, why: str) -> None:
-        """Wait before a sending. Raises Halted when it is stopped, and at once where it would wait in vain."""
+        """Wait before a sending. Raises Halted when it is stopped, and DeadlineExceeded at once if it were in vain."""
         self.check()
         if seconds <= 0:
             return
         if self.seconds_left is not None and seconds >= self.seconds_left:
-            raise Halted(f"deadline={self._seconds:g}s would pass while waiting {seconds:.0f} s: {why}")
+            raise self._too_late(f"would pass while waiting {seconds:.0f} s: {why}")
         self._on_wait(seconds, why)
         if self.oversight is not None:
             self.oversight.on_wait(seconds, why)
@@ -159,6 +183,10 @@ class Effort:
             self.waits += 1
             self.waited_s += time.monotonic() - began
         self.check()
+
+    def _too_late(self, how: str) -> DeadlineExceeded:
+        advice = "Allow more time; a listing returns what it has read by then with partial=True."
+        return DeadlineExceeded(f"deadline={self._seconds:g}s {how}\n{advice}")
 
     def retry(self, seconds: float, why: str) -> None:
         """Wait before a sending is repeated, and count that."""
@@ -188,7 +216,8 @@ class Pace:
     def enter(self, effort: Effort) -> None:
         """Wait until a request of this thread may be sent, and count it; `leave` must follow, also where this fails.
 
-        Raises Halted by the effort's limits, and RateLimited where the wait would be longer than LONGEST_WAIT.
+        Raises Halted or DeadlineExceeded by the effort's limits, and RateLimited where the wait would be longer than
+        LONGEST_WAIT.
         """
         while (seconds := self._reserve(effort)) > 0:
             if seconds > LONGEST_WAIT and effort.seconds_left is None:

@@ -10,7 +10,9 @@ from buildframe.client import Client
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.lists import BuildLists, History, takes
 from buildframe.logs import AnyJob
+from buildframe.pace import until
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
+from buildframe.terms import Deadline
 
 
 @checked
@@ -37,89 +39,98 @@ class Pipeline(BuildLists):
     # --- its builds
 
     @takes(spec.get_build)
-    def build(self, number: int, **filters: Unpack[JobsOfBuild]) -> spec.Build:
+    def build(self, number: int, *, deadline: Deadline = None, **filters: Unpack[JobsOfBuild]) -> spec.Build:
         """One build with its jobs, as a typed record; all attempts unless `include_retried_jobs=False`."""
         wanted = {"include_retried_jobs": True, **filters}
-        return fetch.record(self._client, wire.place(spec.get_build, *self._place, number, **wanted), spec.Build)
+        return fetch.record(
+            self._client, wire.place(spec.get_build, *self._place, number, **wanted), spec.Build, deadline=deadline
+        )
 
     @takes(spec.get_build)
-    def history_of(self, number: int, **filters: Unpack[JobsOfBuild]) -> History:
+    def history_of(self, number: int, *, deadline: Deadline = None, **filters: Unpack[JobsOfBuild]) -> History:
         """One build and its jobs as two frames, like those of `history`."""
         wanted = {"include_retried_jobs": True, **filters}
-        return History(*history.one_build(self._source(), wire.place(spec.get_build, *self._place, number, **wanted)))
+        request = wire.place(spec.get_build, *self._place, number, **wanted)
+        with until(deadline):
+            return History(*history.one_build(self._source(), request))
 
     @takes(spec.create_build)
-    def create_build(self, **properties: Unpack[NewBuild]) -> spec.Build:
+    def create_build(self, *, deadline: Deadline = None, **properties: Unpack[NewBuild]) -> spec.Build:
         """Start a build of a commit on a branch; the new build, with the next number of the pipeline."""
         request = wire.place(spec.create_build, *self._place, **properties)
         look = f"Look for it among the newest: .builds(branch={properties['branch']!r}, created_from='1h')."
-        return fetch.record(self._client, request, spec.Build, look)
+        return fetch.record(self._client, request, spec.Build, look, deadline=deadline)
 
-    def cancel(self, number: int) -> spec.Build:
+    def cancel(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """Cancel a build that is scheduled, running or failing; the build, `canceled` or still `canceling`.
 
         Of any other state raises Invalid. Where the answer is lost, the build is read to see what became of it.
         """
         request = wire.place(spec.cancel_build, *self._place, number)
-        try:
-            return fetch.record(self._client, request, spec.Build, "Canceling again is safe.")
-        except OutcomeUnknown as lost:
-            return self._canceled_after_all(number, lost)
+        with until(deadline):
+            try:
+                return fetch.record(self._client, request, spec.Build, "Canceling again is safe.")
+            except OutcomeUnknown as lost:
+                return self._canceled_after_all(number, lost)
 
-    def rebuild(self, number: int) -> spec.Build:
+    def rebuild(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """Build the same again; the new build, whose `rebuilt_from` tells of this one."""
         request = wire.place(spec.rebuild_build, *self._place, number)
         look = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
-        return fetch.record(self._client, request, spec.Build, look)
+        return fetch.record(self._client, request, spec.Build, look, deadline=deadline)
 
     @takes(spec.unblock_job)
-    def unblock(self, job: AnyJob, **properties: Unpack[Unblocking]) -> spec.Job:
+    def unblock(self, job: AnyJob, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
         """Unblock a block step of one of its builds, as `Workspace.unblock` does."""
-        return unblocking.unblock(self._client, job, properties)
+        with until(deadline):
+            return unblocking.unblock(self._client, job, properties)
 
-    def log(self, job: AnyJob) -> str:
+    def log(self, job: AnyJob, *, deadline: Deadline = None) -> str:
         """The log of a job of one of its builds, as `Workspace.log` gives it."""
-        return logs.log_of(self._client, job)
+        with until(deadline):
+            return logs.log_of(self._client, job)
 
     # --- the pipeline itself
 
-    def get(self) -> spec.Pipeline:
+    def get(self, *, deadline: Deadline = None) -> spec.Pipeline:
         """What the service says of the pipeline, as a typed record."""
-        return fetch.record(self._client, wire.place(spec.get_pipeline, *self._place), spec.Pipeline)
+        return fetch.record(self._client, wire.place(spec.get_pipeline, *self._place), spec.Pipeline, deadline=deadline)
 
     @takes(spec.update_pipeline)
-    def update(self, **properties: Unpack[PipelineChanges]) -> spec.Pipeline:
+    def update(self, *, deadline: Deadline = None, **properties: Unpack[PipelineChanges]) -> spec.Pipeline:
         """Change the pipeline; what is left out stays. Where its slug changes, this object goes on under the new one.
 
         A new `name` changes the slug, too, unless `slug` is given. Teams: `set_team` of the workspace.
         """
         request = wire.place(spec.update_pipeline, *self._place, **properties)
         look = "Look at .get(), or at pipelines() of the workspace where the slug was to change; asking again is safe."
-        changed = fetch.record(self._client, request, spec.Pipeline, look)
+        changed = fetch.record(self._client, request, spec.Pipeline, look, deadline=deadline)
         if changed.slug:
             self._go_on_as(changed.slug)
         return changed
 
-    def archive(self) -> spec.Pipeline:
+    def archive(self, *, deadline: Deadline = None) -> spec.Pipeline:
         """Make the pipeline read-only and hide it; its builds stay."""
-        return self._act(spec.archive_pipeline, "Look at .get(): once archived, its archived_at is a time.")
+        return self._act(spec.archive_pipeline, "Look at .get(): once archived, its archived_at is a time.", deadline)
 
-    def unarchive(self) -> spec.Pipeline:
+    def unarchive(self, *, deadline: Deadline = None) -> spec.Pipeline:
         """Make the archived pipeline active again."""
-        return self._act(spec.unarchive_pipeline, "Look at .get(): once active again, its archived_at is None.")
+        return self._act(
+            spec.unarchive_pipeline, "Look at .get(): once active again, its archived_at is None.", deadline
+        )
 
-    def delete(self) -> None:
+    def delete(self, *, deadline: Deadline = None) -> None:
         """Delete the pipeline with all its builds; nothing brings them back."""
         look = "Look whether pipelines() of the workspace still has it."
-        fetch.nothing(self._client, wire.place(spec.delete_pipeline, *self._place), look)
+        fetch.nothing(self._client, wire.place(spec.delete_pipeline, *self._place), look, deadline=deadline)
 
-    def add_webhook(self) -> None:
+    def add_webhook(self, *, deadline: Deadline = None) -> None:
         """Make the repository's host report pushes, so that they start builds."""
         look = "Look at the repository's webhooks at its host."
-        fetch.nothing(self._client, wire.place(spec.add_webhook, *self._place), look)
+        fetch.nothing(self._client, wire.place(spec.add_webhook, *self._place), look, deadline=deadline)
 
-    def _act(self, action: Endpoint, look: str) -> spec.Pipeline:
-        return fetch.record(self._client, wire.place(action, *self._place), spec.Pipeline, look)
+    def _act(self, action: Endpoint, look: str, deadline: Deadline) -> spec.Pipeline:
+        return fetch.record(self._client, wire.place(action, *self._place), spec.Pipeline, look, deadline=deadline)
 
     def _canceled_after_all(self, number: int, lost: OutcomeUnknown) -> spec.Build:
         try:

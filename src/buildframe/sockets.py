@@ -73,6 +73,19 @@ class Sockets(httpcore.NetworkBackend):
             self._mine.end = math.inf
 
     @property
+    def has_sent(self) -> bool:
+        """Whether a part of a request of this thread was sent since `forget_sent`; it may have arrived then."""
+        return getattr(self._mine, "has_sent", False)
+
+    def forget_sent(self) -> None:
+        """Let `has_sent` speak of what this thread sends from now on."""
+        self._mine.has_sent = False
+
+    def will_send(self) -> None:
+        """Note that this thread is about to send."""
+        self._mine.has_sent = True
+
+    @property
     def seconds_left(self) -> float:
         """Seconds that are left for the request of this thread."""
         end: float = getattr(self._mine, "end", math.inf)
@@ -146,6 +159,7 @@ class _Stream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE):
             seconds = self._sockets.left(timeout, httpcore.WriteTimeout)
+            self._sockets.will_send()
             self._stream.write(buffer[start : start + _PIECE], seconds)
 
     def close(self) -> None:
@@ -158,6 +172,7 @@ class _Stream(httpcore.NetworkStream):
         with self._sockets.shaking_hands(self._stream):
             stream = self._stream.start_tls(ssl_context, server_hostname, seconds)
         self._sockets.add(stream)
+        self._sockets.forget_sent()  # that was for a proxy
         return _Stream(stream, self._sockets)
 
     def get_extra_info(self, info: str) -> Any:

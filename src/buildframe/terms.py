@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypedDict
+from typing import Annotated, Any, Self, TypeAlias, TypedDict
 
 from buildframe.errors import BadInput
 from buildframe.spec.times import span
+
+Deadline: TypeAlias = str | dt.timedelta | None
+"""How long a call may take, such as "90s"; None: as long as it takes."""
 
 Extra = Mapping[str, str | Sequence[str]]
 """More text columns, by path: {"team": "meta_data.team"}; a sequence of keys where a key holds a dot."""
@@ -29,6 +32,10 @@ class Listing(TypedDict, total=False):
     extra: Annotated[Extra | None, 'more text columns, by path, such as {"team": "meta_data.team"} (None)']
     raw: Annotated[bool, "also the whole record, as JSON text in a column `raw` (False)"]
     progress: Annotated[bool | None, "a bar: where somebody can see it; True and False say so regardless (None)"]
+    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what is there (None)"]
+    partial: Annotated[
+        bool, "hand back what is there, marked incomplete, also when interrupted or when the service fails (False)"
+    ]
 
 
 class Walking(TypedDict, total=False):
@@ -40,9 +47,7 @@ class Walking(TypedDict, total=False):
         str | dt.timedelta, "how much the service's list may be out of its order, such as '5s'; at least 1 s ('1s')"
     ]
     max_requests: Annotated[int | None, "stop after so many requests, with what is there, marked incomplete (None)"]
-    deadline: Annotated[
-        str | dt.timedelta | None, "stop after this time, such as '90s', with what is there, marked incomplete (None)"
-    ]
+    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what is there (None)"]
     partial: Annotated[
         bool, "hand back what is there, marked incomplete, also when interrupted or when the service fails (False)"
     ]
@@ -64,7 +69,7 @@ class Terms:
         cls,
         *,
         overlap: str | dt.timedelta = LEAST_OVERLAP,
-        deadline: str | dt.timedelta | None = None,
+        deadline: Deadline = None,
         **others: Any,
     ) -> Self:
         """The terms that a user means; what cannot be meant raises BadInput."""
@@ -74,11 +79,11 @@ class Terms:
         reach = span(overlap, "overlap")
         if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
             raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
-        limit = None if deadline is None else seconds(deadline, "deadline")
+        limit = None if deadline is None else seconds_of(deadline, "deadline")
         return cls(overlap=reach, seconds=limit, **others)
 
 
-def seconds(length: str | dt.timedelta, name: str) -> float:
+def seconds_of(length: str | dt.timedelta, name: str) -> float:
     """Convert a time limit to seconds; raise BadInput if it is none."""
     limit = span(length, name).total_seconds()
     if limit == 0:

@@ -15,9 +15,10 @@ from buildframe.fetch import Source
 from buildframe.graphql import GraphQL
 from buildframe.lists import BuildLists, History, apart, takes
 from buildframe.logs import AnyJob
+from buildframe.pace import until
 from buildframe.pipeline import Pipeline
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
-from buildframe.terms import Listing
+from buildframe.terms import Deadline, Listing
 
 if TYPE_CHECKING:
     from buildframe.service import Sandbox
@@ -91,10 +92,12 @@ class Workspace(BuildLists):
         return Pipeline(self._client, self._named(), slug)
 
     @takes(spec.create_pipeline)
-    def create_pipeline(self, **properties: Unpack[NewPipeline]) -> spec.Pipeline:
+    def create_pipeline(self, *, deadline: Deadline = None, **properties: Unpack[NewPipeline]) -> spec.Pipeline:
         """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
         request = wire.place(spec.create_pipeline, self._named(), **properties)
-        return fetch.record(self._client, request, spec.Pipeline, "Look whether .pipelines() has it.")
+        return fetch.record(
+            self._client, request, spec.Pipeline, "Look whether .pipelines() has it.", deadline=deadline
+        )
 
     # --- teams
 
@@ -103,40 +106,51 @@ class Workspace(BuildLists):
         """All pipelines of a team (its UUID), one row each, with the columns of the table `team_pipelines`."""
         return fetch.records(self._of(spec.list_team_pipelines, team), "team_pipelines", options)
 
-    def team_pipeline(self, team: str, pipeline_id: str) -> spec.TeamPipeline:
+    def team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> spec.TeamPipeline:
         """What a team may do at one of its pipelines, by their UUIDs."""
         request = wire.place(spec.get_team_pipeline, self._named(), team, pipeline_id)
-        return fetch.record(self._client, request, spec.TeamPipeline)
+        return fetch.record(self._client, request, spec.TeamPipeline, deadline=deadline)
 
     @takes(spec.create_team_pipeline)
-    def create_team_pipeline(self, team: str, **properties: Unpack[NewTeamPipeline]) -> spec.TeamPipeline:
+    def create_team_pipeline(
+        self, team: str, *, deadline: Deadline = None, **properties: Unpack[NewTeamPipeline]
+    ) -> spec.TeamPipeline:
         """Give a team a pipeline."""
         request = wire.place(spec.create_team_pipeline, self._named(), team, **properties)
-        return fetch.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM)
+        return fetch.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM, deadline=deadline)
 
     @takes(spec.update_team_pipeline)
     def update_team_pipeline(
-        self, team: str, pipeline_id: str, **properties: Unpack[TeamPipelineChanges]
+        self, team: str, pipeline_id: str, *, deadline: Deadline = None, **properties: Unpack[TeamPipelineChanges]
     ) -> spec.TeamPipeline:
         """Change what a team may do at a pipeline that it has."""
         request = wire.place(spec.update_team_pipeline, self._named(), team, pipeline_id, **properties)
-        return fetch.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM)
+        return fetch.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM, deadline=deadline)
 
-    def delete_team_pipeline(self, team: str, pipeline_id: str) -> None:
+    def delete_team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> None:
         """Take a pipeline from a team."""
         request = wire.place(spec.delete_team_pipeline, self._named(), team, pipeline_id)
-        fetch.nothing(self._client, request, _LOOK_AT_TEAM)
+        fetch.nothing(self._client, request, _LOOK_AT_TEAM, deadline=deadline)
 
-    def set_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str, access_level: AccessLevel) -> None:
+    def set_team(
+        self,
+        pipeline: str | spec.Pipeline | Pipeline,
+        team: str,
+        access_level: AccessLevel,
+        *,
+        deadline: Deadline = None,
+    ) -> None:
         """Give a team a pipeline, or change what it may do there; by GraphQL, so the token needs that scope.
 
         `pipeline` is a slug, a record or a `Pipeline`; `team` a UUID.
         """
-        graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
+        with until(deadline):
+            graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
 
-    def remove_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str) -> None:
+    def remove_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str, *, deadline: Deadline = None) -> None:
         """Take a pipeline from a team, by GraphQL; BadInput where the team does not have it."""
-        graphql.remove_team(self._graphql(), self._path_of(pipeline), team)
+        with until(deadline):
+            graphql.remove_team(self._graphql(), self._path_of(pipeline), team)
 
     # --- people, tests, emojis
 
@@ -145,9 +159,11 @@ class Workspace(BuildLists):
         """All members of the organization, one row each, with the columns of the table `members`."""
         return fetch.records(self._of(spec.list_members), "members", options)
 
-    def member(self, id: str) -> spec.Member:
+    def member(self, id: str, *, deadline: Deadline = None) -> spec.Member:
         """One member, by the user's UUID."""
-        return fetch.record(self._client, wire.place(spec.get_member, self._named(), id), spec.Member)
+        return fetch.record(
+            self._client, wire.place(spec.get_member, self._named(), id), spec.Member, deadline=deadline
+        )
 
     @takes(spec.list_flaky_tests, Listing)
     def flaky_tests(self, suite: str, **asked: Unpack[FlakyTestsAsked]) -> pd.DataFrame:
@@ -163,7 +179,7 @@ class Workspace(BuildLists):
     # --- jobs
 
     @takes(spec.unblock_job)
-    def unblock(self, job: AnyJob, **properties: Unpack[Unblocking]) -> spec.Job:
+    def unblock(self, job: AnyJob, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
         """
         Unblock a block step, so that its build goes on.
 
@@ -195,11 +211,12 @@ class Workspace(BuildLists):
         >>> ci.unblock(blocked[0]).state  # doctest: +SKIP
         'unblocked'
         """
-        return unblocking.unblock(self._client, job, properties)
+        with until(deadline):
+            return unblocking.unblock(self._client, job, properties)
 
     # --- any path
 
-    def get(self, path: str, *, progress: bool | None = None, **params: Any) -> Any:
+    def get(self, path: str, *, progress: bool | None = None, deadline: Deadline = None, **params: Any) -> Any:
         """
         Fetch the records of any REST path that the token may read, declared or not.
 
@@ -212,6 +229,8 @@ class Workspace(BuildLists):
             service, such as `build.url`. Addresses of other hosts are refused.
         progress : bool, optional
             Whether to show a progress bar. By default where somebody can see it.
+        deadline : str or timedelta, optional
+            Raise DeadlineExceeded after this time, such as "90s". By default there is no deadline.
         **params
             Query parameters: text, numbers, True or False, times. Lists are sent as `name[]`, mappings as `name[key]`.
             Leave out `page`; `per_page` is 100 by default.
@@ -240,9 +259,12 @@ class Workspace(BuildLists):
         >>> [agent["name"] for agent in ci.get("/organizations/acme/agents")][:2]  # doctest: +SKIP
         ['default-1', 'default-2']
         """
-        return rest.get(self._client, path, params, progress)
+        with until(deadline):
+            return rest.get(self._client, path, params, progress)
 
-    def table(self, path: str, *, progress: bool | None = None, **params: Any) -> pd.DataFrame:
+    def table(
+        self, path: str, *, progress: bool | None = None, deadline: Deadline = None, **params: Any
+    ) -> pd.DataFrame:
         """
         Fetch the records of any REST path as a DataFrame, with types inferred by Arrow.
 
@@ -251,6 +273,8 @@ class Workspace(BuildLists):
         path : str
             See `get`.
         progress : bool, optional
+            See `get`.
+        deadline : str or timedelta, optional
             See `get`.
         **params
             See `get`.
@@ -278,26 +302,34 @@ class Workspace(BuildLists):
         >>> agents.dtypes["created_at"]  # doctest: +SKIP
         datetime64[us, UTC]
         """
-        return rest.table(self._client, path, params, progress)
+        with until(deadline):
+            return rest.table(self._client, path, params, progress)
 
     # --- logs and GraphQL
 
-    def log(self, job: AnyJob) -> str:
+    def log(self, job: AnyJob, *, deadline: Deadline = None) -> str:
         """The log of a job: a record, a row of a frame of jobs, or the log's address; one without a log BadInput.
 
         The token goes to the service itself only; a log that lies elsewhere is fetched without it.
         """
-        return logs.log_of(self._client, job)
+        with until(deadline):
+            return logs.log_of(self._client, job)
 
     def graphql(
-        self, query: str, variables: Mapping[str, Any] | None = None, *, url: str | None = None
+        self,
+        query: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        url: str | None = None,
+        deadline: Deadline = None,
     ) -> dict[str, Any]:
         """The `data` that GraphQL answers with; errors in the answer raise GraphQLError.
 
         `url` is another address than that of `connect(graphql_url=...)`; the token is sent there. A text that holds
         the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
         """
-        return self._graphql(url).ask(query, variables)
+        with until(deadline):
+            return self._graphql(url).ask(query, variables)
 
     def _graphql(self, url: str | None = None) -> GraphQL:
         return GraphQL(self._client, url or self._graphql_url)

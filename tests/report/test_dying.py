@@ -126,6 +126,13 @@ def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scr
     assert all(re.fullmatch(r"[-\dT:]+Z INFO asking again in 0 s: the service answered 503", line) for line in again)
 
 
+def test_a_deadline(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
+    hanging = scripted(lambda _: time.sleep(3))
+    env = {"BUILDFRAME_URL": hanging.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
+    run = report(tmp_path / "ci", folder, "--deadline", "1s", env=env)
+    check_left(run, folder, "the deadline passed: deadline=1s has passed.*Nothing was committed yet", 124)
+
+
 def test_a_sync_that_fails_half_way(folder: Path, tmp_path: Path) -> None:
     with worlds.sandbox(builds=150, days=15) as ci:
         ci.sandbox.fault(Fault("status", status=502, route="list_pipelines"))

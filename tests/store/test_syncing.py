@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -226,3 +229,36 @@ def test_a_pipeline_that_comes_to_be_seen_brings_its_older_builds(service, ci, s
     assert service.paths() == [BUILDS, BUILDS, BUILDS, PIPELINES, f"{PIPELINES}/hidden/builds"]
     store.sync(ci, since="10d", progress=False)
     assert len(service.paths()) == 4
+
+
+# --- deadlines
+
+
+def test_what_a_sync_committed_before_its_deadline_stays(service, ci, store):
+    for number, days in enumerate([0.5, 20, 40]):
+        service.add(number, "passed", days=days)
+    over, windows = threading.Event(), []
+
+    def hang(path, query):
+        windows.extend(query.get("created_to", []))
+        if len(windows) > 2:
+            over.wait(60)
+
+    service.failing = hang
+    with pytest.raises(bf.DeadlineExceeded, match="deadline=6s") as caught:
+        store.sync(ci, since="300d", progress=False, deadline="6s")
+    over.set()
+    assert re.search(r"What was committed stays \(\d commits, version \d\)", caught.value.__notes__[-1])
+    assert states(store) == {0: "passed"}
+    service.failing = lambda path, query: None
+    assert store.sync(ci, since="300d", progress=False).complete
+    assert set(states(store)) == {0, 1, 2}
+
+
+def test_a_sync_whose_deadline_passes_before_a_commit_leaves_no_store(service, ci, store):
+    service.failing = lambda path, query: time.sleep(2)
+    with pytest.raises(bf.DeadlineExceeded) as caught:
+        store.sync(ci, progress=False, deadline=dt.timedelta(seconds=0.3))
+    assert caught.value.__notes__[-1] == "Nothing was committed yet; the store is as it was."
+    with pytest.raises(bf.BadInput, match="There is no store"):
+        _ = store.version

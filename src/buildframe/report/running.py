@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildframe.errors import BuildframeError
+from buildframe.errors import BuildframeError, DeadlineExceeded
 from buildframe.report import chat, page, reading
 from buildframe.report.content import Report
 from buildframe.report.folder import PAGE, Reports
@@ -21,7 +21,7 @@ from buildframe.store import save
 if TYPE_CHECKING:
     from buildframe.store.syncing import Synced
 
-GOOD, FAILED, INCOMPLETE, OVER, INTERRUPTED = 0, 1, 3, 4, 130
+GOOD, FAILED, INCOMPLETE, OVER, LATE, INTERRUPTED = 0, 1, 3, 4, 124, 130
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Asked:
 def run(asked: Asked, sync: Callable[[], Synced] | None, tell: Callable[[str], None], form: Form = "plain") -> int:
     """Make a report, after a sync where one is given, and `tell` where its page is; the exit status.
 
-    0: good; 1: failed; 3: written, but incomplete; 4: written, but a limit is exceeded, with `alert`; 130: interrupted.
+    0: good; 1: failed; 3: written, but incomplete; 4: written, but a limit is exceeded, with `alert`; 124: not written,
+    as the deadline passed (see `pace.until`); 130: interrupted.
     The reason is the last line on stderr. Whatever happens, the report before stays as it was until a new one is whole.
     From then on SIGTERM is ignored: nothing is left that it could end.
     """
@@ -56,6 +57,8 @@ def run(asked: Asked, sync: Callable[[], Synced] | None, tell: Callable[[str], N
             report, folder = _made(asked, reports, sync)
         except KeyboardInterrupt as stop:
             return _ended(INTERRUPTED, "interrupted", stop, reports)
+        except DeadlineExceeded as late:
+            return _ended(LATE, f"the deadline passed: {late}", late, reports)
         except (BuildframeError, OSError) as why:
             return _ended(FAILED, f"failed: {why}", why, reports)
         except Exception as bug:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from buildframe import wire
 from buildframe.arguments import checked
 from buildframe.bodies import nearest
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, DeadlineExceeded
+from buildframe.pace import until
 from buildframe.pipeline import Pipeline
 from buildframe.secret import confined
 from buildframe.spec import TABLES, Moment, When, list_flaky_tests, when
@@ -25,6 +26,7 @@ from buildframe.store.place import Place, package, told_plainly
 from buildframe.store.state import NEVER, State
 from buildframe.store.syncing import Scope, Sync, Synced
 from buildframe.store.told import Told
+from buildframe.terms import Deadline
 from buildframe.webhooks import Event
 from buildframe.workspace import Workspace
 
@@ -82,6 +84,7 @@ class Store:
         personal: bool = False,
         env: bool = False,
         progress: bool | None = None,
+        deadline: Deadline = None,
     ) -> Synced:
         """Bring the store up to date with the service, in one commit: what is new, what changed, what is gone.
 
@@ -94,10 +97,19 @@ class Store:
 
         Killed at any instant, the store is as the last commit left it, and the next sync brings the rest. What could
         not be read completely is kept, and `why` says so; the next sync then asks for it again.
+
+        After `deadline`, such as "2h", it raises DeadlineExceeded; what was committed by then stays, and the next sync
+        goes on from there. A commit that has begun is finished.
         """
         self._refuse_the_past("synced")
         names = _suites(suites, ci)
-        return Sync(self._place, Scope.of(ci), Keeping(personal, env), progress).run(since, names)
+        with until(deadline):
+            sync = Sync(self._place, Scope.of(ci), Keeping(personal, env), progress)
+            try:
+                return sync.run(since, names)
+            except DeadlineExceeded as late:
+                late.add_note(sync.how_far)
+                raise
 
     def receive(self, events: Iterable[Event], *, personal: bool = False, env: bool = False) -> Told:
         """Bring what deliveries of webhooks told (see `webhooks.parse`) into the store, in one commit, if it is news.

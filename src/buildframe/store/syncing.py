@@ -124,6 +124,16 @@ class Sync:
         self._stamp = NEVER
         self._is_simulated = False
 
+    @property
+    def how_far(self) -> str:
+        """A sentence on what stays of a sync that could not go on."""
+        if not self._done:
+            return "Nothing was committed yet; the store is as it was."
+        return (
+            f"What was committed stays ({len(self._done)} commits, version {self._done[-1].state.version}); "
+            "the next sync goes on from there."
+        )
+
     def run(self, since: When, suites: Sequence[str]) -> Synced:
         """Ask, and commit; what lies further back than the store reaches comes last."""
         with told_plainly("read", self._place):

@@ -86,7 +86,13 @@ class Watch:
     def look(self) -> None:
         """See what waits and runs now, and how those ended that do so no more."""
         found = self._of.builds(
-            state=OPEN, columns=_COLUMNS, max_requests=_MOST_PAGES, deadline=_PATIENCE, workers=1, progress=False
+            state=OPEN,
+            columns=_COLUMNS,
+            max_requests=_MOST_PAGES,
+            deadline=_PATIENCE,
+            partial=True,
+            workers=1,
+            progress=False,
         )
         told = found.attrs
         if not (told["complete"] or len(found)):
@@ -105,7 +111,7 @@ class Watch:
         """Read the history of a pipeline, the newest first."""
         self._past[slug] = self._pipeline(slug).builds(
             created_from=f"{DAYS}d", state=_ENDS, columns=_PAST,
-            max_requests=_PAGES_OF_PAST, deadline=_PATIENCE, workers=1, progress=False,
+            max_requests=_PAGES_OF_PAST, deadline=_PATIENCE, partial=True, workers=1, progress=False,
         )  # fmt: skip
 
     def seen(self) -> Seen:
