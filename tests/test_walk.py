@@ -136,7 +136,7 @@ def test_a_deletion_in_a_crowded_instant_hides_nothing() -> None:
 
     def shrinking(ask: Ask) -> Page | Invalid:
         answer = made.answer(ask)
-        if ask.number > 1:
+        if ask.number > 1 and len(removed) < 4:
             removed.append(made.builds.pop(-2).id)
         return answer
 

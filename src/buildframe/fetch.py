@@ -15,10 +15,10 @@ from buildframe.client import Client
 from buildframe.decoding import Decoding, Wanted
 from buildframe.errors import BuildframeError, DeadlineExceeded, Malformed
 from buildframe.links import LinkWalk
-from buildframe.pace import Effort, until
+from buildframe.pace import Effort, Halted, until
 from buildframe.progress import Bar
 from buildframe.spec import Endpoint, Moment, Resource
-from buildframe.terms import Deadline
+from buildframe.terms import Deadline, most_requests
 from buildframe.walk import Window
 from buildframe.wire import Answer, Page, Request
 
@@ -156,7 +156,7 @@ def listed(
         without_token(source.client),
         Bar(source.what, options.get("progress")) as bar,
     ):
-        effort = Effort(on_wait=bar.wait)
+        effort = Effort(max_requests=most_requests(options.get("max_requests")), on_wait=bar.wait)
         asking = Asking(source, read, effort)
         walk = LinkWalk(
             lambda: asking.page(chosen), asking.follow, key, numbered=lambda number: asking.page(chosen, number=number)
@@ -170,8 +170,13 @@ def listed(
             why = reason(error, options.get("partial", False), walk.requests)
             if why is None:
                 raise
+        except Halted as halted:
+            if effort.stopped:
+                raise
+            why = str(halted)
     note = _BY_NUMBER if walk.requests > 1 else None
-    return parts, Told(source.url(chosen), effort, note, why and source.client.without_token(why))
+    left = [Window()] if why else []
+    return parts, Told(source.url(chosen), effort, note, why and source.client.without_token(why), left)
 
 
 def reason(error: BuildframeError | KeyboardInterrupt, partial: bool, answers: int) -> str | None:

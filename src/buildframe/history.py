@@ -181,7 +181,9 @@ class _Walk:
 
     def _ask(self, ask: Ask) -> Page:
         if ask.only_count:
-            return self._asking.page({**self._others, **bounds(ask.window), "exclude_jobs": True}, per_page=1)
+            return self._asking.page(
+                {**self._others, **bounds(ask.window), "exclude_jobs": True}, number=ask.number, per_page=1
+            )
         return self._asking.page(self._others | bounds(ask.window), number=ask.number)
 
     def _read(self, request: Request, answer: Answer) -> Page:

@@ -36,6 +36,7 @@ class Listing(TypedDict, total=False):
     partial: Annotated[
         bool, "hand back what is there, marked incomplete, also when interrupted or when the service fails (False)"
     ]
+    max_requests: Annotated[int | None, "stop after so many requests, with what is there, marked incomplete (None)"]
 
 
 class Walking(TypedDict, total=False):
@@ -74,8 +75,7 @@ class Terms:
     ) -> Self:
         """The terms that a user means; what cannot be meant raises BadInput."""
         _check_number("workers", others.get("workers", 1), most=MOST_WORKERS)
-        if others.get("max_requests") is not None:
-            _check_number("max_requests", others["max_requests"])
+        most_requests(others.get("max_requests"))
         reach = span(overlap, "overlap")
         if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
             raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
@@ -89,6 +89,13 @@ def seconds_of(length: str | dt.timedelta, name: str) -> float:
     if limit == 0:
         raise BadInput(f"{name}={length!r} leaves no time; write '90s' or '10m'.")
     return limit
+
+
+def most_requests(number: int | None) -> int | None:
+    """`max_requests=` as a user means it; what is no whole number from 1 raises BadInput."""
+    if number is not None:
+        _check_number("max_requests", number)
+    return number
 
 
 def _check_number(name: str, number: Any, most: int | None = None) -> None:

@@ -9,28 +9,34 @@ its own, that are read at the same time.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import itertools
+import math
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from buildframe.errors import BuildframeError, Invalid, Malformed, ServiceError
+from buildframe.errors import BuildframeError, Incomplete, Malformed, ServiceError
 from buildframe.links import fresh_in, how_far
 from buildframe.spec import Moment
+from buildframe.verification import CannotVerify, NumberedReading
 from buildframe.wire import Page
 
 READINGS = 20
-"""How often a window is read by page numbers until two readings agree."""
+"""How often a window is read by page numbers until a reading verifies it."""
+
+MOST_IN_VAIN = 95
+"""How many answers in a row may hold rows and nothing new before a walk ends with an error."""
 
 _DEEP = {400, 403, 404, 409, 416, 422}  # statuses
 _YEARS = range(1970, 9000)
 _BEGIN = Moment(1970, 1, 1, tzinfo=dt.UTC)
+_END = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
 _CUT = dt.timedelta(seconds=1)  # what a stamp may lack
 _BLIND = 20.0  # pages that are thought to be left where nobody tells, and the start is open
 _SPARE = 0.1  # of a page, that a part is cut smaller than whole pages: what little is more would cost a request
+_AGES = 1e11  # seconds; a service may report any number of pages
 _MUCH = 4  # times as far back as the last page's density lets expect, builds may reach
 
 
@@ -117,7 +123,7 @@ class Stretch:
     @property
     def extent(self) -> dt.timedelta:
         """How far back its builds are thought to reach: to its start, or not much further than its pages may span."""
-        thought = self.span * self.weight
+        thought = dt.timedelta(seconds=min(self.span.total_seconds() * self.weight, _AGES))
         if self.left.start is None or self.left.end is None:
             return thought
         return min(self.left.end - self.left.start, _MUCH * thought)
@@ -154,13 +160,15 @@ class BuildWalk:
         self._first: Stretch | None = Stretch(window, self._read)
         self._reading: list[Stretch] = []
         self._pin: Moment | None = None
-        self._latest = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
+        self._latest = self._top = self._settled = _END
         self._disorder = dt.timedelta(0)
         self._has_pages = False
-        self._counts = 0
+        self._reports_pages = False
+        self._head: Hashable = None
+        self._checks = 0
         self._counted: int | None = None
-        self._found = 0  # of those that are counted
-        self._counted_last = False
+        self._is_unsettled = False
+        self._in_vain = 0
         self.answers = 0
         self.doubts: list[tuple[Window, str]] = []
 
@@ -168,7 +176,7 @@ class BuildWalk:
 
     def start(self) -> Stretch | None:
         """A stretch to read; None while there is none, and for good when the walk `is_over`."""
-        stretch, self._first = self._first or self._new_count() or self._part(), None
+        stretch, self._first = self._first or self._new_check() or self._part(), None
         if stretch is not None:
             self._reading.append(stretch)
         return stretch
@@ -176,14 +184,15 @@ class BuildWalk:
     def end(self, stretch: Stretch) -> None:
         """A stretch was read to its end."""
         self._reading.remove(stretch)
-        if not self._reading and self._counted_last and self._differs:
-            self.doubts.append((self._whole, _LOST.format(self._counted, self._found)))
-            self._counted = None
+        if self.is_over and self._counted is None and self._is_disordered and not self.doubts:
+            self.doubts.append(
+                (self._whole, _DISORDERED.format(self._disorder, math.ceil(self._disorder.total_seconds())))
+            )
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is being read or left to read."""
-        return self._first is None and not self._reading and not self._wants_a_count
+        return self._first is None and not self._reading and not self._wants_a_check
 
     @property
     def is_uncounted(self) -> bool:
@@ -198,7 +207,9 @@ class BuildWalk:
     @property
     def left(self) -> list[Window]:
         """The windows that are not read yet, newest first."""
-        return merged(stretch.left for stretch in self._stretches)
+        is_waiting = bool(self._checks) and not self._stretches and self._wants_a_check
+        unsettled = [Window(self._whole.start, self._top)] if self._is_unsettled or is_waiting else []
+        return merged([*self._unread, *unsettled])
 
     @property
     def pages_left(self) -> float | None:
@@ -214,13 +225,17 @@ class BuildWalk:
         if self._whole.start is None:
             pages = self.pages_left
             return None if pages is None else self.answers / (self.answers + pages)
-        left = sum((self._pin - window.start for window in self.left if window.start), dt.timedelta())
-        read = sum((self._pin - window.end for window in self.left if window.end), dt.timedelta())
+        left = sum((self._pin - window.start for window in self._unread if window.start), dt.timedelta())
+        read = sum((self._pin - window.end for window in self._unread if window.end), dt.timedelta())
         return 1.0 - (left - read) / max(self._pin - self._whole.start, _CUT)
 
     def how_far(self) -> str:
         """A sentence on how far the walk came."""
         return how_far(self.rows, self.answers, min(self._stamps, default=None))
+
+    @property
+    def _unread(self) -> list[Window]:
+        return merged(stretch.left for stretch in self._stretches)
 
     @property
     def _stretches(self) -> list[Stretch]:
@@ -264,47 +279,22 @@ class BuildWalk:
         return min(stamps) + self._overlap + _grain(stamps)
 
     def _by_number(self, stretch: Stretch, closed: Window, may_grow: bool) -> Steps:
-        """Read a window by its page numbers, from the last to the first: a deletion can double a row, never hide one.
+        """Read a window by its page numbers until it is verified that no row is missing."""
 
-        What is added meanwhile can hide one; where that `may_grow`, it is read until a reading brings nothing new.
-        Where the service refuses the deep ones, those that it allows are read.
-        """
-        try:
-            for _ in range(READINGS):
-                last = yield from self._last_page(stretch, closed)
-                brought = 0
-                for number in range(last, 0, -1) if last > 1 else ():
-                    self._accept(stretch, closed, (yield Ask(closed, number)))
-                    brought += len(stretch.kept.rows)
-                if last == 1 or not may_grow or not brought:
-                    return
-            self.doubts.append((closed, f"its list by page numbers was another one in each of {READINGS} readings"))
-        except ServiceError as refusal:
-            _raise_unless_deep(refusal, stretch)
-            self.doubts.append((closed, f"the service refuses to list them by page numbers ({refusal.message})"))
-            yield from self._allowed(stretch, closed)
-
-    def _allowed(self, stretch: Stretch, closed: Window) -> Steps:
-        try:
-            for number in itertools.count(2):
-                page = yield Ask(closed, number)
-                self._accept(stretch, closed, page)
-                if page.is_last:
-                    return
-        except ServiceError as refusal:
-            _raise_unless_deep(refusal, stretch)
-
-    def _last_page(self, stretch: Stretch, closed: Window) -> Generator[Ask, Page, int]:
-        """The number of a window's last page: 1 where one answer holds it all."""
-        number = 1
-        while True:
+        def page(number: int) -> Generator[Ask, Page, Page]:
             page = yield Ask(closed, number)
             self._accept(stretch, closed, page)
-            if page.is_last:
-                return number
-            if page.of is not None:
-                return page.of
-            number += 1
+            return page
+
+        try:
+            yield from NumberedReading(
+                page,
+                new=lambda: len(stretch.kept.rows),
+                is_deep=lambda refusal: _is_deep(refusal, stretch),
+                may_grow=may_grow,
+            ).read(READINGS)
+        except CannotVerify as why:
+            self.doubts.append((closed, f"{why}; {_NARROW}"))
 
     def _part(self) -> Stretch | None:
         """The older part of the stretch with most to read, cut below the page that it waits for; None if none is."""
@@ -339,66 +329,130 @@ class BuildWalk:
         fresh = fresh_in(page.rows, attrgetter("id"), self._seen)
         stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
         self._stamps += stretch.kept.stamps
-        self._add_found(stretch.kept.stamps)
+        self._guard(stamps, fresh)
         if not page.is_last:
             self._disorder = max(self._disorder, _disorder(stamps))
         return stamps
 
     def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
         self._pin = max(stamps)
+        self._settled = self._pin - self._overlap
         self._latest = self._pin + self._overlap + _grain(stamps)
-        self._has_pages = not page.is_last
+        self._top = min(max(self._pin + _grain(stamps), page.at - self._overlap), self._whole.end or _END)
+        heads = (row.id for row, stamp in zip(page.rows, stamps, strict=True) if stamp < self._top)
+        self._head = next(heads, None)  # what a service that ignores page numbers lists first
+        if _disorder(stamps) > self._overlap:  # the newest build may be on a later page
+            self._latest = max(self._latest, page.at + _CUT)
+        self._has_pages, self._reports_pages = not page.is_last, page.of is not None
+
+    def _guard(self, stamps: Sequence[Moment], fresh: Sequence[int]) -> None:
+        """End a walk whose answers bring rows and nothing new, whatever the service's reason is."""
+        self._in_vain = self._in_vain + 1 if stamps and not fresh else 0
+        if self._in_vain >= MOST_IN_VAIN:
+            raise Incomplete(
+                f"The last {self._in_vain} answers held builds, but none that was new. The service repeats itself, so "
+                "whether builds are missing cannot be known. Ask for shorter times, or report it to the service."
+            )
 
     # --- a count, for what no page showed
 
     @property
-    def _wants_a_count(self) -> bool:
-        """Whether the service is to be asked how many builds there are: once, and once more in the end if need be.
+    def _wants_a_check(self) -> bool:
+        """Whether the service should be asked how many builds there are.
 
-        Fewer than that are found where some were deleted meanwhile, or where disorder that no page showed hides some.
+        It is asked once. If the numbers differ, or the list is out of order, two more checks follow in the end: builds
+        may have been deleted, or disorder that no page showed hides some.
         """
         if not self._has_pages or not self._steady or self.doubts:
             return False
-        again = not self._counted_last and self._differs and not self._reading
-        return not self._counts or again
+        if not self._checks:
+            return self._reports_pages or not self._reading
+        if self._reading or self._counted is None or self._checks == 3:
+            return False
+        return self._is_disordered or self._differs(self._top, self._counted)
 
-    def _add_found(self, stamps: Sequence[Moment]) -> None:
-        if self._pin is not None:
-            settled = self._pin - self._overlap
-            self._found += sum(stamp < settled for stamp in stamps)
+    def _new_check(self) -> Stretch | None:
+        busy = self._reading and len(self._reading) >= self._readers(self.pages_left)
+        if busy or not self._wants_a_check:
+            return None
+        self._checks += 1
+        self._is_unsettled = self._checks > 1
+        check = (self._count_all, self._count_settled, self._read_newest)[self._checks - 1]
+        return Stretch(Window(self._pin, self._pin), check, 0.0)
+
+    def _count_all(self, stretch: Stretch) -> Steps:
+        """Count what was there at the first answer: up to its time, if the service's clock is right."""
+        was_reported, self._counted = self._reports_pages, (yield from self._count(self._top))
+        if was_reported and not self._reports_pages:
+            self._checks = 0  # ask again in the end
+
+    def _count_settled(self, stretch: Stretch) -> Steps:
+        """Count what is older than the newest build by more than the overlap, where no build arrives."""
+        counted = yield from self._count(self._settled)
+        if self._differs(self._settled, counted):
+            self.doubts.append((self._whole, _LOST.format(counted, self._found(self._settled))))
+        self._is_unsettled = False
+
+    def _read_newest(self, stretch: Stretch) -> Steps:
+        """Read the newest builds by page numbers: the difference lies there, or comes from deletions."""
+        start = max(filter(None, (self._whole.start, self._settled)))
+        end = min(filter(None, (self._whole.end, max(self._top + self._overlap + _CUT, self._latest))))
+        yield from self._by_number(stretch, Window(start, end), may_grow=True)
+        self._is_unsettled = False
+
+    def _count(self, bound: Moment) -> Generator[Ask, Page, int | None]:
+        """How many builds the service has before `bound`; None if it does not say."""
+        window, found = Window(self._whole.start, bound), self._found(bound)
+        if window.is_empty:
+            return 0
+        try:
+            if self._reports_pages:
+                page = yield from self._counting(window, 1)
+                self._reports_pages = page.is_last or page.of is not None  # else a proxy dropped the header
+                return len(page.rows) if page.is_last else page.of
+            return (yield from self._compare(window, found))
+        except ServiceError as refusal:
+            if refusal.status not in _DEEP and (self._reports_pages or refusal.status < 500):
+                raise
+            return None
+
+    def _compare(self, window: Window, found: int) -> Generator[Ask, Page, int | None]:
+        """The number of builds as far as it can be seen from whether there is one beyond those that were found."""
+        page = yield from self._counting(window, found + 1)
+        if self._head in {row.id for row in page.rows}:  # page numbers are ignored
+            return None
+        if not page.rows and found and self._is_disordered:
+            page = yield from self._counting(window, found)
+            return found - (not page.rows)
+        return found + len(page.rows)
+
+    def _counting(self, window: Window, number: int) -> Generator[Ask, Page, Page]:
+        page = yield Ask(window, number, only_count=True)
+        self.answers += 1
+        return page
+
+    def _found(self, bound: Moment) -> int:
+        return sum(stamp < bound for stamp in self._stamps)
+
+    def _differs(self, bound: Moment, counted: int | None) -> bool:
+        """Whether more were counted than found, or, if the list was seen to be out of order, others."""
+        more = 0 if counted is None else counted - self._found(bound)
+        return more > 0 or (self._is_disordered and more != 0)
 
     @property
-    def _differs(self) -> bool:
-        """Whether more were counted than found, or, where the list was seen to be out of order, others."""
-        if self._counted is None:
-            return False
-        return self._counted > self._found or (self._disorder > self._overlap and self._counted != self._found)
-
-    def _new_count(self) -> Stretch | None:
-        busy = self._reading and len(self._reading) >= self._readers(self.pages_left)
-        if busy or not self._wants_a_count:
-            return None
-        self._counts += 1
-        self._counted_last = not self._reading
-        return Stretch(Window(self._pin, self._pin), self._count, 0.0)
-
-    def _count(self, stretch: Stretch) -> Steps:
-        """Ask how many builds there are that were there at the first answer for sure."""
-        assert self._pin is not None
-        window = Window(self._whole.start, self._pin - self._overlap)
-        if window.is_empty:
-            self._counted = 0
-            return
-        with contextlib.suppress(Invalid):
-            page = yield Ask(window, only_count=True)
-            self.answers += 1
-            self._counted = len(page.rows) if page.is_last else page.of
+    def _is_disordered(self) -> bool:
+        return self._disorder > self._overlap
 
 
 _LOST = (
-    "the service counts {} where its pages showed {}: its list is out of order by more than the overlap; "
-    "ask again with a larger overlap="
+    "the service counts {} where its pages showed {}: its list may be out of order by more than the overlap; "
+    "ask again with a larger overlap=, or for shorter times by created_from= and created_to="
 )
+_DISORDERED = (
+    "the service's list is out of order by {}, and it does not report how many builds there are; "
+    "ask again with overlap='{}s'"
+)
+_NARROW = "ask for one pipeline or branch at a time, so that fewer builds share a timestamp"
 
 
 def merged(windows: Iterable[Window]) -> list[Window]:
@@ -417,11 +471,10 @@ def _by_start(window: Window) -> tuple[bool, Any]:
     return window.start is not None, window.start
 
 
-def _raise_unless_deep(refusal: ServiceError, stretch: Stretch) -> None:
-    """Raise it again, unless it is how a service may refuse a page for its number."""
+def _is_deep(refusal: ServiceError, stretch: Stretch) -> bool:
+    """Whether it is how a service may refuse a page for its number."""
     assert stretch.ask is not None
-    if stretch.ask.number == 1 or refusal.status not in _DEEP:
-        raise refusal
+    return stretch.ask.number > 1 and refusal.status in _DEEP
 
 
 def _disorder(stamps: Sequence[Moment]) -> dt.timedelta:

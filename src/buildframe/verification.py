@@ -1,0 +1,136 @@
+"""Read a list by page numbers until it is verified that no row is missing. Knows pages; neither requests nor time.
+
+A list may be in another order at each request, such as rows of one timestamp that are sorted by it alone. One reading
+of its pages then repeats some rows and lacks others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Hashable
+from typing import Any
+
+from buildframe.errors import ServiceError
+from buildframe.wire import Page
+
+_PATIENCE = 80  # requests for pages of one list that may bring nothing new, one after the other
+_REPEATS = 10  # pages in a row that hold no row but those of the pages before
+
+Pages = Generator[Any, Page, Page]
+
+
+class CannotVerify(Exception):
+    """Rows may be missing; the text says why."""
+
+
+class NumberedReading:
+    """Readings of a list by its page numbers, each from the last page to the first; `read` ends when one verifies it.
+
+    `page` requests a page by its number, `new` is how many rows of the last one were new, and `is_deep` says whether an
+    error refuses a page for its number. The list is verified when as many different rows were seen as it had when the
+    readings began, and none that came later. If it `may_grow`, a row that is new may have come later.
+    """
+
+    def __init__(
+        self,
+        page: Callable[[int], Pages],
+        *,
+        new: Callable[[], int],
+        is_deep: Callable[[ServiceError], bool],
+        may_grow: bool,
+    ) -> None:
+        self._page, self._new, self._is_deep, self._may_grow = page, new, is_deep, may_grow
+        self._follows = False  # whether the last page is found by going on, as the service's number of it is wrong
+        self._rows: int | None = None
+        self._ids: set[Hashable] = set()
+        self._in_vain = self._requests = 0
+
+    def read(self, most: int) -> Generator[Any, Page, None]:
+        """Read at most so often until the list is verified; raise CannotVerify if it cannot be."""
+        try:
+            for _ in range(most):
+                last, size = yield from self._last_page()
+                if last == 1:
+                    return
+                yield from self._backward(last, size)
+                if self._is_verified:
+                    return
+        except ServiceError as refusal:
+            if not self._is_deep(refusal):
+                raise
+            raise CannotVerify(f"the service refuses to list them by page numbers ({refusal.message})") from None
+        raise CannotVerify(f"its list by page numbers was another one in each of {most} readings")
+
+    def _last_page(self) -> Generator[Any, Page, tuple[int, int]]:
+        """The number of the last page (1 if one page holds all), and how many rows a page has."""
+        seen: set[Hashable] = set()
+        repeats = size = 0
+        for number in itertools.count(1):
+            page = yield from self._requested(number)
+            size = max(size, len(page.rows))
+            if _ends(page, size):
+                return number, size
+            if page.of is not None and not self._follows:
+                return page.of, size
+            repeats = repeats + 1 if seen.issuperset(_ids(page)) else 0
+            if repeats == _REPEATS:
+                raise CannotVerify(f"{repeats + 1} pages of its list hold the same rows: `page` is ignored")
+            seen.update(_ids(page))
+        raise AssertionError("numbers do not end")
+
+    def _backward(self, last: int, size: int) -> Generator[Any, Page, None]:
+        """Read the pages from the last to the first: a deletion can double a row, never hide one."""
+        try:
+            page = yield from self._requested(last)
+        except ServiceError as refusal:
+            if self._follows or not self._is_deep(refusal):
+                raise
+            self._follows = True
+            return
+        if not page.rows and not self._follows:
+            self._follows = True
+            return
+        self._begin((last - 1) * size + len(page.rows) if _ends(page, size) else None)
+        self._see(page)
+        for number in range(last - 1, 0, -1):
+            if self._is_verified:
+                return
+            later, page = page, (yield from self._requested(number))
+            if number == last - 1 and _ids(page) == _ids(later):
+                self._follows = True
+                return
+            self._see(page)
+
+    def _requested(self, number: int) -> Pages:
+        page = yield from self._page(number)
+        self._requests += 1
+        self._in_vain = 0 if self._new() else self._in_vain + 1
+        if self._in_vain >= _PATIENCE:
+            raise CannotVerify(
+                f"the last {self._in_vain} of {self._requests} requests for its pages brought nothing new"
+            )
+        return page
+
+    @property
+    def _is_verified(self) -> bool:
+        return self._rows is not None and len(self._ids) == self._rows
+
+    def _begin(self, rows: int | None) -> None:
+        """A reading begins: so many rows are in the list, if that is known."""
+        if rows is None or rows != self._rows:
+            self._rows, self._ids = rows, set()
+
+    def _see(self, page: Page) -> None:
+        self._ids.update(_ids(page))
+        came_later = self._rows is not None and len(self._ids) > self._rows
+        if came_later or (self._may_grow and self._new()):
+            self._rows = None
+
+
+def _ends(page: Page, size: int) -> bool:
+    """Whether the list ends with the page; one that is shorter than another is not full."""
+    return page.is_last or (page.next is None and len(page.rows) < size)
+
+
+def _ids(page: Page) -> list[Hashable]:
+    return [row.id for row in page.rows]

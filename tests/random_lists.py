@@ -1,0 +1,187 @@
+"""Random listings: a list in memory that changes and that is in another order at each request, read by several workers.
+
+`listed(seed)` reads one list; the same seed gives the same list, the same changes and the same order of responses.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from buildframe.errors import BuildframeError, Invalid
+from buildframe.walk import Ask, BuildWalk, Stretch, Window
+from buildframe.wire import Page
+from tests.walked import SECOND, Build, World, at
+
+_GAPS = (1, 999, 100_000, 400_000, SECOND, 2 * SECOND, 61 * SECOND)
+
+
+@dataclass
+class Shuffled(World):
+    """A world that lists equal timestamps in another order at each request, and that drops `Link` headers."""
+
+    chance: random.Random = field(default_factory=random.Random)
+    sorts_by: int | None = None  # microseconds that the service sorts by; None: in a stable order
+    drops: float = 0.0  # the share of responses without `Link`
+
+    def list(self, window: Window) -> list[Build]:
+        found = super().list(window)
+        if self.sorts_by is not None:
+            self.chance.shuffle(found)
+            found.sort(key=lambda build: -(build.created // (self.sorts_by or 1)))
+        return found
+
+    def answer(self, ask: Ask) -> Page | Invalid:
+        page = super().answer(ask)
+        if isinstance(page, Invalid) or self.chance.random() >= self.drops:
+            return page
+        return replace(page, next=None, of=None, open=len(page.rows) >= (1 if ask.only_count else self.size))
+
+    def steps_back(self, window: Window) -> int:
+        """By how much the list is out of order: the most that a build is newer than one before it."""
+        oldest, most = 10**18, 0
+        for build in World.list(self, window) if self.sorts_by is None else ():
+            most = max(most, build.created - oldest)
+            oldest = min(oldest, build.created)
+        return most
+
+
+@dataclass
+class Listed:
+    """What became of one listing."""
+
+    settings: dict[str, Any]
+    world: Shuffled
+    walk: BuildWalk
+    found: list[str]
+    missing: set[str]
+    is_complete: bool
+    error: str | None
+    is_changed: bool  # by an arrival or a deletion
+    steps_back: int
+    begun_at: int  # microseconds after T0
+    in_vain: int  # the most responses in a row that brought nothing new
+
+
+def settings_of(chance: random.Random) -> dict[str, Any]:
+    """Settings of a random listing."""
+    choice = chance.choice
+    return {
+        "size": choice([1, 2, 3, 3, 5, 7, 10]),
+        "builds": chance.randrange(60),
+        "ties": choice([0.2, 0.6, 0.95]),
+        "grain": choice([1, 1000, SECOND]),
+        "jitter": choice([0, 0, 0, 300_000, SECOND, 5 * SECOND, 100 * SECOND]),
+        "by_stamp": choice([True, False]),
+        "sorts_by": choice([None, None, 1, 1, SECOND]),
+        "tells": choice([True, False]),
+        "deepest": choice([10**9] * 5 + [2]),
+        "drops": choice([0.0, 0.0, 0.0, 0.3, 1.0]),
+        "workers": choice([1, 1, 2, 3, 5]),
+        "arrivals": choice([0.0, 0.0, 0.0, 0.1, 0.5]),
+        "deletions": choice([0.0, 0.0, 0.0, 0.05, 0.3]),
+    }
+
+
+class _Listing:
+    def __init__(self, chance: random.Random, settings: dict[str, Any]) -> None:
+        self.chance, self.settings = chance, settings
+        names = ("size", "grain", "jitter", "by_stamp", "tells", "deepest", "sorts_by", "drops")
+        self.world = Shuffled(chance=chance, **{name: settings[name] for name in names})
+        for _ in range(settings["builds"]):
+            self._arrive()
+        start = None if chance.random() < 0.6 else at(chance.randrange(990, 1100) * SECOND)
+        end = None if chance.random() < 0.8 else at(chance.randrange(1101, 1300) * SECOND)
+        self.window = Window(start, end)
+        self.walk = BuildWalk(self.window, readers=lambda pages: settings["workers"])
+        self.idle: list[Stretch] = []
+        self.under_way: list[tuple[Stretch, Page | Invalid]] = []
+        self.found: list[str] = []
+        self.begun = self.is_changed = False
+        self.steps_back = self.in_vain = self.most_in_vain = self.begun_at = 0
+
+    def read(self) -> Listed:
+        error = None
+        try:
+            while self._step():
+                pass
+        except BuildframeError as why:
+            error = str(why)
+        lived = {build.id for build in World.list(self.world, self.window) if build.lived}
+        self.steps_back = max(self.steps_back, self.world.steps_back(self.window))
+        is_complete = error is None and not self.walk.doubts
+        return Listed(
+            self.settings, self.world, self.walk, self.found, lived - set(self.found), is_complete, error,
+            self.is_changed, self.steps_back, self.begun_at, self.most_in_vain,
+        )  # fmt: skip
+
+    def _step(self) -> bool:
+        self._change()
+        if len(self.idle) + len(self.under_way) < self.settings["workers"]:
+            stretch = self.walk.start()
+            if stretch is not None:
+                self._put_back(stretch)
+        if self.idle and (not self.under_way or self.chance.random() < 0.5):
+            self._request()
+        elif self.under_way:
+            self._respond()
+        return bool(self.idle or self.under_way or not self.walk.is_over)
+
+    def _change(self) -> None:
+        if self.chance.random() < self.settings["arrivals"]:
+            self._arrive().lived = not self.begun
+            self.is_changed = self.is_changed or self.begun
+        if self.world.builds and self.chance.random() < self.settings["deletions"]:
+            self.world.builds.pop(self.chance.randrange(len(self.world.builds))).lived = False
+            self.is_changed = self.is_changed or self.begun
+
+    def _arrive(self) -> Build:
+        gap = 0 if self.chance.random() < self.settings["ties"] else self.chance.choice(_GAPS)
+        early = self.chance.randrange(self.settings["jitter"] + 1) if self.chance.random() < 0.5 else 0
+        return self.world.create(gap, early)
+
+    def _request(self) -> None:
+        stretch = self.idle.pop(self.chance.randrange(len(self.idle)))
+        if not self.begun:
+            self.begun, self.steps_back = True, self.world.steps_back(self.window)
+            self.begun_at = self.world.clock - self.world.clock % SECOND
+        assert stretch.ask is not None
+        self.under_way.append((stretch, self.world.answer(stretch.ask)))
+
+    def _respond(self) -> None:
+        stretch, response = self.under_way.pop(self.chance.randrange(len(self.under_way)))
+        if isinstance(response, Invalid):
+            stretch.refuse(response)
+        else:
+            rows = stretch.take(response).rows
+            self.found += [row.id for row in rows]
+            self.in_vain = 0 if rows else self.in_vain + 1
+            self.most_in_vain = max(self.most_in_vain, self.in_vain)
+        self._put_back(stretch)
+
+    def _put_back(self, stretch: Stretch) -> None:
+        if stretch.ask is None:
+            self.walk.end(stretch)
+        else:
+            self.idle.append(stretch)
+
+
+def listed(seed: int, **settings: Any) -> Listed:
+    """Read the list of this seed; `settings` replace those that the seed gives."""
+    chance = random.Random(seed)
+    return _Listing(chance, settings_of(chance) | settings).read()
+
+
+def may_be_hidden(listing: Listed) -> set[str]:
+    """Builds that a complete listing may lack, since its list is out of order by more than the overlap.
+
+    Then only a count shows what is missing. A service may refuse it, a change meanwhile may make up for a build, and
+    builds as new as the first response are not counted. The documentation says so: "What a listing cannot notice".
+    """
+    if listing.steps_back <= SECOND:
+        return set()
+    if listing.walk.is_uncounted or listing.is_changed:
+        return listing.missing
+    newest = {build.id for build in listing.world.builds if build.created > listing.begun_at - 2 * SECOND}
+    return listing.missing & newest
