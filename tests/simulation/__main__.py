@@ -7,23 +7,27 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
-from types import ModuleType
+from collections.abc import Callable, Iterable
 
 from tests.simulation import listings, syncs
 from tests.simulation.scheduler import Stuck
 
 _MOST_SHOWN = 30
-SUBJECTS: dict[str, ModuleType] = {"listings": listings, "syncs": syncs}
+SUBJECTS: dict[str, tuple[Callable[[int], object], Callable[..., listings.Ran]]] = {
+    "listings": (listings.Plan.of, listings.run),
+    "loopback": (listings.Plan.of, listings.run_on_loopback),
+    "syncs": (syncs.Plan.of, syncs.run),
+}
+"""How to plan and how to run a seed."""
 
 
 def replay(subject: str, seed: int) -> bool:
     """Run one seed and print all that happened; whether it held."""
-    plan = SUBJECTS[subject].Plan.of(seed)
-    print(plan)
+    plan, run = SUBJECTS[subject]
+    print(plan(seed))
     ran = None
     try:
-        ran = SUBJECTS[subject].run(seed, show=print)
+        ran = run(seed, show=print)
     except (Exception, Stuck):
         traceback.print_exc()
     print("held" if ran else "BROKEN", ran or "")
@@ -39,7 +43,7 @@ def many(subject: str, seeds: Iterable[int], stop_after: float | None = None) ->
         if stop_after is not None and time.monotonic() - began > stop_after:
             break
         try:
-            ran = SUBJECTS[subject].run(seed)
+            ran = SUBJECTS[subject][1](seed)
         except (Exception, Stuck) as why:
             replays = f"python -m tests.simulation {subject} --seed {seed}"
             broken[seed] = f"{type(why).__name__}: {str(why)[:300]}\n  {replays}"

@@ -297,7 +297,7 @@ class Adversary:
     """What lies between the clients and the service. `happened` counts the faults, `requests` what was sent.
 
     `oldest` is the earliest moment as of which an answer was, `in_vain` how many in a row had
-    nothing new; `life` is called before and after each answer.
+    nothing new, each with the most that is allowed; `life` is called before and after each answer.
     """
 
     def __init__(self, service: Service, weather: Weather, chance: random.Random, token: str) -> None:
@@ -305,6 +305,7 @@ class Adversary:
         self._chance = chance
         self._seen: set[str] = set()
         self.in_vain = 0
+        self.most_in_vain, self.most_requests = MOST_IN_VAIN, MOST_REQUESTS
         self.life: Callable[[], None] = lambda: None
         self.requests = 0
         self.happened: Counter[str] = Counter()
@@ -320,7 +321,7 @@ class Adversary:
         """What comes back for a request."""
         assert headers.get("authorization") == f"Bearer {self.token}", "a request without the token"
         self.requests += 1
-        if self.requests > MOST_REQUESTS:
+        if self.requests > self.most_requests:
             raise scheduler.Stuck(f"{self.requests} requests and no end")
         self.life()
         it = Exchange(target, self.token, self._chance, self.service)
@@ -346,7 +347,7 @@ class Adversary:
         if LOSSES.intersection(struck):
             return
         self.in_vain = self.in_vain + 1 if self._seen.issuperset(self.service.sent) else 0
-        if self.in_vain > MOST_IN_VAIN:
+        if self.in_vain > self.most_in_vain:
             raise scheduler.Stuck(f"{self.in_vain} answers in a row without a new row")
         self._seen.update(self.service.sent)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import queue
 import random
 import sys
@@ -65,7 +66,7 @@ class Scheduler:
 
     def run(self, work: Callable[[], T]) -> T:
         """Do something in simulated time; all threads that it starts have ended afterwards."""
-        with _patched(self):
+        with _patched(self), _no_collecting():
             try:
                 found = work()
                 self.block(lambda: len(self._tasks) == 1)
@@ -326,6 +327,18 @@ def _patched(scheduler: Scheduler) -> Iterator[None]:
         stack.enter_context(mock.patch.object(Pace.__init__, "__defaults__", (now,)))
         stack.enter_context(mock.patch.object(Scheduler, "running", scheduler))
         yield
+
+
+@contextlib.contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Without the garbage collector, which would call finalizers at any moment."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _users() -> list[tuple[ModuleType, str]]:

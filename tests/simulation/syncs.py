@@ -1,10 +1,12 @@
 """Histories of syncs of one store: after two in fair weather the store equals the service, whatever was before.
 
-Days pass between syncs, which are killed at any instant, meet any weather, and at times run two at once.
+Days pass between syncs, which are killed at any instant, meet any weather and a failing disk, and at times run two at
+once.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import random
@@ -12,16 +14,20 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from buildframe.client import Client, Token
 from buildframe.errors import BuildframeError
+from buildframe.lists import History as Listed
 from buildframe.store.history import Store
 from buildframe.workspace import Workspace
 from tests.simulation import listings
+from tests.simulation.disk import Died, Disk
 from tests.simulation.listings import BASE, TLS, Ran, demand, live, overheard, pages_of
 from tests.simulation.network import DAY, Adversary, Weather, Wire
 from tests.simulation.scheduler import Scheduler, Thread, now
@@ -32,7 +38,8 @@ from tests.store.batches import Killed, at_each_instant
 LONGEST = 10 * DAY
 """Simulated seconds for one history, without the days between syncs."""
 
-_SINCE = "60d"
+_MOST_REQUESTS = 20_000
+_SINCE = "2d"
 _MEMORY = Path("/dev/shm")  # where a commit costs no wait for a disk
 
 
@@ -45,6 +52,8 @@ class Step:
     weather: Weather
     dies_at: int | None
     at_once: int
+    disk_at: int | None
+    error: int | None
 
 
 @dataclass
@@ -64,7 +73,7 @@ class Plan:
         chance = random.Random(f"syncs {seed}")
         service = listings.new_service(chance)
         service.jitter = min(service.jitter, SECOND)
-        count = chance.choice([5, 5, 5, 6, 6, 7, 8, 10, 20])
+        count = chance.choice([5] * 9 + [6, 7, 8, 12, 20])
         return cls(
             seed,
             chance,
@@ -78,7 +87,8 @@ class Plan:
         service = self.service
         steps = "\n".join(
             f"  {step.after:.0f} s later, {step.changes:.0f} changes, {step.at_once} at once, "
-            f"killed at instant {step.dies_at}; {step.weather}"
+            f"killed at instant {step.dies_at}, "
+            f"disk call {step.disk_at} ends with {step.error or 'death'}; {step.weather}"
             for step in self.steps
         )
         return (
@@ -95,11 +105,13 @@ def _step(chance: random.Random) -> Step:
         date = chance.choice(["date_ahead", "date_behind", "stale", "lagging"])
         weather = chance.choice([Weather(skew=skew), Weather({date: chance.choice([0.05, 0.3])})])
     return Step(
-        chance.choice([60.0, 3600.0, 6 * 3600.0, DAY, 2 * DAY]),
+        chance.choice([60.0, 3600.0, 6 * 3600.0, 20 * 3600.0, 2 * DAY]),
         chance.choice([0.0, 3.0, 10.0]),
         weather,
         chance.randrange(40) if chance.random() < 0.2 else None,
         2 if chance.random() < 0.15 else 1,
+        chance.randrange(80) if chance.random() < 0.25 else None,
+        chance.choice([None, errno.ENOSPC, errno.EIO]),
     )
 
 
@@ -110,6 +122,7 @@ class History:
         self._plan, self._service, self._chance = plan, plan.service, plan.chance
         self._token = "bkua_" + "".join(plan.chance.choices("abcdefghij0123456789", k=30))
         self._adversary = Adversary(plan.service, Weather(), plan.chance, self._token)
+        self._adversary.most_in_vain = self._adversary.most_requests = _MOST_REQUESTS  # syncs read again what is known
         self._output = io.StringIO()
         self._ended: Counter[str] = Counter()
         self._rate = plan.life
@@ -159,7 +172,8 @@ class History:
 
     def _step(self, folder: Path, step: Step) -> None:
         threads = [Thread(target=self._sync, args=(folder,)) for _ in range(step.at_once - 1)]
-        with self._instants(step.dies_at):
+        disk = Disk(folder, step.disk_at, step.error)
+        with self._instants(step.dies_at), disk.installed() if step.disk_at is not None else nullcontext():
             for thread in threads:
                 thread.start()
             self._sync(folder)
@@ -191,11 +205,11 @@ class History:
         try:
             with Client(BASE, Token(self._token), tls=TLS) as client:
                 done = Store(folder).sync(Workspace(client, ORGANIZATION), since=_SINCE, progress=False)
-        except Killed:
+        except (Killed, Died):
             return "killed"
         except BuildframeError as why:
             demand(self._token not in "".join(listings.printed(why)), "the token shows in an error")
-            return f"raised: {type(why).__name__}: {str(why).splitlines()[0]}"
+            return f"raised {type(why).__name__}"
         demand(self._token not in f"{done} {done!r}", "the token shows in what a sync returns")
         return "complete" if done.complete else f"incomplete: {done.why}"
 
@@ -207,12 +221,20 @@ class History:
         with Client(BASE, Token(self._token), tls=TLS) as client:
             served = Workspace(client, ORGANIZATION).history(progress=False)
         demand(set(served.builds["id"]) == {build.id for build in self._service.there()}, "a listing lost rows")
+        kept = store.builds(columns=None), store.jobs()
         try:
-            comparing.same_as_served(served, (store.builds(columns=None), store.jobs()), store)
+            comparing.same_as_served(_covered(served, store, kept[0]), kept, store)
         except AssertionError as why:
             raise listings.Broken(f"the store differs: {str(why)[:600]}") from None
         ever = {build.id for build in self._service.builds}
-        demand(set(store.builds(columns=["id"])["id"]) <= ever, "a build that never was")
+        demand(set(kept[0]["id"]) <= ever, "a build that never was")
+
+
+def _covered(served: Listed, store: Store, kept: pd.DataFrame) -> Listed:
+    """What the store must have of what is served: builds created since it begins, and those that it has besides."""
+    since, _ = store.covers[ORGANIZATION]
+    builds = served.builds[(served.builds["created_at"] >= since) | served.builds["id"].isin(kept["id"])]
+    return Listed(builds, served.jobs[served.jobs["build_id"].isin(builds["id"])])
 
 
 def _files(folder: Path) -> Iterator[Path]:

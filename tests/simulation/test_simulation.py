@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from buildframe import wire
-from tests.simulation import listings
+from tests.simulation import listings, syncs
 from tests.simulation.__main__ import many
 
 
@@ -19,8 +19,25 @@ def test_listings_keep_their_promises() -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 14, 15, 92, 65, 35, 89])
-def test_a_seed_repeats_its_run(seed: int) -> None:
+def test_a_seed_repeats_its_listing(seed: int) -> None:
     assert listings.run(seed) == listings.run(seed)
+
+
+def test_a_seed_repeats_its_syncs() -> None:
+    assert syncs.run(3) == syncs.run(3)
+
+
+def test_listings_over_real_http_keep_their_promises() -> None:
+    ended, broken = many("loopback", range(26, 66))
+    assert not broken, "\n".join(broken.values())
+    assert ended["complete"] > 20, ended
+
+
+def test_stores_equal_the_service_after_two_syncs_in_fair_weather() -> None:
+    ended, broken = many("syncs", range(8))
+    assert not broken, "\n".join(broken.values())
+    assert ended["syncs complete"] > 25, ended
+    assert ended["syncs killed"] > 2, ended
 
 
 def test_lost_rows_are_found() -> None:
