@@ -154,7 +154,8 @@ def portal(it: Exchange) -> None:
 def garbage(it: Exchange) -> None:
     """A flipped byte that leaves no JSON."""
     body = bytearray(it.answer.body)
-    body[it.chance.randrange(len(body))] = 0xFF
+    if body:
+        body[it.chance.randrange(len(body))] = 0xFF
     it.answer = it.answer._replace(body=bytes(body))
 
 
