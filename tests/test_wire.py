@@ -1,4 +1,5 @@
 import datetime as dt
+from types import GenericAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from buildframe import errors, spec, wire
 from buildframe.errors import BadInput, Malformed
+from buildframe.spec.rows import row_type
 from buildframe.wire import Answer
 
 SHA = "c69bbbfeeace709adc35562eddd3620d83245336"
@@ -281,3 +283,12 @@ def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:
     told = Answer(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
     assert wire.read_page(REQUEST, told, msgspec.json.Decoder(list[int])).of == 268
     assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
+
+
+def test_a_damaged_key_is_no_null() -> None:
+    rows = msgspec.json.Decoder(GenericAlias(list, (row_type(spec.Build),)))
+    request = wire.place(spec.list_builds, "acme")
+    sound = Answer(200, {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}, b'[{"id":"b1","branch":"main"}]')
+    assert wire.read_page(request, sound, rows).rows[0].branch == "main"
+    with pytest.raises(Malformed, match="utf-8"):
+        wire.read_page(request, sound._replace(body=b'[{"id":"b1","bra\xffch":"main"}]'), rows)
