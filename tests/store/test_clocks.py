@@ -20,6 +20,7 @@ from buildframe.spec import Moment
 from buildframe.store import syncing
 from buildframe.workspace import Workspace
 from tests.store.serving import NOW, PIPELINES, Service
+from tests.store.test_damage import make_older
 
 Skew = Callable[[int], float]
 """The hours by which the Date of each response of a sync is ahead, by its number."""
@@ -194,6 +195,36 @@ def test_the_past_is_found_though_the_time_of_a_sync_went_back(service, ci, stor
         if not hours:
             assert bf.Store(path, as_of=at).version == version
     assert bf.Store(path, as_of="1h").version == max(v for v, (at, _) in versions.items() if at < service.now)
+
+
+BEHIND = SKEWS["all are of 1970"](0)
+
+
+@pytest.mark.parametrize("days", [2, 60])
+@pytest.mark.parametrize("hours", [(0, 0, 720), (0, 720, 720), (0, BEHIND, 0), (0, 720, 0), (0, 720, BEHIND)])
+def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ci, store, hours, days):
+    """By the clock of this machine all was done two days ago, or, as that is wrong, too, 60 days ago."""
+    versions = []
+    for ahead in hours:
+        live(service, 2)
+        versions.append(sync(service, ci, store, lambda i, ahead=ahead: ahead).version)
+    make_older(Path(store.url), days)
+    assert store.clean("7d") == 0
+    for version in versions:
+        if days == 2 or version == versions[0]:
+            assert len(bf.Store(store.url, as_of=version).builds())
+
+
+def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ci, store):
+    live(service, 2)
+    old = sync(service, ci, store, lambda i: 876_000.0).version
+    go_on(service, days=30)
+    live(service, 2)
+    sync(service, ci, store)
+    make_older(Path(store.url), 60)
+    store.clean("7d")
+    with pytest.raises(bf.BadInput, match="can still be read"):
+        bf.Store(store.url, as_of=old)._state()
 
 
 # --- a warning

@@ -157,7 +157,7 @@ def test_columns_come_with_a_later_version_and_stay(tmp_path: Path) -> None:
 # --- cleaning
 
 
-def _make_older(folder: Path, days: float = 2) -> None:
+def make_older(folder: Path, days: float = 2) -> None:
     """As if all had been done some days ago: files, and what the log says of commits."""
     for file in folder.glob("**/*.parquet"):
         os.utime(file, (time.time() - days * 86_400,) * 2)
@@ -171,7 +171,7 @@ def _make_older(folder: Path, days: float = 2) -> None:
 
 def test_a_cleaning_keeps_what_is_within_the_time_and_tells_of_the_rest(tmp_path: Path) -> None:
     versions = [sync(tmp_path, Build(1, at), at=at).state.version for at in (1, 2, 3)]
-    _make_older(tmp_path)
+    make_older(tmp_path)
     store = Store(tmp_path)
     assert commits.clean(Place.of(tmp_path, None), dt.timedelta(seconds=1)) == 3  # of builds, jobs and the list
     assert held(store) == expected([Build(1, 3)])
@@ -192,6 +192,7 @@ def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monke
     known = {version: held(Store(tmp_path, as_of=version)) for version in (30, 38, 45, 50)}
     checkpoints = sorted(int(path.name[:20]) for path in log.glob("0*.checkpoint.parquet"))
     needed = max(version for version in checkpoints if version <= 30)
+    make_older(tmp_path)
     assert commits.clean(Place.of(tmp_path, None), dt.timedelta(seconds=20)) > 0
     left = sorted(int(path.name[:20]) for path in log.glob("0*"))
     assert 0 < needed == left[0]
@@ -210,7 +211,7 @@ def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monke
 def test_a_cleaning_leaves_what_was_given_up_within_a_day(tmp_path: Path) -> None:
     """A reader may be at it: the version was the newest when it began."""
     version = sync(tmp_path, Build(1, 1)).state.version
-    _make_older(tmp_path)
+    make_older(tmp_path)
     sync(tmp_path, Build(1, 2), at=2)
     assert commits.clean(Place.of(tmp_path, None), dt.timedelta(0)) == 0
     assert held(Store(tmp_path, as_of=version)) == expected([Build(1, 1)])

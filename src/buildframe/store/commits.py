@@ -120,15 +120,23 @@ def clean(place: Place, keep: dt.timedelta) -> int:
 
 
 def _oldest_kept(builds: Table, keep: dt.timedelta) -> State:
-    """The oldest state within `keep` of the newest, or that was the newest within a day."""
-    since = dt.datetime.now(dt.UTC) - GRACE
+    """The oldest state within `keep` of the newest, or that was the newest within a day.
+
+    Either clock may have been wrong, so a state is older than `keep` only by both: that of the service and that of the
+    machine that committed it. A time of the service that is later than both clocks now says nothing. Before `ordered`
+    there may be younger ones.
+    """
+    now = Moment.of(dt.datetime.now(dt.UTC))
     newest = kept = State.newest(builds)
     assert newest.as_of is not None
-    for state in State.all(builds, newest.version - 1):
-        is_young = state.as_of is not None and state.as_of >= newest.as_of - keep
-        if state.version < newest.first or not (is_young or builds.committed_at(kept.version) >= since):
-            break
-        kept = state
+    first = (newest.as_of if newest.sure == NEVER else newest.sure) - keep
+    last, version = max(newest.as_of, now), newest.version - 1
+    while (state := next(State.all(builds, version), None)) is not None and state.version >= newest.first:
+        assert state.as_of is not None
+        is_young = first <= state.as_of <= last or builds.committed_at(state.version) >= now - keep
+        if is_young or builds.committed_at(kept.version) >= now - GRACE:
+            kept = state
+        version = state.ordered - 1 if state.as_of < first and kept is not state else state.version - 1
     return kept
 
 
