@@ -145,6 +145,31 @@ def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
     assert server.asked == []
 
 
+def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    with pytest.raises(bf.BadInput, match=r"no option 'teem'\. Did you mean 'team'"):
+        ws.team_pipelines(teem=ID)  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match=r"no option 'numbr'\. Did you mean 'number'"):
+        ws.pipeline("web").build(numbr=3)  # type: ignore[call-arg]
+
+
+def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    for slug in ("web?page=2", "https://buildkite.com/acme/web?branch=main#x"):
+        with pytest.raises(bf.BadInput, match="Did you mean 'web'"):
+            ws.pipeline(slug)
+
+
+@pytest.mark.parametrize("pipeline", [3, None])
+def test_a_team_is_given_a_pipeline_only(server: Scripted, pipeline: Any) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
+        ws.set_team(pipeline, ID, "read_only")
+    with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
+        ws.remove_team(pipeline, ID)
+    assert server.asked == []
+
+
 def test_the_settings_of_a_sandbox_are_checked() -> None:
     with pytest.raises(bf.BadInput, match=r"'biulds'. Did you mean 'builds'"):
         bf.sandbox(biulds=3)  # type: ignore[call-arg]

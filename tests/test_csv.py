@@ -132,10 +132,18 @@ def test_rows_of_all_batches_are_there_once_under_one_header(tmp_path: Path, row
     assert read["text"].str.removeprefix("'").fillna("").tolist() == frame["text"].fillna("").tolist()[::-1]
 
 
+def test_lists_and_objects_become_json(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"list": [[1, 2], None], "object": [{"a": "=1"}, {"a": "é"}], "text": [["x\n=1"], []]})
+    assert saved(tmp_path, frame).splitlines()[1:] == [
+        '"[1,2]","{""a"":""=1""}","[""x\\n=1""]"',
+        ',"{""a"":""é""}","[]"',
+    ]
+
+
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (pd.DataFrame({"a": [[1]]}), "does not fit into CSV"),
+        (pd.DataFrame({"a": [[b"x"]]}), "does not fit into CSV"),
         (pd.DataFrame({"a": [b"=1"]}), "bytes are no text"),
         (pd.DataFrame({"a": ["x", 1]}), "does not fit into CSV"),
         (pd.DataFrame({"a": ["\ud800"]}, dtype=object), "does not fit into CSV"),

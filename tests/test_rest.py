@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -101,6 +102,7 @@ ELSEWHERE = [
     "/organizations\r\nX: y",
     "/organizations#x",
     "/organizations\\x",
+    "/organizations/\ud83d",
     "",
     7,
     None,
@@ -124,6 +126,18 @@ def test_a_path_that_leads_elsewhere_is_refused(scripted: Start, path: Any) -> N
         ({"x": object()}, "x=<object"),
         ({"since": dt.datetime(2026, 10, 1)}, "since="),
         ({"progress": 3}, "progress=3"),
+        ({"columns": ["id"]}, "columns is no option of get"),
+        ({"max_requests": 3}, "max_requests is no option of get"),
+        ({"per_page": "many"}, "per_page='many': pass a whole number"),
+        ({"per_page": 0}, "per_page='0': pass a whole number"),
+        ({"per_page": "1" * 5000}, "per_page=.*pass a whole number"),
+        ({"x": "\ud83d"}, "half of a surrogate pair"),
+        ({"x": {"\ud83d": "y"}}, "half of a surrogate pair"),
+        ({"x": float("nan")}, "x=nan: pass text"),
+        ({"x": []}, r"x=\[\]: an empty list"),
+        ({"x": {}}, "x={}: an empty list or mapping"),
+        ({"since": pd.NaT}, "since=NaT: pass text"),
+        ({"since": np.datetime64("2026-10-01", "ns")}, "since=.*pass text"),
     ],
 )
 def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start, parameters: dict[str, Any], text: str) -> None:
@@ -173,6 +187,48 @@ def test_records_without_an_id_are_compared_whole(scripted: Start) -> None:
         says(b'[{"name":"b"},{"name":"c"},4]', Link='</v2/x?page=1>; rel="prev"'),
     )
     assert connected(server).get("/x") == [{"name": "a"}, {"name": "b"}, {"name": "c"}, 4]
+
+
+def test_values_of_numpy_are_sent_like_others(scripted: Start) -> None:
+    server = scripted(says(b"[]", Link=""))
+    connected(server).get(
+        "/x", per_page=np.int64(50), yes=np.bool_(True), many=np.array(["a", "b"]), few=pd.Series([1])
+    )
+    assert server.asked == ["/v2/x?per_page=50&yes=true&many%5B%5D=a&many%5B%5D=b&few%5B%5D=1"]
+
+
+def test_equal_records_without_an_id_stay_on_one_page(scripted: Start) -> None:
+    server = scripted(
+        says(b'[1,1,{"a":1},{"a":1},{"id":null},{"id":null}]', Link='</v2/x?page=2>; rel="next"'),
+        says(b'[1,{"a":1},{"id":true},{"id":1}]', Link=""),
+    )
+    assert connected(server).get("/x") == [1, 1, *[{"a": 1}] * 2, *[{"id": None}] * 2, {"id": True}, {"id": 1}]
+
+
+def test_a_page_size_in_links_of_the_service_may_be_anything(scripted: Start) -> None:
+    server = scripted(says(b"[1]", Link='</v2/x?page=2&per_page=all>; rel="next"'), says(b"[2]", Link=""))
+    assert connected(server).get("/x") == [1, 2]
+
+
+def test_a_redirect_shows_no_signature(scripted: Start) -> None:
+    server = scripted(says(b"", 302, Location="https://files.example.com/a?Signature=invented"))
+    with pytest.raises(bf.ServiceError, match=r"redirected to 'https://files\.example\.com/a', ") as refused:
+        connected(server).get("/x")
+    assert "invented" not in str(refused.value)
+    assert len(server.asked) == 1
+
+
+def test_the_root_and_empty_names_are_not_found(ci: Workspace) -> None:
+    for path in ("/v2", "/v2?x=1", "/", "/organizations/acme//agents", "/organizations/acme/s/x"):
+        with pytest.raises(NotFound, match=r"Asked: GET /v2(?!/v2)"):
+            ci.get(path)
+
+
+def test_a_table_is_saved_as_csv_with_json(ci: Workspace, tmp_path: Path) -> None:
+    agents = ci.table(AGENTS)
+    saved = pd.read_csv(bf.save(tmp_path / "agents.csv", agents))
+    assert json.loads(saved["creator"][0]) == agents["creator"][0]
+    assert json.loads(saved["meta_data"][0]) == list(agents["meta_data"][0])
 
 
 def test_refusals_of_the_service(ci: Workspace) -> None:

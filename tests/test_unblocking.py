@@ -74,6 +74,31 @@ def test_the_scope_is_named(acme: Workspace) -> None:
     assert "write_builds" in str(refused.value)
 
 
+def test_only_its_own_jobs_are_unblocked_by_a_pipeline(acme: Workspace) -> None:
+    row = waiting(acme)
+    other = next(slug for slug in acme.pipelines()["slug"] if slug != row["pipeline"])
+    with pytest.raises(BadInput, match=f"belongs to the pipeline acme/{row['pipeline']}, not to acme/{other};"):
+        acme.pipeline(other).unblock(row)
+    token = acme.sandbox.token(scopes=["write_builds"])
+    with (
+        bf.connect("globex", base_url=acme.base_url, token=token) as globex,
+        pytest.raises(BadInput, match="not to globex; nothing was sent"),
+    ):
+        globex.unblock(row)
+    assert as_record(acme, row).state == "blocked"
+
+
+def test_what_is_no_single_job_is_refused_with_advice(acme: Workspace) -> None:
+    row = waiting(acme)
+    for job, text in (
+        (row.to_frame().T, r"one row of the frame, such as jobs\.iloc\[0\]"),
+        (row["id"], "is only an id"),
+        (row.drop("unblock_url"), "left out of columns="),
+    ):
+        with pytest.raises(BadInput, match=text):
+            acme.unblock(job)
+
+
 ELSEWHERE = [
     "https://example.com" + STEP,
     "//example.com" + STEP,

@@ -30,17 +30,32 @@ def checked(owner: type[T]) -> type[T]:
     return owner
 
 
-def check(name: str, declared: Mapping[str, Any], given: Mapping[str, Any], endpoint: Endpoint | None = None) -> None:
+def check(
+    name: str,
+    declared: Mapping[str, Any],
+    given: Mapping[str, Any],
+    endpoint: Endpoint | None = None,
+    positional: Sequence[str] = (),
+) -> None:
     """Raise BadInput for options that are not declared, and for values of another type than declared.
 
-    Filters and properties of `endpoint` are left to the request, which checks them more closely.
+    Filters and properties of `endpoint` are left to the request, which checks them more closely. An error may suggest
+    the names of `positional` arguments, too.
     """
     closely = {*endpoint.filter_names, *endpoint.property_names} if endpoint else set()
     for option, value in given.items():
-        if option not in declared and not (endpoint and endpoint.properties):
-            raise BadInput(f"{name} has no option {option!r}. {_advice(name, option, declared, endpoint)}")
+        if option not in declared and not _is_for_the_body(option, declared, endpoint):
+            raise BadInput(f"{name} has no option {option!r}. {_advice(name, option, declared, endpoint, positional)}")
         if option in declared and option not in closely:
             _check_type(option, declared[option], value)
+
+
+def _is_for_the_body(option: str, declared: Mapping[str, Any], endpoint: Endpoint | None) -> bool:
+    """Whether an unknown option is left to the check of the body, which reports everything that is wrong at once."""
+    if endpoint is None or not endpoint.properties:
+        return False
+    near = difflib.get_close_matches(option.lower(), declared, n=1)
+    return not near or near[0] in endpoint.property_names
 
 
 def _has_options(method: types.FunctionType) -> bool:
@@ -61,7 +76,7 @@ def _checking(method: types.FunctionType) -> Callable[..., Any]:
             for name, value in options.items()
             if name not in positional and (name in declared or not takes_any)
         }
-        check(f"{method.__name__}()", declared, given, endpoint)
+        check(f"{method.__name__}()", declared, given, endpoint, positional[1:])
         return method(*arguments, **options)
 
     return call
@@ -95,9 +110,11 @@ def _takes_any_option(method: types.FunctionType) -> bool:
     return name is not None and not str(method.__annotations__[name]).startswith("Unpack")
 
 
-def _advice(name: str, option: str, declared: Mapping[str, Any], endpoint: Endpoint | None) -> str:
+def _advice(
+    name: str, option: str, declared: Mapping[str, Any], endpoint: Endpoint | None, positional: Sequence[str]
+) -> str:
     """What to write instead of an option that is not there."""
-    near = difflib.get_close_matches(option.lower(), declared, n=1)
+    near = difflib.get_close_matches(option.lower(), [*declared, *positional], n=1)
     if endpoint and endpoint.lists and option in _PAGING:
         return f"It always reads all pages. {_how_to_read_less(declared, endpoint)}"
     if endpoint and endpoint.lists and option in _SORTING:

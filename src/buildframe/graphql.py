@@ -185,7 +185,9 @@ def _pipeline(data: Mapping[str, Any], path: str) -> _Pipeline:
 
 def _level(access_level: str) -> str:
     if access_level not in get_args(AccessLevel):
-        raise BadInput(f"access_level={access_level!r} is none.{nearest(str(access_level), get_args(AccessLevel))}")
+        raise BadInput(
+            f"access_level={access_level!r} is not an access level.{nearest(str(access_level), get_args(AccessLevel))}"
+        )
     return access_level.upper()
 
 

@@ -45,5 +45,6 @@ def _things(segments: Sequence[str]) -> Iterator[_Thing]:
     """Pairs of a collection and what is named in it, from the organization on."""
     start = segments.index("organizations") if "organizations" in segments else len(segments)
     for collection, id in zip(segments[start::2], segments[start + 1 :: 2], strict=False):
-        if id:
-            yield _Thing(_NOUNS.get(collection, collection.removesuffix("s").replace("-", " ")), id)
+        noun = _NOUNS.get(collection, collection.removesuffix("s").replace("-", " "))
+        if noun.strip() and id:
+            yield _Thing(noun, id)

@@ -83,7 +83,7 @@ class Pipeline(BuildLists):
     def unblock(self, job: AnyJob, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
         """Unblock a block step of one of its builds, as `Workspace.unblock` does."""
         with until(deadline):
-            return unblocking.unblock(self._client, job, properties)
+            return unblocking.unblock(self._client, job, properties, self._place)
 
     def log(self, job: AnyJob, *, deadline: Deadline = None) -> str:
         """The log of a job of one of its builds, as `Workspace.log` gives it."""

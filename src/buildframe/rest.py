@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 import pandas as pd
@@ -20,6 +22,7 @@ from buildframe.errors import BadInput, Malformed
 from buildframe.fetch import PAGE_SIZE, Source, Told
 from buildframe.spec import Moment, when
 from buildframe.spec.declare import endpoint
+from buildframe.terms import Listing, Walking
 from buildframe.wire import Answer, Page, Request
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
@@ -48,7 +51,7 @@ def _records(
     client: Client, path: str, parameters: Mapping[str, Any], reader: _Reader, progress: bool | None
 ) -> tuple[list[Any], Told]:
     source = _PathSource.of(client, path, parameters)
-    pages, metadata = fetch.listed(source, reader.read, lambda page: page.rows, _identity, {"progress": progress})
+    pages, metadata = fetch.listed(source, reader.read, _records_in, _identity_of, {"progress": progress})
     return list(itertools.chain.from_iterable(pages)), metadata
 
 
@@ -66,9 +69,13 @@ class _PathSource(Source):
     def of(cls, client: Client, path: str, parameters: Mapping[str, Any]) -> _PathSource:
         below, query = _split(client, path)
         pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
-        for name, _ in pairs:
+        for name in parameters.keys() & _OPTIONS:
+            raise BadInput(f"{name} is no option of get() and table(). For a parameter of that name: '...?{name}=...'.")
+        for name, text in pairs:
             if name == "page":
                 raise BadInput("page: all pages are read; leave it out, and take rows of the result.")
+            if name == "per_page" and not re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.ASCII):
+                raise BadInput(f"per_page={text!r}: pass a whole number from 1, or leave it out for {PAGE_SIZE}.")
         return cls(client, get_path, path=below, query=tuple(pairs))
 
     @property
@@ -87,6 +94,10 @@ class _PathSource(Source):
         return Request(get_path, wire.with_query(self.path, [*self.query, *paging]))
 
 
+_OPTIONS = (Listing.__annotations__.keys() | Walking.__annotations__.keys()) - {"progress", "deadline"}
+"""Options of other listings. As parameters they would have no effect, and nobody would notice."""
+
+
 def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
     """A path below the service's address, percent-encoded, and its query; one that leads elsewhere is refused."""
     if not isinstance(path, str):
@@ -94,13 +105,16 @@ def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
     below, _, query = _below(client, path).partition("?")
     if any(unquote(part) in {".", ".."} for part in below.split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
         raise BadInput(f"path={path!r} holds a space, `..`, `#` or a backslash. Percent-encode what belongs to a name.")
-    return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
+    try:
+        return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
+    except UnicodeEncodeError:
+        raise BadInput(f"path={path!r} holds half of a surrogate pair, which no address can carry.") from None
 
 
 def _below(client: Client, path: str) -> str:
     """A path, or an address of this service, as a path from /v2 on."""
     if path.startswith("/") and not path.startswith("//"):
-        return path if path.startswith(f"{wire.API}/") else wire.API + path
+        return path if re.match(rf"{wire.API}(?=[/?]|$)", path) else wire.API + path
     try:
         place, home = Place.of(path), Place.of(client.base_url)
     except ValueError:
@@ -116,19 +130,38 @@ def _below(client: Client, path: str) -> str:
 
 def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
     """A query parameter as the service reads it: lists as `name[]`, mappings as `name[key]`."""
+    if getattr(getattr(value, "dtype", None), "kind", None) in _PLAIN_KINDS:  # of numpy or pandas
+        value = value.tolist()
     if value is None:
         return []
+    if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
+        return [(name, _encodable(name, _text(name, value)))]
+    if not value:
+        raise BadInput(f"{name}={value!r}: an empty list or mapping sends nothing; leave the parameter out.")
     if isinstance(value, Mapping):
         return [pair for key, inner in value.items() for pair in _pairs(f"{name}[{key}]", inner)]
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [pair for inner in value for pair in _pairs(f"{name}[]", inner)]
+    return [pair for inner in value for pair in _pairs(f"{name}[]", inner)]
+
+
+def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
-        return [(name, "true" if value else "false")]
-    if isinstance(value, dt.date):  # datetimes, too
-        return [(name, when(value, name).text())]
-    if isinstance(value, str | int | float):
-        return [(name, str(value))]
+        return "true" if value else "false"
+    if isinstance(value, dt.date) and not pd.isna(value):  # datetimes, too
+        return when(value, name).text()
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return str(value)
     raise BadInput(f"{name}={value!r}: pass text, a number, True or False, a time, or a list or mapping of these.")
+
+
+_PLAIN_KINDS = {*"biufOU"}  # of a dtype: flags, numbers and texts; times of numpy have no zone
+
+
+def _encodable(name: str, text: str) -> str:
+    try:
+        f"{name}={text}".encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{name}={text!r} holds half of a surrogate pair, which no address can carry.") from None
+    return text
 
 
 # --- responses --------------------------------------------------------------------------------------------------------
@@ -146,17 +179,41 @@ class _Reader:
         self.is_list = answer.body.lstrip().startswith(b"[")
         body = answer.body if self.is_list or not answer.body.strip() else b"[" + answer.body + b"]"
         page = wire.read_page(request, answer._replace(body=body), _DECODER)
-        asked = int(dict(parse_qsl(urlsplit(request.target).query)).get("per_page", 0))
-        return replace(page, open=page.open and self.is_list and len(page.rows) == asked)  # more: it has no pages
+        sizes = parse_qs(urlsplit(request.target).query).get("per_page", [])  # empty in a link of the service
+        is_full = str(len(page.rows)) in [size.lstrip("0") for size in sizes]  # a longer one: the list has no pages
+        return replace(page, rows=_told_apart(page.rows), open=page.open and self.is_list and is_full)
 
 
 _DECODER = msgspec.json.Decoder(list[Any])
 
 
-def _identity(record: Any) -> Hashable:
-    """What identifies a record: its `id`, or without one its whole content."""
-    id = record.get("id") if isinstance(record, dict) else None
-    return id if isinstance(id, str | int) else msgspec.json.encode(record, order="sorted")
+class _Row(NamedTuple):
+    """A record with what identifies it in the whole list."""
+
+    record: Any
+    identity: Hashable
+
+
+def _records_in(page: Page) -> list[Any]:
+    return [row.record for row in page.rows]
+
+
+def _identity_of(row: _Row) -> Hashable:
+    return row.identity
+
+
+def _told_apart(records: Sequence[Any]) -> list[_Row]:
+    """Records with their `id`, or without one their content and how often the page had it before: equal rows stay."""
+    rows, counts = [], Counter[bytes]()
+    for record in records:
+        id = record.get("id") if isinstance(record, dict) else None
+        if isinstance(id, str | int) and not isinstance(id, bool):
+            rows.append(_Row(record, id))
+            continue
+        content = msgspec.json.encode(record, order="sorted")
+        rows.append(_Row(record, (content, counts[content])))
+        counts[content] += 1
+    return rows
 
 
 # --- records as a frame -----------------------------------------------------------------------------------------------

@@ -17,21 +17,33 @@ from buildframe.logs import AnyJob
 _PATH = re.compile(wire.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", spec.unblock_job.path))
 
 
-def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any]) -> spec.Job:
-    """Unblock the block step of a job."""
+def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any], inside: tuple[str, ...] = ()) -> spec.Job:
+    """Unblock the block step of a job, which must belong to `inside`: an organization, or that and a pipeline."""
     body_of(spec.unblock_job, properties)  # a misspelt property is refused first
     organization, pipeline, number, id = _place(client, _address(job))
+    if [name.lower() for name in (organization, pipeline)][: len(inside)] != [name.lower() for name in inside]:
+        raise BadInput(
+            f"The job belongs to the pipeline {organization}/{pipeline}, not to {'/'.join(inside)}; nothing was sent. "
+            f"Use connect({organization!r}).pipeline({pipeline!r}).unblock(job)."
+        )
     request = wire.place(spec.unblock_job, organization, pipeline, number, id, **properties)
     look = f"Look at .pipeline({pipeline!r}).build({number}).jobs: an unblocked job has a time in unblocked_at."
     return fetch.record(client, request, spec.Job, look)
 
 
 def _address(job: AnyJob) -> str:
+    if isinstance(job, pd.DataFrame):
+        raise BadInput(
+            "job: pass one row of the frame, such as jobs.iloc[0]: only one block step is unblocked at a time."
+        )
+    if isinstance(job, str) and re.fullmatch(r"[0-9A-Fa-f-]{36}", job):
+        raise BadInput(f"job={job!r} is only an id. Pass the job itself, or the address in its unblock_url.")
     if isinstance(job, str):
         return job
     address = job.get("unblock_url") if isinstance(job, Mapping | pd.Series) else getattr(job, "unblock_url", None)
     if not isinstance(address, str) or not address:
-        raise BadInput("This job has no unblock_url. Only block steps (jobs of the type 'manual') have one.")
+        hint = " Was it left out of columns=?" if isinstance(job, pd.Series) and "unblock_url" not in job else ""
+        raise BadInput(f"This job has no unblock_url. Only block steps (jobs of the type 'manual') have one.{hint}")
     return address
 
 

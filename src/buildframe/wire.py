@@ -419,7 +419,8 @@ def _details(errors: Any) -> list[Mapping[str, Any]]:
 
 def _plain_text(answer: Answer) -> str:
     if 300 <= answer.status < 400:
-        return f"redirected to {answer.headers.get('location')!r}, which is not followed: the token stays here"
+        place = answer.headers.get("location", "").split("?")[0]  # a signature in the query is not for display
+        return f"redirected to {place!r}, which is not followed: the token stays here"
     text = " ".join(answer.body[:200].decode("utf-8", "replace").split())
     return text or "no message"
 

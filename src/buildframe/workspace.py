@@ -198,7 +198,7 @@ class Workspace(BuildLists):
         Raises
         ------
         BadInput
-            If the job has no `unblock_url`, or one that leads to no block step of this service. Nothing was sent.
+            If the job has no `unblock_url`, or one that leads to no block step of this organization. Nothing was sent.
         Invalid
             If the job is not blocked.
         OutcomeUnknown
@@ -212,7 +212,7 @@ class Workspace(BuildLists):
         'unblocked'
         """
         with until(deadline):
-            return unblocking.unblock(self._client, job, properties)
+            return unblocking.unblock(self._client, job, properties, self._place)
 
     # --- any path
 
@@ -345,6 +345,8 @@ class Workspace(BuildLists):
     def _path_of(self, pipeline: str | spec.Pipeline | Pipeline) -> str:
         """How GraphQL names a pipeline: `organization/pipeline`."""
         named = self._named()
+        if not isinstance(pipeline, str | spec.Pipeline | Pipeline):
+            raise BadInput(f"pipeline={pipeline!r}: pass a slug, a record or a Pipeline.")
         slug = pipeline if isinstance(pipeline, str) else pipeline.slug
         if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
             raise BadInput(f"{pipeline!r} is of another organization than {named}.")

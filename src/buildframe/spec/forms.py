@@ -28,7 +28,7 @@ def slug_in(text: str, collection: str, place: int) -> str | None:
 
     `collection` is what stands before it in addresses of the API, such as `pipelines`; `place` its place in others.
     """
-    segments = [segment for segment in re.split(r"[/?#]+", re.sub(r"^\w+://[^/]*", "", unquote(text))) if segment]
+    segments = [segment for segment in re.split(r"/+", re.sub(r"^\w+://[^/]*|[?#].*", "", unquote(text))) if segment]
     if collection in segments[:-1]:
         return _as_slug(segments[segments.index(collection) + 1])
     if len(segments) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -28,7 +29,7 @@ def named(schema: pa.Schema) -> list[str]:
 
 
 def as_written(column: Any) -> Any:
-    """An Arrow array as it is written: times in UTC, with a `Z`; timedeltas as seconds; harmless texts."""
+    """An Arrow array as cells: times in UTC with `Z`, timedeltas as seconds, nested values as JSON, texts harmless."""
     kind = column.type
     if types.is_dictionary(kind):
         return as_written(column.cast(kind.value_type))
@@ -39,9 +40,17 @@ def as_written(column: Any) -> Any:
         return pc.divide(column.cast(pa.int64()).cast(pa.float64()), float(_PER_SECOND[kind.unit]))
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return _harmless_texts(column.cast(pa.large_string()))
+    if types.is_nested(kind):
+        return _harmless_texts(_as_json(column))
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         raise TypeError("bytes are no text")
     return column
+
+
+def _as_json(column: Any) -> Any:
+    write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    texts = [None if value is None else write(value) for value in column.to_pylist()]
+    return pa.array(texts, pa.large_string())
 
 
 def _harmless_texts(texts: Any) -> Any:

@@ -33,10 +33,11 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     `str`. Other programs read plain Parquet, in which a timedelta is a whole number of its unit.
 
     CSV, for spreadsheets: UTF-8 with a header; times in UTC as `2026-10-26T08:00:00.000000Z`, timedeltas as seconds in
-    a column whose name ends in `_s`, flags as `true` and `false`, null as nothing; index levels that have a name are
-    columns, too. Texts and headers that a spreadsheet program would run as formulas, since they begin with
-    one of `= + - @`, a tab or a line break, get an apostrophe in front; so do such beginnings after a `;`, a tab or a
-    line break in a text, where a program with another separator sees a new cell. NUL becomes U+FFFD.
+    a column whose name ends in `_s`, flags as `true` and `false`, lists and objects as JSON, null as nothing; index
+    levels that have a name are columns, too. Texts and headers that a spreadsheet program would run as formulas,
+    since they begin with one of `= + - @`, a tab or a line break, get an apostrophe in front; so do such beginnings
+    after a `;`, a tab or a line break in a text, where a program with another separator sees a new cell. NUL becomes
+    U+FFFD.
 
     The file is written beside its place, flushed to disk and moved there, so that a reader, a crash or
     a full disk finds the old file or the new one, never part of one. A killed process may leave
