@@ -8,8 +8,10 @@ import os
 import random
 import shutil
 import stat
+import struct
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 import buildframe as bf
@@ -88,6 +91,34 @@ def test_a_record_that_is_not_whole_is_dropped_and_those_before_it_are_kept(
         assert ("are not a whole delivery" in caplog.text) == (end not in (0, len(whole) // 2))
     path.write_bytes(whole[:-1] + b"?")
     assert recovered(tmp_path) == records(0, 1)
+    path.write_bytes(whole + bytes(4096))  # as a power cut may leave it
+    assert recovered(tmp_path) == records(0, 2)
+
+
+def test_one_record_that_is_damaged_takes_no_other_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = WriteAhead(tmp_path)
+    log.append(records(0, 3))
+    log.close()
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    place = len(whole) // 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    assert recovered(tmp_path) == [*records(0, 1), *records(2, 3)]
+    assert "is damaged; the store lacks it" in caplog.text
+
+
+def test_a_file_of_another_version_is_left_and_holds_up_no_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = msgspec.msgpack.encode(["of", "another", "version", 4])
+    other = tmp_path / "00000000000000000001-other.log"
+    other.write_bytes(struct.pack("<II", len(data), zlib.crc32(data)) + data)
+    log = WriteAhead(tmp_path)
+    log.append(records(0, 1))
+    log.close()
+    assert recovered(tmp_path) == records(0, 1)
+    assert other.exists()
+    assert f"Deliveries in {other} cannot be read, and are left there" in caplog.text
 
 
 def test_disk_space_is_released_while_deliveries_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

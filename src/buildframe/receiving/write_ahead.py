@@ -76,7 +76,7 @@ class WriteAhead:
         for path in sorted(self.folder.glob("*.log")):
             try:
                 yield from self._recovered(path)
-            except OSError as why:
+            except (OSError, msgspec.MsgspecError) as why:
                 _LOG.error("Deliveries in %s cannot be read, and are left there: %s", path, why)
 
     def append(self, records: Sequence[Record]) -> None:
@@ -162,7 +162,7 @@ class WriteAhead:
         segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), is_writable=False)
         try:
             records = list(_records(path)) if _is_locked(segment) else None
-        except OSError:
+        except (OSError, msgspec.MsgspecError):
             os.close(segment.file)
             raise
         if records:
@@ -181,13 +181,18 @@ def _framed(record: Record) -> bytes:
 
 
 def _records(path: Path) -> Iterator[Record]:
-    """The records of a file up to the first that is not whole."""
+    """The records of a file that are whole. One that is damaged, with others after it, is left out."""
     data, place = path.read_bytes(), 0
     while place + _HEAD.size <= len(data):
         length, check = _HEAD.unpack_from(data, place)
         begin, end = place + _HEAD.size, place + _HEAD.size + length
-        if end > len(data) or zlib.crc32(data[begin:end]) != check:
+        is_damaged = zlib.crc32(data[begin:end]) != check
+        if not length or (is_damaged and end >= len(data)):  # a power cut may leave zeros at the end
             break
+        if is_damaged:
+            _LOG.error("The delivery at byte %d of %s is damaged; the store lacks it until its next sync", place, path)
+            place = end
+            continue
         yield msgspec.msgpack.decode(data[begin:end], type=Record)
         place = end
     if place < len(data):
