@@ -1,4 +1,4 @@
-"""Trigger, wait and block jobs wait in no queue: their null queue is no group of a summary of queue times."""
+"""Trigger, wait and block jobs wait in no queue: their null queue is no group of summaries that do not count them."""
 
 from __future__ import annotations
 
@@ -50,3 +50,13 @@ def test_run_times_and_dependency_waits_of_other_jobs_stay() -> None:
     assert metrics.percentiles(jobs(), metrics.dependency_wait, by="queue")["queue"].isna().sum() == 1
     of_own = metrics.percentiles(jobs(), lambda frame: metrics.queue_time(frame), by="queue")
     assert of_own["queue"].isna().sum() == 1  # a custom metric may measure other jobs
+
+
+@pytest.mark.parametrize("engine", EVERYWHERE)
+def test_retries_and_failures_are_those_of_script_jobs(engine: str) -> None:
+    frame, made = jobs(), EVERYWHERE[engine]
+    halves = made(frame.iloc[::2]), made(frame.iloc[1::2])
+    for found in (metrics.retry_rate(made(frame), by="queue"), metrics.failure_change(*halves, by="queue")):
+        assert found["queue"].tolist() == ["default", "linux", "macos"]
+    known = metrics.retry_rate(made(jobs(null_queue=True)), by="queue")
+    assert known["queue"].fillna("null").tolist() == ["default", "macos", "null"]

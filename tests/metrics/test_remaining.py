@@ -55,6 +55,7 @@ def test_of_those_that_ran_as_long():
         "n": [0, 2, 4],
         "n_censored": [0, 1, 3],
         "n_sooner": [6, 4, 2],
+        "n_negative": [0, 0, 0],
         "p50_s": [pytest.approx(np.nan, nan_ok=True), 90, 180],
     }
 
@@ -116,7 +117,8 @@ def test_what_ends_and_what_was_only_not_seen_to_end():
 
 def test_an_end_before_the_beginning_ended_before_any():
     frame = builds([-5, 3, 4], [], [0.0, -1.0])
-    assert metrics.remaining_time(frame)[["n", "n_sooner"]].to_numpy().tolist() == [[2, 1], [2, 1]]
+    told = metrics.remaining_time(frame)[["n", "n_sooner", "n_negative"]]
+    assert told.to_numpy().tolist() == [[2, 1, 2], [2, 1, 2]]  # that one, and the one that runs
 
 
 def test_a_retry_moves_the_end_and_a_percentile_wants_a_build_beyond_it():

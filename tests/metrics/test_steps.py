@@ -82,8 +82,11 @@ def test_spark_says_the_same_of_names_of_many_rows():
         name=pd.Series(names * 500, dtype="str"), parallel_group_total=pd.array([None] * 3000, "Int64")
     )
     frame.loc[frame.index % 6 == 4, "parallel_group_total"] = 4
+    keyed = frame["step_key"].notna()
+    frame["name"] = frame["name"].mask(keyed & frame["name"].eq("RSpec 1/2"), "Web 1/2")  # seen beside a key only
+    frame["name"] = frame["name"].mask(~keyed & frame["name"].eq("lint #2"), "Web 2/2")
     expected = metrics.with_seconds(frame)
-    assert set(expected.loc[frame["step_key"].isna(), "step"].dropna()) == {"iOS 17/18", "RSpec", "lint", "unit"}
+    assert set(expected.loc[frame["step_key"].isna(), "step"].dropna()) == {"iOS 17/18", "RSpec", "Web", "unit"}
     told = metrics.with_seconds(in_spark(frame.drop(columns="step"))).toArrow().select(["id", "step"]).to_pandas()
     found = told.set_index("id")["step"].reindex(frame["id"]).fillna("null")
     assert found.tolist() == expected["step"].fillna("null").tolist()

@@ -77,6 +77,17 @@ def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report, mon
     assert f"passed builds of {other} " in pictures(replace(report, findings=(better, worse)))[0].caption
 
 
+def test_blocked_builds_are_not_among_those_that_a_line_is_said_to_show(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made, "_drawn", lambda *_: "")
+    builds = report.builds[report.builds["pipeline"] == "release"]
+    passed = report.period.history.of(builds[builds["state"] == "passed"], "created_at")
+    assert passed["blocked"].any()
+    alt = pictures(replace(report, builds=builds, findings=()))[0].alt
+    assert f"wall time of {(~passed['blocked']).sum()} passed builds of release," in alt
+
+
 def test_without_builds_there_are_none(report: Report) -> None:
     assert pictures(replace(report, builds=report.builds.iloc[:0], jobs=report.jobs.iloc[:0])) == []
 

@@ -102,15 +102,15 @@ def failure_change(
     softly), attempt by attempt; canceled, skipped and unfinished jobs are in neither. `by` as in `percentiles`; `at`,
     `tz` and `confidence` as in `percentile_change`. Needs `type`, `state`, `soft_failed`.
 
-    One row a group of either, ordered by key, null keys last; columns: the keys, then
+    One row a group of either that has script jobs, ordered by key, null keys last; columns: the keys, then
     `failed`, `n` and the same with `_before` (Int64), 0 where the group is not in one of them;
     `rate`, `rate_before` (float64 between 0 and 1, NaN where n is 0): failed / n;
     `rate_low`, `rate_high`, `change`, `low`, `high` (float64): as in `success_change`.
     """
-    script, failed = outcomes.is_script(), outcomes.has_failed_hard()
+    failed = outcomes.has_failed_hard()
     needs = ("type", "state", "soft_failed", at)
-    counted = {"those": script & failed, "counted": script & (failed | outcomes.has_passed())}
-    one, other = (_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
+    counted = {"those": failed, "counted": failed | outcomes.has_passed()}
+    one, other = (_shares(frame, needs, by, counted, at, tz, outcomes.is_script()) for frame in (now, before))
     return _rates_compared(one, other, by, "failed", confidence)
 
 
@@ -135,11 +135,22 @@ def newcombe(
 
 
 def _shares(
-    frame: Frame, needs: Sequence[str], by: By, counted: Mapping[str, nw.Expr], at: str, tz: str
+    frame: Frame,
+    needs: Sequence[str],
+    by: By,
+    counted: Mapping[str, nw.Expr],
+    at: str,
+    tz: str,
+    only: nw.Expr | None = None,
 ) -> pd.DataFrame:
-    """Of each group how many rows are `those`, how many are `counted` (`n`), and how they spread over days."""
+    """Of each group how many rows are `those`, how many are `counted` (`n`), and how they spread over days.
+
+    With `only`, other rows are left out, and make no group.
+    """
     check_states(frame, "state")
-    days, keys = by_days(dated(rows(frame, needs, by).having(**counted), at, tz), *counted)
+    found = rows(frame, needs, by)
+    found = found if only is None else found.those(only)
+    days, keys = by_days(dated(found.having(**counted), at, tz), *counted)
     days = days[days["counted"] > 0]
     sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
     summary = pd.DataFrame({"those": sums["those"], "n": sums["counted"]}).join(_spreads(days, "those"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,8 @@ RUNNING = ("running", "failing")
 
 _NEEDS = ("id", "state", "blocked", "started_at", "finished_at", "fetched_at")
 _ROUNDING = 1e-9
-_DTYPES = {"id": "str", "elapsed_s": "float64", "n": "Int64", "n_censored": "Int64", "n_sooner": "Int64"}
+_COUNTS = ("n", "n_censored", "n_sooner", "n_negative")
+_DTYPES = {"id": "str", "elapsed_s": "float64", **dict.fromkeys(_COUNTS, "Int64")}
 
 
 def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float] = (0.5, 0.9)) -> pd.DataFrame:
@@ -40,10 +42,11 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     `id` (str); `elapsed_s` (float64): how long it has run, in seconds, when it was fetched;
     `n`, `n_censored` (Int64): builds of its group that ran longer than that, seen to end and not;
     `n_sooner` (Int64): those that had ended by then: where `n` is 0, it is slower than all of these;
+    `n_negative` (Int64): runs of its group below zero, from clocks that disagree; they are kept and ended before any;
     `p50_s`, `p90_s`, ... (float64): from now on, in seconds: the least d within which such a build ends with this
     chance. NaN where fewer than 1 / (1 - p) of `n` lie beyond it, or too many were not seen to end.
 
-    Where clocks disagree, a run below zero ended before any. An empty frame, or one in which none runs, gives these
+    An empty frame, or one in which none runs, gives these
     columns and no rows. Each row counts: see `latest`. BadInput: a missing column, naive times, q outside (0, 1).
     """
     q = checked(q, "linear")
@@ -85,7 +88,9 @@ def _told(group: pd.DataFrame, q: Sequence[float]) -> pd.DataFrame:
     elapsed = running["elapsed_s"].to_numpy(np.float64)
     n = len(ended) - np.searchsorted(ended, elapsed, "right")
     quantiles = np.where(enough(n, q), _left(ended, cut, elapsed, q), np.nan)
-    counts = {"n": n, "n_censored": len(cut) - np.searchsorted(cut, elapsed, "right"), "n_sooner": len(ended) - n}
+    n_censored = len(cut) - np.searchsorted(cut, elapsed, "right")
+    n_negative = int((known["elapsed_s"] < 0).sum())
+    counts: dict[str, Any] = dict(zip(_COUNTS, (n, n_censored, len(ended) - n, n_negative), strict=True))
     return running.assign(**counts, **{label(p): quantiles[:, i] for i, p in enumerate(q)})
 
 

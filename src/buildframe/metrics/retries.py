@@ -27,7 +27,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     nothing to count. Each row counts: drop duplicates by `id` first. `by` as in `percentiles`, told by the job that was
     retried. Needs `id`, `type`, `state`, `started_at`, `retried`, `retried_in_job_id`, `retry_type`.
 
-    One row a group, ordered by key; columns: the keys, then
+    One row a group that has script jobs, ordered by key; columns: the keys, then
     `executions`, `retried` (Int64);
     `retried_passed` (Int64): those of `retried` that had passed;
     `automatic`, `manual`, `of_unknown_kind` (Int64): `retried` by kind; unknown where the frame lacks the job that took
@@ -37,8 +37,8 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     An empty frame gives these columns and no rows. BadInput: a missing column.
     """
     check_states(jobs, "state")
-    found = rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
-    execution = is_script() & ~nw.col("started_at").is_null()
+    found = rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by).those(is_script())
+    execution = ~nw.col("started_at").is_null()
     retried = execution & is_superseded()
     counted = tally(found, executions=execution, retried=retried, retried_passed=retried & has_passed())
     kinds = _kinds(replace(found, frame=found.frame.filter(retried)), _replacing(jobs))

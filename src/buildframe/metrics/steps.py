@@ -69,17 +69,18 @@ def _without_shards(names: Iterable[str], totals: set[tuple[int, int]]) -> list[
     shards: dict[tuple[str, int | None], set[int | None]] = {}
     for part in parts:
         shards.setdefault((part.base, part.total), set()).add(part.number)
+    whole = {(base, total) for (base, total), found in shards.items() if _are_all(found, total)}
     return [
-        part.base if _is_shard(part, shards[part.base, part.total]) or (i, part.total) in totals else part.whole
+        part.base if (part.base, part.total) in whole or (i, part.total) in totals else part.whole
         for i, part in enumerate(parts)
     ]
 
 
-def _is_shard(name: _Name, found: set[Any]) -> bool:
-    """Whether all shards of this name were found, counted from 1 or from 0, or its suffix has no total."""
-    if name.total is None:
+def _are_all(found: set[Any], total: int | None) -> bool:
+    """Whether all shards of a name were found, counted from 1 or from 0, or its suffix has no total."""
+    if total is None:
         return True
-    return len(found) >= name.total and (set(range(1, name.total + 1)) <= found or set(range(name.total)) <= found)
+    return len(found) >= total and (found.issuperset(range(1, total + 1)) or found.issuperset(range(total)))
 
 
 def _in_parts(name: str) -> _Name:

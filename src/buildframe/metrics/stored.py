@@ -93,7 +93,7 @@ def _with_steps(jobs: Frame, wants: list[str]) -> Frame:
     """Add the steps: whether a name is a shard shows only beside the other names, of which there are few."""
     from pyspark.sql import functions
 
-    names = jobs.where("step_key IS NULL AND name IS NOT NULL").select("name", *wants).distinct()
+    names = jobs.where("name IS NOT NULL").select("name", *wants).distinct()
     steps = functions.broadcast(names.coalesce(1).mapInArrow(_steps, f"`{_NAME}` string, `{_STEP}` string"))
     key, name, of_name = (functions.col(f"`{one}`") for one in ("step_key", "name", _STEP))
     found = functions.when(key.isNotNull(), key).otherwise(of_name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from buildframe.report.content import Report
+from buildframe.report.facts import ended_builds
 from buildframe.words import counted, named
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def pictures(report: Report) -> list[Picture]:
         _picture(
             lambda ax: plots.duration_trend(passed, ax, tz=period.tz),
             f"How long passed builds of {name} took, by day, over {days}",
-            f"A line at each day's median wall time of {counted(len(passed), 'passed build')} of {name}, "
+            f"A line at each day's median wall time of {counted(len(ended_builds(passed)), 'passed build')} of {name}, "
             "and a band above it up to the 95th percentile.",
         ),
         _picture(
