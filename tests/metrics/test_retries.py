@@ -113,8 +113,10 @@ def naive(drawn: list[dict[str, object]]) -> dict[object, list[int]]:
     kinds = {job["id"]: job["retry_type"] for job in drawn}
     counts: dict[object, list[int]] = {}
     for job in drawn:
+        if job["type"] != "script":
+            continue
         count = counts.setdefault(job["queue"], [0] * len(COUNTS))
-        if job["type"] == "script" and job["started"] is not None:
+        if job["started"] is not None:
             count[0] += 1
             if job["retried"]:
                 kind = kinds.get(job["retried_in_job_id"])
