@@ -175,6 +175,11 @@ def test_a_last_page_of_many_digits_is_no_crash(scripted: Start, page: str) -> N
     assert len(connected(server).builds(progress=False)) == 1
 
 
+def test_a_reset_of_many_digits_is_no_crash(scripted: Start) -> None:
+    server = scripted(says(b'{"reset":-%s}' % (b"9" * 400), 429), says(b"[]"))
+    assert len(connected(server).pipelines()) == 0
+
+
 @pytest.mark.parametrize("date", ["Sun, 01 Nov 2026 12:00:00 +99999999999999999999", "Sun, 01 Nov 99999 12:00:00 GMT"])
 def test_a_date_that_cannot_be_is_malformed(scripted: Start, date: str) -> None:
     with pytest.raises(bf.Malformed, match="Date"):

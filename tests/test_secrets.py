@@ -20,6 +20,8 @@ from buildframe.client import Token
 from buildframe.errors import BuildframeError
 from buildframe.secret import Secret, confined
 from buildframe.service import Sandbox
+from buildframe.workspace import Workspace
+from tests.conftest import Scripted, says
 from tests.leaks import rich, shown_of, verbose
 
 SECRET = "s3cret0123456789abcdef"
@@ -109,6 +111,64 @@ def test_a_proxy_that_was_set_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HTTPS_PROXY")
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/certificates.pem")
     fails(lambda: ws.graphql("{ a }", url="https://graphql.example.com"))
+
+
+SIGNED_LINK = f"https://127.0.0.1:1/v2/log?signature={SECRET}"
+WITH_PASSWORD = f"https://user:{SECRET}@logs.example.com/v2/log"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda ws: ws.graphql("{ a }", url=WITH_PASSWORD),
+        lambda ws: ws.graphql("{ a }", url=SIGNED_LINK),
+        lambda ws: ws.log(WITH_PASSWORD),
+        lambda ws: ws.log(f"http://logs.example.com/?signature={SECRET}"),
+        lambda ws: ws.log(SIGNED_LINK, deadline="never"),
+        lambda ws: ws.get(WITH_PASSWORD),
+        lambda ws: ws.table(SIGNED_LINK),
+        lambda ws: ws.unblock(WITH_PASSWORD),
+        lambda ws: bf.connect("acme", base_url=f"https://user:{SECRET}/more@api.example.com"),
+    ],
+)
+def test_addresses_with_a_password_or_a_signature(call: Callable[[Workspace], Any]) -> None:
+    fails(lambda: call(bf.connect("acme", base_url=URL)), bf.BadInput)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        SIGNED_LINK,
+        WITH_PASSWORD,
+        f"http://logs.example.com/?signature={SECRET}",
+        f"https://user:{SECRET}/x@logs.example.com/",
+    ],
+)
+def test_a_log_that_lies_at_a_signed_address(
+    link: str, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildframe.client.ATTEMPTS", 1)
+    ws = bf.connect("acme", base_url=scripted(says(b"", 302, Location=link)).url)
+    fails(lambda: ws.log(f"{ws.base_url}/v2/log"))
+    fails(ws.pipelines)
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"{"), (403, b"no"), (404, b'{"message": "none"}'), (302, b"")])
+def test_a_log_that_cannot_be_read_at_a_signed_address(
+    status: int, body: bytes, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildframe.client.ATTEMPTS", 1)
+    around: Any = {"Location": f"/v2/log?signature={SECRET}"} if status == 302 else {}
+    storage = scripted(says(body, status, Content_Type="application/json", **around))
+    ws = bf.connect("acme", base_url=scripted(says(b"", 302, Location=f"{storage.url}/v2/log?key={SECRET}")).url)
+    fails(lambda: ws.log(f"{ws.base_url}/v2/log"))
+
+
+@pytest.mark.parametrize("status", [201, 403, 422])
+def test_variables_of_an_action(status: int, scripted: Callable[..., Scripted]) -> None:
+    ws = bf.connect("acme", base_url=scripted(says(b"no JSON", status)).url)
+    create = ws.pipeline("web").create_build
+    fails(lambda: create(commit="HEAD", branch="main", env={"DEPLOY_KEY": SECRET}))
 
 
 def _signature(body: bytes, at: dt.datetime) -> str:

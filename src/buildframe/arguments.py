@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
 
 from buildframe.errors import BadInput
+from buildframe.secret import confined, is_confined, without_frames
 from buildframe.spec import Endpoint, misfits
 from buildframe.spec.declare import Property
 
@@ -26,8 +27,17 @@ def checked(owner: type[T]) -> type[T]:
     """Let the public methods of a class refuse options that they do not have, and values of another type."""
     for name, method in list(vars(owner).items()):
         if isinstance(method, types.FunctionType) and not name.startswith("_") and _has_options(method):
-            setattr(owner, name, _checking(method))
+            setattr(owner, name, _confined_if_secret(method))
     return owner
+
+
+def _confined_if_secret(method: types.FunctionType) -> Callable[..., Any]:
+    """The method with checks. The properties of actions may hold secrets, such as variables."""
+    endpoint: Endpoint | None = getattr(method, "endpoint", None)
+    if is_confined(method):
+        return confined(_checking(inspect.unwrap(method, stop=lambda one: not is_confined(one))))
+    is_action = endpoint is not None and endpoint.method != "GET"
+    return confined(_checking(method)) if is_action else _checking(method)
 
 
 def check(
@@ -64,22 +74,27 @@ def _has_options(method: types.FunctionType) -> bool:
 
 
 def _checking(method: types.FunctionType) -> Callable[..., Any]:
-    positional = method.__code__.co_varnames[: method.__code__.co_argcount]
-    takes_any = _takes_any_option(method)
-    endpoint: Endpoint | None = getattr(method, "endpoint", None)
-
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
-        declared = _options_of(method)
-        given = {
-            name: value
-            for name, value in options.items()
-            if name not in positional and (name in declared or not takes_any)
-        }
-        check(f"{method.__name__}()", declared, given, endpoint, positional[1:])
-        return method(*arguments, **options)
+        refused: BadInput
+        try:
+            _check_call(method, options)
+            return method(*arguments, **options)
+        except BadInput as why:  # of an address that holds a password, too: no frame may keep it
+            refused = without_frames(why)
+        del arguments, options
+        raise refused
 
     return call
+
+
+def _check_call(method: types.FunctionType, options: Mapping[str, Any]) -> None:
+    positional = method.__code__.co_varnames[: method.__code__.co_argcount]
+    declared, takes_any = _options_of(method), _takes_any_option(method)
+    given = {
+        name: value for name, value in options.items() if name not in positional and (name in declared or not takes_any)
+    }
+    check(f"{method.__name__}()", declared, given, getattr(method, "endpoint", None), positional[1:])
 
 
 @functools.cache

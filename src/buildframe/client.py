@@ -111,7 +111,8 @@ def _split(text: str) -> SplitResult:
         parts = urlsplit(text.strip())
         _ = parts.port
     except ValueError as why:
-        raise BadInput(f"The service's address cannot be read: {why}.") from None
+        reason = "" if "@" in text else f": {why}"  # which may quote a password
+        raise BadInput(f"The service's address cannot be read{reason}.") from None
     return parts
 
 
@@ -127,7 +128,7 @@ class Place(NamedTuple):
         try:
             url = httpx.URL(address)
         except (httpx.InvalidURL, UnicodeError, TypeError) as why:
-            raise ValueError(str(why)) from None
+            raise ValueError("it cannot be read" if "@" in str(address) else str(why)) from None
         if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
             raise ValueError("it has no scheme or host, or names a user")
         return cls(str(url.copy_with(raw_path=b"/", fragment=None)).rstrip("/"), url.raw_path.decode())
@@ -142,7 +143,7 @@ class Place(NamedTuple):
         try:
             return str(httpx.URL(self.origin + self.target).join(link))
         except (httpx.InvalidURL, UnicodeError) as why:
-            raise ValueError(str(why)) from None
+            raise ValueError("it cannot be read" if "@" in link else str(why)) from None
 
 
 _SALT = secrets.token_bytes(32)

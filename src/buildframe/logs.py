@@ -77,7 +77,7 @@ def _place(address: str, home: Place) -> Place:
     try:
         place = Place.of(address)
     except ValueError as why:
-        raise BadInput(f"The log's address {address!r} cannot be used: {why}.") from None
+        raise BadInput(f"The log's address {wire.shown(address)!r} cannot be used: {why}.") from None
     if not place.is_private or (place.origin.startswith("http:") and not home.origin.startswith("http:")):
         raise BadInput(f"The log's address {place.origin} is not https, so others could read it or change it.")
     return place
@@ -91,7 +91,7 @@ def _next(place: Place, moved: _Moved, home: Place) -> Place:
 
 
 def _ask(client: Client, place: Place, *, as_stranger: bool = False) -> str:
-    request = Request(get_log, place.target, accept="text/plain")
+    request = Request(get_log, place.target, accept="text/plain", is_signed=True)
     there = client.at(place.origin, as_stranger=as_stranger)
     return there.fetch(request, lambda answer: _read(request, answer), timeout=client.log_timeout)
 

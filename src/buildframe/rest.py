@@ -118,12 +118,14 @@ def _below(client: Client, path: str) -> str:
     try:
         place, home = Place.of(path), Place.of(client.base_url)
     except ValueError:
-        raise BadInput(f"path={path!r} is no path. Begin with a slash: '/organizations/acme/agents'.") from None
+        raise BadInput(
+            f"path={wire.shown(path)!r} is no path. Begin with a slash: '/organizations/acme/agents'."
+        ) from None
     below = place.target.removeprefix(home.target.rstrip("/"))
     if place.origin != home.origin or not below.startswith(f"{wire.API}/"):
         raise BadInput(
-            f"path={path!r} does not lie below {client.base_url}{wire.API}, and the token goes nowhere else. "
-            "Pass a path such as '/organizations/acme/agents'."
+            f"path={wire.shown(path)!r} does not lie below {client.base_url}{wire.API}, and the token goes nowhere "
+            "else. Pass a path such as '/organizations/acme/agents'."
         )
     return below
 

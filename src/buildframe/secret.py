@@ -9,6 +9,7 @@ from typing import Never, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
 
 
 class Secret:
@@ -55,10 +56,16 @@ def confined(call: Callable[P, R]) -> Callable[P, R]:
         del args, kwargs
         raise failure
 
+    guarded.__dict__["is_confined"] = True
     return guarded
 
 
-def without_frames(error: BaseException) -> BaseException:
+def is_confined(call: Callable[..., object]) -> bool:
+    """Whether a function is decorated with `confined`; then what wraps it must be, too: its frame has the arguments."""
+    return "is_confined" in vars(call)
+
+
+def without_frames(error: E) -> E:
     """Return the error without its frames so far, its cause and its context. Raise it outside of the `except`."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -55,15 +55,17 @@ def _place(client: Client, address: str) -> tuple[str, str, int, str]:
     try:
         place = Place.of(address)
     except ValueError as why:
-        raise BadInput(f"unblock_url={address!r} is no address: {why}. Fetch the build again.") from None
+        raise BadInput(f"unblock_url={wire.shown(address)!r} is no address: {why}. Fetch the build again.") from None
     home = Place.of(client.base_url)
     found = _PATH.fullmatch(place.target.removeprefix(home.target.rstrip("/")))
     if place.origin != home.origin or found is None:
         raise BadInput(
-            f"unblock_url={address!r} is not the address of a block step at {client.base_url}; nothing was sent. "
-            "Pass a job that this workspace fetched."
+            f"unblock_url={wire.shown(address)!r} is not the address of a block step at {client.base_url}; "
+            "nothing was sent. Pass a job that this workspace fetched."
         )
     org, pipeline, number, job = found["org"], found["pipeline"], found["number"], found["job"]
     if not number.isdecimal() or len(number) > 18:
-        raise BadInput(f"unblock_url={address!r} names no build: {number!r} is not a number. Fetch the build again.")
+        raise BadInput(
+            f"unblock_url={wire.shown(address)!r} names no build: {number!r} is not a number. Fetch the build again."
+        )
     return org, pipeline, int(number), job

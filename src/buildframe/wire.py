@@ -29,7 +29,8 @@ T = TypeVar("T")
 class Request(NamedTuple):
     """One request, placed: `target` is the path with its query, all percent-encoded.
 
-    `body` is JSON. `repeatable` tells whether it may be sent again when its answer is lost.
+    `body` is JSON. `repeatable` tells whether it may be sent again when its answer is lost. `is_signed` marks a
+    query that may hold a signature, and is not shown.
     """
 
     endpoint: Endpoint
@@ -37,12 +38,13 @@ class Request(NamedTuple):
     body: bytes | None = None
     repeatable: bool = True
     accept: str = "application/json"
+    is_signed: bool = False
 
     @property
     def where(self) -> str:
-        """Method and address, to be shown; the query of an address that the service made may hold a signature."""
-        shown = self.target if self.target.startswith(f"{API}/") else self.target.split("?")[0]
-        return f"{self.endpoint.method} {shown}"
+        """Method and address, to be shown."""
+        is_shown = self.target.startswith(f"{API}/") and not self.is_signed
+        return f"{self.endpoint.method} {self.target if is_shown else self.target.split('?')[0]}"
 
     def __repr__(self) -> str:
         return f"<Request {self.where}>"  # a traceback must not print what a body holds
@@ -236,6 +238,14 @@ def _uuid(name: str, value: str) -> str:
 _CHECKS: dict[forms.Form, Callable[[str, str], str]] = {"sha": _sha, "uuid": _uuid}
 
 
+_USER = re.compile(r"//.*@", re.DOTALL)
+
+
+def shown(address: str) -> str:
+    """An address to be shown: without user and password, and without its query, which may hold a signature."""
+    return _USER.sub("//", address.split("?")[0])
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is this machine itself."""
     try:
@@ -419,7 +429,7 @@ def _details(errors: Any) -> list[Mapping[str, Any]]:
 
 def _plain_text(answer: Answer) -> str:
     if 300 <= answer.status < 400:
-        place = answer.headers.get("location", "").split("?")[0]  # a signature in the query is not for display
+        place = shown(answer.headers.get("location", ""))
         return f"redirected to {place!r}, which is not followed: the token stays here"
     text = " ".join(answer.body[:200].decode("utf-8", "replace").split())
     return text or "no message"
@@ -490,7 +500,7 @@ def _reset_in_body(answer: Answer) -> float | None:
         reset = msgspec.json.decode(answer.body)["reset"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
         return None
-    return float(reset) if isinstance(reset, int | float) and reset <= LONGEST_WINDOW else None
+    return float(reset) if isinstance(reset, int | float) and 0 <= reset <= LONGEST_WINDOW else None
 
 
 def _number(answer: Answer, header: str) -> float | None:

@@ -17,6 +17,7 @@ from buildframe.lists import BuildLists, History, apart, takes
 from buildframe.logs import AnyJob
 from buildframe.pace import until
 from buildframe.pipeline import Pipeline
+from buildframe.secret import confined
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
 from buildframe.terms import Deadline, Listing
 
@@ -307,6 +308,7 @@ class Workspace(BuildLists):
 
     # --- logs and GraphQL
 
+    @confined
     def log(self, job: AnyJob, *, deadline: Deadline = None) -> str:
         """The log of a job: a record, a row of a frame of jobs, or the log's address; one without a log BadInput.
 

@@ -68,6 +68,24 @@ def test_what_is_genuine_comes_into_the_store(served: Served, store: bf.Store) -
     assert states(store) == {"build-1": "running", "build-1/0": "running", "build-1/1": "running"}
 
 
+def test_what_is_not_foreseen_is_refused_and_logged_without_the_token(
+    store: bf.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError(SECRET)
+
+    body = job(0)
+    with serving(receiving.application(store, [SECRET], every=0.1)) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr("buildframe.webhooks.parse", fail)
+            assert sent(served.url, body).status_code == 500
+        assert served.told()["refused"] == {"500": 1}
+        assert sent(served.url, body).status_code == 204
+    assert "A delivery is refused: ZeroDivisionError at test_door.py:" in caplog.text
+    assert SECRET not in caplog.text
+    assert all(record.exc_info is None for record in caplog.records)
+
+
 @pytest.mark.parametrize("body", [b'{"event": "ping"}', b'{"event": "agent.lost", "agent": {}}'])
 def test_what_tells_of_no_build_is_answered_and_not_kept(served: Served, body: bytes) -> None:
     assert sent(served.url, body).status_code == 204

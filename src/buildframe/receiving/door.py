@@ -7,10 +7,12 @@ import datetime as dt
 import logging
 import socket
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -79,6 +81,15 @@ class Door:
             await asyncio.to_thread(self._inbox.close)
 
     async def _deliver(self, request: Request) -> Response:
+        """What is not foreseen ends here: the frames of the server hold the headers, and with them the token."""
+        try:
+            return await self._answer(request)
+        except Exception as why:
+            at = traceback.extract_tb(why.__traceback__)[-1]
+            _LOG.error("A delivery is refused: %s at %s:%s", type(why).__name__, Path(at.filename).name, at.lineno)
+        return self._refuse(500, "The delivery could not be taken; the log says where.")
+
+    async def _answer(self, request: Request) -> Response:
         """The body that has taken longest gives way to a new one, so that slow clients cannot keep others out."""
         if len(self._reading) >= AT_ONCE:
             self._give_up_oldest()
