@@ -237,3 +237,16 @@ def test_refusals_of_the_service(ci: Workspace) -> None:
     reader = ci.sandbox.token(scopes=["read_builds"])
     with bf.connect("acme", base_url=ci.base_url, token=reader) as limited, pytest.raises(Forbidden):
         limited.get("/organizations/acme/pipelines")
+
+
+def test_plain_text_is_no_json(scripted: Start) -> None:
+    server = scripted(says(b"made", Content_Type="text/plain; charset=utf-8"))
+    with pytest.raises(BadInput, match=r"ci\.log"):
+        connected(server).get("/log.txt")
+    assert len(server.asked) == 1
+
+
+def test_objects_of_many_keys_become_json_text() -> None:
+    frame = frame_of([{"few": {"a": number}, "many": {f"key {number}": number}} for number in range(300)])
+    assert str(frame["few"].dtype) == "struct<a: int64>[pyarrow]"
+    assert frame["many"][299] == '{"key 299":299}'

@@ -66,6 +66,18 @@ def test_fields_become_meta_data_of_the_build(acme: Workspace) -> None:
     assert list(found["number"]) == [build.number]
 
 
+def test_another_member_can_be_named_as_unblocker(acme: Workspace) -> None:
+    row, member = waiting(acme), acme.members().iloc[-1]
+    with pytest.raises(Invalid, match="unblocker"):
+        acme.unblock(row, unblocker="0190b3aa-0000-7000-8000-0000000000cc")
+    with pytest.raises(BadInput, match="unblocker"):
+        acme.unblock(row, unblocker="Ada")
+    acme.unblock(row, unblocker=member["id"])
+    unblocked_by = as_record(acme, row).unblocked_by
+    assert unblocked_by is not None
+    assert unblocked_by.id == member["id"]
+
+
 def test_the_scope_is_named(acme: Workspace) -> None:
     reader = acme.sandbox.token(scopes=["read_builds"])
 

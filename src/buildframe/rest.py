@@ -178,6 +178,8 @@ class _Reader:
     def read(self, request: Request, answer: Answer) -> Page:
         """The page in a response."""
         wire.check(request, answer)
+        if answer.headers.get("content-type", "").startswith("text/plain"):
+            raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
         self.is_list = answer.body.lstrip().startswith(b"[")
         body = answer.body if self.is_list or not answer.body.strip() else b"[" + answer.body + b"]"
         page = wire.read_page(request, answer._replace(body=body), _DECODER)
@@ -236,6 +238,8 @@ def _dtype(kind: pa.DataType) -> Any:
 
 def _column(values: list[Any]) -> pa.Array[Any]:
     """Values of one key; those that no Arrow type holds together become JSON text."""
+    if len({key for value in values if isinstance(value, dict) for key in value}) > _MOST_KEYS:
+        return _as_json(values)
     try:
         array: pa.Array[Any] = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -245,6 +249,10 @@ def _column(values: list[Any]) -> pa.Array[Any]:
     if pa.types.is_string(array.type):
         return _times(values) or array.cast(pa.large_string())
     return _as_json(values) if _is_hollow(array.type) else array
+
+
+_MOST_KEYS = 200
+"""Of the objects of a column together. With more, keys are values, and a type with all of them grows with each row."""
 
 
 def _is_hollow(kind: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
-from buildframe.spec.declare import Name, Resource, Slug, Uuid, derived, endpoint, flat
+from buildframe.spec.declare import Check, Name, Resource, Slug, Uuid, derived, endpoint, flat
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -137,6 +137,7 @@ class Unblocking(TypedDict, total=False):
     """What to enter when a block step is unblocked."""
 
     fields: Annotated[Mapping[str, str], "values of the step's fields, by key; they become the build's meta-data"]
+    unblocker: Annotated[str, "UUID of the user who unblocks; by default the token's user", Check("uuid")]
 
 
 @endpoint(

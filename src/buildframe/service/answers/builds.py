@@ -19,7 +19,7 @@ from buildframe.service.life.rules import Refusal
 from buildframe.service.problems import Refused
 from buildframe.service.world.lines import Line
 from buildframe.service.world.model import Organization
-from buildframe.service.world.runs import BuildRun, Commit, PullRequest, User
+from buildframe.service.world.runs import BuildRun, Commit, PullRequest, User, Who
 
 _MOST_PULL_REQUESTS = 2**31 - 1
 
@@ -113,10 +113,22 @@ class BuildAnswers:
     def _unblock(self, request: Request) -> Answer:
         build = self._named(request)
         job = finding.job(build, request.path["job"])
+        properties = request.properties()
+        who = self._unblocker(request, properties.get("unblocker"))
         with _refusals():
-            self._engine.unblock(build.id, job.id, request.access.user, request.properties().get("fields", {}))
+            self._engine.unblock(build.id, job.id, who, properties.get("fields", {}))
         build = self._named(request)
         return Answer(msgspec.json.encode(self._data.bodies.job(build, build.job(job.id))))
+
+    def _unblocker(self, request: Request, id: str | None) -> Who:
+        """The member of a UUID, by the place among the people; without one the token's user."""
+        if id is None:
+            return request.access.user
+        organization = finding.organization(self._data, request.path["org"])
+        members = [self._data.bodies.user_id(organization, person) for person in organization.people]
+        if id.lower() not in members:
+            raise problems.invalid([("unblocker", "is not a member of the organization")])
+        return members.index(id.lower())
 
     def _line(self, request: Request) -> Line:
         return finding.line(self._data, request.path["org"], request.path["pipeline"])
