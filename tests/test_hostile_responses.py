@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 import tracemalloc
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -215,6 +216,27 @@ def test_the_command_prints_it_harmless(
     said = capsys.readouterr()
     assert "401" in said.err
     assert not set(HARMFUL) & set(said.err + said.out)
+
+
+def test_the_command_prints_warnings_harmless(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    def warn(*_: object) -> None:
+        warnings.warn(ESCAPES, stacklevel=1)
+        raise bf.StoreFailed("full")
+
+    monkeypatch.setattr(cli, "_synced", warn)
+    monkeypatch.setenv("BUILDFRAME_TOKEN", "bkua_0123456789secret")
+    assert cli.main(["sync", str(tmp_path / "ci")]) == 1
+    said = capsys.readouterr().err
+    assert "␛]52" in said
+    assert not set(HARMFUL) & set(said)
+
+
+@pytest.mark.parametrize("field", [b"[" * 500 + b"]" * 500, b'{"a":' * 500 + b"1" + b"}" * 500])
+def test_a_record_with_a_deep_field_can_be_shown(scripted: Start, field: bytes) -> None:
+    body = b'{"id":"p1","slug":"web","name":"web","later":%s}' % field
+    assert len(repr(connected(scripted(says(body))).pipeline("web").get())) < 500
 
 
 def test_a_log_keeps_its_content_and_prints_harmless(scripted: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -250,7 +250,7 @@ def _sync(chosen: argparse.Namespace) -> int:
     store, is_complete = buildframe.Store(chosen.store), True
     with warnings.catch_warnings(), _connected(chosen) as ws:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
-        warnings.showwarning = lambda message, *_: print(f"buildframe: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_: print(harmless(f"buildframe: {message}"), file=sys.stderr)
         for pipeline in chosen.pipeline or [None]:
             done = _synced(chosen, store, ws, pipeline)
             _tell(f"{chosen.store}{f', pipeline {pipeline}' if pipeline else ''}: {done}")

@@ -143,17 +143,20 @@ class Resource(msgspec.Struct, kw_only=True):
         return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in self.__rich_repr__())})"
 
 
-def _short(value: Any) -> str:
+_DEEPEST = 5
+
+
+def _short(value: Any, depth: int = 0) -> str:
     if isinstance(value, Moment):
         return value.text()
-    if isinstance(value, list | dict) and len(value) > 3:
+    if isinstance(value, list | dict) and (len(value) > 3 or depth > _DEEPEST):
         return f"<{len(value)} {'items' if isinstance(value, list) else 'keys'}>"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_short(inner)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_short(inner, depth + 1)}' for key, inner in value.items())}}}"
     if isinstance(value, Resource):
         return _glimpse(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(_short, value))}]"
+        return f"[{', '.join(_short(inner, depth + 1) for inner in value)}]"
     return f"{value[:60]!r}…" if isinstance(value, str) and len(value) > 100 else repr(value)
 
 
