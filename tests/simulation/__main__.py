@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.simulation import listings, syncs
 from tests.simulation.scheduler import Stuck
@@ -55,6 +59,15 @@ def many(subject: str, seeds: Iterable[int], stop_after: float | None = None) ->
     return ended, broken
 
 
+def shared(subject: str, seeds: range, stop_after: float | None, workers: int) -> tuple[Counter[str], dict[int, str]]:
+    """The same in several processes, each with every n-th seed."""
+    shares = [seeds[worker::workers] for worker in range(workers)]
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        results = list(pool.map(partial(many, subject, stop_after=stop_after), shares))
+    ended: Counter[str] = sum((part for part, _ in results), Counter())
+    return ended, {seed: what for _, part in results for seed, what in part.items()}
+
+
 def main() -> int:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
@@ -63,18 +76,19 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="run so many seeds (1000)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--seconds", type=float, help="stop after this time")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
     asked = parser.parse_args()
     if asked.seed is not None:
         return 0 if replay(asked.subject, asked.seed) else 1
     began = time.monotonic()
     seeds = range(asked.first, asked.first + asked.count)
-    ended, broken = many(asked.subject, seeds, asked.seconds)
+    ended, broken = shared(asked.subject, seeds, asked.seconds, asked.workers)
     runs = sum(count for name, count in ended.items() if not name.startswith(("(", "syncs "))) + len(broken)
     print(f"{runs} {asked.subject} from seed {asked.first} in {time.monotonic() - began:.0f} s: {len(broken)} broken")
     for name, count in sorted(ended.items()):
         print(f"  {name:<28} {count:>8}")
-    for what in list(broken.values())[:_MOST_SHOWN]:
-        print(what)
+    for seed in sorted(broken)[:_MOST_SHOWN]:
+        print(broken[seed])
     return 1 if broken else 0
 
 

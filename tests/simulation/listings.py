@@ -92,7 +92,7 @@ def weather(chance: random.Random) -> Weather:
     return Weather({name: chance.uniform(0.02, 0.12) for name in chance.sample(names, chance.randint(2, 6))})
 
 
-def new_service(chance: random.Random) -> Service:
+def new_service(chance: random.Random, most: int = 120) -> Service:
     """One with any ways and any builds."""
     jitter = chance.choice([0, 0, 0, SECOND // 2, SECOND, SECOND, 20 * SECOND])
     service = Service(
@@ -107,7 +107,7 @@ def new_service(chance: random.Random) -> Service:
     )
     service.members = [f"m{n}" for n in range(chance.choice([0, 1, 9, 10, 50, 57]))]
     service.pipelines = [f"pipe-{n}" for n in range(chance.choice([1, 2, 5, 10, 30, 61]))]
-    populate(service, chance.choice([0, 1, 10, 30, 60, 120]), chance)
+    populate(service, min(most, chance.choice([0, 1, 10, 30, 60, 120])), chance)
     return service
 
 
@@ -371,9 +371,10 @@ def demand(holds: bool, what: str) -> None:
 def printed(why: BaseException) -> Iterator[str]:
     """All that a traceback may show of an error, with the variables of the library's frames."""
     yield from traceback.format_exception(why)
-    for frame in traceback.TracebackException.from_exception(why, capture_locals=True).stack:
-        if "/tests/" not in frame.filename:
-            yield f"{frame.name} {frame.locals}\n"
+    with pd.option_context("display.max_rows", 4, "display.max_columns", 4):  # to print whole frames takes long
+        for frame in traceback.TracebackException.from_exception(why, capture_locals=True).stack:
+            if "/tests/" not in frame.filename:
+                yield f"{frame.name} {frame.locals}\n"
 
 
 @contextlib.contextmanager

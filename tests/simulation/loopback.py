@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tests.simulation.network import Adversary, Reply, parsed
+from tests.simulation.scheduler import Stuck
 
 _CLOSED_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 @contextmanager
 def served(adversary: Adversary) -> Iterator[str]:
-    """The address at which the adversary answers meanwhile; it waits for nothing."""
+    """The address at which the adversary answers meanwhile; it waits for nothing. What it finds broken is raised."""
     door = socket.create_server(("127.0.0.1", 0))
     one_at_a_time = threading.Lock()
+    broken: list[BaseException] = []
 
     def accept() -> None:
         with suppress(OSError):  # the door is closed
@@ -27,9 +29,13 @@ def served(adversary: Adversary) -> Iterator[str]:
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             while sent := _request(connection):
-                with one_at_a_time:
-                    reply = adversary.exchange(*parsed(sent))
-                    chunks = [data for _, data in reply.chunks]
+                try:
+                    with one_at_a_time:
+                        reply = adversary.exchange(*parsed(sent))
+                        chunks = [data for _, data in reply.chunks]
+                except (AssertionError, Stuck) as why:
+                    broken.append(why)
+                    return
                 connection.sendall(b"".join(chunks))
                 if _ends(connection, reply):
                     return
@@ -40,6 +46,8 @@ def served(adversary: Adversary) -> Iterator[str]:
     finally:
         door.shutdown(socket.SHUT_RDWR)
         door.close()
+        if broken:
+            raise broken[0]
 
 
 def _request(connection: socket.socket) -> bytes:

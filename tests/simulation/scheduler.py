@@ -44,7 +44,8 @@ class _Task:
     """A thread of the simulation: it runs once its gate opens, which is when it is ready or its time has come."""
 
     def __init__(self) -> None:
-        self.gate = threading.Semaphore(0)
+        self.gate = threading.Lock()
+        self.gate.acquire()
         self.ready: Callable[[], bool] = lambda: True
         self.until: float | None = None
 

@@ -63,6 +63,8 @@ def differences(theirs: pd.DataFrame, ours: pd.DataFrame) -> list[dict[str, obje
     assert len(theirs) == len(ours)
     names = [name for name in ours if name in theirs and name not in ASIDE and "url" not in name]
     left, right = (frame.set_index("id", drop=False).sort_index()[names] for frame in (theirs, ours))
+    if left.equals(right):
+        return []
     found = []
     for name in names:
         is_null = left[name].isna()
