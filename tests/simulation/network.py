@@ -313,6 +313,10 @@ class Adversary:
         self.oldest: int | None = None
         self.log: list[str] = []
 
+    def begin(self) -> None:
+        """A listing begins, for which all rows are new."""
+        self._seen, self.in_vain = set(), 0
+
     def connects(self, host: str) -> bool:
         """Whether a connection can be made; one to elsewhere must not even be tried."""
         assert host != ELSEWHERE, "a connection to another host"
