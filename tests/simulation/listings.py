@@ -257,8 +257,12 @@ class Listing:
         happened, service = self._adversary.happened, self._service
         if self._plan.kind in _PLAIN:  # the full page is as the last one of a shorter list
             return happened["no_next"] > 0 and (not service.has_last or happened["no_last"] > 0)
-        was_deleted = any(build.deleted is not None and build.deleted >= begin for build in service.builds)
-        return was_deleted and service.jitter > self._overlap
+        query, end = _query(self._plan.asked), service.now
+        have_left = any(
+            not query.holds(build, build.at(end)) and any(query.holds(build, was) for was in build.during(begin, end))
+            for build in service.builds
+        )
+        return have_left and service.jitter > self._overlap
 
     @property
     def _overlap(self) -> int:

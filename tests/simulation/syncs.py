@@ -71,9 +71,9 @@ class Plan:
     def of(cls, seed: int) -> Plan:
         """The plan of a seed."""
         chance = random.Random(f"syncs {seed}")
-        service = listings.new_service(chance)
+        service = listings.new_service(chance, most=60)
         service.jitter = min(service.jitter, SECOND)
-        count = chance.choice([5] * 9 + [6, 7, 8, 12, 20])
+        count = chance.choice([4] * 6 + [5] * 6 + [8, 12])
         return cls(
             seed,
             chance,

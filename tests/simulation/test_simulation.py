@@ -34,7 +34,7 @@ def test_listings_over_real_http_keep_their_promises() -> None:
 
 
 def test_stores_equal_the_service_after_two_syncs_in_fair_weather() -> None:
-    ended, broken = many("syncs", range(8))
+    ended, broken = many("syncs", range(6))
     assert not broken, "\n".join(broken.values())
     assert ended["syncs complete"] > 25, ended
     assert ended["syncs killed"] > 2, ended
