@@ -37,6 +37,7 @@ def test_the_public_names() -> None:
     assert bf.__all__ == [
         "BadInput",
         "BuildframeError",
+        "DeadlineExceeded",
         "Forbidden",
         "GraphQLError",
         "Incomplete",
