@@ -39,4 +39,6 @@ def test_each_delivery_is_genuine_and_news(store: tuple[str, bf.Store]) -> None:
 def test_the_receiver_takes_them(store: tuple[str, bf.Store]) -> None:
     bodies = receiving.bodies(store[1], builds=5, of_each=2)
     with receiving.copied(store[0]) as copy, receiving.receiver(copy) as url:
-        assert receiving.deliver(url, bodies, 2).seconds > 0
+        watch, each = receiving.deliver(url, bodies, 2)
+    assert watch.seconds > 0
+    assert len(each) == len(bodies)
