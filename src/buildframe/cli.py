@@ -285,8 +285,8 @@ def _receive(chosen: argparse.Namespace) -> int:
     from buildframe import receiving
 
     application = receiving.application(
-        _synced_before(chosen.store),
-        receiving.secrets_set(),
+        secrets=receiving.secrets_set(),
+        store=_synced_before(chosen.store),
         personal=chosen.personal,
         env=chosen.env,
         every=chosen.every.total_seconds(),

@@ -42,8 +42,8 @@ def distribution(
     """
     told = frame.assign(**{_PERIOD: _periods(frame, split, at)})
     told = told[told[_PERIOD].notna()]
+    counts = metrics.percentiles(told, of=of, by=_PERIOD, q=[0.5])  # refuses what is no frame of these rows
     minutes = seconds_of(told, of) / 60
-    counts = metrics.percentiles(told, of=of, by=_PERIOD, q=[0.5])
     with canvas(ax, 9, 4.4) as ax:
         if np.isnan(minutes).all():
             return say(ax, "Nothing here has finished, so there is no duration.")
