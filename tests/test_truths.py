@@ -121,7 +121,7 @@ def test_no_more_jobs_run_than_the_short_queue_has_agents(month: Workspace, hist
     lengths = waiting.groupby("queue")["at"].diff(-1).abs().dt.total_seconds()
     means = (lengths * waiting["waiting"]).groupby(waiting["queue"]).sum()
     assert means.idxmax() == truth.queue
-    busy = metrics.utilisation(history.jobs).set_index("queue")["at_most"]
+    busy = metrics.utilisation(history.jobs).set_index("queue")["share_used"]
     assert busy.idxmax() == truth.queue
 
 

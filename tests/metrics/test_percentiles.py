@@ -84,7 +84,7 @@ def test_a_timedelta_column_and_a_function_of_ones_own_have_no_censoring_to_know
 
 
 def test_groups_by_functions_several_keys_and_null_keys():
-    frame = waits(1, 2, 3, step_key=["k", None, None], name=["x", "t 1/2", None], queue=["q", None, None])
+    frame = waits(1, 2, 3, step_key=["k", None, None], name=["x", ":rocket: t", None], queue=["q", None, None])
     result = metrics.percentiles(frame, by=["queue", metrics.step])
     assert list(result.columns[:2]) == ["queue", "step"]
     assert result["queue"].fillna("-").tolist() == ["q", "-", "-"]

@@ -285,11 +285,11 @@ def test_what_duckdb_refuses_is_told(filled: Filled) -> None:
     [
         ({"columns": ["creator"]}, "keeps no 'creator' of builds. Did you mean 'creator_id'"),
         ({"columns": []}, "pass a list of names"),
-        ({"columns": "id"}, "pass a list of names"),
+        ({"columns": "id"}, "pass a list of text or None"),
         ({"columns": ["id", "id"]}, "each name once"),
         ({"created_from": "1d", "created_to": "2d"}, "No time lies between"),
         ({"created_from": dt.datetime(2026, 10, 1)}, "no time zone"),
-        ({"pipeline": 3}, "pass a slug, or an id"),
+        ({"pipeline": 3}, "pipeline=3: pass text or None"),
     ],
 )
 def test_what_cannot_be_read_is_refused(filled: Filled, asked: Any, words: str) -> None:

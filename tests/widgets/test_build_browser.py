@@ -86,7 +86,7 @@ def test_message_and_commit_are_looked_for_among_the_loaded(browser: BuildBrowse
     ("created_from", "yesterdayish", "created_from='yesterdayish' is no time. Write '2026-10-01'"),
     ("created_to", "2020-01-01", "No time lies between"),
     ("creator", "somebody", "No creator somebody is known: choose a name of the list, or give a user's UUID."),
-    ("pipeline", "no/slug", "404"),
+    ("pipeline", "no/slug", "pipeline='no/slug' is not a slug"),
     ("pipeline", "nowhere", "404: No pipeline found"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_told(browser: BuildBrowser, field: str, value: str, told: str) -> None:

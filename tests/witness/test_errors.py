@@ -85,7 +85,9 @@ def lowered_to_no_manager(world: Service, ws: Workspace, home: Place) -> object:
 
 PROVOKED: dict[tuple[str, str], list[Provoke]] = {
     ("errors", "create_build"): [
-        lambda world, ws, home: ws.pipeline(made(world, home).pipeline).create_build(commit="", branch="main")
+        lambda world, ws, home: ws.pipeline(made(world, home).pipeline).create_build(
+            commit="HEAD", branch="main", pull_request_id=2**31
+        )
     ],
     ("errors", "create_pipeline"): [a_second_of_the_name],
     ("errors", "update_pipeline"): [settings_of_another_host],
