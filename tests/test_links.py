@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -82,6 +83,34 @@ def test_builds_of_one_instant_without_link_headers_are_all_read() -> None:
     assert frame.attrs["complete"]
 
 
+class FirstCalledLast(Listing):
+    """A listing behind a proxy that writes page 1 into each `rel="last"`; `next` stays."""
+
+    def _page(self, query: dict[str, str]) -> Handle:
+        answer = super()._page(query)
+
+        def changed(handler: Any) -> None:
+            send = handler.send_header
+            handler.send_header = lambda name, value: send(name, _FIRST_IS_LAST.sub(r"\g<1>1", value))
+            answer(handler)
+
+        return changed
+
+
+_FIRST_IS_LAST = re.compile(r'([?&]page=)\d+(?=[^>]*>; rel="last")')
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_last_page_that_is_not_after_one_with_a_next_ends_no_reading(most: int) -> None:
+    service = FirstCalledLast([build(number, 5) for number in range(most * 100, 50, -1)])
+    try:
+        frame = service.connected().builds(state="passed")  # builds with a state are not counted
+    finally:
+        service.stop()
+    assert sorted(frame["number"]) == [*range(51, most * 100 + 1)]
+    assert frame.attrs["complete"]
+
+
 @pytest.mark.parametrize("second", [b"[]", rows(101, 130)], ids=["empty", "short"])
 def test_other_lists_request_the_page_after_a_full_one(scripted: Any, second: bytes) -> None:
     server = scripted(says(rows(1, 100)), says(second))
@@ -113,6 +142,13 @@ def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: A
         getattr(ws, method)()
     assert "100 rows in 2 " in caught.value.__notes__[0]
     assert len(server.asked) == 2
+
+
+def test_a_page_with_each_row_twice_does_not_make_other_full_pages_look_short(scripted: Any) -> None:
+    doubled = json.dumps(2 * json.loads(rows(1, 100))).encode()
+    following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    server = scripted(says(doubled, Link=following), says(rows(101, 200)), says(rows(201, 207)))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
 
 
 @pytest.mark.parametrize("link", ["", None])

@@ -37,7 +37,7 @@ class LinkWalk:
         self._seen: set[Hashable] = set()
         self._links: set[str] = set()
         self._in_vain = 0
-        self._size = 0  # rows of the longest page
+        self._size = 0  # different rows of the longest page
         self.rows = 0
         self.requests = 0
         self.share: float | None = None
@@ -80,8 +80,8 @@ class LinkWalk:
 
     def _keep(self, page: Page) -> Page:
         self.requests += 1
-        self._size = max(self._size, len(page.rows))
         fresh = [page.rows[place] for place in fresh_in(page.rows, self._key, self._seen)]
+        self._size = max(self._size, len({self._key(row) for row in page.rows}))
         self._in_vain = 0 if fresh else self._in_vain + 1
         if self._in_vain > _IN_VAIN:
             raise Incomplete(f"The service links {_IN_VAIN} pages without anything new. Report it to the service.")

@@ -67,10 +67,11 @@ class NumberedReading:
         repeats = size = 0
         for number in itertools.count(1):
             page = yield from self._requested(number)
-            size = max(size, len(page.rows))
+            size = max(size, _count(page))
             if _ends(page, size):
                 return number, size
-            if page.of is not None and not self._follows:
+            # a last page that is not after one with a next one cannot be
+            if page.of is not None and page.of > number and not self._follows:
                 return page.of, size
             repeats = repeats + 1 if seen.issuperset(_ids(page)) else 0
             if repeats == _REPEATS:
@@ -90,7 +91,7 @@ class NumberedReading:
         if not page.rows and not self._follows:
             self._follows = True
             return
-        self._begin((last - 1) * size + len(page.rows) if _ends(page, size) else None)
+        self._begin((last - 1) * size + _count(page) if _ends(page, size) else None)
         self._see(page)
         for number in range(last - 1, 0, -1):
             if self._is_verified:
@@ -129,7 +130,12 @@ class NumberedReading:
 
 def _ends(page: Page, size: int) -> bool:
     """Whether the list ends with the page; one that is shorter than another is not full."""
-    return page.is_last or (page.next is None and len(page.rows) < size)
+    return page.is_last or (page.next is None and _count(page) < size)
+
+
+def _count(page: Page) -> int:
+    """How many rows a page has; a proxy may send each of them twice."""
+    return len(set(_ids(page)))
 
 
 def _ids(page: Page) -> list[Hashable]:
