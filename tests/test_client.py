@@ -299,7 +299,9 @@ def test_an_address_that_holds_a_secret_is_not_echoed(address: str) -> None:
     ],
 )
 def test_a_token_that_comes_back_in_a_header_is_not_shown(scripted: Start, echo: Callable[..., None]) -> None:
-    with pytest.raises(bf.BuildframeError, match=r"<token>|%3Ctoken%3E|redirected to 'https://elsewhere\.example\.com/'") as caught:
+    with pytest.raises(
+        bf.BuildframeError, match=r"<token>|%3Ctoken%3E|redirected to 'https://elsewhere\.example\.com/'"
+    ) as caught:
         connected(scripted(echo)).pipelines()
     assert TOKEN not in shown_of(caught.value)
 
