@@ -123,6 +123,22 @@ def test_columns_may_be_any_list_of_text(server: Scripted, columns: Any) -> None
     assert list(ws.members(columns=["id"], progress=False)) == ["id"]
 
 
+@pytest.mark.parametrize("number", [np.int64(2), np.uint8(2), pd.Series([2]).max()])
+def test_numbers_may_be_those_of_numpy(ci: Workspace, number: Any) -> None:
+    builds = ci.builds(workers=number, max_requests=number, partial=True, progress=False)
+    assert builds.attrs["requests"] <= 2
+    with bf.sandbox(builds=number, days=number, speed=np.float32(1.5)) as workspace:
+        assert len(workspace.builds(progress=False)) < 20
+
+
+@pytest.mark.parametrize("number", [np.bool_(True), np.float64(2), np.array([2]), "2"])
+def test_what_is_no_whole_number_is_refused_as_one(server: Scripted, number: Any) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    with pytest.raises(bf.BadInput, match=r"max_requests=.*: pass a whole number or None"):
+        ws.builds(max_requests=number)
+    assert server.asked == []
+
+
 @pytest.mark.parametrize("method", ["builds", "jobs", "history"])
 def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: str) -> None:
     ws = bf.connect("acme", base_url=server.url, token="t")

@@ -7,7 +7,7 @@ keeps all that was ever fetched.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Unpack, cast, get_type_hints
 
 from buildframe.errors import (
     BadInput,
@@ -116,13 +116,14 @@ def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspa
     `settings` are those of `buildframe.service.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
     `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
     """
-    from buildframe.arguments import check
+    from buildframe.arguments import check, with_plain_numbers
     from buildframe.client import Client, Token
     from buildframe.service import SCOPES, Sandbox, Settings
     from buildframe.workspace import Workspace
 
-    check("sandbox()", get_type_hints(Settings), settings)
-    service = Sandbox(**settings)
+    numbered = cast("Settings", with_plain_numbers(settings))
+    check("sandbox()", get_type_hints(Settings), numbered)
+    service = Sandbox(**numbered)
     try:
         return Workspace(Client(service.url, Token(service.token(SCOPES))), organization, service)
     except BaseException:

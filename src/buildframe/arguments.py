@@ -6,6 +6,7 @@ import datetime as dt
 import difflib
 import functools
 import inspect
+import numbers
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from pathlib import Path
@@ -60,6 +61,19 @@ def check(
             _check_type(option, declared[option], value)
 
 
+def with_plain_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with Python's int or float in place of other numbers, such as those of numpy."""
+    return {name: _plain_number(value) for name, value in options.items()}
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
+
+
 def _is_for_the_body(option: str, declared: Mapping[str, Any], endpoint: Endpoint | None) -> bool:
     """Whether an unknown option is left to the check of the body, which reports everything that is wrong at once."""
     if endpoint is None or not endpoint.properties:
@@ -78,6 +92,7 @@ def _checking(method: types.FunctionType) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         refused: BadInput
         try:
+            options = with_plain_numbers(options)
             _check_call(method, options)
             return method(*arguments, **options)
         except BadInput as why:  # of an address that holds a password, too: no frame may keep it
