@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from tests.store.serving import Body, Service
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    it = Service()
-    it.now = Moment.of(dt.datetime.now(dt.UTC).replace(microsecond=0))
-    yield it
-    it.stop()
+def service(service: Service) -> Service:
+    service.now = Moment.of(dt.datetime.now(dt.UTC).replace(microsecond=0))
+    return service
 
 
 def delivery(service: Service, build: Body, ahead: dt.timedelta) -> bytes:

@@ -6,7 +6,6 @@ import datetime as dt
 import hashlib
 import hmac
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +24,14 @@ from tests.store.serving import Body, Service
 AHEAD = dt.timedelta(days=2)
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
-    it = Service()
-    yield it
-    it.stop()
-
-
-@pytest.fixture
-def ci(service: Service) -> Iterator[Workspace]:
-    with bf.connect("acme", base_url=service.url, token="an-invented-token") as ci:
-        yield ci
-
-
 def from_the_future(service: Service, build: Body) -> webhooks.Event:
     """Not signed, of an agent whose clock is ahead, and received by a clock that is ahead, too."""
     return webhooks.parse(delivery(service, build, AHEAD), received_at=service.now + AHEAD)
 
 
-def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ci: Workspace, tmp_path: Path) -> None:
+def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ws: Workspace, tmp_path: Path) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     before = store.covers, store.as_of
     assert store.receive([from_the_future(service, build)]).jobs == 1
     assert set(store.builds()["fetched_at"]) == {service.now + AHEAD}
@@ -53,16 +39,16 @@ def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ci: Workspace, 
     service.later(minutes=1)
     build.update(state="passed", finished_at=service.now.text())
     build["jobs"][0]["state"] = "passed"
-    assert store.sync(ci, since="1d", progress=False).complete
-    equal(ci, store)
+    assert store.sync(ws, since="1d", progress=False).complete
+    equal(ws, store)
 
 
-def test_later_deliveries_count_after_that_sync(service: Service, ci: Workspace, tmp_path: Path) -> None:
+def test_later_deliveries_count_after_that_sync(service: Service, ws: Workspace, tmp_path: Path) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     store.receive([from_the_future(service, build)])
     service.later(minutes=1)
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     service.later(minutes=1)
     true = webhooks.parse(delivery(service, build, dt.timedelta(0)), received_at=service.now)
     assert store.receive([true]).jobs == 1
@@ -70,10 +56,10 @@ def test_later_deliveries_count_after_that_sync(service: Service, ci: Workspace,
 
 
 def test_one_that_comes_while_a_sync_reads_stays_until_the_next(
-    service: Service, ci: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     service.later(minutes=1)
     commit = commits.commit
 
@@ -83,11 +69,11 @@ def test_one_that_comes_while_a_sync_reads_stays_until_the_next(
 
     with monkeypatch.context() as patch:
         patch.setattr(commits, "commit", late)
-        assert store.sync(ci, since="1d", progress=False).complete
+        assert store.sync(ws, since="1d", progress=False).complete
     assert store.jobs()["state"].tolist() == ["failed"]
     service.later(minutes=1)
-    assert store.sync(ci, since="1d", progress=False).complete
-    equal(ci, store)
+    assert store.sync(ws, since="1d", progress=False).complete
+    equal(ws, store)
 
 
 @pytest.mark.parametrize("hours", [-50, 50])

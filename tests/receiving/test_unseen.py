@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,9 @@ from tests.store.serving import BUILDS, PIPELINES, Service
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    it = Service()
-    it.pipelines["p-docs"] = "docs"  # or the organization is another one, once p-web is gone
-    yield it
-    it.stop()
-
-
-@pytest.fixture
-def ci(service: Service) -> Iterator[Workspace]:
-    with bf.connect("acme", base_url=service.url, token="an-invented-token") as workspace:
-        yield workspace
+def service(service: Service) -> Service:
+    service.pipelines["p-docs"] = "docs"  # or the organization is another one, once p-web is gone
+    return service
 
 
 def told(service: Service, number: int, slug: str) -> Event:
@@ -43,27 +34,27 @@ def told(service: Service, number: int, slug: str) -> Event:
     )
 
 
-def test_they_are_not_asked_for_and_stay(service: Service, ci: Workspace, tmp_path: Path) -> None:
+def test_they_are_not_asked_for_and_stay(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     for _ in range(2):
         service.later(minutes=10)
         assert store.receive([told(service, number, "private") for number in range(1, 6)]).builds == 5
         service.later(minutes=10)
         service.paths()
-        done = store.sync(ci, since="1d", progress=False)
+        done = store.sync(ws, since="1d", progress=False)
         assert (done.gone, service.paths()) == (0, [BUILDS, BUILDS, BUILDS, PIPELINES])
     assert store.builds(columns=["gone_at"])["gone_at"].isna().tolist() == [True] * 5
 
 
-def test_once_their_pipeline_is_seen_they_are_as_others(service: Service, ci: Workspace, tmp_path: Path) -> None:
+def test_once_their_pipeline_is_seen_they_are_as_others(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     store.receive([told(service, 1, "private"), told(service, 2, "private")])
     service.pipelines["p-private"] = "private"
     service.later(minutes=10)
     service.add(1, "passed", pipeline_id="p-private")
-    assert store.sync(ci, since="1d", progress=False).gone == 1  # of the second there is nothing
+    assert store.sync(ws, since="1d", progress=False).gone == 1  # of the second there is nothing
     found = store.builds(columns=["id", "state", "is_open", "gone_at"]).set_index("id")
     assert (found.loc["b1", "state"], found["gone_at"].notna().to_dict()) == ("passed", {"b1": False, "b2": True})
     assert not found["is_open"].any()
@@ -71,15 +62,15 @@ def test_once_their_pipeline_is_seen_they_are_as_others(service: Service, ci: Wo
 
 @pytest.mark.parametrize("was_synced_alone", [True, False])
 def test_those_of_a_deleted_pipeline_are_gone(
-    service: Service, ci: Workspace, tmp_path: Path, was_synced_alone: bool
+    service: Service, ws: Workspace, tmp_path: Path, was_synced_alone: bool
 ) -> None:
     store = bf.Store(tmp_path)
     for slug in ("web", "docs") if was_synced_alone else ():
-        store.sync(ci.pipeline(slug), since="1d", progress=False)
+        store.sync(ws.pipeline(slug), since="1d", progress=False)
     if not was_synced_alone:
-        store.sync(ci, since="1d", progress=False)
+        store.sync(ws, since="1d", progress=False)
     service.later(minutes=10)
     store.receive([told(service, 1, "web")])
     del service.pipelines["p-web"]
     service.later(minutes=10)
-    assert store.sync(ci, since="1d", progress=False).gone == 1
+    assert store.sync(ws, since="1d", progress=False).gone == 1

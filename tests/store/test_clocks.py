@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import format_datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,22 +27,9 @@ Skew = Callable[[int], float]
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    it = Service()
-    it.is_simulated = False
-    yield it
-    it.stop()
-
-
-@pytest.fixture
-def ci(service: Service) -> Iterator[Workspace]:
-    with bf.connect("acme", base_url=service.url, token="an-invented-token") as workspace:
-        yield workspace
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> bf.Store:
-    return bf.Store(tmp_path / "history")
+def service(service: Service) -> Service:
+    service.is_simulated = False
+    return service
 
 
 class Here:
@@ -58,7 +45,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
     return Here
 
 
-def sync(service: Service, ci: Workspace, store: bf.Store, skew: Skew = lambda number: 0.0) -> syncing.Synced:
+def sync(service: Service, ws: Workspace, store: bf.Store, skew: Skew = lambda number: 0.0) -> syncing.Synced:
     """A sync whose responses have these dates; time goes on a second with each of them."""
     numbers = iter(range(10_000))
 
@@ -70,7 +57,7 @@ def sync(service: Service, ci: Workspace, store: bf.Store, skew: Skew = lambda n
     service.date = date
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return store.sync(ci, since="10d", progress=False)
+        return store.sync(ws, since="10d", progress=False)
 
 
 def go_on(service: Service, **by: float) -> None:
@@ -117,14 +104,14 @@ SKEWS: dict[str, Skew] = ONE_AHEAD | {
 
 @pytest.mark.parametrize("between", [1, 30])
 @pytest.mark.parametrize("name", list(SKEWS))
-def test_a_sync_with_wrong_dates_loses_nothing(service, ci, store, name, between):
+def test_a_sync_with_wrong_dates_loses_nothing(service, ws, store, name, between):
     live(service, 12)
-    sync(service, ci, store)
+    sync(service, ws, store)
     live(service, 5)
-    sync(service, ci, store, SKEWS[name])
+    sync(service, ws, store, SKEWS[name])
     for _ in range(2):
         live(service, between)
-        sync(service, ci, store)
+        sync(service, ws, store)
     assert lost(service, store) == NOTHING
     assert store.as_of <= service.now
     ((_, until),) = store.covers.values()
@@ -132,63 +119,63 @@ def test_a_sync_with_wrong_dates_loses_nothing(service, ci, store, name, between
 
 
 @pytest.mark.parametrize("name", list(SKEWS))
-def test_the_first_sync_may_be_the_wrong_one(service, ci, store, name):
+def test_the_first_sync_may_be_the_wrong_one(service, ws, store, name):
     live(service, 12)
-    sync(service, ci, store, SKEWS[name])
+    sync(service, ws, store, SKEWS[name])
     for _ in range(2):
         live(service, 3)
-        sync(service, ci, store)
+        sync(service, ws, store)
     assert lost(service, store) == NOTHING
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_two_right_syncs_a_store_equals_the_service_whatever_was_before(service, ci, store, seed, here):
+def test_after_two_right_syncs_a_store_equals_the_service_whatever_was_before(service, ws, store, seed, here):
     chance = random.Random(seed)
     for _ in range(6):
         live(service, chance.choice([1, 2, 30]), chance)
         set_by = dt.timedelta(hours=chance.choice([0, 0, 0, -30, 30]))  # somebody sets the clock of this machine
         here.at = Moment.of(here.at + set_by)
-        sync(service, ci, store, SKEWS[chance.choice(list(SKEWS))])
+        sync(service, ws, store, SKEWS[chance.choice(list(SKEWS))])
     for _ in range(2):
         live(service, chance.choice([1, 30]), chance)
-        sync(service, ci, store)
+        sync(service, ws, store)
     assert lost(service, store) == NOTHING, f"seed {seed}"
 
 
-def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(service, ci, store, monkeypatch):
+def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(service, ws, store, monkeypatch):
     live(service, 3)
-    sync(service, ci, store)
+    sync(service, ws, store)
     seconds = iter(range(0, 10**9, 1_200))  # 20 minutes between any two looks at the clock
     for module in (syncing, service_time):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    done = sync(service, ci, store, lambda i: 48.0 if i == 0 else 0.0)
+    done = sync(service, ws, store, lambda i: 48.0 if i == 0 else 0.0)
     assert done.as_of < Moment.of(service.now - dt.timedelta(minutes=20))
 
 
-def test_rows_of_a_page_whose_date_was_ahead_are_replaced_by_the_next_sync(service, ci, store):
+def test_rows_of_a_page_whose_date_was_ahead_are_replaced_by_the_next_sync(service, ws, store):
     build = service.add(1, "running")
-    sync(service, ci, store, lambda i: 48.0 if i == 0 else 0.0)  # the response with what is under way
+    sync(service, ws, store, lambda i: 48.0 if i == 0 else 0.0)  # the response with what is under way
     (at,) = store.builds()["fetched_at"]
     assert at <= service.now
     go_on(service, hours=1)
     build["state"] = "skipped"
-    sync(service, ci, store)
+    sync(service, ws, store)
     assert store.builds()["state"].tolist() == ["skipped"]
 
 
-def test_lists_that_were_read_with_a_date_ahead_are_replaced_by_the_next_sync(service, ci, store):
-    sync(service, ci, store, lambda i: 48.0)
+def test_lists_that_were_read_with_a_date_ahead_are_replaced_by_the_next_sync(service, ws, store):
+    sync(service, ws, store, lambda i: 48.0)
     go_on(service, hours=1)
     service.pipelines = {"p-web": "site"}
-    sync(service, ci, store)
+    sync(service, ws, store)
     assert store.pipelines()["slug"].tolist() == ["site"]
 
 
-def test_the_past_is_found_though_the_time_of_a_sync_went_back(service, ci, store):
+def test_the_past_is_found_though_the_time_of_a_sync_went_back(service, ws, store):
     versions = {}
     for hours in (0.0, 48.0, 48.0, 0.0, 0.0):
         live(service, 2)
-        done = sync(service, ci, store, lambda i, hours=hours: hours)
+        done = sync(service, ws, store, lambda i, hours=hours: hours)
         versions[done.version] = (service.now, hours)
     path = store.files("builds")[0].split("/builds/")[0]
     for version, (at, hours) in versions.items():
@@ -202,12 +189,12 @@ BEHIND = SKEWS["all are of 1970"](0)
 
 @pytest.mark.parametrize("days", [2, 60])
 @pytest.mark.parametrize("hours", [(0, 0, 720), (0, 720, 720), (0, BEHIND, 0), (0, 720, 0), (0, 720, BEHIND)])
-def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ci, store, hours, days):
+def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ws, store, hours, days):
     """By the clock of this machine all was done two days ago, or, as that is wrong, too, 60 days ago."""
     versions = []
     for ahead in hours:
         live(service, 2)
-        versions.append(sync(service, ci, store, lambda i, ahead=ahead: ahead).version)
+        versions.append(sync(service, ws, store, lambda i, ahead=ahead: ahead).version)
     make_older(Path(store.url), days)
     assert store.clean("7d") == 0
     for version in versions:
@@ -215,12 +202,12 @@ def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ci, store, ho
             assert len(bf.Store(store.url, as_of=version).builds())
 
 
-def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ci, store):
+def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ws, store):
     live(service, 2)
-    old = sync(service, ci, store, lambda i: 876_000.0).version
+    old = sync(service, ws, store, lambda i: 876_000.0).version
     go_on(service, days=30)
     live(service, 2)
-    sync(service, ci, store)
+    sync(service, ws, store)
     make_older(Path(store.url), 60)
     store.clean("7d")
     with pytest.raises(bf.BadInput, match="can still be read"):
@@ -231,25 +218,25 @@ def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ci, store
 
 
 @pytest.mark.parametrize("hours", [48.0, -3.0])
-def test_a_clock_that_moves_otherwise_than_that_of_this_machine_is_warned_of(service, ci, store, hours):
-    sync(service, ci, store)
+def test_a_clock_that_moves_otherwise_than_that_of_this_machine_is_warned_of(service, ws, store, hours):
+    sync(service, ws, store)
     go_on(service, hours=5)
     service.date = lambda path: format_datetime(service.now + dt.timedelta(hours=hours), usegmt=True)
     with pytest.warns(UserWarning, match=r"service's clock has moved by 2 .*, and the clock of this machine by 5 h"):
-        done = store.sync(ci, since="10d", progress=False)
+        done = store.sync(ws, since="10d", progress=False)
     assert done.complete
 
 
-def test_clocks_that_agree_or_are_of_a_sandbox_are_not(service, ci, store):
+def test_clocks_that_agree_or_are_of_a_sandbox_are_not(service, ws, store):
     for is_simulated, here in ((False, 0.9), (True, 48.0), (False, -0.9)):
-        sync(service, ci, store)
+        sync(service, ws, store)
         go_on(service, hours=5)
         service.later(hours=here)
         service.is_simulated = is_simulated
         service.date = lambda path: format_datetime(service.now, usegmt=True)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            store.sync(ci, since="10d", progress=False)
+            store.sync(ws, since="10d", progress=False)
 
 
 def test_a_sandbox_says_so():
@@ -261,30 +248,30 @@ def test_a_sandbox_says_so():
 
 
 @pytest.mark.parametrize("date", [None, "", "soon", "Sun, 01 Nov 12026 12:00:00 GMT"])
-def test_a_response_without_a_readable_date_is_asked_for_again(service, ci, store, date, monkeypatch):
+def test_a_response_without_a_readable_date_is_asked_for_again(service, ws, store, date, monkeypatch):
     monkeypatch.setattr("buildframe.client._BACKOFF", lambda state: 0.0)
     service.add(1, "passed")
     dates = iter([date, date])
     service.date = lambda path: next(dates, format_datetime(service.now, usegmt=True))
-    assert store.sync(ci, since="1d", progress=False).complete
+    assert store.sync(ws, since="1d", progress=False).complete
     assert len(store.builds()) == 1
     service.date = lambda path: date if path == PIPELINES else format_datetime(service.now, usegmt=True)
     with pytest.raises(bf.Malformed, match="no readable Date header"):
-        store.sync(ci, since="1d", progress=False)
+        store.sync(ws, since="1d", progress=False)
 
 
 # --- ages in a listing
 
 
-def test_an_age_that_was_counted_from_a_wrong_date_is_not_complete(service, ci):
+def test_an_age_that_was_counted_from_a_wrong_date_is_not_complete(service, ws):
     service.add(1, "passed", days=2.5)
     service.add(2, "passed", days=0.5)
     ahead = iter([48, 0])
     service.date = lambda path: format_datetime(service.now + dt.timedelta(hours=next(ahead)), usegmt=True)
     with pytest.warns(UserWarning, match="created_from was counted back from 2026-11-03T12:00:00Z"):
-        builds = ci.builds(created_from="3d", progress=False)
+        builds = ws.builds(created_from="3d", progress=False)
     assert builds["number"].tolist() == [2]
     assert not builds.attrs["complete"]
     service.date = lambda path: format_datetime(service.now, usegmt=True)
     (left,) = builds.attrs["left"]
-    assert ci.builds(**left, progress=False)["number"].tolist() == [2, 1]
+    assert ws.builds(**left, progress=False)["number"].tolist() == [2, 1]

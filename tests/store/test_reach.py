@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import buildframe as bf
 from buildframe.spec import Moment
 from tests.store.serving import BUILDS, NOW, PIPELINES, Service
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    it = Service()
-    yield it
-    it.stop()
-
-
-@pytest.fixture
-def ci(service: Service) -> Iterator[bf.workspace.Workspace]:
-    with bf.connect("acme", base_url=service.url, token="an-invented-token") as workspace:
-        yield workspace
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> bf.Store:
-    return bf.Store(tmp_path / "history")
 
 
 def numbers(store: bf.Store) -> list[int]:
@@ -52,10 +32,10 @@ def refuse_after(service: Service, answers: int) -> None:
     service.failing = lambda path, query: None if next(left, None) is not None else 401
 
 
-def test_the_first_sync_goes_back_to_since_without_a_gap(service, ci, store):
+def test_the_first_sync_goes_back_to_since_without_a_gap(service, ws, store):
     for number in range(40):
         service.add(number, "passed", days=number)
-    done = store.sync(ci, since="20d", progress=False)
+    done = store.sync(ws, since="20d", progress=False)
     assert numbers(store) == list(range(20))
     assert (done.since, done.as_of, done.complete) == (ago(service, days=20), NOW, True)
     times = covered(service)
@@ -63,38 +43,38 @@ def test_the_first_sync_goes_back_to_since_without_a_gap(service, ci, store):
     assert [end for _, end in times[:-1]] == [start for start, _ in times[1:]]
 
 
-def test_a_wider_since_fills_in_and_says_so(service, ci, store):
+def test_a_wider_since_fills_in_and_says_so(service, ws, store):
     for number in range(40):
         service.add(number, "passed", days=number)
-    store.sync(ci, since="5d", progress=False)
+    store.sync(ws, since="5d", progress=False)
     first = ago(service, days=5)
     service.later(hours=1)
     service.lists()
-    wider = store.sync(ci, since="30d", progress=False)
+    wider = store.sync(ws, since="30d", progress=False)
     assert numbers(store) == list(range(30))
     assert wider.since == ago(service, days=30)
     times = [(start, end) for start, end in covered(service) if start < first]
     assert (times[0][0], times[-1][1]) == (wider.since, first)
-    assert store.sync(ci, since="1d", progress=False).since == wider.since
+    assert store.sync(ws, since="1d", progress=False).since == wider.since
 
 
-def test_cut_off_amid_filling_in_the_next_sync_goes_on_from_there(service, ci, store):
+def test_cut_off_amid_filling_in_the_next_sync_goes_on_from_there(service, ws, store):
     for number in range(60):
         service.add(number, "passed", days=number)
     refuse_after(service, 5)  # under way, the newest, pipelines, two stretches
     with pytest.raises(bf.Unauthorized):
-        store.sync(ci, since="60d", progress=False)
+        store.sync(ws, since="60d", progress=False)
     there, (oldest, _) = numbers(store), covered(service)[1]  # what was refused is the oldest
     assert there == list(range(len(there)))
     assert 3 <= len(there) < 30
     service.failing = lambda path, query: None
-    store.sync(ci, since="60d", progress=False)
+    store.sync(ws, since="60d", progress=False)
     assert numbers(store) == list(range(60))
     assert all(end <= oldest for start, end in covered(service) if end < ago(service, hours=1))
 
 
-def test_after_a_long_pause_it_catches_up_in_stretches_and_keeps_what_it_has(service, ci, store):
-    store.sync(ci, since="1d", progress=False)
+def test_after_a_long_pause_it_catches_up_in_stretches_and_keeps_what_it_has(service, ws, store):
+    store.sync(ws, since="1d", progress=False)
     before = service.now
     service.later(days=30)
     for number in range(29):
@@ -102,13 +82,13 @@ def test_after_a_long_pause_it_catches_up_in_stretches_and_keeps_what_it_has(ser
     service.lists()
     refuse_after(service, 5)  # under way, ended, the first stretch, pipelines, the second stretch
     with pytest.raises(bf.Unauthorized):
-        store.sync(ci, since="1d", progress=False)
+        store.sync(ws, since="1d", progress=False)
     there = numbers(store)
     assert there == list(range(len(there)))
     assert 2 <= len(there) < 15
     first = covered(service)
     service.failing = lambda path, query: None
-    done = store.sync(ci, since="1d", progress=False)
+    done = store.sync(ws, since="1d", progress=False)
     assert numbers(store) == list(range(29))
     times = covered(service)
     assert times[0][0] > first[0][0]
@@ -117,13 +97,13 @@ def test_after_a_long_pause_it_catches_up_in_stretches_and_keeps_what_it_has(ser
     assert done.since < before
 
 
-def test_what_cannot_be_read_completely_is_kept_and_told_and_moves_no_mark(service, ci, store):
+def test_what_cannot_be_read_completely_is_kept_and_told_and_moves_no_mark(service, ws, store):
     service.size = 3
     for number in range(10):
         service.add(number, "passed", days=number / 20)
     service.counted_too_many = 5
     with pytest.warns(UserWarning, match="Incomplete"):
-        done = store.sync(ci, since="12h", progress=False)
+        done = store.sync(ws, since="12h", progress=False)
     assert not done.complete
     assert "counts" in str(done.why)
     assert f"INCOMPLETE: {done.why}" in str(done)
@@ -131,59 +111,59 @@ def test_what_cannot_be_read_completely_is_kept_and_told_and_moves_no_mark(servi
     service.counted_too_many = 0
     service.later(hours=3)
     service.lists()
-    done = store.sync(ci, since="12h", progress=False)
+    done = store.sync(ws, since="12h", progress=False)
     assert done.complete
     assert not [query for query in service.lists() if "finished_from" in query]  # as if it were the first
     assert done.since == ago(service, hours=12)
 
 
-def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ci, store):
+def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ws, store):
     service.pipelines["p-api"] = "api"
     for number in range(6):
         service.add(number, "passed", days=number, pipeline_id=["p-web", "p-api"][number % 2])
-    store.sync(ci, since="10d", progress=False)
+    store.sync(ws, since="10d", progress=False)
     since = Moment.of(service.now - dt.timedelta(minutes=5)).text()
     service.later(hours=1)
     service.add(6, "passed")
     service.add(7, "waiting", pipeline_id="p-api")
     service.paths()
-    store.sync(ci.pipeline("web"), since="10d", progress=False)
+    store.sync(ws.pipeline("web"), since="10d", progress=False)
     assert service.paths() == [f"{PIPELINES}/web", *[f"{PIPELINES}/web/builds"] * 3]  # it knows what the other brought
     assert numbers(store) == list(range(7))
     service.later(hours=1)
-    store.sync(ci, since="10d", progress=False)
+    store.sync(ws, since="10d", progress=False)
     assert service.lists()[1]["finished_from"] == since  # the organization's own mark
     assert numbers(store) == list(range(8))
 
 
-def test_a_pipelines_sync_alone_does_not_reach_for_its_organization(service, ci, store):
+def test_a_pipelines_sync_alone_does_not_reach_for_its_organization(service, ws, store):
     service.pipelines["p-api"] = "api"
     service.add(1, "passed", days=0.5)
     service.add(2, "waiting", days=0.5, pipeline_id="p-api")
-    store.sync(ci.pipeline("api"), since="1d", progress=False)
+    store.sync(ws.pipeline("api"), since="1d", progress=False)
     assert numbers(store) == [2]
     service.paths()
-    store.sync(ci.pipeline("web"), since="1d", progress=False)
+    store.sync(ws.pipeline("web"), since="1d", progress=False)
     assert not [path for path in service.paths() if path.endswith("/builds/2")]
     assert store.builds(columns=["gone_at"])["gone_at"].isna().all()
-    store.sync(ci, since="1d", progress=False)
+    store.sync(ws, since="1d", progress=False)
     assert numbers(store) == [1, 2]
 
 
-def test_what_a_sync_did_is_told_in_a_sentence(service, ci, store):
+def test_what_a_sync_did_is_told_in_a_sentence(service, ws, store):
     service.add(1, "waiting")
     service.add(2, "passed")
-    assert str(store.sync(ci, since="1d", progress=False)) == (
+    assert str(store.sync(ws, since="1d", progress=False)) == (
         "2 builds and 2 jobs new or read again, by 3 requests; "
         "complete from 2026-10-31T12:00:00Z to 2026-11-01T12:00:00Z (version 1)"
     )
     service.later(hours=1)
     service.builds.clear()
-    assert ", 1 gone, by " in str(store.sync(ci, since="1d", progress=False))
+    assert ", 1 gone, by " in str(store.sync(ws, since="1d", progress=False))
 
 
-def test_without_a_scope_for_pipelines_it_says_which(service, ci, store):
+def test_without_a_scope_for_pipelines_it_says_which(service, ws, store):
     service.failing = lambda path, query: 403 if path == PIPELINES else None
     with pytest.raises(bf.Forbidden):
-        store.sync(ci, progress=False)
+        store.sync(ws, progress=False)
     assert BUILDS in service.paths()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ from tests.store.serving import BUILDS, PIPELINES, Service
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    found = Service()
-    found.pipelines["p-api"] = "api"
-    yield found
-    found.stop()
+def service(service: Service) -> Service:
+    service.pipelines["p-api"] = "api"
+    return service
 
 
 def synced(service: Service, folder: Path, *slugs: str, since: str = "9d") -> bf.Store:
