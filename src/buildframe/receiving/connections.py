@@ -6,6 +6,7 @@ Extends uvicorn's HTTP protocol, which has no time limit for headers. Does not k
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from buildframe.errors import BadInput
 from buildframe.receiving import door
 
+_LOG = logging.getLogger("buildframe")
 _TEXTS = {408: b"Request Timeout", 503: b"Service Unavailable"}
 
 
@@ -128,5 +130,11 @@ class Connection(H11Protocol):
             self._timer = None
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request. Errors end here: uvicorn would log them with frames that hold the headers."""
         scope["extensions"] = {door.DEADLINE: self.since + door.PATIENCE}
-        await self._application(scope, receive, send)
+        try:
+            await self._application(scope, receive, send)
+        except asyncio.CancelledError:  # the server ends, and the client does not read
+            self.transport.abort()
+        except BaseException as why:
+            _LOG.error("A request has failed: %s", door.described(why))

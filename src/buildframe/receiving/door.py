@@ -84,9 +84,10 @@ class Door:
         """What is not foreseen ends here: the frames of the server hold the headers, and with them the token."""
         try:
             return await self._answer(request)
+        except asyncio.CancelledError:  # the server ends
+            return self._refuse(503, "The receiver is being stopped; send it again.")
         except Exception as why:
-            at = traceback.extract_tb(why.__traceback__)[-1]
-            _LOG.error("A delivery is refused: %s at %s:%s", type(why).__name__, Path(at.filename).name, at.lineno)
+            _LOG.error("A delivery is refused: %s", described(why))
         return self._refuse(500, "The delivery could not be taken; the log says where.")
 
     async def _answer(self, request: Request) -> Response:
@@ -173,6 +174,12 @@ class Door:
         refused = {str(status): count for status, count in sorted(self._refused.items())}
         is_failing = told["failures"] or told["disk_failures"]
         return JSONResponse({**told, "refused": refused}, 503 if is_failing else 200)
+
+
+def described(error: BaseException) -> str:
+    """Type and place of an error; its text and its frames may hold a token."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
 
 
 def _deadline(request: Request) -> float:

@@ -92,6 +92,7 @@ class Inbox:
     def put(self, event: Event) -> Future[str | None]:
         """Take an event. The result is None once it is on disk, or says why it was not taken."""
         taken: Future[str | None] = Future()
+        taken.set_running_or_notify_cancel()  # so that a request which is canceled cannot cancel it
         record = Record(event.received_at.us, event.name, reduced(event.body, **self._keeping))
         with self._changed:
             many, size = len(self._waiting) + len(self._arrived), self._bytes + len(record.body)
