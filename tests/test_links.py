@@ -138,7 +138,7 @@ def test_a_service_that_allows_fewer_rows_has_full_pages_too(scripted: Any) -> N
 def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: Any, method: str) -> None:
     server = scripted(says(rows(1, 100)))
     ws = bf.connect("acme", base_url=server.url, token=TOKEN)
-    with pytest.raises(bf.Incomplete, match=r"Page 1 of the list is full and has no `Link` header.*page 2") as caught:
+    with pytest.raises(bf.Incomplete, match=r"Page 1 of the list is full and links to no next page.*page 2") as caught:
         getattr(ws, method)()
     assert "100 rows in 2 " in caught.value.__notes__[0]
     assert len(server.asked) == 2
@@ -148,6 +148,30 @@ def test_a_page_with_each_row_twice_does_not_make_other_full_pages_look_short(sc
     doubled = json.dumps(2 * json.loads(rows(1, 100))).encode()
     following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
     server = scripted(says(doubled, Link=following), says(rows(101, 200)), says(rows(201, 207)))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
+
+
+_PREVIOUS = '</v2/organizations/acme/pipelines?page=1>; rel="prev"'
+
+
+@pytest.mark.parametrize(("last", "end"), [("", b"[]"), ("", rows(201, 207)), ("3", rows(201, 207)), ("2", None)])
+def test_a_full_page_that_lacks_only_its_next_link_ends_a_list_if_it_is_the_last_by_number(
+    scripted: Any, last: str, end: bytes | None
+) -> None:
+    names = {"next": "2"} | ({"last": last} if last else {})
+    links = ", ".join(f'</v2/organizations/acme/pipelines?page={number}>; rel="{rel}"' for rel, number in names.items())
+    ends = [] if end is None else [says(end, Link=_PREVIOUS)]
+    server = scripted(says(rows(1, 100), Link=links), says(rows(101, 200), Link=_PREVIOUS), *ends)
+    frame = bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
+    assert len(frame) == (207 if end == rows(201, 207) else 200)
+    assert frame.attrs["complete"]
+    assert len(server.asked) == 2 + len(ends)
+
+
+def test_a_full_page_whose_last_link_lies_before_it_is_not_the_last(scripted: Any) -> None:
+    following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    before = '</v2/organizations/acme/pipelines?page=1>; rel="last"'
+    server = scripted(says(rows(1, 100), Link=following), says(rows(101, 200), Link=before), says(rows(201, 207)))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
 
 
@@ -183,6 +207,7 @@ def test_a_list_without_pages_has_one_answer(scripted: Any) -> None:
         ('<https://x/?page=1>; rel="prev", <https://x/?page=1>; rel="first"', 100, True),
         ('<https://x/?page=3>; rel="last"', 100, False),
         ('<https://x/?page=1>; rel="last"', 100, True),
+        ('<https://x/?page=0>; rel="last"', 100, False),
         ("</style.css>; rel=preload; as=style", 100, False),
         ("</style.css>; rel=preload; as=style", 7, True),
         (f'<https://x/?page={"9" * 5000}>; rel="last"', 100, False),

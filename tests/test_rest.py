@@ -183,7 +183,7 @@ def test_a_full_page_without_links_is_not_the_last(scripted: Start) -> None:
 
 def test_records_without_an_id_are_compared_whole(scripted: Start) -> None:
     server = scripted(
-        says(b'[{"name":"a"},{"name":"b"}]', Link='</v2/x?page=2>; rel="next"'),
+        says(b'[{"name":"a"},{"name":"b"}]', Link='</v2/x?page=2>; rel="next", </v2/x?page=2>; rel="last"'),
         says(b'[{"name":"b"},{"name":"c"},4]', Link='</v2/x?page=1>; rel="prev"'),
     )
     assert connected(server).get("/x") == [{"name": "a"}, {"name": "b"}, {"name": "c"}, 4]
@@ -206,7 +206,8 @@ def test_equal_records_without_an_id_stay_on_one_page(scripted: Start) -> None:
 
 
 def test_a_page_size_in_links_of_the_service_may_be_anything(scripted: Start) -> None:
-    server = scripted(says(b"[1]", Link='</v2/x?page=2&per_page=all>; rel="next"'), says(b"[2]", Link=""))
+    following = '</v2/x?page=2&per_page=all>; rel="next"'
+    server = scripted(says(b"[1]", Link=following), says(b"[2]", Link=""), says(b"[]", Link=""))
     assert connected(server).get("/x") == [1, 2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -38,6 +39,8 @@ class LinkWalk:
         self._links: set[str] = set()
         self._in_vain = 0
         self._size = 0  # different rows of the longest page
+        self._last: int | None = None  # the last page, as any page reported it
+        self._is_numbered = False  # whether links lead to pages by their numbers
         self.rows = 0
         self.requests = 0
         self.share: float | None = None
@@ -60,6 +63,7 @@ class LinkWalk:
                 "The service links its pages in a circle, so the list has no end. Report it to the service."
             )
         self._links.add(link)
+        self._is_numbered = re.search(rf"[?&]page={self.requests + 1}(?!\d)", link) is not None
         return self._follow(link)
 
     def _unlinked(self) -> Page:
@@ -69,14 +73,16 @@ class LinkWalk:
         if page is None or (self._may_go_on(page) and all(self._key(row) in self._seen for row in page.rows)):
             self.requests += page is not None
             raise Incomplete(
-                f"Page {number - 1} of the list is full and has no `Link` header, and requesting page {number} brings "
-                "nothing new, so rows may be missing. A proxy may drop the header and ignore `page`: do without it."
+                f"Page {number - 1} of the list is full and links to no next page, and requesting page {number} brings "
+                "nothing new, so rows may be missing. A proxy may drop links and ignore `page`: do without it."
             )
         return page
 
     def _may_go_on(self, page: Page) -> bool:
         """Whether a page may not be the last although it links to none; one that is shorter than another is."""
-        return page.open and len(page.rows) >= self._size
+        may_lack_next = self._is_numbered and page.of is None  # a proxy may drop the link to the next page alone
+        is_before_last = self._last is None or self.requests < self._last
+        return (page.open or (may_lack_next and is_before_last)) and len(page.rows) >= self._size
 
     def _keep(self, page: Page) -> Page:
         self.requests += 1
@@ -86,6 +92,8 @@ class LinkWalk:
         if self._in_vain > _IN_VAIN:
             raise Incomplete(f"The service links {_IN_VAIN} pages without anything new. Report it to the service.")
         self.rows += len(fresh)
+        if page.of is not None and page.of > self.requests:  # else it cannot be: a page that links on is not the last
+            self._last = max(self._last or 0, page.of)
         self.share = min(1.0, self.requests / page.of) if page.of else self.share
         return replace(page, rows=fresh)
 

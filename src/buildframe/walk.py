@@ -338,7 +338,9 @@ class BuildWalk:
         self._pin = max(stamps)
         self._settled = self._pin - self._overlap
         self._latest = self._pin + self._overlap + _grain(stamps)
-        self._top = min(max(self._pin + _grain(stamps), page.at - self._overlap), self._whole.end or _END)
+        is_behind = self._pin - page.at > self._overlap + _CUT  # the service's clock, or a proxy's
+        bound = self._pin + _grain(stamps) if is_behind else page.at - self._overlap  # later builds may still arrive
+        self._top = min(bound, self._whole.end or _END)
         heads = (row.id for row, stamp in zip(page.rows, stamps, strict=True) if stamp < self._top)
         self._head = next(heads, None)  # what a service that ignores page numbers lists first
         if _disorder(stamps) > self._overlap:  # the newest build may be on a later page

@@ -276,7 +276,7 @@ def _is_open(request: Request, answer: Answer, rows: int, of: int | None) -> boo
     if answer.next or not request.endpoint.paginated or not rows:
         return False
     if of is not None:
-        return of > (_number_in(request.target, "page") or 1)
+        return of != (_number_in(request.target, "page") or 1)  # a last page before this one cannot be
     header = answer.headers.get("link")
     if header is not None and (not header.strip() or _PAGE_LINK.search(header)):
         return False
