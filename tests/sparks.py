@@ -34,9 +34,13 @@ def has_java() -> bool:
     return shutil.which("java") is not None or "JAVA_HOME" in os.environ
 
 
+GROUP = "spark"
+"""Of all tests with Spark: they run in one process, since each further one would start and warm up its own Java."""
+
+
 @cache
-def session(**more: str) -> SparkSession:
-    """The session of this process; with settings of one's own it is one to be measured."""
+def session(**settings: str) -> SparkSession:
+    """Return the session of this process; one with settings is made for measurements."""
     if not has_java():
         if os.environ.get("CI"):
             pytest.fail("There is no Java, which .ci/run installs.")
@@ -46,7 +50,7 @@ def session(**more: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("buildframe's tests")
-    for name, value in {**CONFIGURATION, **(more or QUICK)}.items():
+    for name, value in {**CONFIGURATION, **(settings or QUICK)}.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
     atexit.register(made.stop)

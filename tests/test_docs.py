@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib import pyplot as plt
-from sybil import Sybil
+from sybil import Example, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import buildframe as bf
@@ -20,9 +22,20 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SYBIL = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROOT))
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
-)
+def with_code() -> Iterator[Any]:
+    for page in PAGES:
+        if "```python" in (text := page.read_text()):
+            group = [pytest.mark.xdist_group(sparks.GROUP)] if "SparkSession" in text else []
+            yield pytest.param(page, id=page.name, marks=group)
+
+
+def run(page: Path, example: Example) -> None:
+    if "SparkSession" in page.read_text()[example.start : example.end]:
+        sparks.session()  # which the page then gets, or a skip for want of Java
+    example.evaluate()
+
+
+@pytest.mark.parametrize("page", with_code())
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = list(SYBIL.parse(page).examples())
@@ -30,9 +43,7 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with ExitStack() as sandboxes:  # which start sooner, and end with the page
         monkeypatch.setattr(bf, "sandbox", lambda **told: sandboxes.enter_context(worlds.sandbox(**told)))
         for example in examples:
-            if "SparkSession" in page.read_text()[example.start : example.end]:
-                sparks.session()  # which the page then gets, or a skip for want of Java
-            example.evaluate()
+            run(page, example)
     plt.close("all")
 
 
@@ -60,5 +71,5 @@ def test_the_two_commands_of_the_readme_are_complete() -> None:
     assert len(commands) == 2
     demo, tests = commands
     assert demo.endswith(".venv/bin/buildframe demo")
-    assert tests.endswith(".venv/bin/python -m pytest -n 3 --dist loadfile")
+    assert tests.endswith(".venv/bin/python -m pytest -n 3 --dist loadgroup")
     assert all(".venv/bin/pip install" in command for command in commands)
