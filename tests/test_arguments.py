@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe import spec
+from buildframe import metrics, plots, report, spec
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, says
+from tests.metrics.worlds import builds_of, jobs_of
 
 Start = Callable[..., Scripted]
 
@@ -193,3 +194,70 @@ def test_the_settings_of_a_sandbox_are_checked() -> None:
         bf.sandbox(builds="3")  # type: ignore[arg-type]
     with bf.sandbox(builds=1, days=1, speed=2) as ws:  # a whole number is a number, too
         assert spec.TABLES["members"][0].name in ws.members()
+
+
+# --- functions
+
+
+def functions() -> Iterator[Callable[..., Any]]:
+    """All public functions that are not methods, except those that take the settings of a sandbox."""
+    yield from (bf.connect, bf.save, bf.load, report.read, report.render, report.summary)
+    for module in (metrics, plots):
+        yield from (getattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("function", list(functions()), ids=lambda one: f"{one.__module__}.{one.__name__}")
+def test_functions_refuse_options_that_they_do_not_have(function: Callable[..., Any]) -> None:
+    names = list(inspect.signature(function).parameters)
+    misspelt = names[-1] + names[-1][-1]
+    with pytest.raises(bf.BadInput, match=rf"{function.__name__}\(\) has no option '{misspelt}'.*'{names[-1]}'"):
+        function(**{misspelt: None})
+    with pytest.raises(bf.BadInput, match=rf"{function.__name__}\(\) takes only .* without a name"):
+        function(*[None] * (len(names) + 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda jobs: plots.flips(jobs, top=2.5), r"top=2\.5: pass a whole number"),
+        (lambda jobs: plots.flips(jobs, top=True), "top=True: pass a whole number"),
+        (lambda jobs: plots.step_times(jobs, top=0), "top=0: pass a whole number from 1"),
+        (lambda jobs: plots.time_spent(jobs, top=-1), "top=-1: pass a whole number from 1"),
+        (lambda jobs: plots.queue_depth(jobs, "left"), "ax='left': pass an Axes or None"),
+        (lambda jobs: plots.distribution(None), "frame=None: pass a DataFrame"),
+        (lambda jobs: plots.distribution(jobs, at=3), "at=3: pass text"),
+        (lambda jobs: plots.queue_times_by_hour(jobs, q="0.5"), r"q='0\.5': pass a number"),
+        (lambda jobs: plots.shortened("main", 0), "width=0: pass a whole number from 1"),
+        (lambda jobs: metrics.percentiles(jobs, q=[]), r"q=\[\]: give at least one share"),
+        (lambda jobs: metrics.percentiles(jobs, q=[0.5, 0.5]), r"q=\[0\.5, 0\.5\]: .* each once"),
+        (lambda jobs: metrics.success_change(builds_of("one"), builds_of("one"), confidence=None), "confidence=None"),
+        (lambda jobs: bf.save(jobs, "jobs.parquet"), "path=<DataFrame>: pass text or a path"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save("jo\0bs.parquet", jobs), "a path holds no NUL"),
+        (lambda jobs: bf.load(None), "path=None: pass text or a path"),  # type: ignore[arg-type]
+        (lambda jobs: report.read("store", tz=None), "tz=None: pass text"),  # type: ignore[arg-type]
+        (lambda jobs: report.read("store", days=True), "days=True: pass a whole number"),
+        (lambda jobs: report.read("store", why="late"), "why='late': pass a list of text"),
+        (lambda jobs: report.read("store", thresholds=3), "thresholds=3: pass a Thresholds, text"),  # type: ignore[arg-type]
+        (lambda jobs: report.summary(jobs), "report=<DataFrame>: pass a Report"),  # type: ignore[arg-type]
+    ],
+)
+def test_functions_refuse_values_of_another_type(call: Callable[[pd.DataFrame], Any], says: str) -> None:
+    with pytest.raises(bf.BadInput, match=says):
+        call(jobs_of("one"))
+
+
+def test_numbers_of_numpy_count_as_numbers() -> None:
+    assert plots.shortened("a/long/name", np.int64(5)) == plots.shortened("a/long/name", width=np.int8(5)) == "a/…me"
+
+
+def test_options_need_their_names(server: Scripted, tmp_path: Path) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    with pytest.raises(bf.BadInput, match=r"builds\(\) takes nothing without a name\. .*created_from"):
+        ws.builds("7d")  # type: ignore[misc]
+    with pytest.raises(bf.BadInput, match=r"connect\(\) takes only organization without a name.*token"):
+        bf.connect("acme", "t")  # type: ignore[misc]
+    with pytest.raises(bf.BadInput, match=r"clean\(\) takes only keep without a name"):
+        bf.Store(tmp_path).clean("30d", "7d")  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match=r"Store\(\) has no option 'asof'. Did you mean 'as_of'"):
+        bf.Store(tmp_path, asof="7d")  # type: ignore[call-arg]
+    assert server.asked == []

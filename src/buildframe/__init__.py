@@ -7,7 +7,9 @@ keeps all that was ever fetched.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack, cast, get_type_hints
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast, get_type_hints
 
 from buildframe.errors import (
     BadInput,
@@ -29,7 +31,7 @@ from buildframe.errors import (
     Unreachable,
     Unverified,
 )
-from buildframe.secret import confined, environment
+from buildframe.secret import confined, environment, is_confined
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -70,7 +72,23 @@ __all__ = [
 
 HOSTED_URL = "https://api.buildkite.com"
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse options that a function does not have. The check is imported when it is needed: it takes a while."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        from buildframe.arguments import checked_names
+
+        return checked_names(function)(*args, **kwargs)
+
+    return confined(call) if is_confined(function) else call
+
+
+@_checked
 @confined
 def connect(
     organization: str | None = None,
@@ -131,6 +149,7 @@ def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspa
         raise
 
 
+@_checked
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     """Write a frame to one file, whole or not at all: CSV if its name ends in `.csv`, with no cell that a spreadsheet
     program would run; else Parquet, from which dtypes, index and `attrs` come back by `load`.
@@ -140,6 +159,7 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     return store.save(path, frame)
 
 
+@_checked
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a frame that `save` wrote."""
     from buildframe import store

@@ -1,4 +1,4 @@
-"""Check the options of public methods against their annotations, before anything is sent."""
+"""Check the arguments of public functions and methods against their annotations, before anything is sent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import difflib
 import functools
 import inspect
 import numbers
+import operator
+import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, get_type_hints
 
 from buildframe.errors import BadInput
 from buildframe.secret import confined, is_confined, without_frames
@@ -18,27 +20,43 @@ from buildframe.spec import Endpoint, misfits
 from buildframe.spec.declare import Property
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+Check = Callable[[types.FunctionType, Sequence[Any], Mapping[str, Any]], None]
 
 _PAGING = {"after", "before", "cursor", "first", "last", "limit", "number", "offset", "page", "page_size", "per_page"}
 _SORTING = {"direction", "order", "order_by", "sort", "sort_by"}
 _LIMITS = ("max_requests", "deadline")
+_MOST_SHOWN = 200
 
 
 def checked(owner: type[T]) -> type[T]:
     """Let the public methods of a class refuse options that they do not have, and values of another type."""
     for name, method in list(vars(owner).items()):
-        if isinstance(method, types.FunctionType) and not name.startswith("_") and _has_options(method):
-            setattr(owner, name, _confined_if_secret(method))
+        if isinstance(method, types.FunctionType) and not name.startswith("_"):
+            setattr(owner, name, _confined_if_secret(method, _check_options if _has_options(method) else _check_names))
     return owner
 
 
-def _confined_if_secret(method: types.FunctionType) -> Callable[..., Any]:
+def checked_call(function: F) -> F:
+    """Let a function refuse options that it does not have, and arguments of another type than annotated.
+
+    Arguments whose annotation says nothing that can be checked, such as a callable, are left to the function.
+    """
+    return cast("F", _confined_if_secret(function, _check_arguments))
+
+
+def checked_names(function: F) -> F:
+    """Let a function refuse options that it does not have. It checks their values itself, as secrets must be."""
+    return cast("F", _confined_if_secret(function, _check_names))
+
+
+def _confined_if_secret(method: Any, check_call: Check) -> Any:
     """The method with checks. The properties of actions may hold secrets, such as variables."""
     endpoint: Endpoint | None = getattr(method, "endpoint", None)
     if is_confined(method):
-        return confined(_checking(inspect.unwrap(method, stop=lambda one: not is_confined(one))))
+        return confined(_checking(inspect.unwrap(method, stop=lambda one: not is_confined(one)), check_call))
     is_action = endpoint is not None and endpoint.method != "GET"
-    return confined(_checking(method)) if is_action else _checking(method)
+    return confined(_checking(method, check_call)) if is_action else _checking(method, check_call)
 
 
 def check(
@@ -87,13 +105,13 @@ def _has_options(method: types.FunctionType) -> bool:
     return bool(code.co_kwonlyargcount or code.co_flags & inspect.CO_VARKEYWORDS)
 
 
-def _checking(method: types.FunctionType) -> Callable[..., Any]:
+def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
         refused: BadInput
         try:
-            options = with_plain_numbers(options)
-            _check_call(method, options)
+            arguments, options = tuple(map(_plain_number, arguments)), with_plain_numbers(options)
+            check_call(method, arguments, options)
             return method(*arguments, **options)
         except BadInput as why:  # of an address that holds a password, too: no frame may keep it
             refused = without_frames(why)
@@ -103,13 +121,84 @@ def _checking(method: types.FunctionType) -> Callable[..., Any]:
     return call
 
 
-def _check_call(method: types.FunctionType, options: Mapping[str, Any]) -> None:
-    positional = method.__code__.co_varnames[: method.__code__.co_argcount]
-    declared, takes_any = _options_of(method), _takes_any_option(method)
+def _check_options(method: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Names and types of the options of a method."""
+    _check_number_of(method, arguments)
+    positional, declared, takes_any = _positional(method), _options_of(method), _takes_any_option(method)
     given = {
         name: value for name, value in options.items() if name not in positional and (name in declared or not takes_any)
     }
-    check(f"{method.__name__}()", declared, given, getattr(method, "endpoint", None), positional[1:])
+    check(_name_of(method), declared, given, getattr(method, "endpoint", None), _without_self(positional))
+
+
+def _check_names(method: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+    _check_number_of(method, arguments)
+    names = _without_self([*_positional(method), *_only_by_name(method)])
+    for option in options:
+        if option not in names:
+            raise BadInput(f"{_name_of(method)} has no option {option!r}. {_nearest(_name_of(method), option, names)}")
+
+
+def _check_arguments(function: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Names and types of all arguments of a function."""
+    _check_names(function, arguments, options)
+    given = {**dict(zip(_positional(function), arguments, strict=False)), **options}
+    for name, hint in _checkable(function).items():
+        if name in given:
+            _check_type(name, hint, given[name])
+
+
+def _check_number_of(method: types.FunctionType, arguments: Sequence[Any]) -> None:
+    """Options that are passed without their names."""
+    positional = _positional(method)
+    if len(arguments) > len(positional) and not method.__code__.co_flags & inspect.CO_VARARGS:
+        names, name = _without_self(positional), _name_of(method)
+        most = f"only {', '.join(names)}" if names else "nothing"
+        has_more = method.__code__.co_flags & inspect.CO_VARKEYWORDS
+        options = ", ".join(_options_of(method) if has_more else _only_by_name(method)) or "none"
+        raise BadInput(f"{name} takes {most} without a name. Pass options by name. Options of {name}: {options}.")
+
+
+def _name_of(method: types.FunctionType) -> str:
+    """What a user calls, such as "builds()", or "Store()" for its `__init__`."""
+    return f"{method.__qualname__.removesuffix('.__init__').split('.')[-1]}()"
+
+
+def _positional(method: types.FunctionType) -> tuple[str, ...]:
+    return method.__code__.co_varnames[: method.__code__.co_argcount]
+
+
+def _only_by_name(method: types.FunctionType) -> tuple[str, ...]:
+    code = method.__code__
+    return code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+
+
+def _without_self(names: Sequence[str]) -> Sequence[str]:
+    return names[1:] if names[:1] in (("self",), ["self"]) else names
+
+
+@functools.cache
+def _checkable(function: types.FunctionType) -> dict[str, Any]:
+    """The types of a function's parameters that values can be checked against."""
+    names = (*_positional(function), *_only_by_name(function))
+    hints = {name: _hint(function, name) for name in names if name in function.__annotations__}
+    return {name: hint for name, hint in hints.items() if _can_be_checked(hint)}
+
+
+def _hint(function: types.FunctionType, name: str) -> Any:
+    """A parameter's annotation; its text if it is for type checkers only, such as `pd.Series[Any]`."""
+    text = function.__annotations__[name]
+    alone = types.SimpleNamespace(__annotations__={name: text})
+    try:
+        return get_type_hints(alone, function.__globals__, include_extras=True)[name]
+    except (TypeError, NameError):
+        return text
+
+
+def _can_be_checked(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType, Sequence, Mapping, Annotated):
+        return all(_can_be_checked(inside) for inside in get_args(hint))
+    return get_origin(hint) in (Literal, os.PathLike) or isinstance(hint, type)
 
 
 @functools.cache
@@ -144,11 +233,16 @@ def _advice(
     name: str, option: str, declared: Mapping[str, Any], endpoint: Endpoint | None, positional: Sequence[str]
 ) -> str:
     """What to write instead of an option that is not there."""
-    near = difflib.get_close_matches(option.lower(), [*declared, *positional], n=1)
     if endpoint and endpoint.lists and option in _PAGING:
         return f"It always reads all pages. {_how_to_read_less(declared, endpoint)}"
     if endpoint and endpoint.lists and option in _SORTING:
         return "Sort the frame that it returns, with .sort_values(...)."
+    return _nearest(name, option, declared, positional)
+
+
+def _nearest(name: str, option: str, declared: Iterable[str], others: Sequence[str] = ()) -> str:
+    """The name that may be meant, and all that there are."""
+    near = difflib.get_close_matches(option.lower(), [*declared, *others], n=1)
     suggestion = f"Did you mean {near[0]!r}? " if near else ""
     return f"{suggestion}Options of {name}: {', '.join(declared) or 'none'}."
 
@@ -162,12 +256,26 @@ def _how_to_read_less(declared: Mapping[str, Any], endpoint: Endpoint) -> str:
 
 def _check_type(name: str, hint: Any, value: Any) -> None:
     entry = Property(name, _plain_type(hint), False, "", None)
-    if any(misfits([entry], {name: _plain_value(value)})):
-        raise BadInput(f"{name}={value!r}: pass {_words(entry.type)}.{_meaning(name, hint)}")
+    if all(any(misfits([entry], {name: one})) for one in (value, _plain_value(value))):
+        raise BadInput(f"{name}={_shown(value)}: pass {_words(entry.type)}.{_meaning(name, hint)}")
+
+
+def _shown(value: Any) -> str:
+    """The value; of one that takes many lines or a long one, such as a frame, the type."""
+    text = repr(value)
+    return text if text.isprintable() and len(text) <= _MOST_SHOWN else f"<{type(value).__name__}>"
 
 
 def _plain_type(hint: Any) -> Any:
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if get_origin(hint) is Annotated:
+        return get_args(hint)[0]
+    if get_origin(hint) in (Union, types.UnionType):
+        return functools.reduce(operator.or_, (os.PathLike if _is_path(one) else one for one in get_args(hint)))
+    return hint
+
+
+def _is_path(hint: Any) -> bool:
+    return get_origin(hint) is os.PathLike
 
 
 def _plain_value(value: Any) -> Any:
@@ -198,7 +306,8 @@ def _alternatives(hint: Any) -> Iterator[str]:
     elif get_origin(hint) is Sequence:
         yield f"a list of {_words(get_args(hint)[0])}"
     else:
-        yield from _NAMES.get(hint) or (f"a {hint.__name__}",)
+        article = "an" if hint.__name__[0] in "AEIOU" else "a"
+        yield from _NAMES.get(hint) or (f"{article} {hint.__name__}",)
 
 
 _NAMES: dict[Any, tuple[str, ...]] = {
@@ -210,4 +319,5 @@ _NAMES: dict[Any, tuple[str, ...]] = {
     dt.date: ("a date", "a datetime"),
     dt.timedelta: ("a timedelta",),
     Path: ("a path",),
+    os.PathLike: ("a path",),
 }

@@ -24,6 +24,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import MOMENT, moments, require
 from buildframe.metrics.engines import Frame, Integers, as_pandas, chosen, collected, columns_of, is_pandas, lazy
@@ -39,6 +40,7 @@ _WANTS = ("organization", "pipeline_id")
 _ID = "id of pipeline"
 
 
+@checked_names
 def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None = None) -> pd.DataFrame:
     """The times in which a branch was red: from a build turning failed until the next one turning passed.
 
@@ -70,6 +72,7 @@ def _outages(found: _Branches) -> pd.DataFrame:
     return beside(found.keys.iloc[red.pop("line")].reset_index(drop=True), red)
 
 
+@checked_names
 def recovery_time(
     builds: Frame,
     *,
@@ -102,6 +105,7 @@ def _recovery_time(q: Sequence[float], found: _Branches) -> pd.DataFrame:
     return beside(found.keys, closed.reset_index(drop=True))
 
 
+@checked_names
 def red_share(
     builds: Frame,
     *,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics import outcomes
 from buildframe.metrics.days import Spread, by_days, dated, effective_sizes, spread_of
 from buildframe.metrics.durations import RowMetric, wall_time
@@ -31,6 +32,7 @@ _COUNTS = ["n", "n_censored", "n_negative"]
 _SPREAD = ["rows", "days", "ratio"]
 
 
+@checked_names
 def percentile_change(
     now: Frame,
     before: Frame,
@@ -71,6 +73,7 @@ def percentile_change(
     return beside(keys, pd.DataFrame(columns, index=keys.index))
 
 
+@checked_names
 def success_change(
     now: Frame, before: Frame, by: By = None, at: str = "created_at", tz: str = "UTC", confidence: float = 0.95
 ) -> pd.DataFrame:
@@ -93,6 +96,7 @@ def success_change(
     return _rates_compared(one, other, by, "passed", confidence)
 
 
+@checked_names
 def failure_change(
     now: Frame, before: Frame, by: By = None, at: str = "finished_at", tz: str = "UTC", confidence: float = 0.95
 ) -> pd.DataFrame:
@@ -114,6 +118,7 @@ def failure_change(
     return _rates_compared(one, other, by, "failed", confidence)
 
 
+@checked_names
 def newcombe(
     successes: npt.ArrayLike,
     n: npt.ArrayLike,
@@ -170,6 +175,7 @@ def _rates_compared(one: pd.DataFrame, other: pd.DataFrame, by: By, those: str, 
     for end, side in (("", one), ("_before", other)):
         columns |= {f"{those}{end}": side["those"].fillna(0), f"n{end}": side["n"].fillna(0)}
     rate, rate_before = (_over(side["those"], side["n"]) for side in (one, other))
+    wilson(0, 1, confidence)  # which refuses what is no share
     told, told_before = effective_sizes(_spread(one), _spread(other), confidence)
     _, low, high = newcombe(rate * told, told, rate_before * told_before, told_before, confidence)
     told, _ = effective_sizes(_spread(one), _spread(other), CONFIDENCE)

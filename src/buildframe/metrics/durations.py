@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics.columns import column, moments
 
 RowMetric = Callable[[pd.DataFrame], "pd.Series[Any]"]
 """`frame -> Series` of timedeltas, one a row."""
 
 
+@checked_names
 def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """How long a script job waited for an agent: started_at - runnable_at.
 
@@ -28,6 +30,7 @@ def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     return _between(jobs, "runnable_at", "started_at").where(is_script(jobs)).rename("queue_time")
 
 
+@checked_names
 def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """How long a job waited for others: runnable_at - created_at.
 
@@ -37,6 +40,7 @@ def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     return _between(jobs, "created_at", "runnable_at").rename("dependency_wait")
 
 
+@checked_names
 def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """How long a job ran: finished_at - started_at, whatever its outcome.
 
@@ -46,6 +50,7 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     return _between(jobs, "started_at", "finished_at").rename("run_time")
 
 
+@checked_names
 def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """From when a job could start until it ended: finished_at - runnable_at.
 
@@ -55,6 +60,7 @@ def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     return _between(jobs, "runnable_at", "finished_at").rename("turnaround")
 
 
+@checked_names
 def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """From a build's creation until it ended: finished_at - created_at.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import moments
 from buildframe.metrics.engines import Frame, collected
@@ -15,6 +16,7 @@ _NAMES = ("id", "scope", "name", "location")
 _STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at")
 
 
+@checked_names
 def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
     """Flaky tests as the service lists them, those with most instances first, and what changed since an earlier list.
 

@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics import spark
 from buildframe.metrics.engines import GROUP, Frame, Rows, as_pandas, collected, is_pandas, lazy, rows, tally
 from buildframe.metrics.groups import Key, beside, groups_of
@@ -27,6 +28,7 @@ _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", 
 """From the best to the worst; as a number, the place in here."""
 
 
+@checked_names
 def outcomes_by_commit(jobs: Frame) -> Any:
     """What all attempts of a step at one commit tell, over retries, rebuilds and branches.
 
@@ -62,6 +64,7 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     return beside(found.texts(variants), summary.assign(verdict=verdict))
 
 
+@checked_names
 def flips(jobs: Frame) -> pd.DataFrame:
     """Steps ranked by how surely they flip: commits at which a step both failed and passed, infrastructure apart.
 

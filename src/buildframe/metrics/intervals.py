@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics import spark
 from buildframe.metrics.columns import NAT, microseconds, moments
@@ -33,6 +34,7 @@ Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+@checked_names
 def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """The sum of the run times (finished_at - started_at) of all of a build's jobs, over every attempt.
 
@@ -51,6 +53,7 @@ def _machine_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
     return builds.sums(builds.codes[ran], (end - start)[ran], "machine_time")
 
 
+@checked_names
 def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """How long at least one of a build's jobs ran: the length of the union of its runs [started_at, finished_at).
 
@@ -76,6 +79,7 @@ def _last_attempts(builds: _Builds) -> _Spans:
     return _Spans(builds.codes, start, end).those(counted)
 
 
+@checked_names
 def parallelism(jobs: Frame) -> pd.Series[float]:
     """How many jobs of a build ran at once while it was active, on average, float64.
 
@@ -95,6 +99,7 @@ def _parallelism(builds: _Builds) -> pd.Series[float]:
     return (run_time / active.where(active > pd.Timedelta(0))).rename("parallelism")
 
 
+@checked_names
 def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """How long a build was there while none of its jobs ran and no block step held it: waits for agents, mostly.
 
@@ -114,6 +119,7 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_gaps, "idle_time", False))
 
 
+@checked_names
 def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """How long a build waited for somebody to unblock it, and none of its jobs ran.
 
@@ -127,6 +133,7 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_gaps, "blocked_time", True))
 
 
+@checked_names
 def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """From a build's creation until the first of its jobs failed hard: finished_at - build_created_at.
 
@@ -146,6 +153,7 @@ def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
     return builds.series(_difference(builds.created(), first), "time_to_first_failure")
 
 
+@checked_names
 def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """From a build's creation until the last of its jobs ended, of builds that passed: finished_at - build_created_at.
 

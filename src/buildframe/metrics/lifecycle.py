@@ -6,6 +6,7 @@ import datetime as dt
 
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import moments
 from buildframe.metrics.engines import Frame, collected
@@ -17,6 +18,7 @@ _STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at", "valid_from
 _OF_TESTS = ("first_listed_at", "known_start", "listed_until", "instances", "latest_occurrence_at", "n_reopened")
 
 
+@checked_names
 def flaky_lifecycle(
     history: Frame, new: str | dt.timedelta = "7d", dormant: str | dt.timedelta = "14d"
 ) -> pd.DataFrame:

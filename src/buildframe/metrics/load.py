@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics import sweeps
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.durations import is_script
@@ -18,6 +19,7 @@ from buildframe.metrics.sweeps import Window
 from buildframe.spec.times import Moment, When
 
 
+@checked_names
 def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: When | None = None) -> pd.DataFrame:
     """How many jobs ran at once, as a step function: one row for each change.
 
@@ -53,6 +55,7 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     return _load("running", table, groups, begun, over, _window(table, start, end))
 
 
+@checked_names
 def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: When | None = None) -> pd.DataFrame:
     """How many script jobs waited for an agent at once, as a step function: one row for each change.
 
@@ -73,6 +76,7 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     return _load("waiting", table, groups, begun, over, _window(table, start, end))
 
 
+@checked_names
 def utilisation(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     """The share of agents' time that these jobs used: the time in which they ran, of the time the agents were in sight.
 

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics.durations import RowMetric, queue_time
 from buildframe.metrics.engines import Floats, Frame, Integers, Rows, Tally, tally
@@ -26,6 +27,7 @@ CONFIDENCE = 0.95
 _COUNTED = ["n", "n_censored", "n_negative"]
 
 
+@checked_names
 def percentiles(
     frame: Frame,
     of: RowMetric | str = queue_time,
@@ -111,6 +113,8 @@ def checked(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
         raise BadInput(f"q={q!r}: give shares between 0 and 1, such as (.5, .95).") from None
     if outside := [p for p in shares if not 0 < p < 1]:
         raise BadInput(f"q={outside[0]!r} is no percentile: give shares between 0 and 1, such as .95.")
+    if len({label(p) for p in shares}) < max(1, len(shares)):
+        raise BadInput(f"q={q!r}: give at least one share, and each once.")
     if method not in get_args(Method):
         raise BadInput(f"method={method!r} is none; take one of {', '.join(get_args(Method))}.")
     return shares

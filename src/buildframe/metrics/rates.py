@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics import outcomes
 from buildframe.metrics.buckets import Buckets, filled
@@ -17,6 +18,7 @@ from buildframe.metrics.groups import By, beside
 from buildframe.metrics.states import check_states
 
 
+@checked_names
 def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     """Passed builds among those that passed or failed, with the Wilson 95 % interval.
 
@@ -33,6 +35,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     return beside(counts.keys, _rates(counts.sums))
 
 
+@checked_names
 def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame:
     """`success_rate` in buckets of time, by creation.
 
@@ -46,6 +49,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     return buckets.beside(_rates(counts.sums))
 
 
+@checked_names
 def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame:
     """How many builds are asked for and how many end, in buckets of time.
 
@@ -65,6 +69,7 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     return buckets.beside(buckets.sizes(found, at))
 
 
+@checked_names
 def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
     """The score interval of a proportion: its lower and upper limit, float64, NaN where n is 0.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics.columns import NAT, column
 from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, rows
 from buildframe.metrics.groups import By
@@ -26,6 +27,7 @@ _COUNTS = ("n", "n_censored", "n_sooner", "n_negative")
 _DTYPES = {"id": "str", "elapsed_s": "float64", **dict.fromkeys(_COUNTS, "Int64")}
 
 
+@checked_names
 def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float] = (0.5, 0.9)) -> pd.DataFrame:
     """How long builds that run may still take: percentiles of what was left to those that ran as long before.
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import column, moments
 
 
+@checked_names
 def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """One row an `id`, the one that was fetched last; rows keep their order and index.
 

@@ -8,6 +8,7 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics.engines import Frame, Rows, Tally, rows, tally
 from buildframe.metrics.groups import By, beside
 from buildframe.metrics.outcomes import has_passed, is_script, is_superseded
@@ -17,6 +18,7 @@ from buildframe.metrics.states import check_states
 _KINDS = ("automatic", "manual")
 
 
+@checked_names
 def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     """Executions that were retried among all executions: `retried` / `executions`, with the Wilson 95 % interval.
 

@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics.columns import MOMENT
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, Rows, as_pandas, tally, tick, ticking
@@ -24,6 +25,7 @@ _AT, _BALANCE, _MANY, _CHANGED_AT = "at this time", "balance", "many", "at the c
 _CHANGE = [_AT, _BALANCE, _MANY]
 
 
+@checked_names
 def change_point(frame: Frame, of: RowMetric | str = wall_time, by: By = None, at: str = "created_at") -> pd.DataFrame:
     """The moment at which a duration most likely changed, and how likely chance alone makes such a moment.
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics.columns import column
 
 _EMOJI = re.compile(r"(?<!\w):[\w+-]+:")  # not after a letter: "test:unit:fast" is a name
@@ -26,6 +27,7 @@ OF_PARALLEL_JOBS = "parallel_group_total"
 """The column that shows of how many parallel jobs one is; a frame need not have it."""
 
 
+@checked_names
 def step(jobs: pd.DataFrame) -> pd.Series[str]:
     """The step of each job: its `step_key`, else its `name` without emoji and shard suffix.
 

@@ -8,6 +8,7 @@ from typing import overload
 import pandas as pd
 import pyarrow as pa
 
+from buildframe.arguments import checked_names
 from buildframe.metrics import outcomes, spark
 from buildframe.metrics.columns import column, moments, require, seconds
 from buildframe.metrics.durations import (
@@ -33,6 +34,7 @@ DAY = pd.ArrowDtype(pa.date32())
 def with_seconds(frame: pd.DataFrame) -> pd.DataFrame: ...
 @overload
 def with_seconds(frame: Frame) -> Frame: ...
+@checked_names
 def with_seconds(frame: Frame) -> Frame:
     """The frame with what its rows measure, as columns that mean the same in every engine.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
 from buildframe.metrics.buckets import Buckets, filled
 from buildframe.metrics.durations import RowMetric, wall_time
@@ -14,6 +15,7 @@ from buildframe.metrics.measured import measured
 from buildframe.metrics.percentiles import checked, count, quantiles
 
 
+@checked_names
 def trend(
     frame: Frame,
     of: RowMetric | str = wall_time,

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.arguments import checked_names
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines import (
     Frame,
@@ -36,6 +37,7 @@ _COMMIT = ["organization", "pipeline", "branch", "commit"]
 _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
 
 
+@checked_names
 def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     """Machine time in four classes of waste and the useful rest, which add up to it.
 

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.plots.look import (
     BLUE,
     GREEN,
@@ -21,6 +22,7 @@ from buildframe.plots.look import (
     joined,
     labels,
     listed,
+    most,
     say,
     some,
 )  # fmt: skip
@@ -35,6 +37,7 @@ _STATUS = {
 }
 
 
+@checked_call
 def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFrame | None = None, top: int = 20) -> Axes:
     """Up to `top` tests with most instances of flaking, and when each flaked last.
 
@@ -48,7 +51,7 @@ def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFram
     found = found.assign(status=_status(found))
     known = pd.Series(False, index=found.index) if before is None else _resolved_then(found, before)
     board = found[~known]
-    with canvas(ax, 9, 1.8 + 0.3 * float(np.clip(len(board), 3, top))) as ax:
+    with canvas(ax, 9, 1.8 + 0.3 * float(np.clip(len(board), 3, most(top)))) as ax:
         if board.empty:
             return say(ax, _nothing(len(found)))
         shown = _chosen(board, min(top, max(int(room(ax)[1] / POINTS_A_LABEL), 1)), before is not None)

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.plots.look import (
     GREY,
     NO_NAME,
@@ -22,6 +23,7 @@ from buildframe.plots.look import (
     ground,
     joined,
     labels,
+    most,
     say,
     some,
 )  # fmt: skip
@@ -41,6 +43,7 @@ _VERDICTS = {
 """How each is said and drawn, from the best to the worst: of the shards of a step on a commit, the worst counts."""
 
 
+@checked_call
 def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     """Steps (rows) on commits (columns): which passed, which failed, and which did both (a flip, with a cross).
 
@@ -53,7 +56,7 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     """
     steps = _named(metrics.flips(jobs))
     flipped = steps[steps["flaky"] > 0]
-    with canvas(ax, 10, 3.2 + 0.23 * float(np.clip(len(flipped), 3, top))) as ax:
+    with canvas(ax, 10, 3.2 + 0.23 * float(np.clip(len(flipped), 3, most(top)))) as ax:
         shown = flipped.head(min(top, max(int(room(ax, below=_BELOW)[1] / POINTS_A_LABEL), 1)))
         if shown.empty:
             return say(ax, "No step has passed and failed on one commit." if len(steps) else "There are no outcomes.")

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.metrics.columns import moments
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.measured import seconds_of
@@ -24,6 +25,7 @@ _PERIOD = "period"
 _SHORT = 0.1  # minutes; below it a logarithmic scale is linear, so that it can show zeros
 
 
+@checked_call
 def distribution(
     frame: pd.DataFrame,
     ax: Axes | None = None,

@@ -13,6 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.metrics.buckets import zoned
 from buildframe.metrics.columns import moments
 from buildframe.metrics.durations import is_script
@@ -38,6 +39,7 @@ _LEAST = 5.0  # points that can be read
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
+@checked_call
 def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "UTC", q: float = 0.95) -> Axes:
     """Queue time of script jobs by the hour and weekday, in the zone `tz`, at which they became runnable.
 

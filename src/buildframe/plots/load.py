@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.metrics.columns import moments
 from buildframe.metrics.durations import is_script
 from buildframe.plots.look import (
@@ -45,6 +46,7 @@ _WIDTHS = {
 }  # fmt: skip
 
 
+@checked_call
 def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How many jobs ran at once, as areas of queues one above the other.
 
@@ -58,6 +60,7 @@ def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return _areas(metrics.concurrency(jobs), "running", ax, int(ran.sum()), "ran")
 
 
+@checked_call
 def queue_depth(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How many script jobs waited for an agent at once, as areas of queues one above the other.
 

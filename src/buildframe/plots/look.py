@@ -22,6 +22,8 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
+from buildframe.arguments import checked_call
+from buildframe.errors import BadInput
 from buildframe.plots.room import cell, figure_of, fill, is_small, points_per_pixel, room, settle
 
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GREY = (
@@ -68,6 +70,13 @@ def canvas(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
         yield plt.subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
     finally:
         rcParams.update(before)
+
+
+def most(top: int) -> int:
+    """How many rows a plot shows at most, as its `top`; BadInput below 1."""
+    if top < 1:
+        raise BadInput(f"top={top}: pass a whole number from 1.")
+    return top
 
 
 def ink() -> Any:
@@ -240,8 +249,11 @@ def minutes_from_zero(ax: Axes, least: float) -> None:
 # Words
 
 
+@checked_call
 def shortened(name: str, width: int) -> str:
     """A name on one line of at most `width` signs, wide ones counting twice: what is too long loses its middle."""
+    if width < 1:
+        raise BadInput(f"width={width}: pass a whole number from 1.")
     line = "".join(
         sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(name.split()) or NO_NAME
     )

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from buildframe.arguments import checked_call
 from buildframe.errors import BadInput
 from buildframe.metrics.bars import bars_of, is_negative
 from buildframe.metrics.columns import column
@@ -34,6 +35,7 @@ from buildframe.plots.look import (
 from buildframe.plots.room import POINTS_A_LABEL, room, signs
 
 
+@checked_call
 def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The jobs of one build as bars: waiting for an agent, then running; its triggers and block steps between them.
 

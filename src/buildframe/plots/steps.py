@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.metrics.durations import is_script
 from buildframe.plots.look import (
     BLUE,
@@ -22,6 +23,7 @@ from buildframe.plots.look import (
     joined,
     labels,
     listed,
+    most,
     say,
 )  # fmt: skip
 from buildframe.plots.room import POINTS_A_LABEL, at_left, room, signs
@@ -30,6 +32,7 @@ from buildframe.plots.trend import why_no_median
 _POINTS_A_SPAN = 16  # high is a step with its two bars
 
 
+@checked_call
 def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axes:
     """Queue time and run time of the `top` slowest steps: a dot at the median, a bar up to the 95th percentile.
 
@@ -39,7 +42,7 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     `runnable_at`, `started_at`, `finished_at`.
     """
     times = _times_of_steps(jobs)
-    with canvas(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, top))) as ax:
+    with canvas(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, most(top)))) as ax:
         shown = times.head(_most(ax, top, _POINTS_A_SPAN)).iloc[::-1]
         if shown.empty:
             return say(ax, why_no_median(len(times), "jobs of a step"))
@@ -53,6 +56,7 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     return ax
 
 
+@checked_call
 def time_spent(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     """Where the machine time goes: the `top` steps by the sum of their run times, with their share of all.
 
@@ -65,7 +69,7 @@ def time_spent(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axe
     runs = metrics.run_time(scripts).dt.total_seconds() / 60
     spent = runs.groupby(_step_of_pipeline(scripts)).agg(["sum", "count"])
     spent = spent[spent["count"] > 0].sort_index().sort_values("sum", ascending=False, kind="stable")
-    with canvas(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, top))) as ax:
+    with canvas(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, most(top)))) as ax:
         top = _most(ax, top, POINTS_A_LABEL)
         if spent.empty:
             return say(ax, "Nothing here has run and finished.")

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.plots.look import (
     RED,
     SKY,
@@ -35,6 +36,7 @@ _LEAST = 70  # points that the rates are high, at least
 _PERCENTS = range(0, 101, 20)
 
 
+@checked_call
 def success_trend(
     builds: pd.DataFrame,
     ax: Axes | None = None,

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.arguments import checked_call
 from buildframe.plots.look import (
     BLUE,
     SKY,
@@ -26,6 +27,7 @@ from buildframe.plots.look import (
 )  # fmt: skip
 
 
+@checked_call
 def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
     """Wall time of builds over time: the median as a line, a band from it up to the 95th percentile.
 

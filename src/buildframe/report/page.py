@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from buildframe.arguments import checked_call
 from buildframe.errors import MissingExtra
 from buildframe.report.answers import answers
 from buildframe.report.content import Report, Verdict
@@ -28,6 +29,7 @@ _STATUSES = ("over", "perhaps", "unknown", "within")
 _COUNTED = ("wall_time", "step_time", "queue_time")
 
 
+@checked_call
 def render(report: Report) -> str:
     """The page: facts, tables, pictures, what was counted, as of when, whether complete; it asks for nothing else.
 
@@ -39,6 +41,7 @@ def render(report: Report) -> str:
     return str(template.render(**_told(report), **shown, style_hash=_style_hash()))
 
 
+@checked_call
 def summary(report: Report) -> str:
     """The head, the answers, what needs attention, and the tables of pipelines and queues, as Markdown.
 

@@ -13,6 +13,10 @@ HISTORY = 4
 """Periods in which the moment of a change is looked for; the report's own is the last of them."""
 
 
+_MOST_DAYS = 3650
+"""Ten years, so that the history of a report does not reach beyond what times can express."""
+
+
 @dataclass(frozen=True)
 class Period:
     """Whole days of a zone: from the midnight `start` up to the midnight `end`, excluded."""
@@ -25,6 +29,8 @@ class Period:
         """The last `days` days that are over; BadInput where these are none, or the zone is."""
         if not isinstance(days, int) or days < 1:
             raise BadInput(f"days={days!r}: a report is of a whole number of days, 1 at least.")
+        if days > _MOST_DAYS:
+            raise BadInput(f"days={days}: a report is of {_MOST_DAYS:,} days at most.")
         try:
             local = now.tz_convert(tz)
         except (LookupError, ValueError, TypeError):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from buildframe.arguments import checked_call
 from buildframe.errors import BadInput
 from buildframe.report.content import Report
 from buildframe.report.facts import measure
@@ -33,6 +34,7 @@ _JOBS = (
 _PIPELINES = ("id", "organization", "slug", "default_branch")
 
 
+@checked_call
 def read(
     store: str | os.PathLike[str],
     days: int = 7,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from buildframe.arguments import checked_call
 from buildframe.errors import BadInput
 from buildframe.store import cells
 
@@ -25,6 +26,7 @@ _ABANDONED_S = 86_400
 """Age of a temporary file that no process writes any more."""
 
 
+@checked_call
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     """Write a frame to a file, replacing an older one, and return its path: CSV if it ends in `.csv`, else Parquet.
 
@@ -76,6 +78,7 @@ def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
         csv.write_csv(pa.table(columns, headers), file, csv.WriteOptions(include_header=start == 0))
 
 
+@checked_call
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read the frame that `save` wrote, or any other Parquet file.
 
@@ -133,6 +136,8 @@ def _with_plain_utc(frame: pd.DataFrame) -> pd.DataFrame:
 
 def target(path: str | os.PathLike[str]) -> Path:
     """Where the bytes of a file go: behind a link the file that it names. BadInput where there can be none."""
+    if "\0" in os.fspath(path):
+        raise BadInput(f"path={os.fspath(path)!r}: a path holds no NUL.")
     place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():
         raise BadInput(f"{os.fspath(path)!r} is a folder or a device; name a file, such as 'builds.parquet'.")

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from buildframe import wire
-from buildframe.arguments import checked
+from buildframe.arguments import checked, checked_names
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput, DeadlineExceeded
 from buildframe.pace import until
@@ -53,6 +53,7 @@ class Store:
     it has no such table, column, pipeline or suite.
     """
 
+    @checked_names
     @confined
     def __init__(
         self,
@@ -119,8 +120,9 @@ class Store:
         `is_open`, and those jobs that were told of. `personal` and `env` as for `sync`.
         """
         self._refuse_the_past("told of events")
+        known = _events(events)
         state = self._state()
-        rows, left_out = told.rows(list(events), state.marks, state.as_of or NEVER)
+        rows, left_out = told.rows(known, state.marks, state.as_of or NEVER)
         done = commits.tell(self._place, Keeping(personal, env), rows)
         return Told(done.builds, done.jobs, left_out, done.state.version)
 
@@ -383,6 +385,14 @@ def _as_of(wanted: When | int, builds: Table, newest: State) -> State:
             f"at {oldest.as_of.text()}."
         )
     return found
+
+
+def _events(events: Iterable[Event]) -> Sequence[Event]:
+    """The events in their order; BadInput for anything else."""
+    known = list(events) if isinstance(events, Iterable) else [events]
+    if wrong := [one for one in known if not isinstance(one, Event)]:
+        raise BadInput(f"events={wrong[0]!r:.80}: pass a list of events, such as [webhooks.parse(...)].")
+    return known
 
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:
