@@ -151,7 +151,7 @@ def test_lists_and_objects_become_json(tmp_path: Path) -> None:
         (pd.DataFrame({"a": [pd.Timedelta("1s")], "a_s": [1]}), "one header"),
         (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "does not fit into CSV"),
         (pd.DataFrame({0: [1]}), "texts to name them"),
-        (pd.DataFrame({"a": [1]})["a"], "Series is no DataFrame"),
+        (pd.DataFrame({"a": [1]})["a"], "frame=<Series>: pass a DataFrame"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_the_old_file_stays(tmp_path: Path, frame: pd.DataFrame, words: str) -> None:

@@ -142,8 +142,8 @@ def test_attrs_that_json_would_change_are_refused(tmp_path, attrs):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (frame()["text"], "Series is no DataFrame"),
-        ("t.parquet", "str is no DataFrame"),
+        (frame()["text"], "frame=<Series>: pass a DataFrame"),
+        ("t.parquet", "frame='t.parquet': pass a DataFrame"),
         (frame()[[]], "needs columns"),
         (pd.DataFrame({0: [1]}), "texts to name them"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "does not fit"),

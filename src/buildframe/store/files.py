@@ -147,8 +147,6 @@ def target(path: str | os.PathLike[str]) -> Path:
 
 
 def _check_columns(frame: pd.DataFrame) -> None:
-    if not isinstance(frame, pd.DataFrame):
-        raise BadInput(f"{type(frame).__name__} is no DataFrame; the order is save(path, frame).")
     if frame.columns.empty or not all(isinstance(name, str) for name in frame.columns):
         raise BadInput("A file needs columns, and texts to name them; see frame.columns.")
 
