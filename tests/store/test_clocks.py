@@ -17,7 +17,7 @@ import pytest
 import buildframe as bf
 from buildframe import service_time
 from buildframe.spec import Moment
-from buildframe.store import syncing
+from buildframe.store import commits, syncing
 from buildframe.workspace import Workspace
 from tests.store.serving import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
@@ -142,9 +142,58 @@ def test_after_two_right_syncs_a_store_equals_the_service_whatever_was_before(se
     assert lost(service, store) == NOTHING, f"seed {seed}"
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["it commits first", "it commits last"])
+@pytest.mark.parametrize("ahead", ["organization", "pipeline"])
+def test_two_syncs_at_once_lose_nothing_though_one_has_dates_ahead(service, ws, store, monkeypatch, ahead, is_first):
+    """That one reads a build, which changes; then the other one reads it, and has the earlier dates."""
+    scopes = {"organization": ws, "pipeline": ws.pipeline("web")}
+    ahead_one, other = scopes.pop(ahead), *scopes.values()
+    live(service, 3)
+    for scope in (ahead_one, other):
+        sync(service, scope, store)
+    go_on(service, hours=2)
+    build, commit = service.add(9, "passed", finished_at=service.now.text()), commits.commit
+
+    def between(*first):
+        build.update(state="failed", finished_at=service.now.text())
+        go_on(service, hours=1)
+        done = []
+
+        def last(*second):
+            done.extend(commit(*batch) for batch in ((first, second) if is_first else (second,)))
+            return done[-1]
+
+        monkeypatch.setattr(commits, "commit", last)
+        sync(service, other, store)
+        monkeypatch.setattr(commits, "commit", commit)
+        return done[0] if is_first else commit(*first)
+
+    monkeypatch.setattr(commits, "commit", between)
+    sync(service, ahead_one, store, lambda i: 20.0)
+    assert store.builds().set_index("number")["state"][9] == "passed"
+    go_on(service, hours=1)
+    sync(service, other, store)
+    assert lost(service, store) == NOTHING
+
+
+@pytest.mark.parametrize("name", ["all are 2 days behind", "all are of 1970"])
+def test_dates_behind_make_no_sync_read_more_of_the_past(service, ws, store, name):
+    live(service, 72)
+    sync(service, ws, store)
+    known = service.now
+    for skew in (SKEWS[name], SKEWS[name], lambda i: 0.0):
+        live(service, 1)
+        service.lists()
+        sync(service, ws, store, skew)
+        begins = [q["created_from"] for q in service.lists() if "created_from" in q]
+        assert min(map(Moment.parse, begins)) > known - dt.timedelta(days=10, hours=1)
+    assert lost(service, store) == NOTHING
+
+
 def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(service, ws, store, monkeypatch):
     live(service, 3)
     sync(service, ws, store)
+    go_on(service, hours=24)
     seconds = iter(range(0, 10**9, 1_200))  # 20 minutes between any two looks at the clock
     for module in (syncing, service_time):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))

@@ -60,7 +60,7 @@ class Batch:
     """What a sync brings: builds with all their jobs, ids of builds that are gone, lists, and how far it reaches.
 
     `known` is the state that the sync began from: it read everything later than what was stored then. `here` and `sure`
-    are those of a state.
+    are those of a state. `began` is the state before the first commit of the sync.
     """
 
     builds: pd.DataFrame
@@ -74,6 +74,7 @@ class Batch:
     known: State = field(default_factory=State)
     here: Moment | None = None
     sure: Moment = NEVER
+    began: State | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,8 @@ class _Writing:
         state = replace(self._dated(batch, builds.version + 1), lists=lists, heard=False)
         if batch.scope is not None and batch.mark is not None:
             state = state.marked(batch.scope, batch.mark, batch.basis)
+        if batch.scope is not None and batch.began is not None:
+            state = state.overlapped(batch.scope, batch.sure, batch.began)
         return self._finish(state, rows.num_rows, jobs, gone.num_rows)
 
     def tell(self, keeping: Keeping, told: Received) -> Committed:

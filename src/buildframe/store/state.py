@@ -44,6 +44,10 @@ class Mark:
         """The same as plain JSON."""
         return [at.text() for at in (self.since, self.until, self.seen) if at is not None]
 
+    def no_surer(self, sure: Moment) -> Mark:
+        """The same, of which no later time is sure."""
+        return replace(self, seen=min(self.sure, sure))
+
     def joined(self, other: Mark) -> Mark:
         """What two that were made at the same time know together."""
         is_plain = self.seen is None and other.seen is None
@@ -166,3 +170,22 @@ class State:
         """With a mark that was worked out from `basis`; another sync may have come between."""
         now = self.marks.get(scope)
         return replace(self, marks={**self.marks, scope: mark if now in (None, basis) else now.joined(mark)})
+
+    def overlapped(self, scope: str, sure: Moment, began: State) -> Self:
+        """With marks that allow for syncs of overlapping scopes, while one of `scope` ran from `began` on.
+
+        Of a build that two syncs read at once the row with the later `fetched_at` stays. If the dates of one are
+        ahead, that row may be the older one, so both must read again from the earlier time that is sure.
+        """
+        beside = {
+            name: mark for name, mark in self.marks.items() if _overlap(scope, name) and mark != began.marks.get(name)
+        }
+        marks = {**self.marks, **{name: mark.no_surer(sure) for name, mark in beside.items()}}
+        if scope in marks and beside:
+            marks[scope] = marks[scope].no_surer(min(mark.sure for mark in beside.values()))
+        return replace(self, marks=marks)
+
+
+def _overlap(scope: str, other: str) -> bool:
+    """Whether one scope is an organization and the other one of its pipelines."""
+    return scope.startswith(f"{other}/") or other.startswith(f"{scope}/")

@@ -121,7 +121,7 @@ class Sync:
         self._done: list[Committed] = []
         self._time = ServiceTime()
         self._here, self._began = clock_here(), time.monotonic()
-        self._stamp = NEVER
+        self._stamp = self._earliest = NEVER
         self._is_simulated = False
 
     @property
@@ -140,6 +140,7 @@ class Sync:
             builds = Table.at(self._place, "builds")
             self._before = self._known = state = State() if builds is None else State.newest(builds)
         basis = self._basis(state)
+        self._earliest = NEVER if basis is None or basis.seen is None else basis.seen
         still_open = self._walk(state=list(OPEN))
         now = self._now
         basis = None if basis is not None and basis.since > now else basis
@@ -253,6 +254,7 @@ class Sync:
             known=self._known,
             here=self._here,
             sure=self._sure,
+            began=self._before,
             **more,
         )
         done = commits.commit(self._place, self._keeping, batch)
@@ -277,9 +279,12 @@ class Sync:
 
     @property
     def _now(self) -> Moment:
-        """The service's time when it gave its first response, by all responses until now."""
+        """The service's time when it gave its first response, by all responses until now.
+
+        Not before a time that it had reached for sure: dates far behind would begin a long history.
+        """
         assert self._time.at is not None
-        return self._time.at
+        return self._time.at if self._is_simulated else max(self._time.at, self._earliest)
 
     @property
     def _sure(self) -> Moment:
@@ -298,9 +303,9 @@ class Sync:
     def _moved(self) -> tuple[dt.timedelta, dt.timedelta]:
         """By how much the service's clock and that of this machine have moved since the last sync."""
         before = self._before
-        if before.as_of is None or before.here is None:
+        if before.as_of is None or before.here is None or self._time.at is None:
             return dt.timedelta(0), dt.timedelta(0)
-        return self._now - before.as_of, self._here - before.here
+        return self._time.at - before.as_of, self._here - before.here
 
     def _mark(self, since: Moment, until: Moment, before: Mark | None) -> Mark:
         """The mark of a commit of this sync."""
