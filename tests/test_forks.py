@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -258,6 +260,21 @@ def test_a_sandbox_ends_with_the_process_that_started_it() -> None:
 
         in_child(use)()
         assert ws.pipeline(slug).get().slug == slug
+
+
+def test_a_stopped_sandbox_is_unreachable_while_a_child_lives() -> None:
+    reading, writing = os.pipe()
+    with bf.sandbox(builds=5, days=1) as ws:
+        address = urlsplit(ws.base_url)
+        joined = in_child(lambda: os.read(reading, 1))
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((address.hostname, address.port), timeout=5)
+    finally:
+        os.write(writing, b"!")
+        joined()
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_store_that_was_used_says_that_it_cannot_go_on_in_a_child(tmp_path: Path) -> None:

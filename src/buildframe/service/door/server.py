@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from buildframe.errors import BadInput
+from buildframe.forks import start_over_in_children
 
 HANG_UP = "buildframe.hang_up"
 """An extension in an application's scope: a function that closes the connection when what was sent is through."""
@@ -74,6 +75,11 @@ class Server:
             target=self._server.run, kwargs={"sockets": [door]}, name="buildframe sandbox", daemon=True
         )
         self._door = door
+        start_over_in_children(self)
+
+    def start_over(self) -> None:
+        """Give up the port in a forked child: as long as that had it, clients of a stopped sandbox would wait."""
+        self._door.close()
 
     def start(self) -> None:
         """Return when requests are answered."""
