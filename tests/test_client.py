@@ -388,3 +388,22 @@ def test_what_is_not_given_comes_from_the_environment(scripted: Start, monkeypat
 
 def test_the_hosted_service_is_the_default() -> None:
     assert repr(bf.connect("acme", token=TOKEN)) == "<Workspace acme at https://api.buildkite.com>"
+
+
+def test_a_missing_token_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BUILDFRAME_TOKEN", raising=False)
+    with pytest.raises(bf.BadInput, match=r"BUILDFRAME_TOKEN is not set.*Create one in your user settings"):
+        bf.connect("acme")
+
+
+def test_https_where_the_server_speaks_http_says_so(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buildframe.client.CONNECTS", 1)
+    server = scripted(says(BUILD))
+    ws = bf.connect("acme", base_url=server.url.replace("http:", "https:"), token=TOKEN)
+    with pytest.raises(bf.Unreachable, match="does not speak TLS at this port: is the address http"):
+        ws.builds()
+
+
+def test_a_host_with_a_space_is_refused() -> None:
+    with pytest.raises(bf.BadInput, match=r"'https://api example\.com' has a space in its host"):
+        bf.connect("acme", base_url="https://api example.com", token=TOKEN)

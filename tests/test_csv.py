@@ -54,6 +54,12 @@ def texts(values: list[str | None]) -> pd.DataFrame:
     return pd.DataFrame({"text": pd.Series(values, dtype="str"), "n": range(len(values))})
 
 
+def test_load_says_how_csv_is_read(tmp_path: Path) -> None:
+    bf.save(tmp_path / "a.csv", pd.DataFrame({"a": [1]}))
+    with pytest.raises(bf.BadInput, match=r"not a whole Parquet file.* Read CSV with pandas\.read_csv"):
+        bf.load(tmp_path / "a.csv")
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_cell_begins_as_a_formula_whatever_the_separator_is(tmp_path: Path, text: str) -> None:
     frame = pd.DataFrame({"n": [1, 2], "text": pd.Series(["x", text], dtype="str"), "other": ["x", text]})

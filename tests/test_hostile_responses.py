@@ -250,6 +250,15 @@ def test_a_log_keeps_its_content_and_prints_harmless(scripted: Start, capsys: py
     assert json.loads(json.dumps(log)) == log
 
 
+def test_parts_of_a_log_print_harmless(scripted: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    ws = connected(scripted(says(f"one\n{ESCAPES}".encode(), Content_Type="text/plain; charset=utf-8")))
+    log = ws.log(f"{ws.base_url}/v2/log")
+    print(log[:], log[4:], log[4], log.splitlines()[1], *log.split("\n"))
+    assert not set(HARMFUL) & set(capsys.readouterr().out)
+    assert log[4:] == ESCAPES
+    assert log.splitlines() == str.splitlines(f"one\n{ESCAPES}")
+
+
 def test_harmless_keeps_what_is() -> None:
     assert harmless("two\nlines\tand 👩‍🚀") == "two\nlines\tand 👩‍🚀"
     assert harmless("a\x1b[31mb\x9b\r\n", keep="") == "a␛[31mb‹U+009B›␍␊"

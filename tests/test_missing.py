@@ -38,6 +38,11 @@ def test_a_path_without_names_names_nothing(path: str) -> None:
     assert missing.named(path, "No route matches") == ""
 
 
+@pytest.mark.parametrize("path", [f"{ACME}/agentz", f"{ACME}/agentz?per_page=100", f"{ACME}/pipelines"])
+def test_of_a_wrong_path_no_name_is_called_missing(path: str) -> None:
+    assert missing.named(path, f"No route matches {path.split('?')[0].strip('/')}") == ""
+
+
 @pytest.mark.parametrize(
     ("call", "says_so"),
     [

@@ -55,7 +55,10 @@ class Token(Secret):
         if not isinstance(self._value, str):
             raise BadInput("The token is no text.")
         if not self._value:
-            raise BadInput("There is no token: BUILDFRAME_TOKEN is not set, and none is passed as token=.")
+            raise BadInput(
+                "There is no token: BUILDFRAME_TOKEN is not set, and none is passed as token=. "
+                "Create one in your user settings of the service, with the scopes read_builds and read_pipelines."
+            )
         if not self._value.isascii() or not self._value.isprintable() or " " in self._value:
             raise BadInput("The token holds blanks or signs that no token has; was it pasted whole?")
 
@@ -88,6 +91,8 @@ def address_of(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         shown = "" if "@" in text else f" {text!r}"  # what stands before an @ may be a secret
         raise BadInput(f"The address{shown} is no web address; write it like https://api.example.com.")
+    if any(sign.isspace() for sign in parts.netloc):
+        raise BadInput(f"The address {text!r} has a space in its host; write it like https://api.example.com.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise BadInput("The address must hold no user, password, query or fragment; the token goes in token=.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
@@ -409,7 +414,7 @@ class Client:
         if sent and not request.repeatable:
             return _lost(request, f"no answer ({said})")
         failure = Unreachable(
-            f"No answer from {self.base_url}: {said}.\nAsked: {request.where}\n"
+            f"No answer from {self.base_url}: {said}.\nAsked: {request.where}\n{_of_tls(why)}"
             "Check the address (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
             "the network, and whether a proxy stands between."
         )
@@ -423,6 +428,12 @@ _LOOK = "Look whether it happened before you ask again."
 
 def _lost(request: Request, came_back: str) -> OutcomeUnknown:
     return OutcomeUnknown(f"{_sent(request)}\nCame back: {came_back}\nIt is not sent again by itself.")
+
+
+def _of_tls(why: httpx.HTTPError) -> str:
+    """What OpenSSL's words for a server without TLS mean."""
+    is_plain = "WRONG_VERSION_NUMBER" in str(why)
+    return "The server does not speak TLS at this port: is the address http, not https? " if is_plain else ""
 
 
 def _sent(request: Request) -> str:

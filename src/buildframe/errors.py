@@ -174,7 +174,11 @@ class NotFound(ServiceError):
 
     def advice(self) -> str:
         """What is missing, where the address names it."""
-        return self.missing or "Nothing is at this address, or this token may not see it. Check the address."
+        return (
+            self.missing
+            or "Nothing is at this address, or this token may not see it. "
+            "Check the address: the path, and base_url= or BUILDFRAME_URL."
+        )
 
 
 class Invalid(ServiceError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 import msgspec
 import pandas as pd
@@ -32,12 +32,21 @@ class _Log(msgspec.Struct):
 
 
 class Log(str):
-    """The text of a log as it came; printing it, or `str` of it, shows its escape sequences and runs none."""
+    """The text of a log as it came. Printing it, a slice or a line of it shows escape sequences and runs none."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
         return harmless(super().__str__())
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Log:
+        return Log(super().__getitem__(key))
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        return [Log(line) for line in super().splitlines(keepends)]
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        return [Log(part) for part in super().split(sep, maxsplit)]
 
 
 class _Moved(str):

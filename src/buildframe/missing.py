@@ -31,6 +31,8 @@ def named(path: str, message: str) -> str:
 
     A path names several things, and any of them may be missing. It is the one that the message names, else the last.
     """
+    if path.split("?")[0].strip("/") in message:  # as in "No route matches": no name is wrong
+        return ""
     things = list(_things([unquote(segment) for segment in path.split("?")[0].split("/")]))
     if not things:
         return ""

@@ -51,6 +51,18 @@ def test_lines_of_a_message_become_sentences_of_one(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_a_traceback_steers_no_terminal(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
+    with to_stderr(form):
+        try:
+            raise ValueError("no number: \x1b]52;c;AAAA\x07 \x9b31m \u202e")
+        except ValueError:
+            say("failed", logging.ERROR, trace=True)
+    said = capsys.readouterr().err
+    assert "no number" in said
+    assert not set("\x1b\x07\x9b\u202e") & set(said)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_warnings_are_lines(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
     with to_stderr(form):
         warnings.warn("Incomplete: 3 of 4", UserWarning, stacklevel=1)

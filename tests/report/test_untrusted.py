@@ -91,6 +91,7 @@ def test_the_page_shows_it_and_nothing_more(
 def test_the_summary_is_text_whoever_renders_it(report: Report, text: str) -> None:
     told = summary(with_text(report, text))
     assert tags(told) == tags(summary(with_text(report, "harmless")))
+    assert not set("\x1b\x07\x9b\r\x08\u202e") & set(told)
     plain = text_of(told)
     assert [field for field in IN_SUMMARY if squeezed(in_sentence(text, field)) not in plain] == []
     assert not re.search(r"(?<!\w)@\w|#\d|!\d|GH-\d|:\w+:|//|[0-9a-f]{7}", told.split("\n", 1)[1])

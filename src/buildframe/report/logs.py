@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from buildframe.terminal import harmless
+
 Form = Literal["plain", "json"]
 
 LOG = logging.getLogger("buildframe")
@@ -49,7 +51,7 @@ class _Plain(logging.Formatter):
     """`2026-10-26T08:00:01Z INFO synced: ...`; before it the traceback, where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        trace = f"{self.formatException(record.exc_info)}\n" if record.exc_info else ""
+        trace = f"{harmless(self.formatException(record.exc_info))}\n" if record.exc_info else ""
         return f"{trace}{_time(record)} {record.levelname} {_in_a_line(record.getMessage())}"
 
 

@@ -91,7 +91,8 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
             frame = _read(file)
             return _with_plain_utc(_with_exact_index(frame, file))
     except (pa.ArrowException, OSError) as why:
-        raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}") from why
+        advice = " Read CSV with pandas.read_csv." if Path(path).suffix.lower() == ".csv" else ""
+        raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}{advice}") from why
 
 
 def _read(file: BinaryIO) -> pd.DataFrame:
