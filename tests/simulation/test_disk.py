@@ -6,12 +6,15 @@ import datetime as dt
 import errno
 import json
 import os
+import re
+import resource
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
+import deltalake
 import pandas as pd
 import pytest
 
@@ -108,6 +111,37 @@ def test_each_call_of_a_store_fails_in_turn(stores, tmp_path, monkeypatch, do, w
         assert content(folder) == after, disk
         if unnamed(folder) - unnamed_before:
             assert left_over(folder) == set(), disk
+
+
+@pytest.mark.parametrize("bytes_of_log", [0, 100])
+@pytest.mark.parametrize("number", range(3))
+def test_a_write_that_fails_inside_a_commit_of_delta_leaves_the_store_as_it_was(
+    stores, tmp_path, monkeypatch, number, bytes_of_log
+):
+    """The kernel refuses to write more to a file while deltalake writes its log."""
+    folder, true = tmp_path / "store", deltalake.DeltaTable.create_write_transaction
+    shutil.copytree(stores["again"], folder)
+    before, calls = content(folder), iter(range(100))
+
+    def refused(*args, **more):
+        if next(calls) != number:
+            return true(*args, **more)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_of_log, limits[1]))
+        try:
+            return true(*args, **more)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deltalake.DeltaTable, "create_write_transaction", refused)
+        with pytest.raises(StoreFailed, match=f"{re.escape(str(folder))}.*File too large"):
+            again(folder)
+    assert next(calls) == number + 1
+    assert content(folder) == before
+    again(folder)
+    assert content(folder) == AFTER
+    assert left_over(folder) == set()
 
 
 def points(calls: list[str], way: str) -> list[int]:
