@@ -14,6 +14,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics, plots, report, spec
+from buildframe.service import Sandbox
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, says
 from tests.metrics.worlds import builds_of, jobs_of
@@ -261,3 +262,17 @@ def test_options_need_their_names(server: Scripted, tmp_path: Path) -> None:
     with pytest.raises(bf.BadInput, match=r"Store\(\) has no option 'asof'. Did you mean 'as_of'"):
         bf.Store(tmp_path, asof="7d")  # type: ignore[call-arg]
     assert server.asked == []
+
+
+def test_a_sandbox_refuses_what_it_has_not() -> None:
+    with pytest.raises(bf.BadInput, match=r"Sandbox\(\) has no option 'sed'. Did you mean 'seed'"):
+        Sandbox(sed=3)  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match="quota=3: pass a Quota or None"):
+        Sandbox(quota=3)  # type: ignore[arg-type]
+    with Sandbox(builds=20, days=2) as service:
+        with pytest.raises(bf.BadInput, match=r"n=1\.5: pass a whole number"):
+            service.push("web", 1.5)  # type: ignore[arg-type]
+        with pytest.raises(bf.BadInput, match="fault=3: pass a Fault"):
+            service.fault(3)  # type: ignore[arg-type]
+        with pytest.raises(bf.BadInput, match=r"webhook\(\) has no option 'tken'. Did you mean 'token'"):
+            service.webhook("http://127.0.0.1:9/", tken="x")  # type: ignore[call-arg]

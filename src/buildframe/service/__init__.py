@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict
 
+from buildframe.arguments import checked_call, checked_names
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.secret import confined
 from buildframe.service.data.access import SCOPES, new_token
@@ -92,6 +93,7 @@ class Sandbox:
     `faults` go wrong from the start; `patience` says how often a webhook that is not accepted is tried.
     """
 
+    @checked_call
     def __init__(
         self,
         path: str | Path | None = None,
@@ -150,6 +152,7 @@ class Sandbox:
         """Its time, which stands still until it is moved, unless it has a `speed`."""
         return self._clock
 
+    @checked_call
     def token(
         self,
         scopes: Sequence[str] = ("read_builds", "read_pipelines"),
@@ -178,10 +181,12 @@ class Sandbox:
             raise BadInput(f"There is no organization {organization!r} here; there are {', '.join(known)}.")
         return organization
 
+    @checked_call
     def push(self, pipeline: str, n: int = 1, *, organization: str = "acme") -> list[int]:
         """Let `n` commits arrive now, each of which is built; returns the numbers of the builds."""
         return self._engine.push(self._line(organization, pipeline), n)
 
+    @checked_call
     def retry(self, pipeline: str, number: int, job: str, *, organization: str = "acme") -> None:
         """Let someone repeat a job (its UUID) that failed, which reopens its build if that is over."""
         build = self._build(self._line(organization, pipeline), number)
@@ -192,6 +197,7 @@ class Sandbox:
         except Refusal as why:
             raise BadInput(str(why)) from None
 
+    @checked_call
     def forget(self, pipeline: str, numbers: Sequence[int], *, organization: str = "acme") -> None:
         """Delete builds, as retention does, whatever their state is."""
         line = self._line(organization, pipeline)
@@ -209,6 +215,7 @@ class Sandbox:
             raise BadInput(f"There is no build {number} of {line.pipeline.slug!r}.")
         return found[0]
 
+    @checked_call
     def fault(self, fault: Fault) -> None:
         """Let something go wrong from now on, in addition to what does already."""
         self._faults.add(fault)
@@ -217,6 +224,7 @@ class Sandbox:
         """Let nothing go wrong any more."""
         self._faults.clear()
 
+    @checked_names
     @confined
     def webhook(
         self,
