@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -92,6 +93,8 @@ def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
     """The timestamps of the column `name` in UTC to the microsecond; any zone will do, none is refused."""
     found = column(frame, name)
     if isinstance(found.dtype, pd.DatetimeTZDtype):
+        if found.dtype.unit == "us" and found.dtype.tz is dt.UTC:  # as in frames that are fetched
+            return found
         instants: pd.Series[pd.Timestamp] = found.dt.tz_convert("UTC").astype(MOMENT)
         return instants
     if isinstance(found.dtype, pd.ArrowDtype) and pa.types.is_timestamp(found.dtype.pyarrow_dtype):

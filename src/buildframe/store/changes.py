@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +26,11 @@ def latest_of(
     walks: Sequence[tuple[pd.DataFrame, pd.DataFrame]],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of walks, in their order, each build once, as it was fetched last, with the jobs that came with it."""
-    builds = pd.concat([builds.assign(walk=i) for i, (builds, _) in enumerate(walks)], ignore_index=True)
-    jobs = pd.concat([jobs.assign(walk=i) for i, (_, jobs) in enumerate(walks)], ignore_index=True)
-    last = builds.drop_duplicates("id", keep="last")
-    chosen = jobs["build_id"].map(last.set_index("id")["walk"]) == jobs["walk"]
-    return last.drop(columns="walk"), jobs[chosen].drop(columns="walk")
+    builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*walks, strict=True))
+    of_build, of_job = (np.repeat(range(len(walks)), [*map(len, frames)]) for frames in zip(*walks, strict=True))
+    is_last = ~builds["id"].duplicated(keep="last")
+    last = pd.Series(of_build[is_last], builds.loc[is_last, "id"])
+    return builds[is_last], jobs[(jobs["build_id"].map(last) == of_job).to_numpy()]
 
 
 def later(new: pa.Table, stored: pa.Table) -> pa.Table:

@@ -136,6 +136,11 @@ def as_listed(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def as_table(frame: pd.DataFrame, schema: pa.Schema, left_out: Collection[str] = ()) -> pa.Table:
     """The frame's columns of the schema; one that it lacks, or that is left out, is null."""
-    there = frame.drop(columns=[name for name in left_out if name in frame])
-    lacking: dict[str, Any] = {name: None for name in schema.names if name not in there}
-    return pa.Table.from_pandas(there.assign(**lacking), schema=schema, preserve_index=False).replace_schema_metadata()
+    there = set(frame.columns) - set(left_out)
+    columns: list[Any] = [
+        pa.array(frame[field.name], field.type, from_pandas=True)
+        if field.name in there
+        else pa.nulls(len(frame), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -185,7 +185,8 @@ class Table:
 
     def widened(self, schema: pa.Schema) -> Table:
         """A newer version that has the columns, too, which the schema has beyond it; else this one."""
-        fields = [entry for entry in schema if entry.name not in self.names]
+        there = set(self.names)
+        fields = [entry for entry in schema if entry.name not in there]
         if not fields:
             return self
         wider = package().Schema.from_arrow(pa.schema(fields)).fields
