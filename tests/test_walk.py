@@ -212,14 +212,52 @@ def test_a_window_whose_list_is_another_one_each_time_makes_the_walk_doubtful() 
     assert f"another one in each of {READINGS} readings" in walk.doubts[0][1]
 
 
-def test_builds_that_no_page_showed_are_counted() -> None:
+@pytest.mark.parametrize("steady", [True, False])
+@pytest.mark.parametrize("tells", [True, False])
+def test_builds_that_no_page_showed_are_counted_and_read(steady: bool, tells: bool) -> None:
     """An old stamp as the last of a page: what lies between is passed over, and in no answer."""
-    made = world(*(n * DAY for n in range(1, 8)), -100 * DAY, 8 * DAY, 9 * DAY, size=3)
+    made = world(*(n * DAY for n in range(1, 60)), -100 * DAY, 60 * DAY, 61 * DAY, size=3, tells=tells)
+    walk = BuildWalk(Window(), steady=steady)
+    asked: list[Ask] = []
+    found = read(walk, made.answer, asked)
+    assert sorted(row.id for row in found) == sorted(build.id for build in made.builds)
+    assert walk.doubts == []
+    assert not walk.is_uncounted
+    assert len(asked) < 60
+
+
+def test_a_changing_list_in_order_takes_one_request_more() -> None:
+    asked: list[Ask] = []
+    read(BuildWalk(Window(), steady=False), world(*range(0, 50 * DAY, DAY), size=10).answer, asked)
+    assert [ask.only_count for ask in asked] == [False] * 6 + [True]
+
+
+def test_builds_that_come_to_match_are_read_where_the_numbers_differ() -> None:
+    """A difference is no reason for doubt: each half of the list is counted until the builds are found."""
+    made, asked = world(*range(0, 500 * DAY, DAY), size=10), []
+    made.builds[100].matches = made.builds[101].matches = False
+
+    def answer(ask: Ask) -> Page | Invalid:
+        made.builds[100].matches = made.builds[101].matches = ask.only_count or len(asked) > 51
+        return made.answer(ask)
+
+    walk = BuildWalk(Window(), steady=False)
+    assert len(read(walk, answer, asked)) == 500
+    assert walk.doubts == []
+    assert len(asked) < 51 + 25
+
+
+def test_a_service_that_counts_only_once_leaves_doubt() -> None:
+    """More were counted than found, and then the service reports no number."""
+    made, counts = world(*(n * DAY for n in range(1, 8)), -100 * DAY, 8 * DAY, 9 * DAY, size=3), []
+
+    def answer(ask: Ask) -> Page | ServiceError:
+        counts.append(ask.only_count)
+        return Forbidden(403, "no") if ask.only_count and sum(counts) > 1 else made.answer(ask)
+
     walk = BuildWalk(Window())
-    found = read(walk, made.answer)
-    assert len(found) == 3
-    assert "counts 9 where its pages showed 2" in walk.doubts[0][1]
-    assert "larger overlap=" in walk.doubts[0][1]
+    read(walk, answer)
+    assert "counted 9 builds, which is not what its pages showed" in walk.doubts[0][1]
 
 
 def test_deletions_alone_are_no_reason_for_doubt() -> None:

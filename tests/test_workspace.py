@@ -204,6 +204,18 @@ def test_hundreds_of_builds_arrive_while_the_world_is_walked(workers: int) -> No
     assert len(set(during["id"]) & arrived) <= 50  # those that came before the first answer
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_filter_that_changes_takes_one_small_request_more(workers: int) -> None:
+    with worlds.sandbox(builds=900, days=12) as ci:
+        every = ci.builds(columns=["id", "state"])
+        passed = ci.builds(state="passed", columns=["id", "state"], workers=workers)
+    assert passed.attrs["complete"]
+    assert "filtered by state, which changes" in passed.attrs["note"]
+    assert "did not tell" not in passed.attrs["note"]
+    assert set(passed["id"]) == set(every.loc[every["state"] == "passed", "id"])
+    assert passed.attrs["requests"] <= every.attrs["requests"]
+
+
 def test_completion_knows_the_filters_and_help_explains_them() -> None:
     for method in (Workspace.builds, Workspace.jobs, Workspace.history):
         parameters = inspect.signature(method).parameters

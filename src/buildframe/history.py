@@ -145,9 +145,9 @@ class _Walk:
     @property
     def _note(self) -> str | None:
         """What holds of it although it is complete."""
-        if self._changing:
-            return _CHANGED.format(" and ".join(self._changing))
-        return _UNCOUNTED if self._walk.is_uncounted and not self._walk.left else None
+        notes = [_CHANGED.format(" and ".join(self._changing))] if self._changing else []
+        notes += [_UNCOUNTED] if self._walk.is_uncounted and not self._walk.left else []
+        return "; ".join(notes) or None
 
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
         """Why the walk ended, for one that may be partial; any other raises the error again."""

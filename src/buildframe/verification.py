@@ -1,4 +1,6 @@
-"""Read a list by page numbers until it is verified that no row is missing. Knows pages; neither requests nor time.
+"""Read a list by page numbers until it is verified that no row is missing, and what its timestamps show of its order.
+
+Knows pages; no requests.
 
 A list may be in another order at each request, such as rows of one timestamp that are sorted by it alone. One reading
 of its pages then repeats some rows and lacks others.
@@ -6,11 +8,13 @@ of its pages then repeats some rows and lacks others.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 from buildframe.errors import ServiceError
+from buildframe.spec import Moment
 from buildframe.wire import Page
 
 _PATIENCE = 80  # requests for pages of one list that may bring nothing new, one after the other
@@ -140,3 +144,15 @@ def _count(page: Page) -> int:
 
 def _ids(page: Page) -> list[Hashable]:
     return [row.id for row in page.rows]
+
+
+def disorder(stamps: Sequence[Moment]) -> dt.timedelta:
+    """By how much a list is out of its order, newest first: the most that a row is newer than one before it."""
+    before = itertools.accumulate(stamps, min)
+    return max((after - oldest for oldest, after in zip(before, stamps[1:], strict=False)), default=dt.timedelta(0))
+
+
+def grain(stamps: Sequence[Moment]) -> dt.timedelta:
+    """What stamps are cut to: whole seconds or milliseconds, as it looks, or microseconds."""
+    cut = (size for size in (1_000_000, 1_000, 1) if all(stamp.microsecond % size == 0 for stamp in stamps))
+    return dt.timedelta(microseconds=next(cut))

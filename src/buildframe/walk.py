@@ -10,7 +10,6 @@ its own, that are read at the same time.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import math
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from buildframe.errors import BuildframeError, Incomplete, Malformed, ServiceError
 from buildframe.links import fresh_in, how_far
 from buildframe.spec import Moment
-from buildframe.verification import CannotVerify, NumberedReading
+from buildframe.verification import CannotVerify, NumberedReading, disorder, grain
 from buildframe.wire import Page
 
 READINGS = 20
@@ -160,7 +159,8 @@ class BuildWalk:
         self._first: Stretch | None = Stretch(window, self._read)
         self._reading: list[Stretch] = []
         self._pin: Moment | None = None
-        self._latest = self._top = self._settled = _END
+        self._latest = self._top = _END
+        self._size = 0  # rows of the first page
         self._disorder = dt.timedelta(0)
         self._has_pages = False
         self._reports_pages = False
@@ -197,7 +197,7 @@ class BuildWalk:
     @property
     def is_uncounted(self) -> bool:
         """Whether the service could not be asked how many builds there are, so that some may be missing unseen."""
-        return self._has_pages and self._steady and self._counted is None and not self.doubts
+        return self._has_pages and self._counted is None and not self.doubts
 
     @property
     def rows(self) -> int:
@@ -207,7 +207,7 @@ class BuildWalk:
     @property
     def left(self) -> list[Window]:
         """The windows that are not read yet, newest first."""
-        is_waiting = bool(self._checks) and not self._stretches and self._wants_a_check
+        is_waiting = not self._stretches and self._wants_a_check and (self._checks > 0 or not self._steady)
         unsettled = [Window(self._whole.start, self._top)] if self._is_unsettled or is_waiting else []
         return merged([*self._unread, *unsettled])
 
@@ -262,7 +262,7 @@ class BuildWalk:
         """What of the window lies below the page, once all that belongs beside the page's builds was read."""
         seam = self._seam(stamps)
         end = self._latest if stretch.left.end is None else min(stretch.left.end, self._latest)
-        disordered = _disorder(stamps) > self._overlap
+        disordered = disorder(stamps) > self._overlap
         crowded = seam >= end or sum(stamp < seam for stamp in stamps) > len(stamps) / 2
         if not disordered and not crowded:
             return Window(stretch.left.start, seam)
@@ -276,7 +276,7 @@ class BuildWalk:
 
     def _seam(self, stamps: Sequence[Moment]) -> Moment:
         """Where the next page begins: what lies above was seen, if the list is in order but for the overlap."""
-        return min(stamps) + self._overlap + _grain(stamps)
+        return min(stamps) + self._overlap + grain(stamps)
 
     def _by_number(self, stretch: Stretch, closed: Window, may_grow: bool) -> Steps:
         """Read a window by its page numbers until it is verified that no row is missing."""
@@ -331,19 +331,19 @@ class BuildWalk:
         self._stamps += stretch.kept.stamps
         self._guard(stamps, fresh)
         if not page.is_last:
-            self._disorder = max(self._disorder, _disorder(stamps))
+            self._disorder = max(self._disorder, disorder(stamps))
         return stamps
 
     def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
         self._pin = max(stamps)
-        self._settled = self._pin - self._overlap
-        self._latest = self._pin + self._overlap + _grain(stamps)
+        self._size = len(stamps)
+        self._latest = self._pin + self._overlap + grain(stamps)
         is_behind = self._pin - page.at > self._overlap + _CUT  # the service's clock, or a proxy's
-        bound = self._pin + _grain(stamps) if is_behind else page.at - self._overlap  # later builds may still arrive
+        bound = self._pin + grain(stamps) if is_behind else page.at - self._overlap  # later builds may still arrive
         self._top = min(bound, self._whole.end or _END)
         heads = (row.id for row, stamp in zip(page.rows, stamps, strict=True) if stamp < self._top)
         self._head = next(heads, None)  # what a service that ignores page numbers lists first
-        if _disorder(stamps) > self._overlap:  # the newest build may be on a later page
+        if disorder(stamps) > self._overlap:  # the newest build may be on a later page
             self._latest = max(self._latest, page.at + _CUT)
         self._has_pages, self._reports_pages = not page.is_last, page.of is not None
 
@@ -360,58 +360,68 @@ class BuildWalk:
 
     @property
     def _wants_a_check(self) -> bool:
-        """Whether the service should be asked how many builds there are.
-
-        It is asked once. If the numbers differ, or the list is out of order, two more checks follow in the end: builds
-        may have been deleted, or disorder that no page showed hides some.
-        """
-        if not self._has_pages or not self._steady or self.doubts:
+        """Whether to ask how many builds there are: once, and in the end if disorder or changes may hide some."""
+        if not self._has_pages or self.doubts or self._checks == 2:
             return False
-        if not self._checks:
+        if self._steady and not self._checks:
             return self._reports_pages or not self._reading
-        if self._reading or self._counted is None or self._checks == 3:
+        if self._reading or (self._steady and self._counted is None):
             return False
-        return self._is_disordered or self._differs(self._top, self._counted)
+        return not self._steady or self._is_disordered or self._differs(self._counted, self._found(self._top))
 
     def _new_check(self) -> Stretch | None:
         busy = self._reading and len(self._reading) >= self._readers(self.pages_left)
         if busy or not self._wants_a_check:
             return None
-        self._checks += 1
-        self._is_unsettled = self._checks > 1
-        check = (self._count_all, self._count_settled, self._read_newest)[self._checks - 1]
-        return Stretch(Window(self._pin, self._pin), check, 0.0)
+        is_first = self._steady and not self._checks
+        self._checks, self._is_unsettled = (1, False) if is_first else (2, True)
+        return Stretch(Window(self._pin, self._pin), self._count_all if is_first else self._reconcile, 0.0)
 
     def _count_all(self, stretch: Stretch) -> Steps:
         """Count what was there at the first answer: up to its time, if the service's clock is right."""
-        was_reported, self._counted = self._reports_pages, (yield from self._count(self._top))
-        if was_reported and not self._reports_pages:
+        was_reported = self._reports_pages
+        self._counted = yield from self._count(Window(self._whole.start, self._top), self._found(self._top))
+        if self._counted is None and was_reported and not self._reports_pages:
             self._checks = 0  # ask again in the end
 
-    def _count_settled(self, stretch: Stretch) -> Steps:
-        """Count what is older than the newest build by more than the overlap, where no build arrives."""
-        counted = yield from self._count(self._settled)
-        if self._differs(self._settled, counted):
-            self.doubts.append((self._whole, _LOST.format(counted, self._found(self._settled))))
+    def _reconcile(self, stretch: Stretch) -> Steps:
+        """Read again the windows in which the service counts other builds than were found."""
+        whole = Window(self._whole.start, self._top)
+        left = [(whole, sorted(stamp for stamp in self._stamps if stamp < self._top))]
+        while left:
+            window, stamps = left.pop()
+            counted = yield from self._count(window, len(stamps))
+            if counted is None:
+                if self._counted is not None:
+                    self.doubts.append((whole, _UNCLEAR.format(self._counted)))
+                break
+            self._counted = counted if self._counted is None else self._counted
+            if not self._differs(counted, len(stamps)):
+                continue
+            middle = next((stamp for stamp in stamps[len(stamps) // 2 :] if stamp > stamps[0]), None)
+            if middle is None or len(stamps) <= self._size:
+                yield from self._by_number(stretch, window, may_grow=True)
+            else:
+                left.append((replace(window, end=middle), [stamp for stamp in stamps if stamp < middle]))
+                left.append((replace(window, start=middle), [stamp for stamp in stamps if stamp >= middle]))
+        if self._is_disordered:  # the newest builds were not counted
+            start, end = self._top - self._overlap, max(self._top + self._overlap + _CUT, self._latest)
+            newest = Window(max(start, self._whole.start or start), min(end, self._whole.end or end))
+            yield from self._by_number(stretch, newest, may_grow=True)
         self._is_unsettled = False
 
-    def _read_newest(self, stretch: Stretch) -> Steps:
-        """Read the newest builds by page numbers: the difference lies there, or comes from deletions."""
-        start = max(filter(None, (self._whole.start, self._settled)))
-        end = min(filter(None, (self._whole.end, max(self._top + self._overlap + _CUT, self._latest))))
-        yield from self._by_number(stretch, Window(start, end), may_grow=True)
-        self._is_unsettled = False
-
-    def _count(self, bound: Moment) -> Generator[Ask, Page, int | None]:
-        """How many builds the service has before `bound`; None if it does not say."""
-        window, found = Window(self._whole.start, bound), self._found(bound)
+    def _count(self, window: Window, found: int) -> Generator[Ask, Page, int | None]:
+        """How many builds the service has in the window; None if it does not say."""
         if window.is_empty:
             return 0
         try:
             if self._reports_pages:
                 page = yield from self._counting(window, 1)
-                self._reports_pages = page.is_last or page.of is not None  # else a proxy dropped the header
-                return len(page.rows) if page.is_last else page.of
+                if page.is_last or page.of is not None:
+                    return len(page.rows) if page.is_last else page.of
+                self._reports_pages = False  # a proxy dropped the header
+                if len(self._reading) > 1:  # what is found meanwhile cannot be compared
+                    return None
             return (yield from self._compare(window, found))
         except ServiceError as refusal:
             if refusal.status not in _DEEP and (self._reports_pages or refusal.status < 500):
@@ -436,9 +446,9 @@ class BuildWalk:
     def _found(self, bound: Moment) -> int:
         return sum(stamp < bound for stamp in self._stamps)
 
-    def _differs(self, bound: Moment, counted: int | None) -> bool:
+    def _differs(self, counted: int | None, found: int) -> bool:
         """Whether more were counted than found, or, if the list was seen to be out of order, others."""
-        more = 0 if counted is None else counted - self._found(bound)
+        more = 0 if counted is None else counted - found
         return more > 0 or (self._is_disordered and more != 0)
 
     @property
@@ -446,9 +456,8 @@ class BuildWalk:
         return self._disorder > self._overlap
 
 
-_LOST = (
-    "the service counts {} where its pages showed {}: its list may be out of order by more than the overlap; "
-    "ask again with a larger overlap=, or for shorter times by created_from= and created_to="
+_UNCLEAR = (
+    "the service counted {} builds, which is not what its pages showed, and later it reported no number; ask again"
 )
 _DISORDERED = (
     "the service's list is out of order by {}, and it does not report how many builds there are; "
@@ -477,18 +486,6 @@ def _is_deep(refusal: ServiceError, stretch: Stretch) -> bool:
     """Whether it is how a service may refuse a page for its number."""
     assert stretch.ask is not None
     return stretch.ask.number > 1 and refusal.status in _DEEP
-
-
-def _disorder(stamps: Sequence[Moment]) -> dt.timedelta:
-    """By how much a list is out of its order, newest first: the most that a row is newer than one before it."""
-    before = itertools.accumulate(stamps, min)
-    return max((after - oldest for oldest, after in zip(before, stamps[1:], strict=False)), default=dt.timedelta(0))
-
-
-def _grain(stamps: Sequence[Moment]) -> dt.timedelta:
-    """What stamps are cut to: whole seconds or milliseconds, as it looks, or microseconds."""
-    cut = (size for size in (1_000_000, 1_000, 1) if all(stamp.microsecond % size == 0 for stamp in stamps))
-    return dt.timedelta(microseconds=next(cut))
 
 
 def _created(row: Any) -> Moment:

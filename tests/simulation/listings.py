@@ -246,24 +246,26 @@ class Listing:
         else:
             missing = self._check_builds(min(begin, self._adversary.oldest or begin), frame, jobs, asked)
         if frame.attrs["complete"]:
-            is_allowed = not missing or self._is_known_limit(begin, missing)
+            is_allowed = not missing or self._is_known_limit(begin, missing, frame.attrs["note"] or "")
             demand(is_allowed, f"{len(missing)} rows lost although complete: {sorted(missing)[:5]}")
         else:
             demand(bool(frame.attrs["why"]), "incomplete without a reason")
         return missing
 
-    def _is_known_limit(self, begin: int, missing: set[str]) -> bool:
+    def _is_known_limit(self, begin: int, missing: set[str], note: str) -> bool:
         """Whether no response shows that rows are missing; docs/reliability.md states these cases."""
-        happened, service = self._adversary.happened, self._service
-        if self._plan.kind in _PLAIN:  # the full page is as the last one of a shorter list
-            return happened["no_next"] > 0 and (not service.has_last or happened["no_last"] > 0)
+        service = self._service
+        if self._plan.kind in _PLAIN:
+            return self._adversary.blanked > 0
         query, end = _query(self._plan.asked), service.now
         have_left = any(
             not query.holds(build, build.at(end)) and any(query.holds(build, was) for was in build.during(begin, end))
             for build in service.builds
         )
-        is_counted = not _CHANGING & self._plan.asked.keys()
-        return (have_left or not is_counted) and all(self._is_hidden(build) for build in missing)
+        is_known = have_left or "did not tell how many" in note
+        lost = [build for build in service.builds if build.id in missing]
+        newest = begin - self._overlap - SECOND  # later builds are not counted
+        return all(self._is_hidden(build.id) and (is_known or build.created > newest) for build in lost)
 
     def _is_hidden(self, id: str) -> bool:
         """Whether a build is listed below one that is older by more than the overlap."""
@@ -371,7 +373,6 @@ def live(service: Service, chance: random.Random, rate: float) -> None:
 _LONG = frozenset({"limited", "odd_limits", "status_503", "hangs", "slow", "trickles", "endless", REFUSED})
 _PLAIN = frozenset({"pipelines", "members", "flaky_tests"})
 _BOUNDS = frozenset({"created_from", "created_to"})
-_CHANGING = frozenset({"state", "finished_from"})  # builds come to match these meanwhile, so they are not counted
 _MOST_BUILDS = 300
 _OF_JOBS = ["id", "build_id", "build_state"]
 _LIMITS = frozenset({"max_requests", "deadline", "overlap"})
