@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics, plots, report, spec
-from buildframe.service import Sandbox
+from buildframe.service import Quota, Sandbox
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, says
 from tests.metrics.worlds import builds_of, jobs_of
@@ -276,3 +277,72 @@ def test_a_sandbox_refuses_what_it_has_not() -> None:
             service.fault(3)  # type: ignore[arg-type]
         with pytest.raises(bf.BadInput, match=r"webhook\(\) has no option 'tken'. Did you mean 'token'"):
             service.webhook("http://127.0.0.1:9/", tken="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"builds": 10**12}, "builds=1000000000000: a sandbox makes a history of at most 1,000,000 builds"),
+        ({"days": 10**6}, "days=1000000: a sandbox makes a history of at most 3,650 days"),
+        ({"host": "no.such.host.invalid"}, "host='no.such.host.invalid' is no address of this machine"),
+        ({"host": "192.0.2.1"}, "host='192.0.2.1' is no address of this machine"),
+        ({"host": "a\0b"}, "is no address of this machine"),
+        ({"organization": "nope"}, "no organization 'nope' here; there are acme, globex"),
+    ],
+)
+def test_settings_that_no_sandbox_can_have_are_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(bf.BadInput, match=says):
+        bf.sandbox(**{"builds": 1, "days": 1, **settings})
+
+
+@pytest.mark.parametrize(
+    ("quota", "says"),
+    [
+        ({"organization": -1}, "organization=-1: pass a number of requests from 0"),
+        ({"user": 1.5}, r"user=1\.5: pass a whole number"),
+        ({"window": 0}, "window=0: pass a number of seconds above 0"),
+        ({"window": float("nan")}, "window=nan: pass a number"),
+    ],
+)
+def test_quotas_that_mean_nothing_are_refused(quota: dict[str, Any], says: str) -> None:
+    with pytest.raises(bf.BadInput, match=says):
+        Quota(**quota)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda one: one.clock.advance(3), "by=3: pass a timedelta"),
+        (lambda one: one.clock.advance(dt.timedelta.max), "by=.*: the clock cannot show a time that far away"),
+        (lambda one: one.clock.advance(bye=3), r"advance\(\) has no option 'bye'. Did you mean 'by'"),
+        (lambda one: one.clock.set(3), "moment=3: pass a datetime"),
+        (lambda one: one.clock.set(momnt=3), "Did you mean 'moment'"),
+        (lambda one: one.teams(["acme"]), r"organization=\['acme'\]: pass text"),
+        (lambda one: one.suites(3), "organization=3: pass text"),
+        (lambda one: one.suites(organisation="acme"), "Did you mean 'organization'"),
+        (lambda one: one.remove_webhook("x"), "hook='x': pass a Hook"),
+        (lambda one: one.webhook(3, token="t"), "url=3: pass text"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token=3), "A webhook's token is some ASCII text"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", signed="yes"), "signed='yes': pass True or False"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", events=[3]), r"events=\[3\]: pass a list of text"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", organization=[]), r"organization=\[\]: pass text"),
+    ],
+)
+def test_methods_of_a_sandbox_refuse_values_of_another_type(
+    small: Sandbox, call: Callable[[Sandbox], Any], says: str
+) -> None:
+    with pytest.raises(bf.BadInput, match=says):
+        call(small)
+    assert small.deliveries() == []
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Sandbox]:
+    with Sandbox(builds=5, days=1) as sandbox:
+        yield sandbox
+
+
+@pytest.mark.parametrize("options", [{3: "a"}, {None: "a"}, {"a": 3}])
+def test_options_of_an_object_store_are_text(tmp_path: Path, options: Any) -> None:
+    with pytest.raises(bf.BadInput, match="storage_options: pass a dict of texts"):
+        bf.Store(tmp_path, storage_options=options)

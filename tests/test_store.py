@@ -266,3 +266,10 @@ def test_loaded_times_compare_with_datetimes(tmp_path: Path) -> None:
     moment = dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC)
     store.save(tmp_path / "f.parquet", pd.DataFrame({"at": pd.Series([moment], dtype="datetime64[us, UTC]")}))
     assert moment == store.load(tmp_path / "f.parquet")["at"][0]
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t.XLS", "t.json", "t.feather", "t.csv.gz", "t.parquet.gz", "t.tsv"])
+def test_names_of_other_formats_are_refused(tmp_path, name):
+    with pytest.raises(BadInput, match=rf"path=.*{name}.*\.csv or \.parquet"):
+        store.save(tmp_path / name, frame())
+    assert os.listdir(tmp_path) == []

@@ -143,6 +143,8 @@ def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspa
     check("sandbox()", get_type_hints(Settings), numbered)
     service = Sandbox(**numbered)
     try:
+        if organization is not None:
+            service.teams(organization)  # raises BadInput for an organization that is not there
         return Workspace(Client(service.url, Token(service.token(SCOPES))), organization, service)
     except BaseException:
         service.stop()

@@ -94,3 +94,13 @@ def test_order_never_matters_and_counts_add_up(drawn):
     pd.testing.assert_frame_equal(result, metrics.success_rate(frame.iloc[::-1]))
     settled = [state for state, blocked in drawn if not blocked and state in ("passed", "failed")]
     assert result["n"].sum() == len(settled)
+
+
+@pytest.mark.parametrize("counts", [(1, np.inf), (np.inf, np.inf), ([1, 2], [2, np.inf])])
+def test_infinite_counts_have_no_interval(counts):
+    with pytest.raises(BadInput, match="must be finite"):
+        metrics.wilson(*counts)
+    with pytest.raises(BadInput, match="must be finite"):
+        metrics.newcombe(1, 2, *counts)
+    assert all(np.isnan(metrics.wilson(1, np.nan)))
+    assert all(np.isnan(metrics.newcombe(1, 2, np.nan, 3)))

@@ -167,3 +167,14 @@ def test_without_a_scope_for_pipelines_it_says_which(service, ws, store):
     with pytest.raises(bf.Forbidden):
         store.sync(ws, progress=False)
     assert BUILDS in service.paths()
+
+
+def test_a_since_in_the_future_is_refused_by_a_new_store_and_by_one_that_is_there(service, ws, store):
+    service.add(1, "passed")
+    with pytest.raises(bf.BadInput, match="since=2999-01-01T00:00:00Z is in the future"):
+        store.sync(ws, since="2999-01-01", progress=False)
+    first = store.sync(ws, since="1d", progress=False)
+    with pytest.raises(bf.BadInput, match="since=2999-01-01T00:00:00Z is in the future"):
+        store.sync(ws, since="2999-01-01", progress=False)
+    almost_now = service.now + dt.timedelta(minutes=10)  # by a clock that is a little ahead
+    assert store.sync(ws, since=almost_now, progress=False).version > first.version

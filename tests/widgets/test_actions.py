@@ -257,7 +257,7 @@ def test_texts_of_the_service_stay_texts(scripted: Callable[..., Scripted], host
 
 
 def test_what_is_no_argument_is_refused_by_name(live: Workspace) -> None:
-    with pytest.raises(TypeError, match="bulid"):
+    with pytest.raises(bf.BadInput, match=r"actions\(\) has no option 'bulid'. Did you mean 'build'"):
         widgets.actions(bulid=None)
     with pytest.raises(bf.BadInput, match="ws='acme'"):
         widgets.actions(in_state(live, "passed"), "acme")

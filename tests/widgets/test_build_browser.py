@@ -312,7 +312,7 @@ def test_no_state_holds_the_token(live: Workspace) -> None:
 
 
 def test_what_is_no_argument_is_refused_by_name(live: Workspace) -> None:
-    with pytest.raises(TypeError, match="created_form"):
+    with pytest.raises(bf.BadInput, match=r"'created_form'. Did you mean 'created_from'"):
         widgets.BuildBrowser(live, created_form="7d")
     with pytest.raises(bf.BadInput, match="workspace"):
         widgets.BuildBrowser("acme")

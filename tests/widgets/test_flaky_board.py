@@ -282,7 +282,7 @@ def test_what_is_no_argument_is_refused_by_name(
 
 
 def test_unknown_names_and_no_organization(ci: Workspace) -> None:
-    with pytest.raises(TypeError, match="brnach"):
+    with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
         FlakyBoard(ci, "rspec", brnach="main")
     with pytest.raises(bf.BadInput, match="belong to an organization"):
         FlakyBoard(bf.connect(base_url=ci.sandbox.url, token="t" * 20), "rspec")

@@ -181,7 +181,7 @@ def test_after_an_error_it_goes_on(scripted: Callable[..., Scripted]) -> None:
 
 def test_what_is_refused(server: Scripted) -> None:
     ws = bf.connect("acme", base_url=server.url, token="t")
-    with pytest.raises(TypeError, match="evry"):
+    with pytest.raises(bf.BadInput, match=r"BuildMonitor\(\) has no option 'evry'. Did you mean 'every'"):
         widgets.BuildMonitor(ws, evry="20s")
     for arguments, told in (
         ((ws, {"every": "9s"}), "every='9s': at least 10 s"),

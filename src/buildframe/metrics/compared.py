@@ -129,7 +129,7 @@ def newcombe(
     """The difference of two independent proportions and the limits of its interval, float64, NaN where an n is 0.
 
     From the Wilson intervals of both (Newcombe 1998, Statistics in Medicine 17: 873-890, method 10). Numbers or
-    arrays of one shape. BadInput as in `wilson`.
+    arrays of one shape. Missing counts and BadInput as in `wilson`.
     """
     one, other = wilson(successes, n, confidence), wilson(successes_before, n_before, confidence)
     with np.errstate(invalid="ignore", divide="ignore"):

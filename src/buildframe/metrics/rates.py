@@ -71,16 +71,18 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
 
 @checked_names
 def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """The score interval of a proportion: its lower and upper limit, float64, NaN where n is 0.
+    """The score interval of a proportion: its lower and upper limit, float64, NaN where n is 0 or a count is missing.
 
     `successes` and `n` are numbers or arrays of one shape. Wilson 1927, Journal of the American
     Statistical Association 22: 209-212; without correction for continuity. BadInput: successes not
-    between 0 and n, confidence not between 0 and 1.
+    between 0 and n, an infinite count, confidence not between 0 and 1.
     """
     try:
         x, size = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(n, np.float64))
     except (TypeError, ValueError) as why:
         raise BadInput(f"Successes and n must be numbers, or arrays of one shape: {why}.") from None
+    if np.any(np.isinf(x) | np.isinf(size)):
+        raise BadInput("Successes and n must be finite; leave a count that is not known as NaN.")
     if np.any((x < 0) | (x > size)):
         raise BadInput("There cannot be fewer than 0 successes, nor more than n.")
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:

@@ -63,6 +63,11 @@ UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
 
 DEEPEST = 10_000
 
+MOST_BUILDS = 1_000_000
+"""Of a new sandbox, which makes some hundreds of builds a second."""
+
+MOST_DAYS = 3650
+
 
 class Settings(TypedDict, total=False):
     """The arguments of `Sandbox`, all optional."""
@@ -113,6 +118,9 @@ class Sandbox:
     ) -> None:
         if builds < 1 or days < 1:
             raise BadInput("A history has at least 1 build and 1 day.")
+        for name, value, most in (("builds", builds, MOST_BUILDS), ("days", days, MOST_DAYS)):
+            if value > most:
+                raise BadInput(f"{name}={value}: a sandbox makes a history of at most {most:,} {name}.")
         self._data = Data(Path(path) if path is not None else None)
         try:
             self._engine = _engine(self._data, seed, builds, days, when(until, "until"), cancels_at_once)
@@ -167,10 +175,12 @@ class Sandbox:
         every = [organization.slug for organization in self._engine.world.organizations]
         return new_token(self._data, scopes, every if organizations is None else organizations, may_edit)
 
+    @checked_call
     def teams(self, organization: str = "acme") -> dict[str, str]:
         """The UUID of each team of an organization, by its name."""
         return {team.name: team.id for team in Teams(self._data).of(self._known(organization))}
 
+    @checked_call
     def suites(self, organization: str = "acme") -> list[str]:
         """The slugs of the test suites of an organization."""
         return [suite.slug for suite in SUITES.get(self._known(organization), ())]
@@ -244,6 +254,7 @@ class Sandbox:
         self._outbox.add(hook)
         return hook
 
+    @checked_call
     def remove_webhook(self, hook: Hook) -> None:
         """Tell a webhook no more, also nothing that is still to be sent."""
         self._outbox.remove(hook.id)

@@ -22,6 +22,14 @@ from buildframe.errors import BadInput
 from buildframe.store import cells
 
 _BATCH = 20_000
+_OTHER_FORMATS = frozenset(
+    {
+        *(".arrow", ".avro", ".feather", ".h5", ".hdf5", ".html", ".ipc", ".json", ".jsonl", ".md", ".ndjson", ".orc"),
+        *(".db", ".duckdb", ".ods", ".pickle", ".pkl", ".sqlite", ".tsv", ".txt", ".xls", ".xlsb", ".xlsm", ".xlsx"),
+        *(".bz2", ".gz", ".xml", ".xz", ".yaml", ".yml", ".zip", ".zst"),
+    }
+)
+"""Endings of names that promise neither CSV nor Parquet."""
 _ABANDONED_S = 86_400
 """Age of a temporary file that no process writes any more."""
 
@@ -45,10 +53,11 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     a full disk finds the old file or the new one, never part of one. A killed process may leave
     `.buildframe-*.tmp` behind; a later `save` to the same folder deletes it when it is a day old.
 
-    BadInput: no DataFrame, no such folder, a path that is no file, columns without names or of values
-    that the file cannot hold, for Parquet also attrs that are not plain JSON. OSError: the disk is full or
-    write-protected.
+    BadInput: no DataFrame, no such folder, a path that is no file, a name that ends as those of another format do, such
+    as `.xlsx`, columns without names or of values that the file cannot hold, for Parquet also attrs that are not plain
+    JSON. OSError: the disk is full or write-protected.
     """
+    _check_ending(path)
     place = target(path)
     is_csv = Path(path).suffix.lower() == ".csv"
     _check_columns(frame)
@@ -145,6 +154,14 @@ def target(path: str | os.PathLike[str]) -> Path:
     if not place.parent.is_dir():
         raise BadInput(f"There is no folder {os.fspath(place.parent)!r}; make it first.")
     return place
+
+
+def _check_ending(path: str | os.PathLike[str]) -> None:
+    ending = Path(path).suffix.lower()
+    if ending in _OTHER_FORMATS:
+        raise BadInput(
+            f"path={os.fspath(path)!r}: save() does not write {ending}. Use a name that ends in .csv or .parquet."
+        )
 
 
 def _check_columns(frame: pd.DataFrame) -> None:

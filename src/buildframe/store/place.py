@@ -83,7 +83,9 @@ class Place:
         text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
         if not isinstance(text, str) or not text.strip() or "\0" in text:
             raise BadInput(f"{url!r} is no place for a store; give a folder, such as 'ci-history', or a URL.")
-        if not isinstance(options or {}, Mapping) or not all(isinstance(one, str) for one in (options or {}).values()):
+        if not isinstance(options or {}, Mapping) or not all(
+            isinstance(one, str) for pair in (options or {}).items() for one in pair
+        ):
             raise BadInput("storage_options: pass a dict of texts, as the package deltalake takes them.")
         if "://" in text:
             return cls(_without_password(text.rstrip("/")), dict(options or {}))

@@ -144,7 +144,7 @@ class Sync:
         still_open = self._walk(state=list(OPEN))
         now = self._now
         basis = None if basis is not None and basis.since > now else basis
-        start = min(when(since, "since", now), now)
+        start = min(_not_ahead(when(since, "since", now), now), now)
         again = max(start, Moment.of(now - _FIRST)) if basis is None else Moment.of(basis.again - OVERLAP)
         until = _end(again, _FIRST, now)
         walks = [still_open]
@@ -448,6 +448,13 @@ class Sync:
 def clock_here() -> Moment:
     """What the clock of this machine shows."""
     return Moment.of(dt.datetime.now(dt.UTC))
+
+
+def _not_ahead(since: Moment, now: Moment) -> Moment:
+    """BadInput for a time that is ahead of the service's clock and of this machine's: no build was created since."""
+    if since > max(now, Moment.from_us(int(time.time() * 1e6))) + _SLACK:
+        raise BadInput(f"since={since.text()} is in the future. Use a date before now, or an age such as '90d'.")
+    return since
 
 
 def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:

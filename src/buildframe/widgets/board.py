@@ -9,6 +9,7 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import metrics
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, NotFound
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.history import Store
@@ -67,6 +68,7 @@ class FlakyBoard(faces.Face):
     makes of the tests. BadInput: an argument that is none.
     """
 
+    @checked_names
     def __init__(self, ws: Workspace, suite: str, *, store: Store | None = None) -> None:
         _check(ws, suite, store)
         self._ws, self.suite, self._store = ws, suite, store

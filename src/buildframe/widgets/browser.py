@@ -9,6 +9,7 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import spec
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces
@@ -43,6 +44,7 @@ class BuildBrowser(faces.Face):
     are loaded. `created_from` is the time to begin with. Loading starts at once, off the kernel's thread.
     """
 
+    @checked_names
     def __init__(self, ws: Workspace | Pipeline, *, created_from: str = "7d") -> None:
         check_workspace(ws)
         if not isinstance(created_from, str):

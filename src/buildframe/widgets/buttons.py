@@ -11,6 +11,7 @@ import ipywidgets
 import traitlets
 
 from buildframe import connect, spec
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces
@@ -25,6 +26,7 @@ CANCELABLE = ("scheduled", "running", "failing")
 Acted = Callable[[spec.Build], None]
 
 
+@checked_names
 def actions(build: spec.Build, ws: Workspace | Pipeline | None = None) -> Actions:
     """Buttons that cancel and rebuild a build, for a layout of one's own; `show` gives them another one.
 

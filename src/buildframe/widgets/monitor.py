@@ -11,6 +11,7 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import spec
+from buildframe.arguments import checked_names
 from buildframe.pipeline import Pipeline
 from buildframe.widgets import faces, watched, watching
 from buildframe.widgets.buttons import CANCELABLE, Actions
@@ -38,6 +39,7 @@ class BuildMonitor(faces.Face):
     loop runs, as in a script, it asks at once, and then when `refresh` is called.
     """
 
+    @checked_names
     def __init__(
         self,
         ws: Workspace | Pipeline,

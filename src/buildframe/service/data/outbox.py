@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from buildframe.arguments import check
 from buildframe.errors import BadInput
 from buildframe.spec import Moment
 from buildframe.wire import is_loopback
@@ -247,12 +248,18 @@ class Outbox:
         return int(count)
 
 
+_DECLARED = {"url": str, "signed": bool, "events": Sequence[str] | None, "organization": str}
+"""The arguments of a hook whose values an error may show: all but the token."""
+
+
 def new_hook(url: str, token: str, signed: bool, events: Sequence[str] | None, organization: str) -> Hook:
     """A hook as it was asked for; raises BadInput for an address that is not on this machine."""
-    if not token or not token.isascii() or not token.isprintable():
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise BadInput("A webhook's token is some ASCII text.")
     if isinstance(events, str):
         raise BadInput(f"Pass a list of events, such as [{events!r}].")
+    given = {"url": url, "signed": signed, "events": events, "organization": organization}
+    check("webhook()", _DECLARED, given)
     _check_address(url)
     return Hook(str(uuid.uuid4()), url, organization, tuple(events) if events is not None else None, signed, token)
 

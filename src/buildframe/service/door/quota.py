@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from buildframe.arguments import check
+from buildframe.errors import BadInput
 from buildframe.service.problems import Refused
 
 
@@ -25,8 +27,12 @@ class Quota:
     REAL: ClassVar[Quota]
 
     def __post_init__(self) -> None:
-        if self.window <= 0:
-            raise ValueError("A window lasts longer than 0 seconds.")
+        check("Quota()", {"organization": int, "user": int, "window": float}, vars(self))
+        for name, limit in (("organization", self.organization), ("user", self.user)):
+            if limit < 0:
+                raise BadInput(f"{name}={limit}: pass a number of requests from 0.")
+        if not 0 < self.window < math.inf:
+            raise BadInput(f"window={self.window}: pass a number of seconds above 0.")
 
 
 Quota.REAL = Quota(organization=200, user=50)

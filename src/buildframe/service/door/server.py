@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -30,10 +31,16 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((host, port))
-    except OSError:
+    except (OSError, TypeError, UnicodeError) as why:  # the last two: of a text that cannot be a name
         door.close()
-        raise
+        if isinstance(why, OSError) and not _is_of_the_host(why):
+            raise
+        raise BadInput(f"host={host!r} is no address of this machine ({why}). Use '127.0.0.1' or '0.0.0.0'.") from None
     return door
+
+
+def _is_of_the_host(why: OSError) -> bool:
+    return isinstance(why, socket.gaierror) or why.errno == errno.EADDRNOTAVAIL
 
 
 def address(door: socket.socket) -> str:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from buildframe.arguments import checked_call, checked_names
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.service.life.engine import Engine
 from buildframe.spec import Moment, When, when
@@ -71,6 +72,7 @@ class Clock:
         self.catch_up()
         return Moment.from_us(self._now())
 
+    @checked_names
     def set(self, moment: When) -> Moment:
         """Move the clock forward to a moment; it cannot go back, for what happened has happened."""
         goal = when(moment, "moment")
@@ -82,10 +84,15 @@ class Clock:
             self._since = goal.us, time.monotonic()
         return goal
 
+    @checked_call
     def advance(self, by: dt.timedelta) -> Moment:
         """Move the clock forward by so much."""
         with self._engine.turn:
-            return self.set(self.now() + by)
+            try:
+                goal = self.now() + by
+            except OverflowError:
+                raise BadInput(f"by={by!r}: the clock cannot show a time that far away.") from None
+            return self.set(goal)
 
     def __repr__(self) -> str:
         return f"<Clock {self.now().text()}>"
