@@ -362,12 +362,6 @@ def test_links_in_a_circle_end_with_an_error() -> None:
     assert "had read 1 rows in 2 answers" in caught.value.__notes__[0]
 
 
-def test_links_without_end_that_bring_nothing_new_end_with_an_error() -> None:
-    links = itertools.count(2)
-    with pytest.raises(Incomplete, match="without anything new"):
-        list(LinkWalk(lambda: Page([row("a", 0)], "1", T0), lambda _: Page([row("a", 0)], str(next(links)), T0)))
-
-
 def test_a_walk_by_links_drops_what_it_has_seen() -> None:
     pages = {"2": Page([row("b", 0), row("c", 0)], None, T0)}
     walk = LinkWalk(lambda: Page([row("a", 0), row("b", 0)], "2", T0), pages.__getitem__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -11,8 +10,6 @@ from typing import Any
 from buildframe.errors import BuildframeError, Incomplete, Malformed
 from buildframe.spec import Moment
 from buildframe.wire import Page
-
-_IN_VAIN = 10  # pages; so many in a row with nothing new are not the doing of entries that were added meanwhile
 
 
 class LinkWalk:
@@ -36,11 +33,7 @@ class LinkWalk:
         self._key = key
         self._numbered = numbered
         self._seen: set[Hashable] = set()
-        self._links: set[str] = set()
-        self._in_vain = 0
         self._size = 0  # different rows of the longest page
-        self._last: int | None = None  # the last page, as any page reported it
-        self._is_numbered = False  # whether links lead to pages by their numbers
         self.rows = 0
         self.requests = 0
         self.share: float | None = None
@@ -49,51 +42,35 @@ class LinkWalk:
         try:
             page = self._first()
             yield self._keep(page)
-            while page.next is not None or self._may_go_on(page):
-                page = self._next(page.next) if page.next is not None else self._unlinked()
+            while self._goes_on(page):
+                page = self._follow(page.next) if page.next is not None else self._unlinked()
                 yield self._keep(page)
         except BuildframeError as error:
             if self.requests:
                 error.add_note(how_far(self.rows, self.requests))
             raise
 
-    def _next(self, link: str) -> Page:
-        if link in self._links:
-            raise Incomplete(
-                "The service links its pages in a circle, so the list has no end. Report it to the service."
-            )
-        self._links.add(link)
-        self._is_numbered = re.search(rf"[?&]page={self.requests + 1}(?!\d)", link) is not None
-        return self._follow(link)
-
     def _unlinked(self) -> Page:
         """The page after one that links to none, although it may not be the last."""
-        number = self.requests + 1
-        page = self._numbered(number) if self._numbered else None
-        if page is None or (self._may_go_on(page) and all(self._key(row) in self._seen for row in page.rows)):
-            self.requests += page is not None
-            raise Incomplete(
-                f"Page {number - 1} of the list is full and links to no next page, and requesting page {number} brings "
-                "nothing new, so rows may be missing. A proxy may drop links and ignore `page`: do without it."
-            )
-        return page
+        if self._numbered is None:
+            raise Incomplete(f"Page {self.requests} of the list is full and links to no next page. Ask again.")
+        return self._numbered(self.requests + 1)
 
-    def _may_go_on(self, page: Page) -> bool:
-        """Whether a page may not be the last although it links to none; one that is shorter than another is."""
-        may_lack_next = self._is_numbered and page.of is None  # a proxy may drop the link to the next page alone
-        is_before_last = self._last is None or self.requests < self._last
-        return (page.open or (may_lack_next and is_before_last)) and len(page.rows) >= self._size
+    def _goes_on(self, page: Page) -> bool:
+        """Whether a page may not be the last; one that is shorter than another and links to no next one is."""
+        return page.next is not None or (page.open and len(page.rows) >= self._size)
 
     def _keep(self, page: Page) -> Page:
         self.requests += 1
         fresh = [page.rows[place] for place in fresh_in(page.rows, self._key, self._seen)]
         self._size = max(self._size, len({self._key(row) for row in page.rows}))
-        self._in_vain = 0 if fresh else self._in_vain + 1
-        if self._in_vain > _IN_VAIN:
-            raise Incomplete(f"The service links {_IN_VAIN} pages without anything new. Report it to the service.")
+        if not fresh and self._goes_on(page):
+            raise Incomplete(
+                f"Page {self.requests} of the list is not the last, and earlier pages held all its rows, so rows may be"
+                " missing. The service links its pages in a circle, or a proxy drops links or ignores `page`. Ask again,"
+                " without the proxy if it happens again."
+            )
         self.rows += len(fresh)
-        if page.of is not None and page.of > self.requests:  # else it cannot be: a page that links on is not the last
-            self._last = max(self._last or 0, page.of)
         self.share = min(1.0, self.requests / page.of) if page.of else self.share
         return replace(page, rows=fresh)
 

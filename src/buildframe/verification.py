@@ -17,7 +17,7 @@ from buildframe.errors import ServiceError
 from buildframe.spec import Moment
 from buildframe.wire import Page
 
-_PATIENCE = 80  # requests for pages of one list that may bring nothing new, one after the other
+_PATIENCE = 80  # responses of a whole listing that may bring nothing new, one after the other
 _REPEATS = 10  # pages in a row that hold no row but those of the pages before
 
 Pages = Generator[Any, Page, Page]
@@ -30,8 +30,9 @@ class CannotVerify(Exception):
 class NumberedReading:
     """Readings of a list by its page numbers, each from the last page to the first; `read` ends when one verifies it.
 
-    `page` requests a page by its number, `new` is how many rows of the last one were new, and `is_deep` says whether an
-    error refuses a page for its number. The list is verified when as many different rows were seen as it had when the
+    `page` requests a page by its number, `new` is how many rows of the last one were new, `in_vain` how many responses
+    of the whole listing brought nothing new since, and `is_deep` says whether an error refuses a page for its number.
+    The list is verified when as many different rows were seen as it had when the
     readings began, and none that came later. If it `may_grow`, a row that is new may have come later.
     """
 
@@ -40,14 +41,14 @@ class NumberedReading:
         page: Callable[[int], Pages],
         *,
         new: Callable[[], int],
+        in_vain: Callable[[], int],
         is_deep: Callable[[ServiceError], bool],
         may_grow: bool,
     ) -> None:
-        self._page, self._new, self._is_deep, self._may_grow = page, new, is_deep, may_grow
+        self._page, self._new, self._in_vain, self._is_deep, self._may_grow = page, new, in_vain, is_deep, may_grow
         self._follows = False  # whether the last page is found by going on, as the service's number of it is wrong
         self._rows: int | None = None
         self._ids: set[Hashable] = set()
-        self._in_vain = self._requests = 0
 
     def read(self, most: int) -> Generator[Any, Page, None]:
         """Read at most so often until the list is verified; raise CannotVerify if it cannot be."""
@@ -108,12 +109,8 @@ class NumberedReading:
 
     def _requested(self, number: int) -> Pages:
         page = yield from self._page(number)
-        self._requests += 1
-        self._in_vain = 0 if self._new() else self._in_vain + 1
-        if self._in_vain >= _PATIENCE:
-            raise CannotVerify(
-                f"the last {self._in_vain} of {self._requests} requests for its pages brought nothing new"
-            )
+        if self._in_vain() >= _PATIENCE:
+            raise CannotVerify(f"the last {self._in_vain()} requests brought nothing new")
         return page
 
     @property

@@ -26,7 +26,7 @@ READINGS = 20
 """How often a window is read by page numbers until a reading verifies it."""
 
 MOST_IN_VAIN = 95
-"""How many answers in a row may hold rows and nothing new before a walk ends with an error."""
+"""How many answers in a row may bring nothing new before a walk ends with an error."""
 
 _DEEP = {400, 403, 404, 409, 416, 422}  # statuses
 _YEARS = range(1970, 9000)
@@ -290,6 +290,7 @@ class BuildWalk:
             yield from NumberedReading(
                 page,
                 new=lambda: len(stretch.kept.rows),
+                in_vain=lambda: self._in_vain,
                 is_deep=lambda refusal: _is_deep(refusal, stretch),
                 may_grow=may_grow,
             ).read(READINGS)
@@ -329,7 +330,7 @@ class BuildWalk:
         fresh = fresh_in(page.rows, attrgetter("id"), self._seen)
         stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
         self._stamps += stretch.kept.stamps
-        self._guard(stamps, fresh)
+        self._guard(is_in_vain=not fresh)
         if not page.is_last:
             self._disorder = max(self._disorder, disorder(stamps))
         return stamps
@@ -347,12 +348,12 @@ class BuildWalk:
             self._latest = max(self._latest, page.at + _CUT)
         self._has_pages, self._reports_pages = not page.is_last, page.of is not None
 
-    def _guard(self, stamps: Sequence[Moment], fresh: Sequence[int]) -> None:
-        """End a walk whose answers bring rows and nothing new, whatever the service's reason is."""
-        self._in_vain = self._in_vain + 1 if stamps and not fresh else 0
+    def _guard(self, *, is_in_vain: bool) -> None:
+        """End a walk whose answers bring nothing new, whatever the service's reason is."""
+        self._in_vain = self._in_vain + 1 if is_in_vain else 0
         if self._in_vain >= MOST_IN_VAIN:
             raise Incomplete(
-                f"The last {self._in_vain} answers held builds, but none that was new. The service repeats itself, so "
+                f"The last {self._in_vain} answers held no build that was new. The service repeats itself, so "
                 "whether builds are missing cannot be known. Ask for shorter times, or report it to the service."
             )
 
@@ -441,6 +442,7 @@ class BuildWalk:
     def _counting(self, window: Window, number: int) -> Generator[Ask, Page, Page]:
         page = yield Ask(window, number, only_count=True)
         self.answers += 1
+        self._guard(is_in_vain=True)
         return page
 
     def _found(self, bound: Moment) -> int:

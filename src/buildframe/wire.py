@@ -269,18 +269,17 @@ _ROUND = 10  # services limit pages to multiples of it: what is short for us may
 
 
 def _is_open(request: Request, answer: Answer, rows: int, of: int | None) -> bool:
-    """Whether a page without a link to a next one may still not be the last.
+    """Whether a page that links to no next one may still not be the last.
 
-    A service sends `Link` with every page, empty for a list of one page. A full page without it proves no end.
+    A full page proves no end, since a proxy may drop links. Nor does any page that another one is said to follow.
     """
     if answer.next or not request.endpoint.paginated or not rows:
         return False
-    if of is not None:
-        return of != (_number_in(request.target, "page") or 1)  # a last page before this one cannot be
+    if of is not None and of != (_number_in(request.target, "page") or 1):
+        return True
     header = answer.headers.get("link")
-    if header is not None and (not header.strip() or _PAGE_LINK.search(header)):
-        return False
-    return rows >= (_number_in(request.target, "per_page") or 1) or rows % _ROUND == 0
+    has_links = header is not None and (not header.strip() or _PAGE_LINK.search(header))
+    return rows >= (_number_in(request.target, "per_page") or 1) or (not has_links and rows % _ROUND == 0)
 
 
 _MOST_DIGITS = 18  # of a page's number; a longer one is no number of pages

@@ -298,8 +298,7 @@ class Adversary:
     """What lies between the clients and the service. `happened` counts the faults, `requests` what was sent.
 
     `oldest` is the earliest moment as of which an answer was, `in_vain` how many in a row had
-    nothing new, each with the most that is allowed; `blanked` how many pages with a next one came with an empty `Link`,
-    as the only page of a list has it; `life` is called before and after each answer.
+    nothing new, each with the most that is allowed; `life` is called before and after each answer.
     """
 
     def __init__(self, service: Service, weather: Weather, chance: random.Random, token: str) -> None:
@@ -312,7 +311,6 @@ class Adversary:
         self.requests = 0
         self.happened: Counter[str] = Counter()
         self.oldest: int | None = None
-        self.blanked = 0
         self.log: list[str] = []
 
     def begin(self) -> None:
@@ -340,13 +338,11 @@ class Adversary:
         if it.at is not None:
             self.oldest = it.at if self.oldest is None else min(self.oldest, it.at)
         self._count(struck)
-        has_next = 'rel="next"' in it.link
         if self.weather.skew:
             _moved(it, self.weather.skew)
         for name in struck:
             if name in AFTER:
                 AFTER[name](it)
-        self.blanked += has_next and it.answer.headers.get("Link") == ""
         self.log.append(f"{scheduler.now():10.2f} {target} -> {it.answer.status} {' '.join(struck)}")
         self.life()
         return Reply(_bytes(it), it.end)
