@@ -67,8 +67,8 @@ class LinkWalk:
         if not fresh and self._goes_on(page):
             raise Incomplete(
                 f"Page {self.requests} of the list is not the last, and earlier pages held all its rows, so rows may be"
-                " missing. The service links its pages in a circle, or a proxy drops links or ignores `page`. Ask again,"
-                " without the proxy if it happens again."
+                " missing. The service links its pages in a circle, or a proxy drops links or ignores `page`."
+                " Ask again, without the proxy if it happens again."
             )
         self.rows += len(fresh)
         self.share = min(1.0, self.requests / page.of) if page.of else self.share

@@ -32,8 +32,8 @@ class NumberedReading:
 
     `page` requests a page by its number, `new` is how many rows of the last one were new, `in_vain` how many responses
     of the whole listing brought nothing new since, and `is_deep` says whether an error refuses a page for its number.
-    The list is verified when as many different rows were seen as it had when the
-    readings began, and none that came later. If it `may_grow`, a row that is new may have come later.
+    The list is verified when as many different rows were seen as it had when the readings began, and none that came
+    later. If it `may_grow`, a row that is new may have come later.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class NumberedReading:
                 raise
             self._follows = True
             return
-        if not page.rows and not self._follows:
+        if not self._follows and not (page.rows and _ends(page, size)):  # it is not the last page
             self._follows = True
             return
         self._begin((last - 1) * size + _count(page) if _ends(page, size) else None)
