@@ -17,6 +17,7 @@ import tenacity
 import buildframe as bf
 from buildframe import cli, client, decompression, webhooks
 from buildframe.decompression import read_body
+from buildframe.logs import Log
 from buildframe.terminal import harmless
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
@@ -239,24 +240,58 @@ def test_a_record_with_a_deep_field_can_be_shown(scripted: Start, field: bytes) 
     assert len(repr(connected(scripted(says(body))).pipeline("web").get())) < 500
 
 
-def test_a_log_keeps_its_content_and_prints_harmless(scripted: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    ws = connected(scripted(says(f"one\n{ESCAPES}".encode(), Content_Type="text/plain; charset=utf-8")))
-    log = ws.log(f"{ws.base_url}/v2/log")
+def hostile_log(scripted: Start, start: str = "one") -> Log:
+    ws = connected(scripted(says(f"{start}\n{ESCAPES}".encode(), Content_Type="text/plain; charset=utf-8")))
+    return ws.log(f"{ws.base_url}/v2/log")
+
+
+def test_a_log_is_harmless_and_keeps_its_raw_text(scripted: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    log = hostile_log(scripted)
     print(log, f"{log}", repr(log))
     assert not set(HARMFUL) & set(capsys.readouterr().out)
-    assert log == f"one\n{ESCAPES}"
-    assert "\x1b]52" in log
-    assert pickle.loads(pickle.dumps(log)) == log
+    assert log == harmless(f"one\n{ESCAPES}")
+    assert log.raw == f"one\n{ESCAPES}"
+    copied = pickle.loads(pickle.dumps(log))
+    assert (copied, copied.raw) == (log, log.raw)
     assert json.loads(json.dumps(log)) == log
 
 
-def test_parts_of_a_log_print_harmless(scripted: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    ws = connected(scripted(says(f"one\n{ESCAPES}".encode(), Content_Type="text/plain; charset=utf-8")))
-    log = ws.log(f"{ws.base_url}/v2/log")
-    print(log[:], log[4:], log[4], log.splitlines()[1], *log.split("\n"))
-    assert not set(HARMFUL) & set(capsys.readouterr().out)
-    assert log[4:] == ESCAPES
-    assert log.splitlines() == str.splitlines(f"one\n{ESCAPES}")
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda log: log[4:],
+        lambda log: log[4],
+        lambda log: log.strip(),
+        lambda log: "Log:\n" + log,
+        lambda log: log + "",
+        lambda log: log * 2,
+        lambda log: f"{log:>500}",
+        lambda log: "\n".join(log.splitlines()),
+        lambda log: "\n".join([log]),
+        lambda log: "".join(sign for sign in log),
+        lambda log: log.partition("\n")[2],
+        lambda log: log.split("\n")[1],
+        lambda log: log.rsplit("\n", 1)[1],
+        lambda log: log.replace("one", "two"),
+        lambda log: log.removeprefix("one"),
+        lambda log: log.expandtabs(),
+        lambda log: log.upper(),
+        lambda log: log.encode().decode(),
+    ],
+)
+def test_each_part_of_a_log_is_harmless(
+    scripted: Start, capsys: pytest.CaptureFixture[str], part: Callable[[Log], str]
+) -> None:
+    print(part(hostile_log(scripted)))
+    printed = capsys.readouterr().out
+    assert printed.strip()
+    assert not set(HARMFUL) & set(printed)
+
+
+def test_a_log_keeps_newlines_and_tabs(scripted: Start) -> None:
+    log = hostile_log(scripted, "a\tb\r\n10 %\r20 %")
+    assert log.splitlines()[:2] == ["a\tb", "10 %␍20 %"]
+    assert log.raw.startswith("a\tb\r\n10 %\r20 %\n")
 
 
 def test_harmless_keeps_what_is() -> None:

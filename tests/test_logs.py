@@ -62,7 +62,8 @@ def test_a_log_that_comes_as_json_is_its_content(scripted: Start) -> None:
 
 def test_bytes_that_are_no_text_are_replaced(scripted: Start) -> None:
     server = scripted(says(b"a\xff\x00b"))
-    assert connected(server).log(f"{server.url}/v2/log") == "a\ufffd\x00b"
+    log = connected(server).log(f"{server.url}/v2/log")
+    assert (log, log.raw) == ("a\ufffd␀b", "a\ufffd\x00b")
 
 
 @pytest.mark.parametrize(

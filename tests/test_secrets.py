@@ -18,7 +18,8 @@ import buildframe as bf
 from buildframe import cli, receiving, webhooks
 from buildframe.client import Token
 from buildframe.errors import BuildframeError
-from buildframe.secret import Secret, confined
+from buildframe.pipeline import Pipeline
+from buildframe.secret import Secret, confined, is_confined
 from buildframe.service import Sandbox
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
@@ -169,6 +170,39 @@ def test_variables_of_an_action(status: int, scripted: Callable[..., Scripted]) 
     ws = bf.connect("acme", base_url=scripted(says(b"no JSON", status)).url)
     create = ws.pipeline("web").create_build
     fails(lambda: create(commit="HEAD", branch="main", env={"DEPLOY_KEY": SECRET}))
+
+
+@pytest.mark.parametrize("of", [lambda ws: ws, lambda ws: ws.pipeline("web")], ids=["workspace", "pipeline"])
+@pytest.mark.parametrize("job", [f"ftp://logs.example.com/?signature={SECRET}", f"/v2/log?signature={SECRET}"])
+def test_the_signed_address_of_a_log(
+    of: Callable[[Workspace], Workspace | Pipeline], job: str, scripted: Callable[..., Scripted]
+) -> None:
+    ws = bf.connect("acme", base_url=scripted(says(b'{"message": "none"}', 404)).url)
+    address = f"{ws.base_url}{job}" if job.startswith("/") else job
+    fails(lambda: of(ws).log({"raw_log_url": address}), bf.BadInput, bf.NotFound)
+
+
+def test_methods_that_both_have_are_confined_alike() -> None:
+    """Except `get`, which takes a path of a workspace and nothing of a pipeline."""
+    both = [name for name in vars(Workspace).keys() & vars(Pipeline).keys() - {"get"} if not name.startswith("_")]
+    assert sorted(both) == ["log", "unblock"]
+    assert [name for name in both if is_confined(vars(Workspace)[name]) != is_confined(vars(Pipeline)[name])] == []
+
+
+@pytest.mark.parametrize("variables", [{"key": SECRET}, {"key": SECRET, "n": object()}, {"keys": {SECRET}}, [SECRET]])
+@pytest.mark.parametrize("body", [b"{", b'{"errors": [{"message": "no"}]}', b"{}"])
+def test_variables_of_graphql(variables: Any, body: bytes, scripted: Callable[..., Scripted]) -> None:
+    ws = bf.connect("acme", base_url=scripted(says(body)).url)
+    fails(lambda: ws.graphql("mutation($key: String) { set(key: $key) }", variables))
+
+
+@pytest.mark.parametrize("read", [Workspace.get, Workspace.table])
+def test_the_query_of_any_path(read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the error itself does not show the address."""
+    monkeypatch.setattr("buildframe.client.Client.fetch", _interrupt)
+    ws = bf.connect("acme", base_url=URL)
+    fails(lambda: read(ws, f"/organizations?access_token={SECRET}"), KeyboardInterrupt)
+    fails(lambda: read(ws, "/organizations", access_token=SECRET), KeyboardInterrupt)
 
 
 def _signature(body: bytes, at: dt.datetime) -> str:

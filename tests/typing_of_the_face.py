@@ -8,6 +8,7 @@ import pandas as pd
 
 import buildframe as bf
 from buildframe import metrics, spec
+from buildframe.logs import Log
 from buildframe.store.syncing import Synced
 from buildframe.workspace import History, Pipeline, Workspace
 
@@ -36,7 +37,8 @@ assert_type(ws.create_team_pipeline("t", pipeline_id="p", access_level="read_onl
 assert_type(ws.member("u"), spec.Member)
 assert_type(ws.flaky_tests("rspec", branch="main"), pd.DataFrame)
 assert_type(ws.graphql("{ viewer { id } }"), dict[str, Any])
-assert_type(ws.log(jobs.iloc[0]), str)
+assert_type(ws.log(jobs.iloc[0]), Log)
+assert_type(web.log(jobs.iloc[0]).raw, str)
 ws.set_team(web, "t", "build_and_read")
 store = bf.Store("ci-history", as_of=3)
 assert_type(store.sync(ws.pipeline("web"), since="90d", suites=["rspec"]), Synced)

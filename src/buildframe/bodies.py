@@ -48,7 +48,7 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return list(value)
-    raise TypeError(f"{value!r} is no JSON")
+    raise TypeError(f"a value of the type {type(value).__name__} is no JSON")
 
 
 def _told(endpoint: Endpoint, given: Mapping[str, Any], misfit: Misfit) -> str:

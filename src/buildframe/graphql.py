@@ -75,7 +75,8 @@ def _text(query: str) -> str:
 
 def _object(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
-        raise BadInput(f"variables={variables!r}: pass a mapping from names to values.")
+        kind = type(variables).__name__  # not the value, which may hold secrets
+        raise BadInput(f"variables=<{kind}>: pass a mapping from text to values, such as {{'slug': 'acme/web'}}.")
     return variables
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 import pandas as pd
@@ -32,29 +32,33 @@ class _Log(msgspec.Struct):
 
 
 class Log(str):
-    """The text of a log as it came. Printing it, a slice or a line of it shows escape sequences and runs none."""
+    """
+    The text of a log, harmless for a terminal, and so is every part of it.
 
-    __slots__ = ()
+    Control characters and escape sequences are replaced by visible characters, such as "␛" for an escape. Newlines and
+    tabs stay; a carriage return before a newline is removed.
 
-    def __str__(self) -> str:
-        return harmless(super().__str__())
+    Attributes
+    ----------
+    raw : str
+        The text as the service sent it. If you print it, a terminal runs the escape sequences in it.
+    """
 
-    def __getitem__(self, key: SupportsIndex | slice) -> Log:
-        return Log(super().__getitem__(key))
+    raw: str
 
-    def splitlines(self, keepends: bool = False) -> list[str]:
-        return [Log(line) for line in super().splitlines(keepends)]
-
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        return [Log(part) for part in super().split(sep, maxsplit)]
+    def __new__(cls, raw: str) -> Self:
+        """Return the log with this text."""
+        log = super().__new__(cls, harmless(raw.replace("\r\n", "\n")))
+        log.raw = raw
+        return log
 
 
 class _Moved(str):
     """Where an answer says that the log lies."""
 
 
-def log_of(client: Client, job: AnyJob) -> str:
-    """The text of a job's log; bytes that are no UTF-8 are replaced.
+def log_of(client: Client, job: AnyJob) -> Log:
+    """The log of a job; bytes that are no UTF-8 are replaced.
 
     A redirect is followed, at most three times; from the first that leads away from the service, the token stays here.
     """

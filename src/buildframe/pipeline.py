@@ -9,8 +9,9 @@ from buildframe.arguments import checked
 from buildframe.client import Client
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.lists import BuildLists, History, takes
-from buildframe.logs import AnyJob
+from buildframe.logs import AnyJob, Log
 from buildframe.pace import until
+from buildframe.secret import confined
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
 from buildframe.terms import Deadline
 
@@ -85,7 +86,8 @@ class Pipeline(BuildLists):
         with until(deadline):
             return unblocking.unblock(self._client, job, properties, self._place)
 
-    def log(self, job: AnyJob, *, deadline: Deadline = None) -> str:
+    @confined
+    def log(self, job: AnyJob, *, deadline: Deadline = None) -> Log:
         """The log of a job of one of its builds, as `Workspace.log` gives it."""
         with until(deadline):
             return logs.log_of(self._client, job)

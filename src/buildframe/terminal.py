@@ -13,7 +13,9 @@ _KEPT = {"\u200c", "\u200d", "\u2068", "\u2069"}
 
 def harmless(text: str, keep: str = "\n\t") -> str:
     """Return the text with a visible character for each that steers: "␛" for ESC, "‹U+202E›"; `keep` stays."""
-    return text if text.isprintable() else "".join(sign if sign in keep else _shown(sign) for sign in text)
+    if text.isprintable():
+        return text
+    return text.translate({ord(sign): sign if sign in keep else _shown(sign) for sign in set(text)})
 
 
 def _shown(sign: str) -> str:

@@ -14,7 +14,7 @@ from buildframe.errors import BadInput
 from buildframe.fetch import Source
 from buildframe.graphql import GraphQL
 from buildframe.lists import BuildLists, History, apart, takes
-from buildframe.logs import AnyJob
+from buildframe.logs import AnyJob, Log
 from buildframe.pace import until
 from buildframe.pipeline import Pipeline
 from buildframe.secret import confined
@@ -217,6 +217,7 @@ class Workspace(BuildLists):
 
     # --- any path
 
+    @confined
     def get(self, path: str, *, progress: bool | None = None, deadline: Deadline = None, **params: Any) -> Any:
         """
         Fetch the records of any REST path that the token may read, declared or not.
@@ -263,6 +264,7 @@ class Workspace(BuildLists):
         with until(deadline):
             return rest.get(self._client, path, params, progress)
 
+    @confined
     def table(
         self, path: str, *, progress: bool | None = None, deadline: Deadline = None, **params: Any
     ) -> pd.DataFrame:
@@ -309,14 +311,17 @@ class Workspace(BuildLists):
     # --- logs and GraphQL
 
     @confined
-    def log(self, job: AnyJob, *, deadline: Deadline = None) -> str:
+    def log(self, job: AnyJob, *, deadline: Deadline = None) -> Log:
         """The log of a job: a record, a row of a frame of jobs, or the log's address; one without a log BadInput.
 
-        The token goes to the service itself only; a log that lies elsewhere is fetched without it.
+        The text is harmless for a terminal: it shows escape sequences and control characters. Its attribute `raw` is
+        the text as the service sent it. The token goes to the service itself only; a log that lies elsewhere is
+        fetched without it.
         """
         with until(deadline):
             return logs.log_of(self._client, job)
 
+    @confined
     def graphql(
         self,
         query: str,

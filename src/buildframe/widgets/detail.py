@@ -148,7 +148,7 @@ class Detail(faces.Face):
         of = self._ws
 
         def read(piece: Piece) -> str:
-            return log_text(job, of.log(job))
+            return log_text(job, of.log(job).raw)
 
         self._logs.instead(read, self._show_text)
 
