@@ -15,7 +15,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics, plots, report, spec
-from buildframe.service import Quota, Sandbox
+from buildframe.service import Fault, Patience, Quota, Sandbox
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, says
 from tests.metrics.worlds import builds_of, jobs_of
@@ -287,6 +287,9 @@ def test_a_sandbox_refuses_what_it_has_not() -> None:
         ({"host": "no.such.host.invalid"}, "host='no.such.host.invalid' is no address of this machine"),
         ({"host": "192.0.2.1"}, "host='192.0.2.1' is no address of this machine"),
         ({"host": "a\0b"}, "is no address of this machine"),
+        ({"host": ""}, "host='' is no address of this machine"),
+        ({"path": "a\0b"}, r"path='a\\x00b' cannot be opened"),
+        ({"deepest": -1}, "deepest=-1: pass the number of records that pages reach, from 1"),
         ({"organization": "nope"}, "no organization 'nope' here; there are acme, globex"),
     ],
 )
@@ -302,11 +305,44 @@ def test_settings_that_no_sandbox_can_have_are_refused(settings: dict[str, Any],
         ({"user": 1.5}, r"user=1\.5: pass a whole number"),
         ({"window": 0}, "window=0: pass a number of seconds above 0"),
         ({"window": float("nan")}, "window=nan: pass a number"),
+        ({"windw": 1}, r"Quota\(\) has no option 'windw'. Did you mean 'window'"),
     ],
 )
 def test_quotas_that_mean_nothing_are_refused(quota: dict[str, Any], says: str) -> None:
     with pytest.raises(bf.BadInput, match=says):
         Quota(**quota)
+
+
+@pytest.mark.parametrize(
+    ("patience", "says"),
+    [
+        ({"attempts": 0}, "attempts=0: pass a number from 1 to 1000"),
+        ({"attempts": 1.5}, r"attempts=1\.5: pass a whole number"),
+        ({"wait": "1"}, "wait='1': pass a number"),
+        ({"wait": float("nan")}, "wait=nan: pass a number of seconds from 0"),
+        ({"timeout": 0}, "timeout=0: pass a number of seconds above 0, at most 86400"),
+        ({"atempts": 1}, r"Patience\(\) has no option 'atempts'. Did you mean 'attempts'"),
+    ],
+)
+def test_patience_that_means_nothing_is_refused(patience: dict[str, Any], says: str) -> None:
+    with pytest.raises(bf.BadInput, match=says):
+        Patience(**patience)
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ({"rate": "x"}, "rate='x': pass a number"),
+        ({"seconds": "1"}, "seconds='1': pass a number or None"),
+        ({"times": 1.5}, r"times=1\.5: pass a whole number or None"),
+        ({"html": 3}, "html=3: pass True or False"),
+        ({"kind": "slow"}, "There is no fault 'slow'"),
+        ({"kind": ["status"]}, r"kind=\['status'\]: pass text"),
+    ],
+)
+def test_faults_of_another_type_are_refused(fault: dict[str, Any], says: str) -> None:
+    with pytest.raises(bf.BadInput, match=says):
+        Fault(**{"kind": "status", **fault})
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,12 @@ def checked_call(function: F) -> F:
     return cast("F", _confined_if_secret(function, _check_arguments))
 
 
+def checked_fields(owner: type[T]) -> type[T]:
+    """Let a dataclass refuse fields that it does not have, and values of another type than declared."""
+    owner.__init__ = checked_call(owner.__init__)  # type: ignore[method-assign]
+    return owner
+
+
 def checked_names(function: F) -> F:
     """Let a function refuse options that it does not have. It checks their values itself, as secrets must be."""
     return cast("F", _confined_if_secret(function, _check_names))

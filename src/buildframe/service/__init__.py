@@ -121,6 +121,8 @@ class Sandbox:
         for name, value, most in (("builds", builds, MOST_BUILDS), ("days", days, MOST_DAYS)):
             if value > most:
                 raise BadInput(f"{name}={value}: a sandbox makes a history of at most {most:,} {name}.")
+        if deepest < 1:
+            raise BadInput(f"deepest={deepest}: pass the number of records that pages reach, from 1.")
         self._data = Data(Path(path) if path is not None else None)
         try:
             self._engine = _engine(self._data, seed, builds, days, when(until, "until"), cancels_at_once)

@@ -92,8 +92,8 @@ class Data:
         name = ":memory:" if self._path is None else self._path
         try:
             return sqlite3.connect(name, check_same_thread=False, isolation_level=None, timeout=1)
-        except sqlite3.OperationalError as why:
-            raise BadInput(f"{self._path} cannot be opened ({why}). Does its folder exist?") from None
+        except (sqlite3.OperationalError, ValueError) as why:  # the latter of a NUL in the path
+            raise BadInput(f"path={str(self._path)!r} cannot be opened ({why}). Does its folder exist?") from None
 
     def _open(self) -> None:
         try:

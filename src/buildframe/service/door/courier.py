@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import http.client
+import math
 import socket
 import sqlite3
 import threading
@@ -13,12 +14,17 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from buildframe.arguments import checked_fields
+from buildframe.errors import BadInput
 from buildframe.service.data.bodies import ORIGIN
 from buildframe.service.data.outbox import Letter, Outbox
 
 _LONGEST_WAIT = 3600.0
+_LONGEST_TIMEOUT = 86_400
+_MOST_ATTEMPTS = 1000
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Patience:
     """How often a delivery is tried, with `wait` seconds after the first failure and twice as long after each next.
@@ -29,6 +35,14 @@ class Patience:
     attempts: int = 5
     wait: float = 1.0
     timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.attempts <= _MOST_ATTEMPTS:
+            raise BadInput(f"attempts={self.attempts}: pass a number from 1 to {_MOST_ATTEMPTS}.")
+        if not 0 <= self.wait < math.inf:
+            raise BadInput(f"wait={self.wait}: pass a number of seconds from 0.")
+        if not 0 < self.timeout <= _LONGEST_TIMEOUT:
+            raise BadInput(f"timeout={self.timeout}: pass a number of seconds above 0, at most {_LONGEST_TIMEOUT}.")
 
 
 class Courier:

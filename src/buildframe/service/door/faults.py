@@ -12,10 +12,11 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
+from buildframe.arguments import check
 from buildframe.errors import BadInput
 from buildframe.service.answers.routes import ROUTES, address_of
 from buildframe.service.life.rules import matches
@@ -84,6 +85,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n: int = 1
 
     def __post_init__(self) -> None:
+        check("Fault()", _TYPES, msgspec.structs.asdict(self))
         if self.kind not in get_args(Kind):
             raise BadInput(f"There is no fault {self.kind!r}; there are {', '.join(get_args(Kind))}.")
         if self.route is not None and self.route not in _NAMES:
@@ -103,6 +105,10 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def wait(self) -> float:
         """How many seconds something takes or holds."""
         return 1.0 if self.seconds is None else self.seconds
+
+
+_TYPES = {"kind": str, **{name: hint for name, hint in get_type_hints(Fault).items() if name != "kind"}}
+"""Of the fields of a fault. A `kind` that is none gets an error of its own, which lists all."""
 
 
 class Asked(NamedTuple):

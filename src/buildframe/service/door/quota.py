@@ -8,11 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from buildframe.arguments import check
+from buildframe.arguments import checked_fields
 from buildframe.errors import BadInput
 from buildframe.service.problems import Refused
 
 
+@checked_fields
 @dataclass(frozen=True)
 class Quota:
     """How many requests an organization and a user may make in a window of so many seconds.
@@ -27,7 +28,6 @@ class Quota:
     REAL: ClassVar[Quota]
 
     def __post_init__(self) -> None:
-        check("Quota()", {"organization": int, "user": int, "window": float}, vars(self))
         for name, limit in (("organization", self.organization), ("user", self.user)):
             if limit < 0:
                 raise BadInput(f"{name}={limit}: pass a number of requests from 0.")

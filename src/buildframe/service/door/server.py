@@ -26,6 +26,8 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening address; port 0 takes any that is free."""
     if not 0 <= port <= 65535:
         raise BadInput(f"port={port}: ports go from 1 to 65535; 0 takes a free one.")
+    if not host:  # which would listen on all addresses
+        raise BadInput("host='' is no address of this machine. Use '127.0.0.1', or '0.0.0.0' for all addresses.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # told, so that asyncio sets TCP_NODELAY
     try:
