@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import matplotlib
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import settings
 
 import buildframe as bf
 from buildframe.workspace import Workspace
-from tests import sparks
+from tests import sharing
 
 settings.register_profile("untimed", settings.default, deadline=None)  # a machine may have much else to do
 settings.load_profile("untimed")
@@ -25,33 +24,20 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
-ALONE = ("test_docs.py", "test_house.py", "test_notebooks.py", "test_schemathesis.py")
-"""Files of few, long tests that share nothing."""
+LONGEST = ("test_docs.py", "test_house.py", "test_notebooks.py", "test_schemathesis.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.option.loadscopereorder = False  # by the number of tests, the long ones would come last
+    config.option.loadscopereorder = False  # by the number of tests, files of few but long ones would come last
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Scheduling:
+    return sharing.Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests by what they share (Spark, else the fixtures of their file), and run the longest groups first."""
-    for item in items:
-        if _uses_spark(item):
-            item.add_marker(pytest.mark.xdist_group(sparks.GROUP))
-        elif item.path.name not in ALONE:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.path.name not in ALONE and not _uses_spark(item))
-
-
-def _uses_spark(item: pytest.Item) -> bool:
-    marks = [mark.args for mark in item.iter_markers("xdist_group")]
-    return (sparks.GROUP,) in marks or "spark" in item.name or _names_spark(getattr(item, "function", None))
-
-
-@cache
-def _names_spark(function: Callable[..., object] | None) -> bool:
-    return function is not None and "spark" in inspect.getsource(function)
+    """The longest tests first, so that no worker is left alone with one."""
+    items.sort(key=lambda item: item.path.name not in LONGEST and sharing.scope_of(item.nodeid) != "spark")
 
 
 class Scripted:
@@ -96,9 +82,20 @@ class Scripted:
 
 
 def says(
-    body: bytes, status: int = 200, *, date: str | None = "Sun, 01 Nov 2026 12:00:00 GMT", cut: int = 0, **headers: str
+    body: bytes,
+    status: int = 200,
+    *,
+    date: str | None = "Sun, 01 Nov 2026 12:00:00 GMT",
+    cut: int = 0,
+    Link: str | None = "",
+    **headers: str,
 ) -> Callable[[BaseHTTPRequestHandler], None]:
-    """An answer; `cut` leaves out so many bytes of its end; `_` in header names stands for `-`."""
+    """An answer; `cut` leaves out so many bytes of its end; `_` in header names stands for `-`.
+
+    A list has an empty `Link`, as the only page of one; None drops it as a proxy may.
+    """
+    if body.startswith(b"[") and Link is not None:
+        headers["Link"] = Link
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response_only(status)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from buildframe.errors import BuildframeError, Invalid
-from buildframe.walk import Ask, BuildWalk, Stretch, Window
+from buildframe.walk import Ask, BuildWalk, Stretch
+from buildframe.windows import Window
 from buildframe.wire import Page
 from tests.walked import SECOND, Build, World, at
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import sharing
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,13 +36,16 @@ def has_java() -> bool:
     return shutil.which("java") is not None or "JAVA_HOME" in os.environ
 
 
-GROUP = "spark"
-"""Of all tests with Spark: they run in one process, since each further one would start and warm up its own Java."""
+def session(**settings: str) -> SparkSession:
+    """Return the session of this process; one with settings is made for measurements."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    is_placed = "PYTEST_XDIST_WORKER" not in os.environ or sharing.scope_of(test) == "spark"
+    assert is_placed, f"put Spark in its name: {test}"
+    return _started(**settings)
 
 
 @cache
-def session(**settings: str) -> SparkSession:
-    """Return the session of this process; one with settings is made for measurements."""
+def _started(**settings: str) -> SparkSession:
     if not has_java():
         if os.environ.get("CI"):
             pytest.fail("There is no Java, which .ci/run installs.")

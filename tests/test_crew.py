@@ -17,7 +17,8 @@ from buildframe import crew
 from buildframe.crew import Crew
 from buildframe.errors import Invalid, Unreachable
 from buildframe.pace import Effort, Halted
-from buildframe.walk import Ask, BuildWalk, Kept, Window
+from buildframe.walk import Ask, BuildWalk, Kept
+from buildframe.windows import Window
 from buildframe.wire import Page
 from tests.conftest import says
 from tests.listing import Answer, evenly, listing

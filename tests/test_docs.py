@@ -25,8 +25,7 @@ SYBIL = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROO
 def with_code() -> Iterator[Any]:
     for page in PAGES:
         if "```python" in (text := page.read_text()):
-            group = [pytest.mark.xdist_group(sparks.GROUP)] if "SparkSession" in text else []
-            yield pytest.param(page, id=page.name, marks=group)
+            yield pytest.param(page, id=page.name + (", SparkSession" if "SparkSession" in text else ""))
 
 
 def run(page: Path, example: Example) -> None:
@@ -71,5 +70,5 @@ def test_the_two_commands_of_the_readme_are_complete() -> None:
     assert len(commands) == 2
     demo, tests = commands
     assert demo.endswith(".venv/bin/buildframe demo")
-    assert tests.endswith(".venv/bin/python -m pytest -n 3 --dist loadgroup")
+    assert tests.endswith(".venv/bin/python -m pytest -n 3 --dist loadfile")
     assert all(".venv/bin/pip install" in command for command in commands)

@@ -171,7 +171,21 @@ def records(count: int) -> bytes:
 def test_a_list_that_is_longer_than_a_page_has_no_pages(scripted: Start) -> None:
     server = scripted(says(records(150)))
     assert len(connected(server).get("/x")) == 150
-    assert len(server.asked) == 1
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("size", [7, 50])
+def test_pages_without_links_are_read_whatever_their_size(scripted: Start, size: int) -> None:
+    rows = [{"id": number} for number in range(2 * size + 3)]
+    pages = [rows[:size], rows[size : 2 * size], rows[2 * size :]]
+    server = scripted(*(says(json.dumps(page).encode(), Link=None) for page in pages))
+    assert connected(server).get("/x") == rows
+
+
+def test_a_list_without_pages_and_links_repeats_itself(scripted: Start) -> None:
+    server = scripted(says(records(7), Link=None))
+    assert len(connected(server).get("/x")) == 7
+    assert len(server.asked) == 2
 
 
 def test_a_full_page_without_links_is_not_the_last(scripted: Start) -> None:

@@ -24,7 +24,8 @@ from buildframe.errors import (
 )
 from buildframe.links import LinkWalk
 from buildframe.spec import Moment
-from buildframe.walk import READINGS, Ask, BuildWalk, Window, merged
+from buildframe.walk import READINGS, Ask, BuildWalk
+from buildframe.windows import Window, merged
 from buildframe.wire import Page
 from tests.walked import SECOND, T0, World, at
 

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from buildframe.errors import Invalid
 from buildframe.spec import Moment
-from buildframe.walk import BuildWalk, Stretch, Window
+from buildframe.walk import BuildWalk, Stretch
+from buildframe.windows import Window
 from buildframe.wire import Page
 from tests.walked import SECOND, Build, World, at
 

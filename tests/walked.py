@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 from buildframe.errors import Invalid
 from buildframe.spec import Moment
-from buildframe.walk import Ask, Window
+from buildframe.walk import Ask
+from buildframe.windows import Window
 from buildframe.wire import Page
 
 T0 = Moment(2026, 10, 1, tzinfo=dt.UTC)

@@ -19,7 +19,7 @@ from buildframe.pace import Effort, Halted, until
 from buildframe.progress import Bar
 from buildframe.spec import Endpoint, Moment, Resource
 from buildframe.terms import Deadline, most_requests
-from buildframe.walk import Window
+from buildframe.windows import Window
 from buildframe.wire import Answer, Page, Request
 
 R = TypeVar("R", bound=Resource)

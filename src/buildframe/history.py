@@ -22,7 +22,8 @@ from buildframe.parts import Part, newest_first
 from buildframe.progress import Bar
 from buildframe.spec import Build, Moment
 from buildframe.terms import Terms
-from buildframe.walk import Ask, BuildWalk, Kept, Window, merged
+from buildframe.walk import Ask, BuildWalk, Kept
+from buildframe.windows import Window, merged
 from buildframe.wire import Answer, Page, Request
 
 _CHANGING = {"state", "finished_from", "meta_data"}

@@ -170,10 +170,14 @@ def _encodable(name: str, text: str) -> str:
 
 
 class _Reader:
-    """Reads pages of JSON. A page that is no list counts as one record; `is_list` tells the two apart."""
+    """Reads pages of JSON. A page that is no list counts as one record; `is_list` tells the two apart.
+
+    Whether an undeclared list has pages shows when the second one is requested: a list without them repeats itself.
+    """
 
     def __init__(self) -> None:
         self.is_list = False
+        self._probed: list[_Row] | None = None
 
     def read(self, request: Request, answer: Answer) -> Page:
         """The page in a response."""
@@ -184,8 +188,13 @@ class _Reader:
         body = answer.body if self.is_list or not answer.body.strip() else b"[" + answer.body + b"]"
         page = wire.read_page(request, answer._replace(body=body), _DECODER)
         sizes = parse_qs(urlsplit(request.target).query).get("per_page", [])  # empty in a link of the service
-        is_full = str(len(page.rows)) in [size.lstrip("0") for size in sizes]  # a longer one: the list has no pages
-        return replace(page, rows=_told_apart(page.rows), open=page.open and self.is_list and is_full)
+        rows, size = _told_apart(page.rows), sizes[0].lstrip("0") if sizes else ""
+        if rows and rows == self._probed:
+            return replace(page, rows=[], open=False)
+        is_open = page.open and self.is_list
+        has_own_size = is_open and str(len(rows)) != size  # of pages, if it has pages
+        self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
+        return replace(page, rows=rows, open=is_open)
 
 
 _DECODER = msgspec.json.Decoder(list[Any])

@@ -33,7 +33,7 @@ class NumberedReading:
     `page` requests a page by its number, `new` is how many rows of the last one were new, `in_vain` how many responses
     of the whole listing brought nothing new since, and `is_deep` says whether an error refuses a page for its number.
     The list is verified when as many different rows were seen as it had when the readings began, and none that came
-    later. If it `may_grow`, a row that is new may have come later.
+    later. If it `may_grow`, a row that is new may have come later. `size` is how many rows a page is known to have.
     """
 
     def __init__(
@@ -44,8 +44,10 @@ class NumberedReading:
         in_vain: Callable[[], int],
         is_deep: Callable[[ServiceError], bool],
         may_grow: bool,
+        size: int,
     ) -> None:
         self._page, self._new, self._in_vain, self._is_deep, self._may_grow = page, new, in_vain, is_deep, may_grow
+        self._size = size
         self._follows = False  # whether the last page is found by going on, as the service's number of it is wrong
         self._rows: int | None = None
         self._ids: set[Hashable] = set()
@@ -69,7 +71,7 @@ class NumberedReading:
     def _last_page(self) -> Generator[Any, Page, tuple[int, int]]:
         """The number of the last page (1 if one page holds all), and how many rows a page has."""
         seen: set[Hashable] = set()
-        repeats = size = 0
+        repeats, size = 0, self._size
         for number in itertools.count(1):
             page = yield from self._requested(number)
             size = max(size, _count(page))

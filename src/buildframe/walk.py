@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from buildframe.errors import BuildframeError, Incomplete, Malformed, ServiceErr
 from buildframe.links import fresh_in, how_far
 from buildframe.spec import Moment
 from buildframe.verification import CannotVerify, NumberedReading, disorder, grain
+from buildframe.windows import CUT, Window, merged
 from buildframe.wire import Page
 
 READINGS = 20
@@ -28,37 +29,15 @@ READINGS = 20
 MOST_IN_VAIN = 95
 """How many answers in a row may bring nothing new before a walk ends with an error."""
 
+_RECOUNTS = 3
 _DEEP = {400, 403, 404, 409, 416, 422}  # statuses
 _YEARS = range(1970, 9000)
 _BEGIN = Moment(1970, 1, 1, tzinfo=dt.UTC)
 _END = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
-_CUT = dt.timedelta(seconds=1)  # what a stamp may lack
 _BLIND = 20.0  # pages that are thought to be left where nobody tells, and the start is open
 _SPARE = 0.1  # of a page, that a part is cut smaller than whole pages: what little is more would cost a request
 _AGES = 1e11  # seconds; a service may report any number of pages
 _MUCH = 4  # times as far back as the last page's density lets expect, builds may reach
-
-
-@dataclass(frozen=True)
-class Window:
-    """Builds created from `start` (inclusive) to `end` (exclusive); None leaves that end open."""
-
-    start: Moment | None = None
-    end: Moment | None = None
-
-    def __str__(self) -> str:
-        ends = (end.text() if end else "any time" for end in (self.start, self.end))
-        return "builds created from {} to {}".format(*ends)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing can lie in it."""
-        return self.start is not None and self.end is not None and self.start >= self.end
-
-    def holds(self, created: Moment) -> bool:
-        """Whether a build of this stamp can lie in the window, given that stamps may be cut to seconds."""
-        after = self.start is None or self.start - created < _CUT
-        return after and (self.end is None or created - self.end < _CUT)
 
 
 class Ask(NamedTuple):
@@ -160,7 +139,7 @@ class BuildWalk:
         self._reading: list[Stretch] = []
         self._pin: Moment | None = None
         self._latest = self._top = _END
-        self._size = 0  # rows of the first page
+        self._size = 0  # rows of the longest page
         self._disorder = dt.timedelta(0)
         self._has_pages = False
         self._reports_pages = False
@@ -227,7 +206,7 @@ class BuildWalk:
             return None if pages is None else self.answers / (self.answers + pages)
         left = sum((self._pin - window.start for window in self._unread if window.start), dt.timedelta())
         read = sum((self._pin - window.end for window in self._unread if window.end), dt.timedelta())
-        return 1.0 - (left - read) / max(self._pin - self._whole.start, _CUT)
+        return 1.0 - (left - read) / max(self._pin - self._whole.start, CUT)
 
     def how_far(self) -> str:
         """A sentence on how far the walk came."""
@@ -249,7 +228,7 @@ class BuildWalk:
             asked = stretch.left
             page = yield Ask(asked)
             stamps = self._accept(stretch, asked, page)
-            if page.is_last:
+            if self._ends(page):
                 return
             stretch.left = yield from self._below(stretch, page, stamps)
             stretch.span = max(stamps) - min(stamps)
@@ -267,7 +246,7 @@ class BuildWalk:
         if not disordered and not crowded:
             return Window(stretch.left.start, seam)
         end = end if disordered else min(end, seam)
-        oldest = min(*stamps, end - _CUT)
+        oldest = min(*stamps, end - CUT)
         closed = Window(max(oldest, stretch.left.start or oldest), end)
         assert self._pin is not None
         may_grow = disordered or not self._steady or end > self._pin - self._overlap
@@ -293,6 +272,7 @@ class BuildWalk:
                 in_vain=lambda: self._in_vain,
                 is_deep=lambda refusal: _is_deep(refusal, stretch),
                 may_grow=may_grow,
+                size=self._size,
             ).read(READINGS)
         except CannotVerify as why:
             self.doubts.append((closed, f"{why}; {_NARROW}"))
@@ -325,28 +305,32 @@ class BuildWalk:
         for stamp in stamps:
             if not window.holds(stamp):
                 raise Malformed(f"Asked for {window}, the service sent one of {stamp.text()}: it ignores a filter.")
+        self._size = max(self._size, len({row.id for row in page.rows}))
         if self._pin is None and stamps:
             self._set_pin(page, stamps)
         fresh = fresh_in(page.rows, attrgetter("id"), self._seen)
         stretch.kept = Kept([page.rows[place] for place in fresh], [stamps[place] for place in fresh])
         self._stamps += stretch.kept.stamps
         self._guard(is_in_vain=not fresh)
-        if not page.is_last:
+        if not self._ends(page):
             self._disorder = max(self._disorder, disorder(stamps))
         return stamps
 
     def _set_pin(self, page: Page, stamps: list[Moment]) -> None:
         self._pin = max(stamps)
-        self._size = len(stamps)
         self._latest = self._pin + self._overlap + grain(stamps)
-        is_behind = self._pin - page.at > self._overlap + _CUT  # the service's clock, or a proxy's
+        is_behind = self._pin - page.at > self._overlap + CUT  # the service's clock, or a proxy's
         bound = self._pin + grain(stamps) if is_behind else page.at - self._overlap  # later builds may still arrive
         self._top = min(bound, self._whole.end or _END)
         heads = (row.id for row, stamp in zip(page.rows, stamps, strict=True) if stamp < self._top)
         self._head = next(heads, None)  # what a service that ignores page numbers lists first
         if disorder(stamps) > self._overlap:  # the newest build may be on a later page
-            self._latest = max(self._latest, page.at + _CUT)
+            self._latest = max(self._latest, page.at + CUT)
         self._has_pages, self._reports_pages = not page.is_last, page.of is not None
+
+    def _ends(self, page: Page) -> bool:
+        """Whether no build is below a page. One that is shorter than another and links to no next one is not full."""
+        return page.is_last or (page.next is None and len(page.rows) < self._size)
 
     def _guard(self, *, is_in_vain: bool) -> None:
         """End a walk whose answers bring nothing new, whatever the service's reason is."""
@@ -401,15 +385,25 @@ class BuildWalk:
                 continue
             middle = next((stamp for stamp in stamps[len(stamps) // 2 :] if stamp > stamps[0]), None)
             if middle is None or len(stamps) <= self._size:
-                yield from self._by_number(stretch, window, may_grow=True)
+                yield from self._read_again(stretch, window)
             else:
                 left.append((replace(window, end=middle), [stamp for stamp in stamps if stamp < middle]))
                 left.append((replace(window, start=middle), [stamp for stamp in stamps if stamp >= middle]))
         if self._is_disordered:  # the newest builds were not counted
-            start, end = self._top - self._overlap, max(self._top + self._overlap + _CUT, self._latest)
+            start, end = self._top - self._overlap, max(self._top + self._overlap + CUT, self._latest)
             newest = Window(max(start, self._whole.start or start), min(end, self._whole.end or end))
             yield from self._by_number(stretch, newest, may_grow=True)
         self._is_unsettled = False
+
+    def _read_again(self, stretch: Stretch, window: Window) -> Steps:
+        """Read a window whose builds were counted and not found, until the service counts those that were found."""
+        for _ in range(_RECOUNTS):
+            yield from self._by_number(stretch, window, may_grow=True)
+            found = self._found(window.end) - self._found(window.start)
+            counted = yield from self._count(window, found)
+            if not self._differs(counted, found):
+                return
+        self.doubts.append((window, _LOST.format(counted, found)))
 
     def _count(self, window: Window, found: int) -> Generator[Ask, Page, int | None]:
         """How many builds the service has in the window; None if it does not say."""
@@ -445,8 +439,8 @@ class BuildWalk:
         self._guard(is_in_vain=True)
         return page
 
-    def _found(self, bound: Moment) -> int:
-        return sum(stamp < bound for stamp in self._stamps)
+    def _found(self, bound: Moment | None) -> int:
+        return sum(stamp < bound for stamp in self._stamps) if bound else 0
 
     def _differs(self, counted: int | None, found: int) -> bool:
         """Whether more were counted than found, or, if the list was seen to be out of order, others."""
@@ -458,6 +452,7 @@ class BuildWalk:
         return self._disorder > self._overlap
 
 
+_LOST = "the service counts {} builds, and its pages show {}; ask again, or for one pipeline or branch at a time"
 _UNCLEAR = (
     "the service counted {} builds, which is not what its pages showed, and later it reported no number; ask again"
 )
@@ -466,22 +461,6 @@ _DISORDERED = (
     "ask again with overlap='{}s'"
 )
 _NARROW = "ask for one pipeline or branch at a time, so that fewer builds share a timestamp"
-
-
-def merged(windows: Iterable[Window]) -> list[Window]:
-    """Windows as few as possible that hold the same, newest first; none where nothing can lie in them."""
-    found: list[Window] = []
-    for window in sorted((w for w in windows if not w.is_empty), key=_by_start):
-        if found and (found[-1].end is None or window.start is None or window.start <= found[-1].end):
-            ends = (found[-1].end, window.end)
-            found[-1] = replace(found[-1], end=None if None in ends else max(filter(None, ends)))
-        else:
-            found.append(window)
-    return found[::-1]
-
-
-def _by_start(window: Window) -> tuple[bool, Any]:
-    return window.start is not None, window.start
 
 
 def _is_deep(refusal: ServiceError, stretch: Stretch) -> bool:

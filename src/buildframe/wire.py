@@ -265,13 +265,13 @@ def read_page(request: Request, answer: Answer, rows: msgspec.json.Decoder[list[
 
 
 _PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)
-_ROUND = 10  # services limit pages to multiples of it: what is short for us may be full for them
 
 
 def _is_open(request: Request, answer: Answer, rows: int, of: int | None) -> bool:
     """Whether a page that links to no next one may still not be the last.
 
-    A full page proves no end, since a proxy may drop links. Nor does any page that another one is said to follow.
+    A full page proves no end, since a proxy may drop links. Nor does a page that another one is said to follow, or any
+    page without the `Link` header, which the service sends with each: how many rows fill a page is its choice.
     """
     if answer.next or not request.endpoint.paginated or not rows:
         return False
@@ -279,7 +279,7 @@ def _is_open(request: Request, answer: Answer, rows: int, of: int | None) -> boo
         return True
     header = answer.headers.get("link")
     has_links = header is not None and (not header.strip() or _PAGE_LINK.search(header))
-    return rows >= (_number_in(request.target, "per_page") or 1) or (not has_links and rows % _ROUND == 0)
+    return not has_links or rows >= (_number_in(request.target, "per_page") or 1)
 
 
 _MOST_DIGITS = 18  # of a page's number; a longer one is no number of pages

@@ -66,7 +66,7 @@ def test_trends_changes_and_change_points_leave_them_out(engine: str) -> None:
     assert (point["n"], point["p50_before_s"]) == (24, 2400)
 
 
-def test_the_wall_time_of_a_blocked_build_is_not_known_yet() -> None:
+def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> None:
     frame = builds(2)
     assert metrics.wall_time(frame).isna().tolist() == [False, True, False, True]
     assert metrics.with_seconds(frame)["wall_time_s"].isna().tolist() == [False, True, False, True]

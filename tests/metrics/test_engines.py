@@ -265,7 +265,7 @@ def test_names_that_spark_reads_as_something_else_are_refused_where_they_are_use
     assert metrics.retry_rate(renamed, by="a_queue").shape == metrics.retry_rate(jobs, by=name).shape
 
 
-def test_seconds_of_such_a_name_are_refused() -> None:
+def test_seconds_of_such_a_name_are_refused_in_spark() -> None:
     jobs = jobs_of("few").assign(**{"a.b_s": 1.0})
     with pytest.raises(BadInput, match=r"The column 'a\.b_s' has a dot"):
         metrics.percentiles(in_spark(jobs), of="a.b_s")

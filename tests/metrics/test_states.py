@@ -47,7 +47,7 @@ def test_spellings_that_are_refused(state: str, meant: str) -> None:
         metrics.success_rate(frame)
 
 
-def test_a_new_state_of_the_service_is_accepted_beside_known_ones_and_counts_for_neither() -> None:
+def test_a_new_state_is_accepted_beside_known_ones_and_counts_for_neither_in_spark_too() -> None:
     frame = builds_of("many")
     expected = metrics.success_rate(frame)
     new = spelt(frame, {"canceled": "hibernating", "running": "blocked"})

@@ -321,4 +321,4 @@ def test_for_want_of_java_tests_are_skipped_but_in_ci(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(outcome, match="Java"):
-        sparks.session.__wrapped__()
+        sparks._started.__wrapped__()
