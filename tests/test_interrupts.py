@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -10,12 +11,16 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pandas as pd
 import pytest
 
+import buildframe as bf
+from buildframe.pipeline import Pipeline
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Answer, Listing, evenly, listing
 
@@ -223,7 +228,7 @@ def notes_of(url: str, action: str, reached: threading.Event) -> list[str]:
     ("action", "look"),
     [
         ("create_build", "Look for it among the newest: .builds(branch='main', created_from='1h')."),
-        ("cancel", "Canceling again is safe."),
+        ("cancel", "Look at the state of .build(7). Canceling again is safe."),
         ("rebuild", "Look for builds of the last hour whose rebuilt_from is 7: .builds(created_from='1h')."),
         ("delete", "Look whether pipelines() of the workspace still has it."),
         ("get", None),
@@ -262,3 +267,101 @@ def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(s
     server = scripted(refuse)
     assert notes_of(server.url, action, reached) == []
     assert len(server.asked) == 1
+
+
+def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scripted: Any) -> None:
+    reached, over = threading.Event(), threading.Event()
+
+    def hang(handler: Any) -> None:
+        reached.set()
+        over.wait(LONGEST)
+        hang_up(handler)
+
+    server = scripted(says(b"bad gateway", 502), hang)
+    [note] = notes_of(server.url, "cancel", reached)
+    over.set()
+    assert server.methods == ["PUT", "GET"]
+    assert note.startswith("It was sent, and whether it happened is not known.\nAsked: PUT ")
+    assert note.endswith("\nLook at the state of .build(7). Canceling again is safe.")
+
+
+# --- at one point of the code -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupted_at(event: str, file: str, name: str, number: int = 1) -> Iterator[None]:
+    """Interrupts this thread where, for the so-manieth time, a file has this event with a function of this name."""
+    count = itertools.count(1)
+
+    def look(frame: FrameType, this: str, function: Any) -> None:
+        called = frame.f_code.co_name if this in {"call", "return"} else function.__name__
+        if (this, called) == (event, name) and frame.f_code.co_filename.endswith(file) and next(count) == number:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def web_of(server: Any) -> Pipeline:
+    return bf.connect("acme", base_url=server.url, token=TOKEN).pipeline("web")
+
+
+RECORD = b'{"id":"0198a1b2-0000-7000-8000-000000000001","number":7}'
+CREATED, READ = says(RECORD, 201), says(RECORD)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        ("return", "/client.py", "_once"),
+        ("return", "/client.py", "fetch"),
+        ("c_return", "/pace.py", "reset"),
+        ("return", "/pace.py", "until"),
+        ("return", "/fetch.py", "record"),
+        ("return", "/pipeline.py", "create_build"),
+    ],
+)
+def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unknown(
+    scripted: Any, point: tuple[str, str, str]
+) -> None:
+    server = scripted(CREATED)
+    web = web_of(server)
+    number = 2 if point[2] == "until" else 1  # a generator: the first time it yields
+    with pytest.raises(KeyboardInterrupt) as stop, interrupted_at(*point, number):
+        web.create_build(commit="HEAD", branch="main")
+    assert len(server.asked) == 1
+    [note] = stop.value.__notes__
+    assert note.endswith("Look for it among the newest: .builds(branch='main', created_from='1h').")
+
+
+def test_an_interrupt_before_anything_was_sent_and_one_of_the_next_question_have_no_note(scripted: Any) -> None:
+    web = web_of(scripted(CREATED, READ))
+    with pytest.raises(KeyboardInterrupt) as early, interrupted_at("call", "/sockets.py", "write"):
+        web.create_build(commit="HEAD", branch="main")
+    web.create_build(commit="HEAD", branch="main")
+    with pytest.raises(KeyboardInterrupt) as late, interrupted_at("return", "/client.py", "fetch"):
+        web.build(7)
+    assert not hasattr(early.value, "__notes__")
+    assert not hasattr(late.value, "__notes__")
+
+
+@pytest.mark.parametrize("is_warm", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_lock_that_an_interrupt_left_held_holds_up_no_later_request(
+    scripted: Any, number: int, is_warm: bool
+) -> None:
+    server = scripted(READ)
+    web = web_of(server)
+    if is_warm:
+        web.build(7)
+    with pytest.raises(KeyboardInterrupt), interrupted_at("c_return", "/_synchronization.py", "acquire", number):
+        web.build(7)
+    numbers: list[int | None] = []
+    later = threading.Thread(target=lambda: numbers.append(web.build(7).number), daemon=True)
+    later.start()
+    later.join(10)
+    assert numbers == [7]

@@ -98,6 +98,8 @@ ELSEWHERE = [
     "organizations/acme",
     "/organizations/../../admin",
     "/organizations/%2e%2e/admin",
+    "/organizations/..%2f..%2fadmin",
+    "/organizations/%2E%2e%2Fadmin",
     "/organizations/a b",
     "/organizations\r\nX: y",
     "/organizations#x",
@@ -134,6 +136,9 @@ def test_a_path_that_leads_elsewhere_is_refused(scripted: Start, path: Any) -> N
         ({"x": "\ud83d"}, "half of a surrogate pair"),
         ({"x": {"\ud83d": "y"}}, "half of a surrogate pair"),
         ({"x": float("nan")}, "x=nan: pass text"),
+        ({"x": 10**5000}, "x: pass a number of at most 300 digits"),
+        ({"x": -(10**5000)}, "x: pass a number of at most 300 digits"),
+        ({"x": "y" * 70_000}, "x is too long: the address would have 70,0.. characters, and 60,000 is the limit"),
         ({"x": []}, r"x=\[\]: an empty list"),
         ({"x": {}}, "x={}: an empty list or mapping"),
         ({"since": pd.NaT}, "since=NaT: pass text"),
@@ -144,6 +149,14 @@ def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start, parameters:
     server = scripted(says(b"[]"))
     with pytest.raises(BadInput, match=text):
         connected(server).get(AGENTS, **parameters)
+    assert server.asked == []
+
+
+def test_a_path_that_no_address_can_hold_is_refused(scripted: Start) -> None:
+    server = scripted(says(b"[]"))
+    for path in ("/" + "x" * 70_000, f"{server.url}/v2/" + "x" * 70_000):
+        with pytest.raises(BadInput, match="path is too long"):
+            connected(server).get(path)
     assert server.asked == []
 
 

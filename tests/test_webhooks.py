@@ -114,6 +114,20 @@ def test_age_and_names_are_settings_and_the_clock_is_this_machines() -> None:
         webhooks.verify({TOKEN: SECRET}, BODY, SECRET, names=ours)
 
 
+@pytest.mark.parametrize(
+    ("call", "option", "meant"),
+    [
+        (lambda **options: webhooks.verify({TOKEN: SECRET}, BODY, SECRET, **options), "maxage", "max_age"),
+        (lambda **options: webhooks.signed_at({TOKEN: SECRET}, **options), "name", "names"),
+        (lambda **options: webhooks.parse(BODY, {}, **options), "recieved_at", "received_at"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_right_name(call: Any, option: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=f"has no option '{option}'. Did you mean '{meant}'") as refused:
+        call(**{option: None})
+    assert SECRET not in str(refused.value)
+
+
 @pytest.mark.parametrize("secret", ["", " ", None, f"{SECRET}\n", "gehëim", b"bytes"])
 def test_what_is_no_secret_is_refused_and_not_told(secret: Any) -> None:
     with pytest.raises(BadInput) as refused:

@@ -2,6 +2,7 @@ import datetime as dt
 from types import GenericAlias
 from urllib.parse import parse_qsl, urlsplit
 
+import httpx
 import msgspec
 import pytest
 from hypothesis import given
@@ -160,6 +161,29 @@ def test_bad_filters_are_refused_with_the_right_word(filters: dict[str, object],
         wire.place(spec.list_builds, "acme", **filters)
 
 
+LONG = "too long: the address would have .* characters, and 60,000 is the limit; nothing was sent. Ask in parts"
+
+
+@pytest.mark.parametrize(
+    ("filters", "name"),
+    [
+        ({"commit": [f"{number:040x}" for number in range(2000)], "branch": "main"}, "commit"),
+        ({"branch": [f"feature/{number}" for number in range(9000)], "commit": SHA}, "branch"),
+        ({"meta_data": {str(number): "value" for number in range(5000)}, "branch": "main"}, "meta_data"),
+    ],
+)
+def test_filters_that_no_address_can_hold_are_refused(filters: dict[str, object], name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is {LONG}"):
+        wire.place(spec.list_builds, "acme", **filters)
+
+
+def test_an_address_that_the_check_lets_through_can_be_sent() -> None:
+    with pytest.raises(BadInput, match="branch is too long"):
+        wire.place(spec.list_builds, "acme", branch="x" * 60_000)
+    request = wire.place_page(spec.list_builds, "acme", branch="x" * 59_950, per_page=100, number=1000)
+    assert str(httpx.URL(f"https://api.example.com{request.target}")).endswith("&page=1000&per_page=100")
+
+
 def test_a_ref_such_as_head_is_a_commit_that_builds_may_have() -> None:
     assert pairs(commit="HEAD") == [("commit", "HEAD")]
 
@@ -170,7 +194,7 @@ def test_what_is_no_slug_is_refused(slug: object) -> None:
         wire.place(spec.list_builds, slug)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("number", [0, -1, True, "7", 1.0])
+@pytest.mark.parametrize("number", [0, -1, True, "7", 1.0, 10**18, 10**5000], ids=lambda number: str(type(number)))
 def test_what_is_no_number_is_refused(number: object) -> None:
     with pytest.raises(BadInput, match="number"):
         wire.place(spec.get_build, "acme", "web", number)  # type: ignore[arg-type]

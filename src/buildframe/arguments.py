@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, get_type_hints
 
 from buildframe.errors import BadInput
+from buildframe.interrupts import noted
 from buildframe.secret import confined, is_confined, without_frames
 from buildframe.spec import Endpoint, misfits
 from buildframe.spec.declare import Property
@@ -112,13 +113,15 @@ def _has_options(method: types.FunctionType) -> bool:
 
 
 def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., Any]:
+    asked = noted(method)
+
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
         refused: BadInput
         try:
             arguments, options = tuple(map(_plain_number, arguments)), with_plain_numbers(options)
             check_call(method, arguments, options)
-            return method(*arguments, **options)
+            return asked(*arguments, **options)
         except BadInput as why:  # of an address that holds a password, too: no frame may keep it
             refused = without_frames(why)
         del arguments, options

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 import tenacity
 
-from buildframe import decompression
+from buildframe import decompression, interrupts
 from buildframe.errors import (
     BadInput,
     BuildframeError,
@@ -32,7 +32,7 @@ from buildframe.errors import (
 from buildframe.forks import start_over_in_children
 from buildframe.pace import LONGEST_WAIT, Effort, Halted, Pace, Paces
 from buildframe.secret import Secret, without_frames
-from buildframe.sockets import Sockets, new_session, tls_context
+from buildframe.sockets import Sockets, close_idle, new_session, tls_context
 from buildframe.wire import Answer, Request, is_loopback
 
 CONNECTS = 5  # how often in a row it is tried to connect, or to get a response within the time limit
@@ -188,7 +188,7 @@ class Client:
         self._tls = tls or tls_context(self._from_environment)
         self._sockets = Sockets()
         self._http = new_session(self._sockets, self._tls, self._from_environment)
-        self._is_inherited = False
+        self._is_spent = False
         self.timeout, self.log_timeout = timeout, log_timeout
         self.pace = _pace_of(self.base_url, None if as_stranger else token)
         self._others: dict[tuple[str, bool], Client] = {}
@@ -199,7 +199,7 @@ class Client:
     def start_over(self) -> None:
         """Leave the connections to the parent process; this child makes its own when it needs one."""
         self._sockets.start_over()
-        self._is_inherited, self._lock = True, threading.Lock()
+        self._is_spent, self._lock = True, threading.Lock()
 
     def __reduce__(self) -> Never:
         raise TypeError("a connection to the service is not pickled: call connect() in the process that needs it")
@@ -297,22 +297,18 @@ class Client:
             sleep=lambda seconds: None,  # it was waited before, where the reason is known
             reraise=True,
         )
-        self._sockets.forget_sent()
+        interrupts.asks(None if request.repeatable else f"{_sent(request)}\n{look or _LOOK}")
         try:
             result: T = retrying(self._once, request, read, spent, timeout or self.timeout)
         except OutcomeUnknown as lost:
             raise OutcomeUnknown(f"{lost}\n{look or _LOOK}") from None
-        except (KeyboardInterrupt, SystemExit) as stop:
-            if self._sockets.has_sent and not request.repeatable:
-                stop.add_note(f"{_sent(request)}\n{look or _LOOK}")
-            raise
         except BuildframeError as failure:
             tries.note_on(failure, retrying.statistics["attempt_number"])
             raise
         return result
 
     def _before_another(self, state: tenacity.RetryCallState, effort: Effort) -> None:
-        self._sockets.forget_sent()  # an action that is sent again did not happen
+        interrupts.takes_back()
         effort.retry(state.upcoming_sleep, _reason(state))
 
     def follow(self, request: Request, link: str) -> Request:
@@ -361,11 +357,11 @@ class Client:
             self.pace.leave(answer)
 
     def _take_over(self) -> None:
-        """Replace a session that came from the parent process, which must not be closed here: its locks may be held."""
+        """Replace a session of the parent process, or an interrupted one; it is not closed: its locks may be held."""
         with self._lock:
-            if self._is_inherited and not self._http.is_closed:
+            if self._is_spent and not self._http.is_closed:
                 self._http = new_session(self._sockets, self._tls, self._from_environment)
-            self._is_inherited = False
+            self._is_spent = False
 
     def _send(self, request: Request, seconds: float) -> Answer:
         """Errors are raised outside of the `except`, so that no traceback leads into frames that hold the token."""
@@ -378,6 +374,8 @@ class Client:
         except Malformed as why:
             failure = without_frames(why) if request.repeatable else _lost(request, str(why))
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
+            self._is_spent = True
+            close_idle(self._http)
             failure = without_frames(why)
         raise failure
 

@@ -68,9 +68,10 @@ class Pipeline(BuildLists):
         Of any other state raises Invalid. Where the answer is lost, the build is read to see what became of it.
         """
         request = wire.place(spec.cancel_build, *self._place, number)
+        look = f"Look at the state of .build({number}). Canceling again is safe."
         with until(deadline):
             try:
-                return fetch.record(self._client, request, spec.Build, "Canceling again is safe.")
+                return fetch.record(self._client, request, spec.Build, look)
             except OutcomeUnknown as lost:
                 return self._canceled_after_all(number, lost)
 

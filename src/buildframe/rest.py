@@ -102,8 +102,9 @@ def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
     """A path below the service's address, percent-encoded, and its query; one that leads elsewhere is refused."""
     if not isinstance(path, str):
         raise BadInput(f"path={path!r}: pass text such as '/organizations/acme/agents'.")
+    wire.check_length("path", len(path))
     below, _, query = _below(client, path).partition("?")
-    if any(unquote(part) in {".", ".."} for part in below.split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
+    if any(part in {".", ".."} for part in unquote(below).split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
         raise BadInput(f"path={path!r} holds a space, `..`, `#` or a backslash. Percent-encode what belongs to a name.")
     try:
         return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
@@ -150,11 +151,14 @@ def _text(name: str, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, dt.date) and not pd.isna(value):  # datetimes, too
         return when(value, name).text()
+    if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:  # which Python may refuse to write, in an error, too
+        raise BadInput(f"{name}: pass a number of at most {_MOST_DIGITS} digits, or text.")
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
     raise BadInput(f"{name}={value!r}: pass text, a number, True or False, a time, or a list or mapping of these.")
 
 
+_MOST_DIGITS = 300  # of a whole number in a query
 _PLAIN_KINDS = {*"biufOU"}  # of a dtype: flags, numbers and texts; times of numpy have no zone
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import httpcore
 import httpx
 
+from buildframe import interrupts
 from buildframe.errors import BadInput
 from buildframe.secret import confined
 
@@ -45,6 +46,8 @@ class Sockets(httpcore.NetworkBackend):
         for transport in (session._transport, *session._mounts.values()):
             if isinstance(transport, httpx.HTTPTransport):
                 transport._pool._network_backend = self
+                # httpcore's own lock stays held if Ctrl-C comes as it is taken, and its clean-up would wait for it
+                transport._pool._optional_thread_lock = threading.Lock()  # type: ignore[assignment]
         return session
 
     def cut(self) -> None:
@@ -71,19 +74,6 @@ class Sockets(httpcore.NetworkBackend):
             yield
         finally:
             self._mine.end = math.inf
-
-    @property
-    def has_sent(self) -> bool:
-        """Whether a part of a request of this thread was sent since `forget_sent`; it may have arrived then."""
-        return getattr(self._mine, "has_sent", False)
-
-    def forget_sent(self) -> None:
-        """Let `has_sent` speak of what this thread sends from now on."""
-        self._mine.has_sent = False
-
-    def will_send(self) -> None:
-        """Note that this thread is about to send."""
-        self._mine.has_sent = True
 
     @property
     def seconds_left(self) -> float:
@@ -159,7 +149,7 @@ class _Stream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE):
             seconds = self._sockets.left(timeout, httpcore.WriteTimeout)
-            self._sockets.will_send()
+            interrupts.sends()
             self._stream.write(buffer[start : start + _PIECE], seconds)
 
     def close(self) -> None:
@@ -172,11 +162,19 @@ class _Stream(httpcore.NetworkStream):
         with self._sockets.shaking_hands(self._stream):
             stream = self._stream.start_tls(ssl_context, server_hostname, seconds)
         self._sockets.add(stream)
-        self._sockets.forget_sent()  # that was for a proxy
+        interrupts.takes_back()  # that was for a proxy
         return _Stream(stream, self._sockets)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
+
+
+def close_idle(session: httpx.Client) -> None:
+    """Close the connections of a session that no request uses, without its locks, which an interrupt may leave held."""
+    for transport in (session._transport, *session._mounts.values()):
+        for each in transport._pool.connections if isinstance(transport, httpx.HTTPTransport) else ():
+            if each.is_idle():
+                each.close()
 
 
 def _addresses(host: str, port: int) -> list[str]:

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import tables, wire
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.secret import confined
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
@@ -89,6 +90,7 @@ class Received(NamedTuple):
 # --- is it genuine ----------------------------------------------------------------------------------------------------
 
 
+@checked_names
 @confined
 def verify(
     headers: Headers,
@@ -127,6 +129,7 @@ def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max
         raise Unverified(f"The signature is {age:.0f} s old, not within {max_age} of now: a replay, or a wrong clock.")
 
 
+@checked_names
 @confined
 def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment | None:
     """When a delivery that passed `verify` was signed, by the sender's clock; None where it is not signed."""
@@ -174,6 +177,7 @@ def _bytes(text: str | bytes) -> bytes:
 # --- what it tells ----------------------------------------------------------------------------------------------------
 
 
+@checked_names
 @confined
 def parse(
     body: bytes,

@@ -7,6 +7,7 @@ import json
 import math
 import numbers
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -121,10 +122,27 @@ def place_page(endpoint: Endpoint, *arguments: str | int, per_page: int, number:
     return request._replace(target=f"{request.target}{joint}{page}per_page={per_page}")
 
 
+_MOST_LENGTH = 60_000  # of a path with its query; httpx takes addresses of 65,536
+
+
 def with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """A path with a query, percent-encoded."""
-    query = urlencode(list(pairs), quote_via=quote, safe="")
-    return f"{path}?{query}" if query else path
+    """A path with a query, percent-encoded; BadInput if that is too long for an address."""
+    lengths = Counter(path=len(path))
+    parts = []
+    for pair in pairs:
+        parts.append(urlencode([pair], quote_via=quote, safe=""))
+        lengths[pair[0].split("[")[0]] += len(parts[-1])
+    check_length(max(lengths, key=lengths.__getitem__), lengths.total())
+    return f"{path}?{'&'.join(parts)}" if parts else path
+
+
+def check_length(name: str, length: int) -> None:
+    """Raise BadInput if an address would have so many characters; `name` is the argument that takes most of them."""
+    if length > _MOST_LENGTH:
+        raise BadInput(
+            f"{name} is too long: the address would have {length:,} characters, and {_MOST_LENGTH:,} is the limit; "
+            "nothing was sent. Ask in parts, each with some of the values, and put the results together."
+        )
 
 
 def _path(endpoint: Endpoint, arguments: Sequence[str | int]) -> str:
@@ -136,6 +154,8 @@ def _segment(entry: Parameter, value: Any) -> str:
     if entry.type is int:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:  # numpy's, too
             raise BadInput(f"{entry.name}={value!r}: pass the build's number, a whole number from 1.")
+        if value >= 10**_MOST_DIGITS:  # Python may refuse to write it
+            raise BadInput(f"{entry.name}: a build's number has at most {_MOST_DIGITS} digits.")
         return str(value)
     return _uuid_segment(entry.name, value) if entry.check == Check("uuid") else slug_segment(entry, value)
 
@@ -282,7 +302,7 @@ def _is_open(request: Request, answer: Answer, rows: int, of: int | None) -> boo
     return not has_links or rows >= (_number_in(request.target, "per_page") or 1)
 
 
-_MOST_DIGITS = 18  # of a page's number; a longer one is no number of pages
+_MOST_DIGITS = 18  # of the number of a page or build; a longer one is none
 
 
 def _number_in(address: str | None, name: str) -> int | None:

@@ -55,6 +55,11 @@ def served(store: bf.Store, tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
+def test_a_misspelt_option_is_refused_with_the_right_name(store: bf.Store) -> None:
+    with pytest.raises(BadInput, match=r"application\(\) has no option 'evry'. Did you mean 'every'"):
+        receiving.application(store, [SECRET], evry=3.0)  # type: ignore[call-arg]
+
+
 def test_what_is_genuine_comes_into_the_store(served: Served, store: bf.Store) -> None:
     body = job(1)
     assert sent(served.url, job(0)).status_code == 204

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.receiving.inbox import EVERY, Inbox
 from buildframe.secret import confined, environment
@@ -44,6 +45,7 @@ def secrets_set() -> list[str]:
     return secrets
 
 
+@checked_names
 @confined
 def application(
     store: Store,
