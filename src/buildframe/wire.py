@@ -154,7 +154,7 @@ def _segment(entry: Parameter, value: Any) -> str:
     if entry.type is int:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:  # numpy's, too
             raise BadInput(f"{entry.name}={value!r}: pass the build's number, a whole number from 1.")
-        if value >= 10**_MOST_DIGITS:  # Python may refuse to write it
+        if int(value) >= 10**_MOST_DIGITS:  # Python may refuse to write it
             raise BadInput(f"{entry.name}: a build's number has at most {_MOST_DIGITS} digits.")
         return str(value)
     return _uuid_segment(entry.name, value) if entry.check == Check("uuid") else slug_segment(entry, value)
