@@ -397,6 +397,8 @@ class BuildWalk:
 
     def _read_again(self, stretch: Stretch, window: Window) -> Steps:
         """Read a window whose builds were counted and not found, until the service counts those that were found."""
+        counted: int | None = None
+        found = 0
         for _ in range(_RECOUNTS):
             yield from self._by_number(stretch, window, may_grow=True)
             found = self._found(window.end) - self._found(window.start)
