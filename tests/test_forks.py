@@ -64,6 +64,7 @@ def one_build(handler: BaseHTTPRequestHandler) -> None:
     body = json.dumps([{"id": slug, "number": 1, "created_at": "2026-10-30T10:00:00Z", "branch": slug}]).encode()
     handler.send_response_only(200)
     handler.send_header("Date", DATE)
+    handler.send_header("Link", "")
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
