@@ -168,5 +168,5 @@ def test_what_does_not_fit_is_refused_and_the_old_file_stays(tmp_path: Path, fra
 
 
 def test_other_names_are_parquet_as_before(tmp_path: Path) -> None:
-    for name in ("t", "t.parquet", "t.csv.parquet", "t.txt"):
+    for name in ("t", "t.parquet", "t.csv.parquet", "t.of-may"):
         assert bf.save(tmp_path / name, texts(["=1"])).read_bytes()[:4] == b"PAR1"

@@ -173,7 +173,7 @@ def test_a_deep_delivery_is_read_or_malformed(depth: int) -> None:
 @pytest.mark.parametrize("page", ["9" * 5_000, "٣" * 30])
 def test_a_last_page_of_many_digits_is_no_crash(scripted: Start, page: str) -> None:
     link = f'<http://127.0.0.1/v2/x?page={page}>; rel="last"'.encode().decode("latin-1")
-    server = scripted(says(b"[" + ROW % b"" + b"]", Link=link))
+    server = scripted(says(b"[" + ROW % b"" + b"]", Link=link), says(b"[]"))
     assert len(connected(server).builds(progress=False)) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import time
 import warnings
 from collections.abc import Callable
 from email.utils import format_datetime
@@ -196,7 +197,7 @@ def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(
     go_on(service, hours=24)
     seconds = iter(range(0, 10**9, 1_200))  # 20 minutes between any two looks at the clock
     for module in (syncing, service_time):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds), time=time.time))
     done = sync(service, ws, store, lambda i: 48.0 if i == 0 else 0.0)
     assert done.as_of < Moment.of(service.now - dt.timedelta(minutes=20))
 
