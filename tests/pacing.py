@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from buildframe.pace import Gate
-from buildframe.wire import Quota
+from buildframe.response import Quota
 
 ROUNDINGS: dict[str, Callable[[float], float]] = {
     "up": math.ceil,

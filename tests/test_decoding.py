@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe import spec, wire
+from buildframe import response, spec, wire
 from buildframe.decoding import Decoding, Wanted
 from buildframe.errors import BadInput, Malformed
 from buildframe.spec import TABLES, Build, Job, Moment, Resource
@@ -33,7 +33,7 @@ def some(table: str) -> st.SearchStrategy[list[str]]:
 
 
 def page_of(decoding: Decoding, documents: list[dict[str, Any]]) -> wire.Page:
-    return decoding.read(REQUEST, wire.Answer(200, HEADERS, json.dumps(documents).encode()))
+    return decoding.read(REQUEST, response.Answer(200, HEADERS, json.dumps(documents).encode()))
 
 
 def read(

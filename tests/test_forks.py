@@ -27,8 +27,8 @@ from buildframe.client import Client, Token
 from buildframe.errors import StoreFailed
 from buildframe.pace import Effort, Gate
 from buildframe.progress import Bar, _Drawn
+from buildframe.response import Quota
 from buildframe.sockets import Sockets
-from buildframe.wire import Quota
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted
 

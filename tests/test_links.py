@@ -13,7 +13,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import spec, wire
-from buildframe.wire import Answer
+from buildframe.response import Answer
 from tests.conftest import says
 from tests.listing import DATE, TOKEN, Listing, build, evenly
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buildframe as bf
-from buildframe import spec, wire
+from buildframe import response, spec, wire
 from buildframe.client import Client, Token
 from buildframe.pace import Effort, Gate, Halted, Pace
+from buildframe.response import Answer, Quota
 from buildframe.service import Quota as SandboxQuota
 from buildframe.service import Sandbox
-from buildframe.wire import Answer, Quota
 from tests.conftest import Scripted, says
 from tests.pacing import ROUNDINGS, Service, Walk
 
@@ -143,7 +143,7 @@ def test_a_wait_that_a_429_names_holds_for_all(status: int, wait: float) -> None
     answer = Answer(status, {"retry-after": "30"}, b"")
     gate = Gate()
     gate.send(0, 0.0)
-    gate.learn(0, 0.0, wire.quotas(answer), refused=status == 429, closed_for=wire.closed_for(answer))
+    gate.learn(0, 0.0, response.quotas(answer), refused=status == 429, closed_for=response.closed_for(answer))
     assert gate.opens_in(0.0) == wait
     assert sendable(gate, 31.0) == (1 if wait else 20)
     gate.learn(0, 31.5, [])
@@ -164,7 +164,7 @@ def test_a_wait_that_a_429_names_holds_for_all(status: int, wait: float) -> None
     ],
 )
 def test_what_a_429_closes_beyond_its_limits(status: int, headers: dict[str, str], seconds: float | None) -> None:
-    assert wire.closed_for(Answer(status, headers, b'{"message":"slow down","reset":9}')) == seconds
+    assert response.closed_for(Answer(status, headers, b'{"message":"slow down","reset":9}')) == seconds
 
 
 def test_an_answer_of_an_old_window_says_nothing_of_the_new() -> None:

@@ -15,7 +15,7 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe import client, spec, wire
+from buildframe import client, response, spec, wire
 from buildframe.client import ATTEMPTS, CONNECTS, Client, Token
 from buildframe.pace import Effort, Halted
 from buildframe.service import Fault, Sandbox
@@ -36,7 +36,7 @@ def listed(url: str, effort: Effort) -> list[Any]:
         return asking.fetch(request, lambda answer: _documents(request, answer), effort)
 
 
-def _documents(request: wire.Request, answer: wire.Answer) -> list[Any]:
+def _documents(request: wire.Request, answer: response.Answer) -> list[Any]:
     wire.check(request, answer)
     return wire.read_documents(request, answer)
 

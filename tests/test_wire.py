@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from buildframe import errors, spec, wire
 from buildframe.errors import BadInput, Malformed
+from buildframe.response import Answer
 from buildframe.spec.rows import row_type
-from buildframe.wire import Answer
 
 SHA = "c69bbbfeeace709adc35562eddd3620d83245336"
 

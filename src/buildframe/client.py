@@ -31,9 +31,10 @@ from buildframe.errors import (
 )
 from buildframe.forks import start_over_in_children
 from buildframe.pace import LONGEST_WAIT, Effort, Halted, Pace, Paces
+from buildframe.response import Answer
 from buildframe.secret import Secret, without_frames
 from buildframe.sockets import Sockets, close_idle, new_session, tls_context
-from buildframe.wire import Answer, Request, is_loopback
+from buildframe.wire import Request, is_loopback
 
 CONNECTS = 5  # how often in a row it is tried to connect, or to get a response within the time limit
 ATTEMPTS = 12  # how often a request is sent: where one in three goes wrong, two in a million go wrong so often

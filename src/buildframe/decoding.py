@@ -13,7 +13,7 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 
-from buildframe import tables, wire
+from buildframe import response, tables, wire
 from buildframe.bodies import nearest
 from buildframe.errors import BadInput
 from buildframe.spec import TABLES, Resource
@@ -135,7 +135,7 @@ class Decoding:
         by_path = self._wanted.looks_into_pipeline or (self._jobs is not None and self._jobs.looks_into_pipeline)
         return not by_path and not any(column.path[:1] == ("pipeline",) for column in only_there)
 
-    def read(self, request: wire.Request, answer: wire.Answer) -> wire.Page:
+    def read(self, request: wire.Request, answer: response.Answer) -> wire.Page:
         """The page that an answer holds; its rows carry what `tables` turns into columns."""
         page = wire.read_page(request, answer, self._decoder)
         if page.rows and not self._knows_order:

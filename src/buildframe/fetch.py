@@ -17,10 +17,11 @@ from buildframe.errors import BuildframeError, DeadlineExceeded, Malformed
 from buildframe.links import LinkWalk
 from buildframe.pace import Effort, Halted, until
 from buildframe.progress import Bar
+from buildframe.response import Answer
 from buildframe.spec import Endpoint, Moment, Resource
 from buildframe.terms import Deadline, most_requests
 from buildframe.windows import Window
-from buildframe.wire import Answer, Page, Request
+from buildframe.wire import Page, Request
 
 R = TypeVar("R", bound=Resource)
 P = TypeVar("P")

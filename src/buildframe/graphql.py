@@ -15,9 +15,10 @@ from buildframe import wire
 from buildframe.bodies import json_of, nearest
 from buildframe.client import Client, Place, address_of
 from buildframe.errors import BadInput, GraphQLError, Incomplete, Malformed
+from buildframe.response import Answer
 from buildframe.spec import AccessLevel
 from buildframe.spec.declare import endpoint
-from buildframe.wire import Answer, Request
+from buildframe.wire import Request
 
 HOSTED_URL = "https://graphql.buildkite.com/v1"
 _MUTATION = re.compile(r"\bmutation\b")

@@ -20,11 +20,12 @@ from buildframe.fetch import Asking, Source, Told, bounds, reason, without_token
 from buildframe.pace import Effort, Halted
 from buildframe.parts import Part, newest_first
 from buildframe.progress import Bar
+from buildframe.response import Answer
 from buildframe.spec import Build, Moment
 from buildframe.terms import Terms
 from buildframe.walk import Ask, BuildWalk, Kept
 from buildframe.windows import Window, merged
-from buildframe.wire import Answer, Page, Request
+from buildframe.wire import Page, Request
 
 _CHANGING = {"state", "finished_from", "meta_data"}
 _CHANGED = "filtered by {}, which changes: builds that changed during the walk may or may not be here"

@@ -11,10 +11,11 @@ import pandas as pd
 from buildframe import wire
 from buildframe.client import Client, Place
 from buildframe.errors import BadInput, Malformed, ServiceError
+from buildframe.response import Answer
 from buildframe.spec import Job
 from buildframe.spec.declare import endpoint
 from buildframe.terminal import harmless
-from buildframe.wire import Answer, Request
+from buildframe.wire import Request
 
 HOPS = 3
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from buildframe.errors import DeadlineExceeded, RateLimited
 from buildframe.forks import start_over_in_children
+from buildframe.response import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
 from buildframe.service_time import ServiceTime
 from buildframe.terms import Deadline, seconds_of
-from buildframe.wire import LONGEST_WINDOW, Answer, Quota, closed_for, quotas
 
 LONGEST_WAIT = 120.0  # seconds; a longer one is told to the user, who may have better to do
 _LONGEST_REQUEST = 300.0  # seconds; one that takes longer was given up, and an interrupt hid that

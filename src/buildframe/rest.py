@@ -20,10 +20,11 @@ from buildframe import fetch, tables, wire
 from buildframe.client import Client, Place
 from buildframe.errors import BadInput, Malformed
 from buildframe.fetch import PAGE_SIZE, Source, Told
+from buildframe.response import Answer
 from buildframe.spec import Moment, when
 from buildframe.spec.declare import endpoint
 from buildframe.terms import Listing, Walking
-from buildframe.wire import Answer, Page, Request
+from buildframe.wire import Page, Request
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
@@ -174,7 +175,7 @@ def _encodable(name: str, text: str) -> str:
 
 
 class _Reader:
-    """Reads pages of JSON. A page that is no list counts as one record; `is_list` tells the two apart.
+    """Reads pages of JSON. A page that is no list counts as one record; see `is_list`.
 
     Whether an undeclared list has pages shows when the second one is requested: a list without them repeats itself.
     """

@@ -7,8 +7,8 @@ import threading
 import time
 
 from buildframe.errors import Malformed
+from buildframe.response import Answer, date_of
 from buildframe.spec import Moment
-from buildframe.wire import Answer, date_of
 
 SIMULATED = "x-simulated-time"
 """Header of services whose clock runs faster than real time, or stands still: sandboxes."""

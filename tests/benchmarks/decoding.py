@@ -11,7 +11,7 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 
-from buildframe import spec, wire
+from buildframe import response, spec, wire
 from buildframe.decoding import Decoding, Wanted
 from tests.benchmarks import agreement, reporting
 from tests.benchmarks.reporting import Stopwatch, median
@@ -22,10 +22,10 @@ FETCHED_AT = pd.Timestamp("2026-11-01T12:00:00Z")
 _HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
 
 
-def bodies(pages: Sequence[Path]) -> Iterator[wire.Answer]:
+def bodies(pages: Sequence[Path]) -> Iterator[response.Answer]:
     """The answers, read from their files one after the other."""
     for page in pages:
-        yield wire.Answer(200, _HEADERS, page.read_bytes())
+        yield response.Answer(200, _HEADERS, page.read_bytes())
 
 
 def new_decoding() -> Decoding:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe import spec, wire
+from buildframe import response, spec, wire
 from buildframe.decoding import Decoding, Wanted
 from tests.benchmarks import agreement
 from tests.benchmarks.server import Quota, Server, Settings
@@ -24,7 +24,7 @@ def page_of(world: World) -> bytes:
 def frames_of(page: bytes) -> tuple[pd.DataFrame, pd.DataFrame]:
     decoding = Decoding(spec.Build, Wanted("builds"), Wanted("jobs"))
     request = wire.place(spec.list_builds, "acme")
-    decoded = decoding.tables(decoding.read(request, wire.Answer(200, DATE, page)))
+    decoded = decoding.tables(decoding.read(request, response.Answer(200, DATE, page)))
     assert decoded.jobs is not None
     return decoding.frame([decoded.rows]), decoding.job_frame([decoded.jobs])
 

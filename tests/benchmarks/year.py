@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from buildframe import spec, wire
+from buildframe import response, spec, wire
 from buildframe.decoding import Decoding, Wanted
 from buildframe.spec import Moment
 from buildframe.store import commits
@@ -51,7 +51,7 @@ def month(builds_of_30_days: int) -> Frames:
     request = wire.place(spec.list_builds, "acme")
     headers = {"date": END.strftime("%a, %d %b %Y %H:%M:%S GMT")}
     for page in _pages(World(builds_of_30_days, JOBS)):
-        part = decoding.tables(decoding.read(request, wire.Answer(200, headers, page)))
+        part = decoding.tables(decoding.read(request, response.Answer(200, headers, page)))
         rows.append(part.rows)
         assert part.jobs is not None
         jobs.append(part.jobs)

@@ -12,8 +12,9 @@ import pytest
 
 import buildframe as bf
 from buildframe.client import Client
+from buildframe.response import Answer
 from buildframe.spec import TABLES, Resource
-from buildframe.wire import Answer, Request
+from buildframe.wire import Request
 from buildframe.workspace import Workspace
 from tests import golden
 from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of
