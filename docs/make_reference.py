@@ -15,7 +15,9 @@ from unittest.mock import patch
 
 import buildframe as bf
 from buildframe import errors, metrics, plots, widgets
-from buildframe.client import Client
+from buildframe.fetching.options import Listing, Walking
+from buildframe.http.client import Client
+from buildframe.http.protocol import Answer, Request
 from buildframe.spec import (
     ENDPOINTS,
     TABLES,
@@ -28,10 +30,8 @@ from buildframe.spec import (
     provider_settings_of,
     words,
 )
-from buildframe.store.syncing import Synced
-from buildframe.store.told import Told
-from buildframe.terms import Listing, Walking
-from buildframe.wire import Answer, Request
+from buildframe.store.sync import SyncResult
+from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.workspace import Workspace
 
 FOLDER = Path(__file__).with_name("reference")
@@ -177,7 +177,7 @@ def pages() -> dict[str, str]:
         made = {"operations.md": operations(exchanges), "errors.md": refusals(service), "tables.md": tables()}
     made |= {"metrics.md": functions(metrics, MEASURING), "plots.md": functions(plots, DRAWING)}
     made["widgets.md"] = functions(widgets, ACTING)
-    made["store.md"] = [f"# {STORING}", *class_told(bf.Store), *class_told(Synced), *class_told(Told)]
+    made["store.md"] = [f"# {STORING}", *class_told(bf.Store), *class_told(SyncResult), *class_told(ReceiveResult)]
     return {name: "\n\n".join(parts) + "\n" for name, parts in made.items()}
 
 

@@ -24,7 +24,7 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
-LONGEST = ("test_docs.py", "test_house.py", "test_notebooks.py", "test_schemathesis.py")
+LONGEST = ("test_docs.py", "test_architecture.py", "test_notebooks.py", "test_schemathesis.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from buildframe.pace import Gate
-from buildframe.response import Quota
+from buildframe.http.rate_limit import Gate
+from buildframe.http.response import Quota
 
 ROUNDINGS: dict[str, Callable[[float], float]] = {
     "up": math.ceil,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from buildframe.errors import BuildframeError, Invalid
-from buildframe.walk import Ask, BuildWalk, Stretch
-from buildframe.windows import Window
-from buildframe.wire import Page
+from buildframe.fetching.time_pagination import Ask, BuildWalk, Stretch
+from buildframe.fetching.time_ranges import Window
+from buildframe.http.protocol import Page
 from tests.walked import SECOND, Build, World, at
 
 _GAPS = (1, 999, 100_000, 400_000, SECOND, 2 * SECOND, 61 * SECOND)

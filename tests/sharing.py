@@ -6,10 +6,10 @@ import re
 
 from xdist.scheduler import LoadScopeScheduling
 
-_ALONE = re.compile(r"tests/test_(docs|house|schemathesis)\.py::")
+_ALONE = re.compile(r"tests/(sandbox_server/)?test_(docs|architecture|schemathesis)\.py::")
 """Files of few, long tests that share nothing."""
 
-_SPARK = re.compile(r"spark|tests/metrics/test_(pieces|stored)\.py::|SparkSession", re.IGNORECASE)
+_SPARK = re.compile(r"spark|tests/metrics/test_(group_map|derived_columns)\.py::|SparkSession", re.IGNORECASE)
 """All tests with Spark run in one process, since each further one would start and warm up its own Java."""
 
 

@@ -19,9 +19,9 @@ from pandas.testing import assert_frame_equal
 
 import buildframe as bf
 from buildframe.cli import main
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from buildframe.store import files
-from buildframe.store.kept import PERSONAL, SECRET
+from buildframe.store.retained_columns import PERSONAL, SECRET
 from buildframe.workspace import Workspace
 from tests import worlds
 
@@ -114,7 +114,7 @@ def test_a_line_that_cannot_be_printed_does_not_change_the_status(tmp_path: Path
             [*COMMAND, "export", "jobs.csv", "jobs"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert run.returncode == 0
-    assert re.fullmatch(r"stdout takes no line .*: 'jobs.csv: .*'\n", run.stderr)
+    assert re.fullmatch(r"Cannot write to stdout .*: 'jobs.csv: .*'\n", run.stderr)
     assert len(pd.read_csv(tmp_path / "jobs.csv")) > 0
 
 
@@ -164,26 +164,29 @@ def test_names_and_secrets_are_written_when_asked(ci: Workspace, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["o.txt", "builds"], "ends in .parquet or .csv"),
-        (["o", "builds"], "ends in .parquet or .csv"),
-        (["nowhere/o.csv", "builds"], "There is no folder"),
+        (["o.txt", "builds"], "End its name in .parquet or .csv"),
+        (["o", "builds"], "End its name in .parquet or .csv"),
+        (["nowhere/o.csv", "builds"], "does not exist"),
         (["folder.csv", "builds"], "is a folder or a device"),
-        (["o.csv", "members"], "add --personal"),
-        (["o.csv", "pipelines", "--from", "3d"], "--from, --to and --pipeline cannot choose pipelines"),
-        (["o.csv", "flaky_tests", "--pipeline", "web"], "only builds and jobs"),
-        (["o.csv", "builds", "--suite", "rspec"], "--suite cannot choose builds"),
-        (["o.csv", "builds", "--columns", "id,creator_email"], "creator_email of builds is left out; add --personal"),
-        (["o.csv", "builds", "--columns", "env"], "env of builds is left out; add --env"),
-        (["o.csv", "pipelines", "--columns", "running_jobs_count"], "it is of an instant only"),
-        (["o.csv", "builds", "--columns", "id,,number"], "each name once"),
-        (["o.csv", "builds", "--columns", "id,id"], "each name once"),
+        (["o.csv", "members"], "Add --personal"),
+        (["o.csv", "pipelines", "--from", "3d"], "--from, --to and --pipeline cannot be used with pipelines"),
+        (["o.csv", "flaky_tests", "--pipeline", "web"], "only with builds and jobs"),
+        (["o.csv", "builds", "--suite", "rspec"], "--suite cannot be used with builds"),
+        (
+            ["o.csv", "builds", "--columns", "id,creator_email"],
+            "creator_email of builds is not exported. Add --personal",
+        ),
+        (["o.csv", "builds", "--columns", "env"], "env of builds is not exported. Add --env"),
+        (["o.csv", "pipelines", "--columns", "running_jobs_count"], "It is valid at the time of a request only"),
+        (["o.csv", "builds", "--columns", "id,,number"], "Name each column once"),
+        (["o.csv", "builds", "--columns", "id,id"], "Name each column once"),
         (["o.csv", "builds", "--columns", "id,nubmer"], "Did you mean 'number'"),
         (["o.csv", "pipelines", "--columns", "id,slugg"], "Did you mean 'slug'"),
-        (["o.csv", "builds", "--from", "yesterday"], "is no time"),
+        (["o.csv", "builds", "--from", "yesterday"], "is not a valid time"),
         (["o.csv", "builds", "--from", "2026-10-30T08:00"], "has no time zone"),
-        (["o.csv", "builds", "--to", "tomorrow"], "is no time"),
-        (["o.csv", "builds", "--from", "3d", "--to", "10d"], "No time lies between"),
-        (["o.csv", "builds", "--from", "2026-10-30", "--to", "2026-10-29"], "No time lies between"),
+        (["o.csv", "builds", "--to", "tomorrow"], "is not a valid time"),
+        (["o.csv", "builds", "--from", "3d", "--to", "10d"], "--from 3d is not before --to 10d"),
+        (["o.csv", "builds", "--from", "2026-10-30", "--to", "2026-10-29"], "is not before --to 2026"),
         (["o.csv", "steps"], "invalid choice"),
         (["o.csv", "builds", "--sandbox", "--store", "s"], "not allowed with"),
     ],
@@ -233,19 +236,19 @@ def test_what_is_refused_is_a_line_and_status_1_and_the_old_file_stays(
 
 
 def test_the_service_lists_flaky_tests_of_one_suite_and_a_store_of_all(kept: dict[str, str], tmp_path: Path) -> None:
-    assert "name it with --suite" in exported(tmp_path / "f.csv", "flaky_tests", status=1)
+    assert "Name one with --suite" in exported(tmp_path / "f.csv", "flaky_tests", status=1)
     exported(tmp_path / "f.csv", "flaky_tests", "--store", kept["ids"])
     assert set(pd.read_csv(tmp_path / "f.csv")["suite"]) == {"rspec", "jest"}
 
 
-@pytest.mark.parametrize(("flag", "words"), [("--personal", "keeps no author"), ("--env", "keeps no env")])
+@pytest.mark.parametrize(("flag", "words"), [("--personal", "has no author"), ("--env", "has no env")])
 def test_what_a_store_does_not_keep_it_cannot_export(
     kept: dict[str, str], tmp_path: Path, flag: str, words: str
 ) -> None:
     told = exported(tmp_path / "b.csv", "builds", flag, "--store", kept["ids"], status=1)
     assert words in told
-    assert f"sync it with {flag}" in told
-    assert "sync with personal=True" in exported(
+    assert f"Sync it with {flag}" in told
+    assert "Sync with personal=True" in exported(
         tmp_path / "b.csv", "members", "--personal", "--store", kept["ids"], status=1
     )
     assert list(tmp_path.iterdir()) == []
@@ -257,7 +260,7 @@ def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     store = kept["ids"]
     told = exported(tmp_path / "b.csv", "builds", "--from", "30d", "--store", store, status=3)
     since = bf.Store(store).covers["acme"][0].text()
-    assert told.endswith(f"INCOMPLETE: the store reaches back to {since} only\n")
+    assert told.endswith(f"INCOMPLETE: the store is complete from {since} only\n")
     assert len(pd.read_csv(tmp_path / "b.csv")) == len(bf.Store(store).builds())
     own = tmp_path / "web"
     bf.Store(own).sync(ci.pipeline("web"), since="1d", progress=False)
@@ -281,7 +284,7 @@ def test_a_store_tells_up_to_when_it_knows_all(tmp_path: Path) -> None:
     assert f" to {last.text()}; complete as of {last.text()}\n" in exported(*asked, "--pipeline", "web")
     assert (pd.to_datetime(pd.read_csv(out)["created_at"]) > whole).any()
     told = exported(*asked, "--to", last.text(), status=3)
-    assert told.endswith(f"INCOMPLETE: the store reaches up to {whole.text()} only\n")
+    assert told.endswith(f"INCOMPLETE: the store is complete up to {whole.text()} only\n")
 
 
 def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complete(

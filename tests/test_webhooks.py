@@ -15,8 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buildframe import tables, webhooks
+from buildframe import webhooks
 from buildframe.errors import BadInput, Malformed, Unverified
+from buildframe.fetching import arrow
 from buildframe.spec import TABLES, Build, Moment
 from buildframe.spec.rows import row_type
 from buildframe.webhooks import HeaderNames
@@ -255,7 +256,7 @@ def test_a_body_is_read_or_malformed_and_nothing_else(document: dict[str, Any], 
 # --- its rows ---------------------------------------------------------------------------------------------------------
 
 
-def received(*deliveries: bytes) -> webhooks.Received:
+def received(*deliveries: bytes) -> webhooks.WebhookFrames:
     seconds = range(len(deliveries))
     moments = [NOW + dt.timedelta(seconds=s) for s in seconds]
     return webhooks.frames(webhooks.parse(body, received_at=at) for body, at in zip(deliveries, moments, strict=True))
@@ -322,10 +323,10 @@ def test_a_delivery_gives_the_row_that_a_list_gives() -> None:
     rows = msgspec.json.Decoder(list[row_type(Build)]).decode(  # type: ignore[misc]
         json.dumps([build | {"pipeline": PIPELINE, "jobs": [JOB]}])
     )
-    heads = tables.from_rows("builds", rows, NOW)
+    heads = arrow.from_rows("builds", rows, NOW)
     builds, jobs = received(delivery(build=build))
-    pd.testing.assert_frame_equal(builds, tables.to_frame("builds", [heads]))
-    pd.testing.assert_frame_equal(jobs, tables.to_frame("jobs", [tables.jobs_of(heads, rows)]))
+    pd.testing.assert_frame_equal(builds, arrow.to_frame("builds", [heads]))
+    pd.testing.assert_frame_equal(jobs, arrow.to_frame("jobs", [arrow.jobs_of(heads, rows)]))
 
 
 def test_rows_join_fetched_ones_and_keep_the_dtypes(ci: Workspace) -> None:

@@ -8,9 +8,10 @@ import pandas as pd
 
 import buildframe as bf
 from buildframe import metrics, spec
-from buildframe.logs import Log
-from buildframe.store.syncing import Synced
-from buildframe.workspace import History, Pipeline, Workspace
+from buildframe.store.sync import SyncResult
+from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace.logs import Log
+from buildframe.workspace.workspace import History
 
 ws = bf.connect("acme")
 assert_type(ws, Workspace)
@@ -41,7 +42,7 @@ assert_type(ws.log(jobs.iloc[0]), Log)
 assert_type(web.log(jobs.iloc[0]).raw, str)
 ws.set_team(web, "t", "build_and_read")
 store = bf.Store("ci-history", as_of=3)
-assert_type(store.sync(ws.pipeline("web"), since="90d", suites=["rspec"]), Synced)
+assert_type(store.sync(ws.pipeline("web"), since="90d", suites=["rspec"]), SyncResult)
 assert_type(store.jobs(created_from="7d", pipeline="web", columns=["step"]), pd.DataFrame)
 assert_type(store.covers["acme"], tuple[spec.Moment, spec.Moment])
 assert_type(store.clean("30d"), int)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from buildframe.errors import Invalid
+from buildframe.fetching.time_pagination import Ask
+from buildframe.fetching.time_ranges import Window
+from buildframe.http.protocol import Page
 from buildframe.spec import Moment
-from buildframe.walk import Ask
-from buildframe.windows import Window
-from buildframe.wire import Page
 
 T0 = Moment(2026, 10, 1, tzinfo=dt.UTC)
 SECOND = 10**6

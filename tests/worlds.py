@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from buildframe import sandbox as started
-from buildframe.service import Sandbox
+from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
 
 MAKING = ("seed", "builds", "days", "until", "cancels_at_once")

@@ -31,7 +31,7 @@ from buildframe.errors import (
     Unreachable,
     Unverified,
 )
-from buildframe.secret import confined, environment, is_confined
+from buildframe.guards.secrets import confined, environment, is_confined
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from buildframe.service import Settings
-    from buildframe.store.history import Store
+    from buildframe.sandbox_server import Settings
+    from buildframe.store.store import Store
     from buildframe.workspace import Workspace
 
 __all__ = [
@@ -81,7 +81,7 @@ def _checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        from buildframe.arguments import checked_names
+        from buildframe.guards.arguments import checked_names
 
         return checked_names(function)(*args, **kwargs)
 
@@ -108,10 +108,9 @@ def connect(
     `timeout` limits each request, from sending it to the last byte of its response, and `log_timeout` each request for
     a log: a timedelta, or a text such as "90s" or "10m".
     """
-    from buildframe import graphql
-    from buildframe.client import Client, Token
-    from buildframe.terms import seconds_of
-    from buildframe.workspace import Workspace
+    from buildframe.http.client import Client, Token
+    from buildframe.spec.times import seconds_of
+    from buildframe.workspace import Workspace, graphql
 
     longest, longest_log = seconds_of(timeout, "timeout"), seconds_of(log_timeout, "log_timeout")
     client = Client(
@@ -131,12 +130,12 @@ def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspa
     """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it
     by a token with every scope.
 
-    `settings` are those of `buildframe.service.Sandbox`. The workspace's `.sandbox` has `.url`, `.token(scopes=...)`,
-    `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
+    `settings` are those of `buildframe.sandbox_server.Sandbox`. The workspace's `.sandbox` has `.url`,
+    `.token(scopes=...)`, `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
     """
-    from buildframe.arguments import check, with_plain_numbers
-    from buildframe.client import Client, Token
-    from buildframe.service import SCOPES, Sandbox, Settings
+    from buildframe.guards.arguments import check, with_plain_numbers
+    from buildframe.http.client import Client, Token
+    from buildframe.sandbox_server import SCOPES, Sandbox, Settings
     from buildframe.workspace import Workspace
 
     numbered = cast("Settings", with_plain_numbers(settings))
@@ -171,7 +170,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def __getattr__(name: str) -> object:
     if name == "Store":  # loaded at first use, as it brings a package of its own
-        from buildframe.store.history import Store
+        from buildframe.store.store import Store
 
         return Store
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

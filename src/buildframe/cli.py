@@ -1,4 +1,4 @@
-"""The command `buildframe`: parse, call, print."""
+"""Define the command line `buildframe`. Parses arguments, calls the library, and prints results; computes nothing."""
 
 from __future__ import annotations
 
@@ -20,27 +20,43 @@ from zoneinfo import ZoneInfo
 
 import buildframe
 from buildframe.errors import BadInput, BuildframeError, DeadlineExceeded
-from buildframe.secret import environment
+from buildframe.guards.secrets import environment
 from buildframe.terminal import harmless
 
 if TYPE_CHECKING:
     from buildframe.report.thresholds import Thresholds
-    from buildframe.store.syncing import Synced
+    from buildframe.store.sync import SyncResult
     from buildframe.workspace import Workspace
 
-STORE = "where the store is: a folder, or an object store's URL"
-LONGEST = 366
-LAST_PORT = 65_535
+STORE_HELP = "Path of the store: a folder or the URL of an object store"
+MAX_DAYS = 366
+MAX_PORT = 65_535
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit status: 0 done, 1 failed (the reason is on stderr), 2 wrong usage, 3 incomplete,
-    4 a limit is exceeded (`report --alert`), 124 the deadline passed, 130 interrupted.
     """
-    chosen = _parser().parse_args(arguments)
+    Run a command and return its exit status.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command-line arguments without the program name. By default those of this process.
+
+    Returns
+    -------
+    int
+        0: success. 1: failure; the reason is on stderr. 3: the result is incomplete. 4: a limit is exceeded
+        (`report --alert`). 124: the deadline passed. 130: interrupted.
+
+    Raises
+    ------
+    SystemExit
+        With status 2 for wrong usage, and with status 0 after `--help`.
+    """
+    args = _parser().parse_args(arguments)
     try:
-        with _in_time(chosen):
-            return int(chosen.run(chosen) or 0)
+        with _deadline_of(args):
+            return int(args.run(args) or 0)
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
         print(harmless(f"buildframe: {why}{notes}"), file=sys.stderr)
@@ -53,15 +69,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="buildframe", description=buildframe.__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
-    demo = commands.add_parser("demo", help="a month of CI from a sandbox: fetched, measured, drawn, written")
-    demo.add_argument("--folder", type=Path, default=Path("buildframe-demo"), help="for its files (%(default)s)")
+    demo = commands.add_parser("demo", help="Fetch, analyze and plot a month of builds from a sandbox")
+    demo.add_argument(
+        "--folder", type=Path, default=Path("buildframe-demo"), help="Folder for the files that it writes (%(default)s)"
+    )
     demo.set_defaults(run=_demo)
-    sandbox = commands.add_parser("sandbox", help="serve the sandbox until stopped; prints its URL and a token")
-    sandbox.add_argument("--path", type=Path, help="keep it in this file (default: in memory)")
-    sandbox.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
-    sandbox.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
-    sandbox.add_argument("--seed", type=int, default=1, help="of the world, where it is new (%(default)s)")
-    sandbox.add_argument("--speed", type=float, help="simulated seconds per second (default: its clock stands still)")
+    sandbox = commands.add_parser("sandbox", help="Serve a sandbox until stopped; prints its URL and tokens")
+    sandbox.add_argument("--path", type=Path, help="Database file (default: in memory)")
+    sandbox.add_argument("--host", default="127.0.0.1", help="Address to listen on (%(default)s)")
+    sandbox.add_argument("--port", type=int, default=0, help="Port to listen on (default: a free one)")
+    sandbox.add_argument("--seed", type=int, default=1, help="Random seed of a new sandbox (%(default)s)")
+    sandbox.add_argument("--speed", type=float, help="Simulated seconds per second (default: the clock stands still)")
     sandbox.set_defaults(run=_sandbox)
     _add_store(commands)
     _add_receive(commands)
@@ -70,123 +88,131 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _in_time(chosen: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """What a command asks of the service ends by its deadline, if it has one."""
-    if getattr(chosen, "deadline", None) is None:
+def _deadline_of(args: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Return a context that limits the requests of a command to its `--deadline`, if it has one."""
+    if getattr(args, "deadline", None) is None:
         return contextlib.nullcontext()
-    from buildframe.pace import until
+    from buildframe.http.rate_limit import until
 
-    return until(chosen.deadline)
+    return until(args.deadline)
 
 
 def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    sync = commands.add_parser("sync", help="bring a store up to date with the service (BUILDFRAME_ORG, ..._TOKEN)")
+    sync = commands.add_parser("sync", help="Update a store from the service (BUILDFRAME_ORG, BUILDFRAME_TOKEN)")
     _add_syncing(sync)
-    sync.add_argument(
-        "--pipeline", action="append", default=[], help="only this pipeline of the organization; repeatable"
-    )
-    compact = commands.add_parser("compact", help="make few files of the many small ones that syncs have left")
-    clean = commands.add_parser("clean", help="delete files that only old versions of a store need")
-    clean.add_argument("--keep", default="30d", help="versions that can still be read then: an age (%(default)s)")
+    sync.add_argument("--pipeline", action="append", default=[], help="Sync only this pipeline; repeatable")
+    compact = commands.add_parser("compact", help="Merge small files")
+    clean = commands.add_parser("clean", help="Delete files that only old versions of a store use")
+    clean.add_argument("--keep", default="30d", help="Age of the oldest version to keep readable (%(default)s)")
     for command, run in ((sync, _sync), (compact, _compact), (clean, _clean)):
-        command.add_argument("store", help=STORE)
+        command.add_argument("store", help=STORE_HELP)
         command.set_defaults(run=run)
 
 
 def _add_receive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     receive = commands.add_parser(
-        "receive", help="write what webhooks deliver into a store until stopped (BUILDFRAME_WEBHOOK_TOKEN)"
+        "receive", help="Write webhook deliveries to a store until stopped (BUILDFRAME_WEBHOOK_TOKEN)"
     )
-    receive.add_argument("store", help=f"{STORE}; it was synced before")
-    receive.add_argument("--port", type=_port, default=0, help="port of this machine (default: a free one)")
-    receive.add_argument("--every", type=_age, default="60s", help="how long a delivery waits at most (%(default)s)")
+    receive.add_argument("store", help=f"{STORE_HELP}; sync it first")
+    receive.add_argument("--port", type=_port, default=0, help="Port to listen on at 127.0.0.1 (default: a free one)")
+    receive.add_argument(
+        "--every", type=_age, default="60s", help="Maximum time between delivery and write (%(default)s)"
+    )
     receive.add_argument(
         "--write-ahead",
         metavar="FOLDER",
-        help="local folder where answered deliveries wait (default: _deliveries in the store's folder)",
+        help="Local folder for accepted deliveries until the store has them (default: _deliveries in the store)",
     )
-    receive.add_argument("--personal", action="store_true", help="keep names and e-mail addresses")
-    receive.add_argument("--env", action="store_true", help="keep variables, which may hold secrets")
+    receive.add_argument("--personal", action="store_true", help="Store names and e-mail addresses")
+    receive.add_argument("--env", action="store_true", help="Store environment variables, which may contain secrets")
     receive.add_argument(
-        "--per-peer", type=int, default=400, help="connections that one address may have, of 800 in all (%(default)s)"
+        "--per-peer", type=int, default=400, help="Maximum connections per client address, of 800 (%(default)s)"
     )
     receive.set_defaults(run=_receive)
 
 
 def _add_syncing(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--since", default="90d", help="builds created from then: an age or a date (%(default)s)")
     command.add_argument(
-        "--suite", action="append", default=[], help="a test suite whose flaky tests are kept; repeatable"
+        "--since", default="90d", help="Oldest creation time of builds: an age or a date (%(default)s)"
     )
-    command.add_argument("--personal", action="store_true", help="keep names and e-mail addresses, and the members")
-    command.add_argument("--env", action="store_true", help="keep variables, steps and YAML, which may hold secrets")
     command.add_argument(
-        "--sandbox", action="store_true", help="from a sandbox beside the store, a day later each time; for a try"
+        "--suite", action="append", default=[], help="Test suite whose flaky tests are stored; repeatable"
+    )
+    command.add_argument("--personal", action="store_true", help="Store names, e-mail addresses and members")
+    command.add_argument(
+        "--env", action="store_true", help="Store variables, steps and YAML, which may contain secrets"
+    )
+    command.add_argument(
+        "--sandbox", action="store_true", help="Use a sandbox beside the store; its clock advances a day per run"
     )
     _add_deadline(command)
-    command.set_defaults(refuse=command.error)
+    command.set_defaults(usage_error=command.error)
 
 
 def _add_deadline(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--deadline", type=_deadline, default="6h", help="end after this time, with status 124; or none (%(default)s)"
+        "--deadline", type=_deadline, default="6h", help="Stop after this time with status 124; or none (%(default)s)"
     )
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser("report", help="sync, measure, and write a page of what changed; for a timer")
-    report.add_argument("store", help=STORE)
-    report.add_argument("folder", type=Path, help="where reports go; `latest` in it leads to the newest")
-    report.add_argument("--days", type=_days, default=7, help="so many days, and as many before (%(default)s)")
-    report.add_argument("--tz", type=_zone, default="UTC", help="the zone of their midnights (%(default)s)")
+    report = commands.add_parser("report", help="Sync a store and write a report of significant changes")
+    report.add_argument("store", help=STORE_HELP)
+    report.add_argument("folder", type=Path, help="Folder for reports; `latest` in it links to the newest")
+    report.add_argument("--days", type=int, default=7, help="Days to compare with as many days before (%(default)s)")
+    report.add_argument("--tz", type=_zone, default="UTC", help="Time zone of the days (%(default)s)")
     _add_syncing(report)
-    report.add_argument("--pipeline", help="only this pipeline of the organization")
-    report.add_argument("--no-sync", action="store_true", help="of the store as it is; needs no token")
-    report.add_argument("--thresholds", type=Path, help="a TOML file of limits")
-    report.add_argument("--alert", action="store_true", help="exit status 4 when a limit is exceeded")
-    report.add_argument("--log", choices=["plain", "json"], default="plain", help="lines on stderr (%(default)s)")
+    report.add_argument("--pipeline", help="Report on this pipeline only")
+    report.add_argument("--no-sync", action="store_true", help="Report on the store without a sync; needs no token")
+    report.add_argument("--thresholds", type=Path, help="TOML file of limits")
+    report.add_argument("--alert", action="store_true", help="Exit with status 4 when a limit is exceeded")
+    report.add_argument(
+        "--log", choices=["plain", "json"], default="plain", help="Format of the log on stderr (%(default)s)"
+    )
     report.set_defaults(run=_report)
 
 
 def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    export = commands.add_parser("export", help="one table in one Parquet or CSV file")
-    export.add_argument("out", type=Path, help="the file; it ends in .parquet or .csv")
+    export = commands.add_parser("export", help="Write one table to a Parquet or CSV file")
+    export.add_argument("out", type=Path, help="File to write; ends in .parquet or .csv")
     export.add_argument("table", choices=["builds", "jobs", "pipelines", "members", "flaky_tests"])
     where = export.add_mutually_exclusive_group()
-    where.add_argument("--store", help=f"{STORE} (default: straight from the service)")
-    where.add_argument("--sandbox", action="store_true", help="from a sandbox of its own, for a try")
-    export.add_argument("--from", dest="created_from", metavar="WHEN", help="builds created from then (default: 30d)")
-    export.add_argument("--to", dest="created_to", metavar="WHEN", help="and before then: an age or a date")
-    export.add_argument("--pipeline", help="builds or jobs of this pipeline only")
-    export.add_argument("--suite", help="flaky tests of this test suite")
-    export.add_argument("--columns", type=_names, help="only these, in this order: names with commas between them")
-    export.add_argument("--personal", action="store_true", help="with names and e-mail addresses")
-    export.add_argument("--env", action="store_true", help="with variables, steps and YAML, which may hold secrets")
+    where.add_argument("--store", help=f"{STORE_HELP} (default: read the service)")
+    where.add_argument("--sandbox", action="store_true", help="Read a new sandbox")
+    export.add_argument(
+        "--from", dest="created_from", metavar="WHEN", help="Start of creation times: an age or a date (default: 30d)"
+    )
+    export.add_argument(
+        "--to", dest="created_to", metavar="WHEN", help="End of creation times, excluded: an age or a date"
+    )
+    export.add_argument("--pipeline", help="Export builds or jobs of this pipeline only")
+    export.add_argument("--suite", help="Test suite whose flaky tests are exported")
+    export.add_argument("--columns", type=_names, help="Columns in this order, separated by commas")
+    export.add_argument("--personal", action="store_true", help="Include names and e-mail addresses")
+    export.add_argument(
+        "--env", action="store_true", help="Include variables, steps and YAML, which may contain secrets"
+    )
     _add_deadline(export)
-    export.set_defaults(run=_export, refuse=export.error)
+    export.set_defaults(run=_export, usage_error=export.error)
 
 
 def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names) or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"{text!r}: each name once, with commas between them")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of columns. Name each column once, separated by commas."
+        )
     return names
 
 
-def _days(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {LONGEST}")
-    return int(text)
-
-
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 (a free one) to {LAST_PORT}")
+    if not text.isdecimal() or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port. Use 0 (a free port) to {MAX_PORT}.")
     return int(text)
 
 
 def _deadline(text: str) -> str | None:
-    from buildframe.terms import seconds_of
+    from buildframe.spec.times import seconds_of
 
     try:
         if text != "none":
@@ -197,10 +223,10 @@ def _deadline(text: str) -> str | None:
 
 
 def _age(text: str) -> dt.timedelta:
-    from buildframe.spec.times import span
+    from buildframe.spec.times import parse_duration
 
     try:
-        return span(text, "every")
+        return parse_duration(text, "every")
     except BadInput as why:
         raise argparse.ArgumentTypeError(str(why)) from None
 
@@ -209,186 +235,188 @@ def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise argparse.ArgumentTypeError(f"{name!r} is no time zone, such as Europe/Berlin") from None
+        raise argparse.ArgumentTypeError(f"{name!r} is not a time zone. Use a name such as Europe/Berlin.") from None
     return name
 
 
-def _tell(line: str) -> None:
-    """Print what was done. It stays done where that cannot be printed (a closed pipe, a full disk): a warning."""
+def _print_result(line: str) -> None:
+    """Print a result line. If stdout fails (a closed pipe, a full disk), log a warning: the work itself succeeded."""
     try:
         print(harmless(line), flush=True)
     except (OSError, UnicodeError) as why:
-        logging.getLogger("buildframe").warning("stdout takes no line (%s); it would be: %a", why, line)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit tries again, and fails
+        logging.getLogger("buildframe").warning("Cannot write to stdout (%s). The line is: %a", why, line)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit flushes again
 
 
-def _demo(chosen: argparse.Namespace) -> None:
+def _demo(args: argparse.Namespace) -> None:
     from buildframe import demo
 
     with buildframe.sandbox() as ci:
-        for paragraph in demo.run(ci, chosen.folder):
+        for paragraph in demo.run(ci, args.folder):
             print(paragraph, end="\n\n", flush=True)
 
 
-def _sandbox(chosen: argparse.Namespace) -> None:
-    from buildframe.service import SCOPES, Sandbox
+def _sandbox(args: argparse.Namespace) -> None:
+    from buildframe.sandbox_server import SCOPES, Sandbox
 
-    with Sandbox(chosen.path, host=chosen.host, port=chosen.port, seed=chosen.seed, speed=chosen.speed) as service:
+    with Sandbox(args.path, host=args.host, port=args.port, seed=args.seed, speed=args.speed) as service:
         print(f"export BUILDFRAME_URL={service.url}")
         print("export BUILDFRAME_ORG=acme")
         print(f"export BUILDFRAME_TOKEN={service.token(SCOPES)}")
-        print(f"export BUILDFRAME_SANDBOX_TOKEN={service.token(['sandbox'])}")  # for its own routes below /sandbox
-        print("The sandbox serves until Ctrl-C.", file=sys.stderr, flush=True)
+        print(f"export BUILDFRAME_SANDBOX_TOKEN={service.token(['sandbox'])}")  # for the routes under /sandbox
+        print("Serving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 time.sleep(3600)
 
 
-def _sync(chosen: argparse.Namespace) -> int:
-    _check_since(chosen)
-    store, is_complete = buildframe.Store(chosen.store), True
-    with warnings.catch_warnings(), _connected(chosen) as ws:
-        warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
+def _sync(args: argparse.Namespace) -> int:
+    _check_since(args)
+    store, is_complete = buildframe.Store(args.store), True
+    with warnings.catch_warnings(), _connect(args) as ws:
+        warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
         warnings.showwarning = lambda message, *_: print(harmless(f"buildframe: {message}"), file=sys.stderr)
-        for pipeline in chosen.pipeline or [None]:
-            done = _synced(chosen, store, ws, pipeline)
-            _tell(f"{chosen.store}{f', pipeline {pipeline}' if pipeline else ''}: {done}")
-            is_complete = is_complete and done.complete
+        for pipeline in args.pipeline or [None]:
+            result = _sync_store(args, store, ws, pipeline)
+            _print_result(f"{args.store}{f', pipeline {pipeline}' if pipeline else ''}: {result}")
+            is_complete = is_complete and result.complete
     return 0 if is_complete else 3
 
 
-def _check_since(chosen: argparse.Namespace) -> None:
+def _check_since(args: argparse.Namespace) -> None:
     from buildframe.spec import Moment, when
 
     try:
-        when(chosen.since, "--since", Moment.of(dt.datetime.now(dt.UTC)))
+        when(args.since, "--since", Moment.of(dt.datetime.now(dt.UTC)))
     except BadInput as why:
-        chosen.refuse(str(why))
+        args.usage_error(str(why))
 
 
-def _connected(chosen: argparse.Namespace) -> Workspace:
-    return _sandbox_beside(chosen.store) if chosen.sandbox else buildframe.connect()
+def _connect(args: argparse.Namespace) -> Workspace:
+    return _sandbox_beside(args.store) if args.sandbox else buildframe.connect()
 
 
-def _synced(chosen: argparse.Namespace, store: buildframe.Store, ws: Workspace, pipeline: str | None) -> Synced:
+def _sync_store(args: argparse.Namespace, store: buildframe.Store, ws: Workspace, pipeline: str | None) -> SyncResult:
     return store.sync(
         ws if pipeline is None else ws.pipeline(pipeline),
-        since=chosen.since,
-        suites=chosen.suite or (ws.sandbox.suites() if chosen.sandbox and pipeline is None else []),
-        personal=chosen.personal,
-        env=chosen.env,
+        since=args.since,
+        suites=args.suite or (ws.sandbox.suites() if args.sandbox and pipeline is None else []),
+        personal=args.personal,
+        env=args.env,
     )
 
 
-def _receive(chosen: argparse.Namespace) -> int:
-    from buildframe import receiving
+def _receive(args: argparse.Namespace) -> int:
+    from buildframe import receiver
 
-    application = receiving.application(
-        secrets=receiving.secrets_set(),
-        store=_synced_before(chosen.store),
-        personal=chosen.personal,
-        env=chosen.env,
-        every=chosen.every.total_seconds(),
-        write_ahead=chosen.write_ahead,
+    application = receiver.application(
+        secrets=receiver.secrets_set(),
+        store=_existing_store(args.store),
+        personal=args.personal,
+        env=args.env,
+        every=args.every.total_seconds(),
+        write_ahead=args.write_ahead,
     )
-    from buildframe.receiving.door import serve
+    from buildframe.receiver.server import serve
 
-    with socket.create_server(("127.0.0.1", chosen.port)) as door:
-        print(f"Deliveries are received at http://127.0.0.1:{door.getsockname()[1]}/", flush=True)
-        print("It receives until Ctrl-C.", file=sys.stderr, flush=True)
+    with socket.create_server(("127.0.0.1", args.port)) as listener:
+        print(f"Receiving deliveries at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
+        print("Receiving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        return 3 if serve(application, door, chosen.per_peer) else 0
+        return 3 if serve(application, listener, args.per_peer) else 0
 
 
-def _synced_before(folder: str) -> buildframe.Store:
+def _existing_store(folder: str) -> buildframe.Store:
     store = buildframe.Store(folder)
     try:
         _ = store.version
     except BadInput:
         command = f"buildframe sync {shlex.quote(folder)}"
-        raise BadInput(f"There is no store at {folder!r} yet; fill one with `{command}`.") from None
+        raise BadInput(f"There is no store at {folder!r}. Create one with `{command}`.") from None
     return store
 
 
 def _sandbox_beside(store: str) -> Workspace:
-    """A sandbox in a file beside the store, in which a day passes from one time to the next."""
+    """Return a sandbox in a file beside the store. If the file exists, advance its clock by a day."""
     if "://" in store:
         return buildframe.sandbox()
     file = Path(f"{Path(store).expanduser()}-sandbox.db")
-    is_known = file.exists()
+    exists = file.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
     ws = buildframe.sandbox(path=file)
-    if is_known:
+    if exists:
         ws.sandbox.clock.advance(dt.timedelta(days=1))
     return ws
 
 
-def _report(chosen: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # by which a service manager ends it
-    if chosen.alert and chosen.thresholds is None:
-        chosen.refuse("--alert needs --thresholds")
-    if chosen.no_sync and chosen.sandbox:
-        chosen.refuse("--sandbox is for a sync; leave out --no-sync")
-    _check_since(chosen)
-    from buildframe.report import running
+def _report(args: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by service managers
+    if not 1 <= args.days <= MAX_DAYS:
+        args.usage_error(f"--days must be between 1 and {MAX_DAYS}")
+    if args.alert and args.thresholds is None:
+        args.usage_error("--alert requires --thresholds")
+    if args.no_sync and args.sandbox:
+        args.usage_error("--sandbox and --no-sync exclude each other")
+    _check_since(args)
+    from buildframe.report import run
 
-    asked = running.Asked(
-        store=chosen.store,
-        folder=chosen.folder,
-        days=chosen.days,
-        tz=chosen.tz,
-        organization="acme" if chosen.sandbox else environment("BUILDFRAME_ORG") or None,
-        pipeline=chosen.pipeline,
-        thresholds=_thresholds(chosen),
-        alert=chosen.alert,
+    options = run.ReportOptions(
+        store=args.store,
+        folder=args.folder,
+        days=args.days,
+        tz=args.tz,
+        organization="acme" if args.sandbox else environment("BUILDFRAME_ORG") or None,
+        pipeline=args.pipeline,
+        thresholds=_thresholds(args),
+        alert=args.alert,
     )
-    return running.run(asked, None if chosen.no_sync else lambda: _synced_once(chosen), _tell, chosen.log)
+    return run.run(options, None if args.no_sync else lambda: _sync_once(args), _print_result, args.log)
 
 
-def _synced_once(chosen: argparse.Namespace) -> Synced:
-    store = buildframe.Store(chosen.store)
-    with _connected(chosen) as ws:
-        return _synced(chosen, store, ws, chosen.pipeline)
+def _sync_once(args: argparse.Namespace) -> SyncResult:
+    store = buildframe.Store(args.store)
+    with _connect(args) as ws:
+        return _sync_store(args, store, ws, args.pipeline)
 
 
-def _thresholds(chosen: argparse.Namespace) -> Thresholds | None:
+def _thresholds(args: argparse.Namespace) -> Thresholds | None:
     from buildframe.report.thresholds import Thresholds
 
     try:
-        return None if chosen.thresholds is None else Thresholds.read(chosen.thresholds)
+        return None if args.thresholds is None else Thresholds.read(args.thresholds)
     except BadInput as why:
-        chosen.refuse(str(why))
-        raise  # which type checkers do not know to be out of reach
+        args.usage_error(str(why))
+        raise  # unreachable: `refuse` exits
 
 
-def _export(chosen: argparse.Namespace) -> int:
-    from buildframe import exporting
-    from buildframe.store.kept import Keeping
+def _export(args: argparse.Namespace) -> int:
+    from buildframe import export
+    from buildframe.store.retained_columns import Retention
 
-    options = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
-    given = {name: getattr(chosen, name) for name in options}
+    names = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
+    values = {name: getattr(args, name) for name in names}
     try:
-        asked = exporting.Asked(**given, keeping=Keeping(chosen.personal, chosen.env)).checked()
+        options = export.ExportOptions(**values, keeping=Retention(args.personal, args.env)).validated()
     except BadInput as why:
-        chosen.refuse(str(why))
-        raise  # which type checkers do not know to be out of reach
-    if chosen.store is not None:
-        done = exporting.from_store(buildframe.Store(chosen.store), asked)
+        args.usage_error(str(why))
+        raise  # unreachable: `refuse` exits
+    if args.store is not None:
+        result = export.from_store(buildframe.Store(args.store), options)
     else:
-        with warnings.catch_warnings(), buildframe.sandbox() if chosen.sandbox else buildframe.connect() as ws:
-            warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # it is said in the end
-            done = exporting.from_service(ws, asked)
-    _tell(done.told(asked))
-    return 0 if done.why is None else 3
+        with warnings.catch_warnings(), buildframe.sandbox() if args.sandbox else buildframe.connect() as ws:
+            warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
+            result = export.from_service(ws, options)
+    _print_result(result.summary(options))
+    return 0 if result.why is None else 3
 
 
-def _compact(chosen: argparse.Namespace) -> None:
-    print(f"{chosen.store}: {buildframe.Store(chosen.store).compact():,} files fewer")
+def _compact(args: argparse.Namespace) -> None:
+    print(f"{args.store}: {buildframe.Store(args.store).compact():,} files fewer")
 
 
-def _clean(chosen: argparse.Namespace) -> None:
-    print(f"{chosen.store}: {buildframe.Store(chosen.store).clean(chosen.keep):,} files deleted")
+def _clean(args: argparse.Namespace) -> None:
+    print(f"{args.store}: {buildframe.Store(args.store).clean(args.keep):,} files deleted")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The demo: a month of CI from a sandbox, fetched, measured, drawn and written."""
+"""Run the demo: fetch, analyze and plot a month of builds from a sandbox. Does not know the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics, plots, store
-from buildframe.metrics.groups import Key
+from buildframe.metrics.grouping import Key
 from buildframe.workspace import Workspace
 
 TOP = 5
@@ -17,49 +17,63 @@ NOTEBOOK = "notebooks/01_a_month_of_ci.ipynb"
 
 
 def run(ci: Workspace, folder: Path) -> Iterator[str]:
-    """Do it all, in paragraphs to print; the files go to `folder`, which is made."""
+    """
+    Run the demo and yield paragraphs to print.
+
+    Parameters
+    ----------
+    ci : Workspace
+        Connection to a sandbox.
+    folder : Path
+        Folder for tables and plots. It is created if needed.
+
+    Yields
+    ------
+    str
+        Paragraph without a final newline.
+    """
     yield f"A sandbox of the service runs at {ci.sandbox.url} (on this machine only). Fetching a month of its builds."
     builds, jobs = ci.history()
-    yield fetched(builds, jobs)
-    yield from summaries(builds, jobs)
+    yield describe_fetch(builds, jobs)
+    yield from summarize(builds, jobs)
     folder.mkdir(parents=True, exist_ok=True)
-    yield written(folder, builds, jobs)
+    yield write_files(folder, builds, jobs)
     yield next_steps()
 
 
-def fetched(builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
-    """What was fetched, over which time, and whether it is all."""
+def describe_fetch(builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
+    """Describe the fetched rows, their time range and their completeness."""
     first, last = builds["created_at"].min(), builds["created_at"].max()
     why = builds.attrs["why"]
-    complete = f"incomplete: {why}" if why else "complete: every build that was there from first to last answer, once"
+    complete = f"incomplete: {why}" if why else "complete: it contains every build exactly once"
     return (
         f"Fetched {len(builds):,} builds and {len(jobs):,} jobs (all attempts of retried ones) "
         f"by {builds.attrs['requests']} requests;\n"
         f"created {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, as of {builds.attrs['as_of']}.\n"
-        f"The walk is {complete}."
+        f"The listing is {complete}."
     )
 
 
-def summaries(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
-    """The tables: where jobs wait, where they run, and how often builds pass."""
+def summarize(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
+    """Return tables of queue times, run times and success rates."""
     by: Sequence[Key] = ["pipeline", metrics.step]
     waits = metrics.percentiles(jobs, of=metrics.queue_time, by=by)
     yield (
-        "Longest queue time (started − runnable), by p95 with its 95 % interval, in minutes;\n"
-        f"censored: still waiting or canceled while waiting, in no percentile:\n{longest(waits)}"
+        "Longest queue time (started − runnable): p95 with its 95 % interval, in minutes;\n"
+        f"censored jobs still wait or were canceled while waiting:\n{format_longest(waits)}"
     )
     passed = jobs[jobs["state"] == "passed"]
     runs = metrics.percentiles(passed, of=metrics.run_time, by=by).drop(columns="n_censored")
     yield (
-        "Longest run time (finished − started) of passed jobs, by p95 with its 95 % interval, in minutes:\n"
-        f"{longest(runs)}"
+        "Longest run time (finished − started) of passed jobs: p95 with its 95 % interval, in minutes:\n"
+        f"{format_longest(runs)}"
     )
     rates = metrics.success_rate(builds, by="pipeline")
-    yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{percents(rates)}"
+    yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{format_rates(rates)}"
 
 
-def longest(summary: pd.DataFrame) -> str:
-    """The groups with the largest p95 as text, seconds turned into minutes."""
+def format_longest(summary: pd.DataFrame) -> str:
+    """Format the groups with the largest p95, in minutes."""
     top = summary.nlargest(TOP, "p95_s")
     shown = {"p50": "p50_s", "p95": "p95_s", "from": "p95_low_s", "to": "p95_high_s"}
     minutes = {name: (top[column] / 60).map("{:.1f}".format) for name, column in shown.items()}
@@ -68,19 +82,19 @@ def longest(summary: pd.DataFrame) -> str:
     return table.rename(columns={"n_censored": "censored"}).to_string(index=False)
 
 
-def percents(rates: pd.DataFrame) -> str:
-    """Success rates as text."""
+def format_rates(rates: pd.DataFrame) -> str:
+    """Format success rates in percent."""
     shares = {name: (100 * rates[name]).map("{:.1f} %".format) for name in ("rate", "low", "high")}
     return rates.assign(**shares).to_string(index=False)
 
 
-def written(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
-    """Write tables and pictures, and say where."""
+def write_files(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
+    """Write tables and plots, and list the files."""
     lines = [f"Wrote to {folder.resolve()}:"]
     for name, frame in (("builds", builds), ("jobs", jobs)):
         path = store.save(folder / f"{name}.parquet", frame)
         lines.append(f"  {path.name:<20} {len(frame):,} {name}")
-    for name, meaning, axes in pictures(builds, jobs):
+    for name, meaning, axes in draw_plots(builds, jobs):
         figure = axes.get_figure(root=True)
         assert figure is not None
         figure.savefig(folder / name, dpi=150, bbox_inches="tight")
@@ -88,19 +102,19 @@ def written(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def pictures(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, str, Axes]]:
-    """The plots, with file name and meaning: of the busiest pipeline over time, its steps, its latest passed build."""
+def draw_plots(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, str, Axes]]:
+    """Return file name, description and plot: wall times and steps of the busiest pipeline, and its latest build."""
     busiest = builds["pipeline"].value_counts().index[0]
     builds, jobs = builds[builds["pipeline"] == busiest], jobs[jobs["pipeline"] == busiest]
     passed = builds[builds["state"] == "passed"]
-    yield "duration_trend.png", f"passed builds of {busiest} over time", plots.duration_trend(passed)
-    yield "step_times.png", f"where the steps of {busiest} wait and run", plots.step_times(jobs)
+    yield "duration_trend.png", f"wall time of passed builds of {busiest}", plots.duration_trend(passed)
+    yield "step_times.png", f"queue and run times of the steps of {busiest}", plots.step_times(jobs)
     number = passed["number"].iloc[0]
-    yield "timeline.png", f"{busiest} #{number}, job by job", plots.timeline(jobs[jobs["build_number"] == number])
+    yield "timeline.png", f"jobs of {busiest} #{number}", plots.timeline(jobs[jobs["build_number"] == number])
 
 
 def next_steps() -> str:
-    """What to do after the demo."""
+    """Suggest what to do after the demo."""
     return (
         "Next:\n"
         f"  open the notebook:      .venv/bin/jupyter lab {NOTEBOOK}\n"

@@ -1,4 +1,4 @@
-"""`:name:` in text as a picture, in HTML: for labels of steps, names of pipelines, messages."""
+"""Render emoji names such as `:rocket:` as images in HTML. Does not fetch emojis."""
 
 from __future__ import annotations
 
@@ -13,63 +13,114 @@ import pandas as pd
 from buildframe.errors import BadInput
 
 _EMOJI = re.compile(r":([\w+-]+):")
-_ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
+_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
 _STYLE = "height: 1em; vertical-align: -0.125em"
 
 
 def render(text: object, emojis: pd.DataFrame) -> str:
-    """`text` as HTML, each `:name:` of a known emoji as its picture: see `renderer`, which is faster for many texts."""
+    """
+    Render a text as HTML with emojis as images.
+
+    Parameters
+    ----------
+    text : object
+        Text such as the name of a step. Values that are not str, such as NaN, give an empty string.
+    emojis : DataFrame
+        Emojis as returned by `Workspace.emojis`, with the columns `name`, `url` and `aliases`.
+
+    Returns
+    -------
+    str
+        Escaped HTML. Each `:name:` of an emoji with an HTTP URL is an `<img class="emoji">`. Others stay text.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or `aliases` is not a JSON list.
+
+    See Also
+    --------
+    renderer : Faster for many texts.
+
+    Examples
+    --------
+    >>> emojis = pd.DataFrame({"name": ["tada"], "url": ["https://e.example/t.png"], "aliases": [None]})
+    >>> render("<b> :tada:", emojis)[:37]
+    '&lt;b&gt; <img class="emoji" src="htt'
+    """
     return renderer(emojis)(text)
 
 
 def renderer(emojis: pd.DataFrame) -> Callable[[object], str]:
-    """A function from text to HTML, for `frame["name"].map(...)`; `emojis` is the frame of `Workspace.emojis()`.
-
-    It escapes the text and puts an `<img class="emoji">`, as high as the text, in place of each `:name:` whose name
-    or alias is known and whose address is http or https. Others stay text. What is no text (None, NaN) gives "".
-    A frame without the columns `name`, `url` and `aliases` raises BadInput.
     """
-    addresses = _addresses(emojis)
+    Return a function that renders texts as HTML.
 
-    def show(text: object) -> str:
-        return "".join(_parts(text, addresses)) if isinstance(text, str) else ""
+    Parameters
+    ----------
+    emojis : DataFrame
+        Emojis as returned by `Workspace.emojis`, with the columns `name`, `url` and `aliases`.
 
-    return show
+    Returns
+    -------
+    callable
+        Function of one text that works like `render`.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or `aliases` is not a JSON list.
+
+    See Also
+    --------
+    render : Render one text.
+
+    Examples
+    --------
+    >>> emojis = pd.DataFrame({"name": ["tada"], "url": ["https://e.example/t.png"], "aliases": [None]})
+    >>> pd.Series(["a & b", None]).map(renderer(emojis)).tolist()
+    ['a &amp; b', '']
+    """
+    urls = _urls_by_name(emojis)
+
+    def to_html(text: object) -> str:
+        return "".join(_fragments(text, urls)) if isinstance(text, str) else ""
+
+    return to_html
 
 
-def _parts(text: str, addresses: dict[str, str]) -> Iterator[str]:
+def _fragments(text: str, urls: dict[str, str]) -> Iterator[str]:
     at = 0
     while match := _EMOJI.search(text, at):
-        known = addresses.get(match[1])
-        end = match.end() if known else match.end() - 1  # a colon that ends no picture may begin the next
+        url = urls.get(match[1])
+        end = match.end() if url else match.end() - 1  # the second colon may start an emoji
         yield escape(text[at : match.start()])
-        yield _image(match[0], known) if known else escape(text[match.start() : end])
+        yield _image(match[0], url) if url else escape(text[match.start() : end])
         at = end
     yield escape(text[at:])
 
 
 def _image(name: str, url: str) -> str:
-    word = escape(name)
-    return f'<img class="emoji" src="{escape(url)}" alt="{word}" title="{word}" style="{_STYLE}">'
+    label = escape(name)
+    return f'<img class="emoji" src="{escape(url)}" alt="{label}" title="{label}" style="{_STYLE}">'
 
 
-def _addresses(emojis: pd.DataFrame) -> dict[str, str]:
-    """The address of each name and alias that can be shown; a name goes before an alias."""
+def _urls_by_name(emojis: pd.DataFrame) -> dict[str, str]:
+    """Return the URL of each name and alias. Names take precedence over aliases."""
     try:
         columns = emojis["name"], emojis["url"], emojis["aliases"]
     except KeyError as missing:
-        raise BadInput(f"The frame has no column {missing}: pass the one of ws.emojis().") from None
+        raise BadInput(f"The frame of emojis has no column {missing}. Pass the result of ws.emojis().") from None
     rows = list(zip(*columns, strict=True))
-    aliases = {alias: url for _, url, text in rows for alias in _listed(text)}
-    known = aliases | {name: url for name, url, _ in rows}
-    return {name: url for name, url in known.items() if isinstance(url, str) and _ADDRESS.fullmatch(url)}
+    aliases = {alias: url for _, url, text in rows for alias in _aliases_in(text)}
+    by_name = aliases | {name: url for name, url, _ in rows}
+    return {name: url for name, url in by_name.items() if isinstance(url, str) and _URL.fullmatch(url)}
 
 
-def _listed(aliases: Any) -> list[str]:
-    """The aliases in a cell of their column: JSON text of a list, or NaN."""
+def _aliases_in(aliases: Any) -> list[str]:
+    """Return the aliases in a cell, which contains a JSON list or NaN."""
     if not isinstance(aliases, str):
         return []
     try:
         return msgspec.json.decode(aliases, type=list[str])
     except msgspec.DecodeError as why:
-        raise BadInput(f"The column `aliases` holds {aliases!r}, not a JSON list of texts: {why}") from None
+        raise BadInput(f"The column `aliases` contains {aliases!r}, not a JSON list of str: {why}") from None

@@ -1,25 +1,25 @@
-"""Everything that buildframe raises on purpose.
+"""Define every error that buildframe raises. Does not know HTTP clients or stores.
 
     BuildframeError
-    ├── BadInput            what you passed cannot be used; nothing was changed (also a ValueError)
+    ├── BadInput            an argument is invalid; nothing was changed (also a ValueError)
     ├── MissingExtra        an optional package is not installed (also an ImportError)
-    ├── Unreachable         no answer: address, network, TLS, time-out
-    ├── Malformed           an answer that is not what the service's document says
-    ├── DeadlineExceeded    the deadline of a call passed; of an action: it was not sent
-    ├── Incomplete          a walk could not be finished; says how far it came
-    ├── StoreFailed         the store could not be read or written; what was in it is whole
-    ├── OutcomeUnknown      an action was sent and its answer is lost; says how to look what became of it
-    ├── GraphQLError        GraphQL answered with errors
-    ├── Unverified          a webhook delivery that cannot be trusted
-    └── ServiceError        the service answered with an error
-        ├── Unauthorized    401: no token, or a wrong one
+    ├── Unreachable         no response: address, network, TLS or timeout
+    ├── Malformed           a response that does not match the API description
+    ├── DeadlineExceeded    the deadline of a call passed; an action was not sent
+    ├── Incomplete          a listing could not be completed; the message says how far it got
+    ├── StoreFailed         the store could not be read or written; its content is intact
+    ├── OutcomeUnknown      an action was sent, but its response is lost; the message says how to check
+    ├── GraphQLError        GraphQL returned errors
+    ├── Unverified          a webhook delivery whose signature cannot be verified
+    └── ServiceError        the service returned an error
+        ├── Unauthorized    401: the token is missing or unknown
         ├── Forbidden       403: the token lacks a scope or a permission
-        ├── NotFound        404: no such thing, or not for this token
-        ├── Invalid         400, 409 and 422: understood and refused, with the reason
-        ├── RateLimited     429: over the limit
-        └── Unavailable     5xx: the service itself failed
+        ├── NotFound        404: the resource does not exist or is not visible to the token
+        ├── Invalid         400, 409 and 422: the service rejected the request and says why
+        ├── RateLimited     429: the rate limit is exceeded
+        └── Unavailable     5xx: the service failed
 
-Each says what happened, what the server said and what to do next. None ever holds the token.
+Each message says what happened, what the server reported and what to do next. No error contains the token.
 """
 
 from __future__ import annotations
@@ -31,28 +31,53 @@ from buildframe.terminal import harmless
 
 
 class BuildframeError(Exception):
-    """Base of all errors of this package. `retryable` tells whether trying again may help."""
+    """
+    Base class of all errors of this package.
+
+    Attributes
+    ----------
+    retryable : bool
+        Whether the same call may succeed later.
+    """
 
     retryable: bool = False
 
     def __str__(self) -> str:
-        """The text, in which characters of others that would steer a terminal are made visible."""
+        """Return the message, with terminal control characters made visible."""
         return harmless(super().__str__())
 
 
 class BadInput(BuildframeError, ValueError):
-    """What you passed cannot be used; nothing was changed."""
+    """An argument is invalid. Nothing was changed."""
 
 
 class MissingExtra(BuildframeError, ImportError):
-    """A package of an optional extra is not installed."""
+    """
+    A package of an optional extra is not installed.
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f'{what} needs more packages: pip install "buildframe[{extra}]"')
+    Parameters
+    ----------
+    feature : str
+        Function or class that needs the package.
+    extra : str
+        Extra of buildframe to install.
+    """
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f'{feature} needs the extra "{extra}": pip install "buildframe[{extra}]"')
 
 
 class Unreachable(BuildframeError):
-    """The service gave no answer. `sent`: whether the request may have reached it; `in_time`: not for a time limit."""
+    """
+    The service sent no response.
+
+    Attributes
+    ----------
+    sent : bool
+        Whether the request may have reached the service.
+    in_time : bool
+        False if a timeout ended the request.
+    """
 
     retryable = True
     sent = True
@@ -60,52 +85,79 @@ class Unreachable(BuildframeError):
 
 
 class Malformed(BuildframeError):
-    """An answer that is not what the service's document says."""
+    """A response does not match the API description."""
 
     retryable = True
 
 
 class Incomplete(BuildframeError):
-    """A walk could not be finished; the text says how far it came and why it stopped."""
+    """A listing could not be completed. The message says how far it got and why it stopped."""
 
 
 class DeadlineExceeded(BuildframeError):
-    """The deadline of a call passed before it was done. An action that may have been sent raises OutcomeUnknown."""
+    """The deadline of a call passed. An action that may have been sent raises `OutcomeUnknown` instead."""
 
 
 class StoreFailed(BuildframeError):
-    """The store could not be read or written; the text holds what the disk or the object store said.
+    """
+    The store could not be read or written.
 
-    What was committed before is whole, and the next sync brings what this one could not.
+    The message contains the error of the disk or the object store. Committed data is intact, and the next sync fetches
+    what this one could not store.
     """
 
 
 class OutcomeUnknown(BuildframeError):
-    """An action was sent, and what came back does not tell whether it happened. It is not sent again.
+    """
+    An action was sent, but it is unknown whether the service performed it.
 
-    The text says how to look; asking again without looking may do it twice.
+    The action is not retried. The message says how to check. If you repeat the call without a check, the action may
+    happen twice.
     """
 
 
 class GraphQLError(BuildframeError):
-    """GraphQL answered with errors; `errors` holds them as they came, each with its `message`."""
+    """
+    GraphQL returned errors.
+
+    Attributes
+    ----------
+    errors : tuple of mapping
+        The errors as the service returned them, each with its `message`.
+    """
 
     def __init__(self, errors: Sequence[Mapping[str, Any]]) -> None:
         self.errors = tuple(errors)
-        said = "; ".join(str(error.get("message") or dict(error)) for error in errors)
-        super().__init__(f"GraphQL answered: {said}")
+        messages = "; ".join(str(error.get("message") or dict(error)) for error in errors)
+        super().__init__(f"GraphQL returned errors: {messages}")
 
 
 class Unverified(BuildframeError):
-    """A webhook delivery whose token or signature is missing, wrong or too old: do not act on it."""
+    """A webhook delivery has a missing, wrong or expired token or signature. Do not process it."""
 
 
 class ServiceError(BuildframeError):
-    """The service answered with an error.
+    """
+    The service returned an error.
 
-    Attributes: `status` (HTTP), `message` and `errors` (what the server said), `scope` (the one that
-    the operation needs, where the token lacks it), `missing` (of a 404: what does not exist), `retry_after`
-    (seconds, where the server named a wait), `retryable`, `request_id` (for the service's support).
+    Attributes
+    ----------
+    status : int
+        HTTP status code.
+    message : str
+        Message of the server.
+    where : str
+        Method and path of the request.
+    errors : tuple of mapping
+        Details from the server, such as the invalid fields.
+    scope : str or None
+        Scope that the operation needs, if the token lacks it.
+    missing : str
+        For a 404, what does not exist.
+    retry_after : float or None
+        Seconds that the server asks to wait.
+    request_id : str or None
+        Identifier of the request, for the support of the service.
     """
 
     hint: str = ""
@@ -133,72 +185,79 @@ class ServiceError(BuildframeError):
         super().__init__(self._text())
 
     def _text(self) -> str:
-        said = f"{self.status}: {self.message}"
+        summary = f"{self.status}: {self.message}"
         details = "; ".join(_detail(error) for error in self.errors)
-        parts = [f"{said} ({details})" if details else said]
+        lines = [f"{summary} ({details})" if details else summary]
         if self.where:
-            parts.append(f"Asked: {self.where}")
+            lines.append(f"Request: {self.where}")
         if self.advice():
-            parts.append(self.advice())
-        return "\n".join(parts)
+            lines.append(self.advice())
+        return "\n".join(lines)
 
     def advice(self) -> str:
-        """What to do next."""
+        """
+        Return what to do next.
+
+        Returns
+        -------
+        str
+            One or two sentences; empty if there is no advice.
+        """
         return self.hint
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    """`field code`, and whatever else an element holds."""
-    named = [str(error[key]) for key in ("field", "code") if error.get(key) is not None]
+    """Format one error detail: field and code first, then everything else."""
+    names = [str(error[key]) for key in ("field", "code") if error.get(key) is not None]
     others = [f"{key}: {value}" for key, value in error.items() if key not in ("field", "code")]
-    return ", ".join([" ".join(named), *others] if named else others)
+    return ", ".join([" ".join(names), *others] if names else others)
 
 
 class Unauthorized(ServiceError):
-    """401: no token, or one that the service does not know."""
+    """401: the token is missing or unknown."""
 
-    hint = "Check the token: pass token=... or set BUILDFRAME_TOKEN, and see that it is not revoked."
+    hint = "Check the token: pass token=... or set BUILDFRAME_TOKEN, and make sure that it is not revoked."
 
 
 class Forbidden(ServiceError):
-    """403: the token lacks a scope (then `scope` names it) or a permission."""
+    """403: the token lacks a scope, which `scope` names, or its user lacks a permission."""
 
     def advice(self) -> str:
         if self.scope:
             return f"Use a token that has the scope {self.scope}."
-        return "The token's user has no permission for this; ask an administrator of the organization."
+        return "The token's user has no permission for this. Ask an administrator of the organization."
 
 
 class NotFound(ServiceError):
-    """404: it does not exist, or this token may not see it."""
+    """404: the resource does not exist, or the token may not see it."""
 
     def advice(self) -> str:
-        """What is missing, where the address names it."""
+        """Return what is missing, or how to check the address."""
         return (
             self.missing
-            or "Nothing is at this address, or this token may not see it. "
-            "Check the address: the path, and base_url= or BUILDFRAME_URL."
+            or "The resource does not exist, or this token may not see it. "
+            "Check the path, and base_url= or BUILDFRAME_URL."
         )
 
 
 class Invalid(ServiceError):
-    """400, 409 or 422: the service understood and refused; `message` holds its reason."""
+    """400, 409 or 422: the service rejected the request. `message` contains the reason."""
 
-    hint = "The service understood and refused: change what it names, then ask again."
+    hint = "The service rejected the request. Correct what the message names, then try again."
 
 
 class RateLimited(ServiceError):
-    """429: over the limit, and still so after the waits that the service asked for."""
+    """429: the rate limit is exceeded, also after the waits that the service requested."""
 
     retryable = True
 
     def advice(self) -> str:
         wait = f"Wait {self.retry_after:.10g} s" if self.retry_after is not None else "Wait"
-        return f"{wait} and ask again, or for less at once (a shorter window, fewer parallel users)."
+        return f"{wait} and try again, or send fewer requests (a shorter time range, fewer parallel users)."
 
 
 class Unavailable(ServiceError):
-    """5xx: the service itself failed, also after retries."""
+    """5xx: the service failed, also after retries."""
 
     retryable = True
-    hint = "The service has a problem of its own; try again later."
+    hint = "The service failed. Try again later."

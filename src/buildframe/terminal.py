@@ -1,29 +1,29 @@
-"""Make text of others harmless for a terminal. Knows nothing of where the text comes from."""
+"""Replace control characters in untrusted text. Does not know where the text comes from."""
 
 from __future__ import annotations
 
 import unicodedata
 
-_STEERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of characters that control a terminal or the characters around them, are invisible, or are half of one."""
+_CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories of control, format and surrogate characters, and of line separators."""
 
-_KEPT = {"\u200c", "\u200d", "\u2068", "\u2069"}
-"""What joins the characters of scripts and emoji; and what isolates a name, so that it turns no words around it."""
+_ALLOWED = {"\u200c", "\u200d", "\u2068", "\u2069"}
+"""Joiners of scripts and emoji, and the isolates that keep bidirectional names apart from the text around them."""
 
 
 def harmless(text: str, keep: str = "\n\t") -> str:
-    """Return the text with a visible character for each that steers: "␛" for ESC, "‹U+202E›"; `keep` stays."""
+    """Return the text with visible substitutes for control characters, such as "␛" or "‹U+202E›", except for `keep`."""
     if text.isprintable():
         return text
-    return text.translate({ord(sign): sign if sign in keep else _shown(sign) for sign in set(text)})
+    return text.translate({ord(char): char if char in keep else _substitute(char) for char in set(text)})
 
 
-def _shown(sign: str) -> str:
-    if sign in _KEPT or unicodedata.category(sign) not in _STEERS:
-        return sign
-    return chr(0x2400 + ord(sign)) if ord(sign) < 0x20 else code_of(sign)
+def _substitute(char: str) -> str:
+    if char in _ALLOWED or unicodedata.category(char) not in _CONTROL:
+        return char
+    return chr(0x2400 + ord(char)) if ord(char) < 0x20 else code_point(char)
 
 
-def code_of(sign: str) -> str:
+def code_point(char: str) -> str:
     """Return the code of a character, as in "‹U+202E›"."""
-    return f"‹U+{ord(sign):04X}›"
+    return f"‹U+{ord(char):04X}›"

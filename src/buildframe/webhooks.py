@@ -1,6 +1,6 @@
-"""The receiving side of webhooks: is a delivery genuine, what does it tell, which rows does it give.
+"""Verify webhook deliveries and convert them to rows. Knows signatures and event shapes; not HTTP servers or stores.
 
-verify(headers, body, secret), then parse(body, headers), then frames(events). All take the raw bytes of the body.
+Call `verify(headers, body, secret)`, `parse(body, headers)` and `frames(events)` with the raw bytes of the body.
 """
 
 from __future__ import annotations
@@ -16,33 +16,55 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 
-from buildframe import tables, wire
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, Malformed, Unverified
-from buildframe.secret import confined
+from buildframe.fetching import arrow
+from buildframe.guards.arguments import checked_names
+from buildframe.guards.secrets import confined
+from buildframe.http import protocol
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.people import User
-from buildframe.spec.reading import exact_record_in, record_in
+from buildframe.spec.reading import convert_exact_record, convert_record
 from buildframe.spec.rows import row_type
 
 
 @runtime_checkable
 class HasItems(Protocol):
-    """A dict, or what a server's framework has for headers."""
+    """Describe a mapping of headers, such as a dict or the headers class of a web framework."""
 
     def items(self) -> Iterable[tuple[Any, Any]]: ...
 
 
 Headers = HasItems | Iterable[tuple[Any, Any]]
-"""A delivery's headers: a mapping, or pairs as ASGI hands them over; texts or bytes, names in any case."""
+"""Headers of a delivery: a mapping, or pairs as in ASGI. Names and values are str or bytes; case is ignored."""
 
-FIVE_MINUTES = dt.timedelta(minutes=5)
+MAX_AGE = dt.timedelta(minutes=5)
 _SIGNATURE = re.compile(rb"timestamp=([0-9]{1,12}),\s*signature=([0-9a-fA-F]{64})")
 
 
 @dataclass(frozen=True)
 class HeaderNames:
-    """Which headers carry the secret token, the signature, and the name of the event."""
+    """
+    Name the headers that carry the token, the signature and the event.
+
+    Parameters
+    ----------
+    token : tuple of str, default ("X-Service-Token", "X-Buildkite-Token")
+        Headers that contain the secret token.
+    signature : tuple of str, default ("X-Buildkite-Signature",)
+        Headers that contain the signature.
+    event : tuple of str, default ("X-Buildkite-Event",)
+        Headers that contain the name of the event.
+
+    Raises
+    ------
+    BadInput
+        If a value is not a tuple of str.
+
+    Examples
+    --------
+    >>> HeaderNames(token=("X-My-Token",)).token
+    ('X-My-Token',)
+    """
 
     token: tuple[str, ...] = ("X-Service-Token", "X-Buildkite-Token")
     signature: tuple[str, ...] = ("X-Buildkite-Signature",)
@@ -52,7 +74,7 @@ class HeaderNames:
         names: Any
         for names in (self.token, self.signature, self.event):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-                raise BadInput(f"{names!r}: pass a tuple of header names, such as ('X-Service-Token',).")
+                raise BadInput(f"{names!r} is not a tuple of header names: pass a tuple such as ('X-Service-Token',).")
 
 
 HEADER_NAMES = HeaderNames()
@@ -60,10 +82,25 @@ HEADER_NAMES = HeaderNames()
 
 @dataclass(frozen=True)
 class Event:
-    """One delivery as it was read: `body` (JSON) holds all of it, the records what of it has a declared shape.
+    """
+    Hold a parsed delivery. `parse` creates events.
 
-    `name` is such as `ping`, `build.finished` or `job.started`; names and fields that are not known are kept.
-    A build carries no jobs; its `state`, and a job's, may be words of notifications: `blocked`, `started`, `finished`.
+    Parameters
+    ----------
+    name : str
+        Name such as `ping`, `build.finished` or `job.started`. Unknown names are allowed.
+    received_at : Moment
+        Time at which the delivery was received.
+    body : bytes
+        The whole delivery as JSON, with unknown fields.
+    build : Build, optional
+        Build without its jobs. Its state can be specific to events, such as `blocked`, `started` or `finished`.
+    job : Job, optional
+        Job. Its state can be specific to events, too.
+    pipeline : Pipeline, optional
+        Pipeline of the build.
+    sender : User, optional
+        User who caused the event.
     """
 
     name: str
@@ -76,18 +113,18 @@ class Event:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, decoded."""
+        """Decoded body."""
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
 
-class Received(NamedTuple):
-    """The builds and jobs that events told of."""
+class WebhookFrames(NamedTuple):
+    """Hold the builds and jobs of events as two frames."""
 
     builds: pd.DataFrame
     jobs: pd.DataFrame
 
 
-# --- is it genuine ----------------------------------------------------------------------------------------------------
+# --- verification -----------------------------------------------------------------------------------------------------
 
 
 @checked_names
@@ -98,32 +135,63 @@ def verify(
     secret: str,
     *,
     now: dt.datetime | None = None,
-    max_age: dt.timedelta = FIVE_MINUTES,
+    max_age: dt.timedelta = MAX_AGE,
     names: HeaderNames = HEADER_NAMES,
 ) -> None:
-    """Raise Unverified unless the delivery was made by one who knows `secret`, the webhook's token.
+    """
+    Verify that a delivery was sent by someone who knows the secret of the webhook.
 
-    Where there is a signature it alone decides: it must be that of `body`, and made at most `max_age` before or after
-    `now` (this machine's clock unless given). Else the token's header must equal the secret. A secret or body that
-    cannot be one raises BadInput.
+    If there is a signature header, only the signature counts. Otherwise the token header must equal the secret.
+
+    Parameters
+    ----------
+    headers : mapping or iterable of pairs
+        Headers of the delivery. Names and values are str or bytes; case is ignored.
+    body : bytes
+        Raw body of the delivery.
+    secret : str
+        Token of the webhook, as shown by the service.
+    now : datetime, optional
+        Current time with a zone. By default the clock of this machine.
+    max_age : timedelta, default 5 minutes
+        Maximum difference between the time of the signature and `now`, in either direction.
+    names : HeaderNames
+        Names of the headers.
+
+    Raises
+    ------
+    Unverified
+        If the signature or the token is missing, wrong or ambiguous, or the signature is too old.
+    BadInput
+        If the body is not bytes, or the secret cannot be a token.
+
+    See Also
+    --------
+    parse : Convert the body to an event.
+
+    Examples
+    --------
+    >>> verify({"X-Service-Token": "s3cret"}, b'{"event": "ping"}', "s3cret")
     """
     if not isinstance(max_age, dt.timedelta):
-        raise BadInput(f"max_age={max_age!r}: pass a timedelta.")
+        raise BadInput(f"max_age={max_age!r} is not a duration. Pass a timedelta.")
     body, key, at = _raw(body), _key(secret), _or_now(now, "now")
     signature = _only(headers, names.signature)
     if signature is not None:
         _check_signature(signature, body, key, at, max_age)
     elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
-        raise Unverified("There is no signature, and no token's header that holds the secret.")
+        raise Unverified("The delivery has neither a signature nor a token header with the secret.")
 
 
 def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max_age: dt.timedelta) -> None:
     match = _SIGNATURE.fullmatch(signature.strip())
     if match is None:
-        raise Unverified("The signature's header is not of the form `timestamp=<unix time>,signature=<64 hex digits>`.")
+        raise Unverified(
+            "The signature header does not have the form `timestamp=<unix time>,signature=<64 hex digits>`."
+        )
     made = hmac.new(key, match[1] + b"." + body, "sha256").hexdigest().encode()
     if not hmac.compare_digest(made, match[2].lower()):
-        raise Unverified("The signature is not that of this body with this secret.")
+        raise Unverified("The signature does not match the body and the secret.")
     age = now.timestamp() - int(match[1])
     if abs(age) > max_age.total_seconds():
         raise Unverified(f"The signature is {age:.0f} s old, not within {max_age} of now: a replay, or a wrong clock.")
@@ -132,7 +200,31 @@ def _check_signature(signature: bytes, body: bytes, key: bytes, now: Moment, max
 @checked_names
 @confined
 def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment | None:
-    """When a delivery that passed `verify` was signed, by the sender's clock; None where it is not signed."""
+    """
+    Return the time at which a verified delivery was signed.
+
+    Parameters
+    ----------
+    headers : mapping or iterable of pairs
+        Headers of a delivery that passed `verify`.
+    names : HeaderNames
+        Names of the headers.
+
+    Returns
+    -------
+    Moment or None
+        Time of the sender's clock. None if the delivery has no signature.
+
+    Raises
+    ------
+    Unverified
+        If there are several different signatures.
+
+    Examples
+    --------
+    >>> signed_at({"X-Service-Token": "s3cret"}) is None
+    True
+    """
     signature = _only(headers, names.signature)
     match = None if signature is None else _SIGNATURE.fullmatch(signature.strip())
     return None if match is None else Moment.from_us(int(match[1]) * 1_000_000)
@@ -140,13 +232,13 @@ def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment 
 
 def _key(secret: str) -> bytes:
     if not isinstance(secret, str) or not secret or not secret.isascii() or secret != secret.strip():
-        raise BadInput("The secret is empty, or no plain text without spaces around: pass the webhook's token.")
+        raise BadInput("The secret is empty, not ASCII, or surrounded by spaces. Pass the token of the webhook.")
     return secret.encode()
 
 
 def _raw(body: bytes) -> bytes:
     if not isinstance(body, bytes):
-        raise BadInput(f"The body is {type(body).__name__}; pass the raw bytes, as they came.")
+        raise BadInput(f"The body is {type(body).__name__}. Pass the raw bytes of the request.")
     return body
 
 
@@ -155,26 +247,26 @@ def _or_now(instant: dt.datetime | None, name: str) -> Moment:
 
 
 def _only(headers: Headers, names: Sequence[str]) -> bytes | None:
-    """The value of the one header of these names; None where there is none, Unverified where it cannot be told."""
+    """Return the value of the header with one of these names, or None. Raise Unverified if values differ."""
     values = _values(headers, names)
     if not all(isinstance(value, str | bytes) for value in values) or len(distinct := set(map(_bytes, values))) > 1:
-        raise Unverified(f"The delivery has {' or '.join(names)} with several values, or not as a text.")
+        raise Unverified(f"The header {' or '.join(names)} has several values, or one that is not text.")
     return distinct.pop() if distinct else None
 
 
 def _values(headers: Headers, names: Sequence[str]) -> list[Any]:
-    wanted = {name.lower().encode() for name in names}
+    lower_names = {name.lower().encode() for name in names}
     if not isinstance(headers, HasItems | Iterable):
-        raise BadInput(f"The headers are {type(headers).__name__}; pass a mapping, or pairs of name and value.")
+        raise BadInput(f"The headers are {type(headers).__name__}. Pass a mapping, or pairs of name and value.")
     pairs = headers.items() if isinstance(headers, HasItems) else headers
-    return [value for name, value in pairs if isinstance(name, str | bytes) and _bytes(name).lower() in wanted]
+    return [value for name, value in pairs if isinstance(name, str | bytes) and _bytes(name).lower() in lower_names]
 
 
 def _bytes(text: str | bytes) -> bytes:
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 
-# --- what it tells ----------------------------------------------------------------------------------------------------
+# --- parsing ---------------------------------------------------------------------------------------------------------
 
 
 @checked_names
@@ -186,28 +278,61 @@ def parse(
     received_at: dt.datetime | None = None,
     names: HeaderNames = HEADER_NAMES,
 ) -> Event:
-    """The event in a delivery's body; `headers` name it where the body does not.
+    """
+    Parse the body of a delivery. Does not verify it.
 
-    `received_at` (now, unless given) becomes `fetched_at` of its rows. What cannot be read (no JSON object, no name, a
-    build, job, pipeline or sender that is none) raises Malformed.
+    Parameters
+    ----------
+    body : bytes
+        Raw body of the delivery: a JSON object.
+    headers : mapping or iterable of pairs, optional
+        Headers that name the event if the body does not.
+    received_at : datetime, optional
+        Time with a zone that becomes `fetched_at` of the rows. By default the clock of this machine.
+    names : HeaderNames
+        Names of the headers.
+
+    Returns
+    -------
+    Event
+        The event with its build, job, pipeline and sender.
+
+    Raises
+    ------
+    Malformed
+        If the body is not a JSON object, names no event, or contains an invalid build, job, pipeline or sender.
+    BadInput
+        If the body is not bytes, or `received_at` has no zone.
+
+    See Also
+    --------
+    verify : Verify the sender of a delivery.
+    frames : Convert events to frames.
+
+    Examples
+    --------
+    >>> parse(b'{"event": "ping"}').name
+    'ping'
     """
     readable, document = _read(_raw(body))
     name = _text(document.get("event")) or _name(() if headers is None else headers, names)
     if not name:
-        raise Malformed(f"The delivery names no event, neither in its body nor in {' or '.join(names.event)}.")
+        raise Malformed(
+            f"The delivery names no event, neither in its body nor in the header {' or '.join(names.event)}."
+        )
     return _event(name, _or_now(received_at, "received_at"), readable, document)
 
 
 def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, Any]) -> Event:
-    """What is not exactly of its declared shape is good, too, if it gives rows."""
+    """Return the event. Accept inexact types if the delivery can be converted to rows."""
     try:
-        return Event(name, received_at, body, **_records(document, exact_record_in))
+        return Event(name, received_at, body, **_records(document, convert_exact_record))
     except (msgspec.ValidationError, Malformed, RecursionError):
         pass
     try:
-        event = Event(name, received_at, body, **_records(document, record_in))
+        event = Event(name, received_at, body, **_records(document, convert_record))
     except (msgspec.ValidationError, RecursionError) as why:
-        raise Malformed(f"The delivery cannot be read: {why}.") from None
+        raise Malformed(f"The delivery cannot be parsed: {why}.") from None
     frames([event])
     return event
 
@@ -218,14 +343,14 @@ def _records(document: Mapping[str, Any], read: Callable[[type[Resource], Any], 
 
 
 def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
-    """The body, mended where it must be, and what it holds."""
+    """Return the body, with invalid characters repaired if needed, and its decoded content."""
     try:
         return body, msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        mended = wire.mended(body)
-        if mended is not None:
-            return _read(mended)
-        raise Malformed(f"The delivery cannot be read: {why}. It has {len(body)} bytes.") from None
+        repaired = protocol.mended(body)
+        if repaired is not None:
+            return _read(repaired)
+        raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None
 
 
 def _name(headers: Headers, names: HeaderNames) -> str | None:
@@ -234,45 +359,64 @@ def _name(headers: Headers, names: HeaderNames) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """`value` if it is a text; bytes of a header as text."""
+    """Return a str, or the bytes of a header as str; None for other types."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else None
 
 
-# --- its rows ---------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def frames(events: Iterable[Event]) -> Received:
-    """The builds and jobs of events as frames with the columns and dtypes of fetched ones.
-
-    One row for each `id`, of the event that was received last (of equals, the last in `events`); `fetched_at` is when
-    that was. A build without a pipeline of its own has the event's; a job stands beside its event's build.
-    A number too large for its column raises Malformed.
+def frames(events: Iterable[Event]) -> WebhookFrames:
     """
-    told = list(events)
-    builds, jobs = each(told, [event.received_at for event in told])
-    return Received(_latest("builds", builds), _latest("jobs", jobs))
+    Convert events to frames of builds and jobs.
+
+    Parameters
+    ----------
+    events : iterable of Event
+        Events in any order, as returned by `parse`.
+
+    Returns
+    -------
+    WebhookFrames
+        `builds` and `jobs`, with the same columns and dtypes as listed ones. Each `id` has one row, from the event
+        that was received last. `fetched_at` is the time of that event. Fields that an event does not contain are null.
+
+    Raises
+    ------
+    Malformed
+        If a number is too large for its column.
+
+    Examples
+    --------
+    >>> builds, jobs = frames([parse(b'{"event": "ping"}')])
+    >>> len(builds), len(jobs)
+    (0, 0)
+    """
+    events = list(events)
+    builds, jobs = frames_per_event(events, [event.received_at for event in events])
+    return WebhookFrames(_latest("builds", builds), _latest("jobs", jobs))
 
 
-def each(events: Sequence[Event], at: Sequence[Moment]) -> Received:
-    """The same with a row for each time that an event tells of a build or a job; `at` are their `fetched_at`."""
+def frames_per_event(events: Sequence[Event], fetched_at: Sequence[Moment]) -> WebhookFrames:
+    """Return frames with a row for each build and job of each event, with these times as `fetched_at`."""
     rows = [_row(event) for event in events]
-    heads = tables.from_rows("builds", rows, Moment.from_us(0))
+    heads = arrow.from_rows("builds", rows, Moment.from_us(0))
     place = heads.column_names.index("fetched_at")
     stamp = heads.schema.field(place)
-    stamps = pa.array([moment.us for moment in at], pa.int64()).cast(stamp.type)
+    stamps = pa.array([moment.us for moment in fetched_at], pa.int64()).cast(stamp.type)
     heads = heads.set_column(place, stamp, stamps)
-    jobs = tables.to_frame("jobs", [tables.jobs_of(heads, rows)])
+    jobs = arrow.to_frame("jobs", [arrow.jobs_of(heads, rows)])
     has_build = [event.build is not None for event in events]
-    return Received(tables.to_frame("builds", [heads.filter(pa.array(has_build, pa.bool_()))]), jobs)
+    return WebhookFrames(arrow.to_frame("builds", [heads.filter(pa.array(has_build, pa.bool_()))]), jobs)
 
 
 _INSIDE = {part.name: part.type for part in msgspec.structs.fields(row_type(Build))}
 _ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct(
         "DeliveryRows",
-        [  # a build's own kinds of pipeline and job, since rows of a table are of one kind
+        [  # the types of a build row: all rows of a table need the same types
             ("build", row_type(Build) | None, None),
             ("job", get_args(get_args(_INSIDE["jobs"])[0])[0] | None, None),
             ("pipeline", _INSIDE["pipeline"], None),
@@ -283,11 +427,11 @@ _ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
 
 
 def _row(event: Event) -> Any:
-    """A build's row with the event's job inside, as if it came from a list."""
+    """Return a build row with the job of the event inside, as in a list of builds."""
     try:
         rows = _ROWS.decode(event.body)
     except msgspec.ValidationError as why:
-        raise Malformed(f"The delivery of {event.name} gives no rows: {why}.") from None
+        raise Malformed(f"The delivery of {event.name} cannot be converted to rows: {why}.") from None
     row: Any = rows.build or row_type(Build)()
     row.pipeline = row.pipeline or rows.pipeline
     row.jobs = [rows.job] if rows.job else row.jobs

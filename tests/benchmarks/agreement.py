@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe.spec import BESIDE_A_JOB, TABLES, Column
+from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column
 
 Body = dict[str, Any]
 
@@ -55,8 +55,8 @@ class Expected:
         """Its values, None for none."""
         if column.name == "fetched_at":
             return [self._fetched_at] * len(self._documents)
-        if self._beside and column.name in BESIDE_A_JOB:
-            return self._of_the_build(BESIDE_A_JOB[column.name], column.kind)
+        if self._beside and column.name in BUILD_COLUMNS_OF_JOBS:
+            return self._of_the_build(BUILD_COLUMNS_OF_JOBS[column.name], column.kind)
         if column.name == "queue":
             return [_queue(document) for document in self._documents]
         if column.name == "organization":

@@ -306,7 +306,7 @@ def queue_depth(jobs: pd.DataFrame) -> pd.DataFrame:
     return _load(jobs, "waiting", begun, over)
 
 
-def utilisation(jobs: pd.DataFrame) -> pd.DataFrame:
+def utilization(jobs: pd.DataFrame) -> pd.DataFrame:
     codes, queues = factorized(jobs["queue"])
     agents, names = pd.factorize(jobs["agent_id"])
     begun, over = us(jobs, "started_at"), us(jobs, "finished_at")

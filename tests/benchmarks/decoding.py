@@ -11,13 +11,14 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 
-from buildframe import response, spec, wire
-from buildframe.decoding import Decoding, Wanted
+from buildframe import spec
+from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.http import protocol, response
 from tests.benchmarks import agreement, reporting
 from tests.benchmarks.reporting import Stopwatch, median
 from tests.benchmarks.world import World
 
-REQUEST = wire.place(spec.list_builds, "acme")
+REQUEST = protocol.place(spec.list_builds, "acme")
 FETCHED_AT = pd.Timestamp("2026-11-01T12:00:00Z")
 _HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
 

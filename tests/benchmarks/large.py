@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.store import commits
-from buildframe.store.commits import Batch
-from buildframe.store.kept import Keeping
-from buildframe.store.place import Place
+from buildframe.store import transactions
+from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
+from buildframe.store.transactions import SyncBatch
 from tests.benchmarks import year
 from tests.benchmarks.world import END, QUEUES
 from tests.benchmarks.year import JOBS, Frames
@@ -156,27 +156,27 @@ def _numbered(frames: Frames, first: int) -> Frames:
     return Frames(builds.assign(number=number), jobs.assign(build_number=np.repeat(number.array, JOBS)))
 
 
-def filled(days: int, jobs_a_day: int = A_DAY) -> Place:
+def filled(days: int, jobs_a_day: int = A_DAY) -> Location:
     """A store of so many days, which is kept beside the temporary files of this machine; made where it is not there."""
     folder = Path(tempfile.gettempdir()) / f"buildframe-{days}-days-of-{jobs_a_day}"
     if not (folder / "whole").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        fill(Place.of(folder, None), days, jobs_a_day)
+        fill(Location.of(folder, None), days, jobs_a_day)
         (folder / "whole").touch()
-    return Place.of(folder, None)
+    return Location.of(folder, None)
 
 
-def fill(place: Place, days: int, jobs_a_day: int) -> None:
+def fill(place: Location, days: int, jobs_a_day: int) -> None:
     """Bring them into a store, part after part of each day, and the list of pipelines."""
     for back in reversed(range(days)):
         began = time.perf_counter()
-        told = [commits.commit(place, Keeping(), _batch(*part)) for part in day(jobs_a_day, back)]
+        told = [transactions.commit(place, Retention(), _batch(*part)) for part in day(jobs_a_day, back)]
         jobs, mib = sum(one.jobs for one in told), sum(one.bytes for one in told) / 2**20
         print(f"{days - back} of {days}: {jobs:,} jobs, {mib:.0f} MiB, {time.perf_counter() - began:.1f} s", flush=True)
 
 
-def _batch(builds: pd.DataFrame, jobs: pd.DataFrame) -> Batch:
-    return Batch(builds, jobs, year.as_of(builds), lists=(year.pipelines_of(builds),))
+def _batch(builds: pd.DataFrame, jobs: pd.DataFrame) -> SyncBatch:
+    return SyncBatch(builds, jobs, year.as_of(builds), lists=(year.pipelines_of(builds),))
 
 
 if __name__ == "__main__":

@@ -29,11 +29,11 @@ import pandas as pd
 import buildframe as bf
 from buildframe import webhooks
 from buildframe.spec import Moment
-from buildframe.store import commits
-from buildframe.store.commits import Batch
-from buildframe.store.kept import Keeping
-from buildframe.store.place import Place
-from buildframe.store.state import Mark
+from buildframe.store import transactions
+from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
+from buildframe.store.sync_state import Coverage
+from buildframe.store.transactions import SyncBatch
 from buildframe.webhooks import Event
 from tests.benchmarks import reporting, year
 from tests.benchmarks.reporting import ROOT, Stopwatch
@@ -166,8 +166,10 @@ def filled(folder: Path, builds: int, parts: int) -> bf.Store:
     for part in range(parts):
         heads, jobs = (year.moved(frame, name, part, 0) for name, frame in _day(builds)._asdict().items())
         as_of = Moment.of(year.as_of(heads) + dt.timedelta(seconds=part))
-        mark = Mark(Moment.of(as_of - dt.timedelta(days=60)), as_of)
-        commits.commit(Place.of(folder, None), Keeping(), Batch(heads, jobs, as_of, scope="acme", mark=mark))
+        mark = Coverage(Moment.of(as_of - dt.timedelta(days=60)), as_of)
+        transactions.commit(
+            Location.of(folder, None), Retention(), SyncBatch(heads, jobs, as_of, scope="acme", coverage=mark)
+        )
     return bf.Store(folder)
 
 

@@ -69,7 +69,7 @@ OF_JOBS: dict[str, Callable[[Any], Any]] = {
     "concurrency, a week": lambda jobs: metrics.concurrency(jobs, **_A_WEEK),
     "queue_depth": metrics.queue_depth,
     "queue_depth, a week": lambda jobs: metrics.queue_depth(jobs, **_A_WEEK),
-    "utilisation": metrics.utilisation,
+    "utilization": metrics.utilization,
     "machine_time": metrics.machine_time,
     "active_time": metrics.active_time,
     "parallelism": metrics.parallelism,

@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 import buildframe as bf
 from buildframe import metrics
 from buildframe.spec import TABLES
-from buildframe.store import commits, frames, kept
-from buildframe.store.commits import Batch
-from buildframe.store.kept import Keeping
-from buildframe.store.lake import Change, Table
-from buildframe.store.place import Place
+from buildframe.store import frames, retained_columns, transactions
+from buildframe.store.delta import TableChange, TableVersion
+from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
+from buildframe.store.transactions import SyncBatch
 from tests.benchmarks import memory, reporting, summaries, year
 from tests.benchmarks.reporting import ROOT, Stopwatch
 from tests.benchmarks.summaries import Pair
@@ -58,7 +58,7 @@ def new(builds_of_30_days: int, count: int) -> Frames:
     )
 
 
-def reopened(place: Place, count: int, days: int) -> Frames:
+def reopened(place: Location, count: int, days: int) -> Frames:
     """Builds of the store, spread over so many of its days, that finished anew."""
     store = bf.Store(place.url)
     builds = store.builds(columns=["id", "day"]).sort_values(["day", "id"], ignore_index=True)
@@ -69,10 +69,10 @@ def reopened(place: Place, count: int, days: int) -> Frames:
     return Frames(_anew(_stored(place, "builds", "id", ids)), _anew(_stored(place, "jobs", "build_id", ids)))
 
 
-def _stored(place: Place, name: str, key: str, ids: list[str]) -> pd.DataFrame:
-    table = Table.at(place, name)
+def _stored(place: Location, name: str, key: str, ids: list[str]) -> pd.DataFrame:
+    table = TableVersion.at(place, name)
     assert table is not None
-    declared = [column.name for column in TABLES[name] if column.name in table.names]
+    declared = [column.name for column in TABLES[name] if column.name in table.column_names]
     return frames.as_frame(table.dataset().to_table(declared, filter=pc.field(key).isin(ids)))
 
 
@@ -81,9 +81,9 @@ def _anew(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(fetched_at=frame["fetched_at"] + later, finished_at=frame["finished_at"] + later)
 
 
-def newest(place: Place, name: str) -> pd.DataFrame:
+def newest(place: Location, name: str) -> pd.DataFrame:
     """All rows of a table's newest version by id, whoever wrote it."""
-    table = Table.at(place, name)
+    table = TableVersion.at(place, name)
     assert table is not None
     return frames.as_frame(table.dataset().to_table()).sort_values("id", ignore_index=True)
 
@@ -91,34 +91,34 @@ def newest(place: Place, name: str) -> pd.DataFrame:
 # --- ways to bring it in
 
 
-def commit(place: Place, batch: Frames) -> None:
+def commit(place: Location, batch: Frames) -> None:
     """Through the store."""
     as_of = year.as_of(batch.builds) if len(batch.builds) else bf.Store(place.url).as_of
-    commits.commit(place, Keeping(), Batch(*batch, as_of))
+    transactions.commit(place, Retention(), SyncBatch(*batch, as_of))
 
 
-def merge(place: Place, batch: Frames) -> None:
+def merge(place: Location, batch: Frames) -> None:
     """By deltalake's MERGE: a row of the same day and id is replaced, others are added; none is taken away."""
     for name, rows in _rows(batch).items():
         days = ", ".join(f"'{day}'" for day in pc.unique(rows["day"]).to_pylist())
         same = f"t.day IN ({days}) AND t.day = s.day AND t.id = s.id"  # without its days it reads the whole table
-        merging = deltalake.DeltaTable(place.of_table(name)).merge(rows, same, source_alias="s", target_alias="t")
+        merging = deltalake.DeltaTable(place.table_url(name)).merge(rows, same, source_alias="s", target_alias="t")
         merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def rewrite(place: Place, batch: Frames) -> None:
+def rewrite(place: Location, batch: Frames) -> None:
     """Each file of both tables anew, day by day, as the store would write it."""
     for name, rows in _rows(batch).items():
-        table = Table.at(place, name)
+        table = TableVersion.at(place, name)
         assert table is not None
         days = [str(day) for day in pc.unique(rows["day"]).to_pylist()]
-        change = Change(table)
+        change = TableChange(table)
         for day in sorted({*days, *(file.day for file in table.files() if file.day is not None)}):
             _rewrite_day(change, day, rows.filter(pc.equal(rows["day"], dt.date.fromisoformat(day))))
         table.commit(change)
 
 
-def _rewrite_day(change: Change, day: str, new: pa.Table) -> None:
+def _rewrite_day(change: TableChange, day: str, new: pa.Table) -> None:
     own = [file for file in change.table.files() if file.day == day]
     stored = [change.table.read(file) for file in own]
     kept = [rows.filter(pc.invert(pc.is_in(rows["id"], value_set=new["id"].combine_chunks()))) for rows in stored]
@@ -129,9 +129,12 @@ def _rewrite_day(change: Change, day: str, new: pa.Table) -> None:
 
 def _rows(batch: Frames) -> dict[str, pa.Table]:
     """What is stored of them."""
-    keeping, builds = Keeping(), kept.builds(*batch)
+    keeping, builds = Retention(), retained_columns.builds(*batch)
     both = {"builds": builds, "jobs": metrics.with_seconds(batch.jobs)}
-    return {name: kept.as_table(frame, keeping.schema(name), keeping.leaves_out(name)) for name, frame in both.items()}
+    return {
+        name: retained_columns.as_table(frame, keeping.schema(name), keeping.excluded_columns(name))
+        for name, frame in both.items()
+    }
 
 
 WAYS = {"the store": commit, "MERGE": merge, "all anew": rewrite}
@@ -143,7 +146,7 @@ def measure(way: str, folder: str, batch: str) -> dict[str, float]:
     Path("/proc/self/clear_refs").write_text("5")
     watch = Stopwatch()
     with watch.running():
-        WAYS[way](Place.of(folder, None), frames)
+        WAYS[way](Location.of(folder, None), frames)
     told = {"seconds": watch.seconds, "CPU": watch.cpu, "written": (_size(folder) - before) / MIB}
     return told | {"peak": (memory.status("VmHWM") - held) / MIB}
 
@@ -152,7 +155,7 @@ def _size(folder: str) -> int:
     return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
-def in_a_copy(way: str, place: Place, batch: str) -> dict[str, float]:
+def in_a_copy(way: str, place: Location, batch: str) -> dict[str, float]:
     """Files of a store are never changed, so that a copy may share them."""
     code = "import json, sys; from tests.benchmarks.storing import measure; print(json.dumps(measure(*sys.argv[1:])))"
     with tempfile.TemporaryDirectory(dir=Path(place.url).parent) as scratch:
@@ -166,12 +169,12 @@ def in_a_copy(way: str, place: Place, batch: str) -> dict[str, float]:
 # --- reading
 
 
-def pairs(place: Place) -> dict[str, Pair]:
+def pairs(place: Location) -> dict[str, Pair]:
     """Reading through the store, and the same by hand."""
     store = bf.Store(place.url)
     end = store.builds(columns=["created_at"])["created_at"].max().normalize()
     week = {"created_from": end - pd.Timedelta(days=21), "created_to": end - pd.Timedelta(days=14)}
-    columns = [column.name for column in TABLES["jobs"] if column.name in Keeping().schema("jobs").names]
+    columns = [column.name for column in TABLES["jobs"] if column.name in Retention().schema("jobs").names]
     found = {
         f"a week of a pipeline, {told}": Pair(
             functools.partial(store.jobs, **week, pipeline=PIPELINE, columns=chosen),
@@ -225,7 +228,7 @@ def _timed(way: Callable[[], object]) -> Stopwatch:
     return watch
 
 
-def read(place: Place, runs: int) -> None:
+def read(place: Location, runs: int) -> None:
     """What reading takes; each pair in turn, once the two agree."""
     store, measured = bf.Store(place.url), dict[str, reporting.Times]()
     for name, pair in pairs(place).items():
@@ -245,7 +248,7 @@ def read(place: Place, runs: int) -> None:
             print(f"{name} / by hand: {ratio:.3f} (no target)")
 
 
-def write(place: Place, batches: Mapping[str, Frames], runs: int) -> None:
+def write(place: Location, batches: Mapping[str, Frames], runs: int) -> None:
     """What bringing changes in takes."""
     told: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch:

@@ -33,7 +33,7 @@ OF_JOBS: dict[str, Summary] = {
     "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
     "concurrency": metrics.concurrency,
     "queue_depth": metrics.queue_depth,
-    "utilisation": metrics.utilisation,
+    "utilization": metrics.utilization,
     "machine_time": metrics.machine_time,
     "active_time": metrics.active_time,
     "parallelism": metrics.parallelism,

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe import response, spec, wire
-from buildframe.decoding import Decoding, Wanted
+from buildframe import spec
+from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.http import protocol, response
 from tests.benchmarks import agreement
 from tests.benchmarks.server import Quota, Server, Settings
 from tests.benchmarks.world import Rhythm, World
@@ -23,7 +24,7 @@ def page_of(world: World) -> bytes:
 
 def frames_of(page: bytes) -> tuple[pd.DataFrame, pd.DataFrame]:
     decoding = Decoding(spec.Build, Wanted("builds"), Wanted("jobs"))
-    request = wire.place(spec.list_builds, "acme")
+    request = protocol.place(spec.list_builds, "acme")
     decoded = decoding.tables(decoding.read(request, response.Answer(200, DATE, page)))
     assert decoded.jobs is not None
     return decoding.frame([decoded.rows]), decoding.job_frame([decoded.jobs])

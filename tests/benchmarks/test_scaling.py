@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe.store.place import Place
+from buildframe.store.location import Location
 from tests.benchmarks import large, scaling
 from tests.benchmarks.year import JOBS, Frames
 
@@ -26,8 +26,8 @@ def days() -> list[Frames]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    found = Place.of(tmp_path_factory.mktemp("large"), None)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Location:
+    found = Location.of(tmp_path_factory.mktemp("large"), None)
     large.fill(found, 2, A_DAY)
     return found
 
@@ -65,7 +65,7 @@ def test_days_differ_in_how_long_all_took_and_begin_at_other_moments(days: list[
     assert ran.max() < pd.Timedelta(seconds=900)
 
 
-def test_a_store_has_all_rows_of_its_days(place: Place) -> None:
+def test_a_store_has_all_rows_of_its_days(place: Location) -> None:
     frames = [day(back) for back in range(2)]
     for name in ("builds", "jobs"):
         ids = bf.Store(place.url).sql(f"SELECT id FROM {name}")["id"]
@@ -73,18 +73,18 @@ def test_a_store_has_all_rows_of_its_days(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["percentiles, by queue", "success_change"])
-def test_what_a_summary_takes_is_measured_in_a_process_of_its_own(place: Place, name: str) -> None:
+def test_what_a_summary_takes_is_measured_in_a_process_of_its_own(place: Location, name: str) -> None:
     told = scaling.watched("duckdb", place.url, name, 2)
     assert "failed" not in told
     assert min(told[what] for what in ("seconds", "cpu", "read", "peak", "rows")) > 0
 
 
-def test_reads_of_the_store_are_measured(place: Place) -> None:
+def test_reads_of_the_store_are_measured(place: Location) -> None:
     store = bf.Store(place.url)
     assert {name: len(way(store)) > 0 for name, way in scaling.READS.items()} == dict.fromkeys(scaling.READS, True)
 
 
-def test_what_goes_wrong_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_told(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scaling.watched("duckdb", place.url, "nonsense", 2)["failed"] == "KeyError: 'nonsense'"
     assert scaling.watched("duckdb", place.url, "flips", 2, seconds=0)["failed"] == "more than 0 s"
     monkeypatch.setattr(scaling, "MOST", 2**20)

@@ -8,22 +8,22 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from buildframe.store.place import Place
+from buildframe.store.location import Location
 from tests.benchmarks import storing, summaries, year
 
 A_MONTH = 60
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    found = Place.of(tmp_path_factory.mktemp("year"), None)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Location:
+    found = Location.of(tmp_path_factory.mktemp("year"), None)
     year.fill(found, A_MONTH, 1)
     return found
 
 
 @pytest.fixture
-def copy(place: Place, tmp_path: Path) -> Place:
-    return Place.of(shutil.copytree(place.url, tmp_path / "copy"), None)
+def copy(place: Location, tmp_path: Path) -> Location:
+    return Location.of(shutil.copytree(place.url, tmp_path / "copy"), None)
 
 
 def test_ids_are_of_one_build_or_job_each_and_lead_to_one_another() -> None:
@@ -37,13 +37,13 @@ def test_ids_are_of_one_build_or_job_each_and_lead_to_one_another() -> None:
     assert builds["created_at"].max() - builds["created_at"].min() > pd.Timedelta(days=year.DAYS)
 
 
-def test_by_hand_the_same_is_read(place: Place) -> None:
+def test_by_hand_the_same_is_read(place: Location) -> None:
     for pair in storing.pairs(place).values():
         storing.check(pair)
         assert len(pair.ours())
 
 
-def test_one_wrong_value_is_noticed(place: Place) -> None:
+def test_one_wrong_value_is_noticed(place: Location) -> None:
     ours, peer = storing.pairs(place)["a week of a pipeline, five columns"]
     with pytest.raises(AssertionError, match="run_time_s"):
         storing.check(summaries.Pair(ours, lambda: peer().assign(run_time_s=lambda told: told["run_time_s"] + 1e-3)))
@@ -51,9 +51,9 @@ def test_one_wrong_value_is_noticed(place: Place) -> None:
 
 @pytest.mark.parametrize("way", ["MERGE", "all anew"])
 @pytest.mark.parametrize("what", ["new", "reopened"])
-def test_each_way_leaves_the_same_rows(place: Place, copy: Place, tmp_path: Path, way: str, what: str) -> None:
+def test_each_way_leaves_the_same_rows(place: Location, copy: Location, tmp_path: Path, way: str, what: str) -> None:
     batch = storing.new(A_MONTH, 20) if what == "new" else storing.reopened(place, 20, 10)
-    other = Place.of(shutil.copytree(place.url, tmp_path / "other"), None)
+    other = Location.of(shutil.copytree(place.url, tmp_path / "other"), None)
     storing.WAYS["the store"](copy, batch)
     storing.WAYS[way](other, batch)
     for name in ("builds", "jobs"):
@@ -62,13 +62,13 @@ def test_each_way_leaves_the_same_rows(place: Place, copy: Place, tmp_path: Path
         pd.testing.assert_frame_equal(theirs[list(ours)], ours)
 
 
-def test_reopened_builds_lie_in_as_many_days(place: Place) -> None:
+def test_reopened_builds_lie_in_as_many_days(place: Location) -> None:
     builds, jobs = storing.reopened(place, 12, 5)
     assert (len(builds), builds["created_at"].dt.date.nunique()) == (12, 5)
     assert len(jobs) == 12 * year.JOBS
 
 
-def test_what_a_change_takes_is_measured_in_a_process_of_its_own(place: Place, tmp_path: Path) -> None:
+def test_what_a_change_takes_is_measured_in_a_process_of_its_own(place: Location, tmp_path: Path) -> None:
     pd.to_pickle(tuple(storing.new(A_MONTH, 5)), tmp_path / "batch")
     before = storing.newest(place, "jobs")
     told = storing.in_a_copy("the store", place, str(tmp_path / "batch"))

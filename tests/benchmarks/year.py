@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from buildframe import response, spec, wire
-from buildframe.decoding import Decoding, Wanted
+from buildframe import spec
+from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.http import protocol, response
 from buildframe.spec import Moment
-from buildframe.store import commits
-from buildframe.store.commits import Batch, Listed
-from buildframe.store.kept import Keeping
-from buildframe.store.place import Place
+from buildframe.store import transactions
+from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
+from buildframe.store.transactions import ListSnapshot, SyncBatch
 from tests.benchmarks.world import END, PAGE, World
 
 DAYS = 28
@@ -48,7 +49,7 @@ class Frames(NamedTuple):
 def month(builds_of_30_days: int) -> Frames:
     """The last four weeks of an invented world, oldest build first."""
     decoding, rows, jobs = Decoding(spec.Build, Wanted("builds"), Wanted("jobs")), list[pa.Table](), list[pa.Table]()
-    request = wire.place(spec.list_builds, "acme")
+    request = protocol.place(spec.list_builds, "acme")
     headers = {"date": END.strftime("%a, %d %b %Y %H:%M:%S GMT")}
     for page in _pages(World(builds_of_30_days, JOBS)):
         part = decoding.tables(decoding.read(request, response.Answer(200, headers, page)))
@@ -107,30 +108,32 @@ def with_bytes(texts: pd.Series[str], bytes_for: np.ndarray) -> pd.Series[str]:
     return pd.Series(whole, texts.index, dtype="str")
 
 
-def filled(builds_of_30_days: int, months: int = MONTHS) -> Place:
+def filled(builds_of_30_days: int, months: int = MONTHS) -> Location:
     """A store of the year, which is kept beside the temporary files of this machine; made where it is not there."""
     folder = Path(tempfile.gettempdir()) / f"buildframe-{months}-months-of-{builds_of_30_days}"
     if not (folder / "whole").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        fill(Place.of(folder, None), builds_of_30_days, months)
+        fill(Location.of(folder, None), builds_of_30_days, months)
         (folder / "whole").touch()
-    return Place.of(folder, None)
+    return Location.of(folder, None)
 
 
-def fill(place: Place, builds_of_30_days: int, months: int) -> None:
+def fill(place: Location, builds_of_30_days: int, months: int) -> None:
     """Bring them into a store, a week a commit, and the list of pipelines."""
     for builds, jobs in weeks(builds_of_30_days, months):
         if len(builds):
-            commits.commit(place, Keeping(), Batch(builds, jobs, as_of(builds), lists=(pipelines_of(builds),)))
+            transactions.commit(
+                place, Retention(), SyncBatch(builds, jobs, as_of(builds), lists=(pipelines_of(builds),))
+            )
 
 
-def pipelines_of(builds: pd.DataFrame) -> Listed:
+def pipelines_of(builds: pd.DataFrame) -> ListSnapshot:
     names = builds[["pipeline_id", "pipeline", "organization"]].drop_duplicates()
     listed = names.rename(columns={"pipeline_id": "id", "pipeline": "slug"}).assign(
         fetched_at=builds["fetched_at"].max()
     )
     listed.attrs["as_of"] = as_of(builds).text()
-    return Listed("pipelines", {"organization": "acme"}, listed)
+    return ListSnapshot("pipelines", {"organization": "acme"}, listed)
 
 
 def as_of(builds: pd.DataFrame) -> Moment:

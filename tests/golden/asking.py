@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from buildframe.service import Sandbox
+from buildframe.sandbox_server import Sandbox
 from tests import golden
 
 Body = dict[str, Any]

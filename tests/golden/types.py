@@ -74,7 +74,7 @@ def nested_in(resource: str) -> list[tuple[str, str]]:
     return [(key, name) for key, part in types if (name := part.removeprefix("array of ")) in golden.RESOURCES]
 
 
-def misfits(seen: Seen) -> set[str]:
+def find_violations(seen: Seen) -> set[str]:
     fields = golden.fields_of(seen.resource)
     nullable = {key for key in fields if golden.may_be_null(seen.resource, key)}
     types = {key: (fields[key].split(" or "), value) for key, value in seen.body.items() if key in fields}

@@ -20,7 +20,7 @@ from tests.metrics.worlds import builds_of, jobs_of
 import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.engines import typed_by_pandas
+from buildframe.metrics.engines import to_typed_pandas
 
 Summary = Callable[[Any], pd.DataFrame]
 
@@ -57,7 +57,7 @@ OF_JOBS: dict[str, Summary] = {
     "concurrency in a window": lambda jobs: metrics.concurrency(jobs, start="2026-10-22", end="2026-10-23"),
     "concurrency of all": lambda jobs: metrics.concurrency(jobs, by=None, end="2026-10-25"),
     "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
-    "utilisation": metrics.utilisation,
+    "utilization": metrics.utilization,
     "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
     "failure_change": lambda jobs: metrics.failure_change(*halves(jobs), "queue", tz="Europe/Berlin"),
     "change_point": lambda jobs: metrics.change_point(jobs, metrics.run_time, by="queue"),
@@ -160,7 +160,7 @@ def in_order(told: Any, expected: pd.DataFrame) -> pd.DataFrame:
     if isinstance(told, pd.DataFrame):
         return told
     assert told.columns == list(expected)
-    found = typed_by_pandas(told.toArrow())
+    found = to_typed_pandas(told.toArrow())
     return found.sort_values(list(expected)[:6], ignore_index=True)
 
 

@@ -118,9 +118,9 @@ ONE = listed(("a", 1, 50, None))
     ("tests", "before", "words"),
     [
         (ONE, listed(("a", 1, 50, None), fetched=101), "fetched after"),
-        (pd.concat([ONE, ONE]), None, r"tests= holds the test 'a' twice"),
-        (ONE, pd.concat([ONE, ONE]), r"before= holds the test 'a' twice"),
-        (ONE.assign(id=None), None, "without id"),
+        (pd.concat([ONE, ONE]), None, r"tests= contains the test 'a' twice"),
+        (ONE, pd.concat([ONE, ONE]), r"before= contains the test 'a' twice"),
+        (ONE.assign(id=None), None, "without an id"),
         (ONE.assign(fetched_at=pd.Timestamp("2026-01-01")), None, "no time zone"),
         ([1], None, "no frame"),
     ],

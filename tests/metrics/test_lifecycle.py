@@ -122,7 +122,7 @@ def test_frames_of_other_engines(engine: str):
 def test_bad_input():
     with pytest.raises(BadInput, match="'a' twice"):
         flaky_lifecycle(kept(("a", 0, 30, 3, 29, None), ("a", 0, None, 3, 29, None)))
-    with pytest.raises(BadInput, match="new='soon' is no length of time"):
+    with pytest.raises(BadInput, match="new='soon' is not a valid duration"):
         flaky_lifecycle(kept(OLD), new="soon")
     with pytest.raises(BadInput, match="no column 'valid_from'"):
         flaky_lifecycle(kept(OLD).drop(columns="valid_from"))

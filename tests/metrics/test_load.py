@@ -121,21 +121,21 @@ def test_skew_covers_nothing_and_is_counted():
     assert depth["n_negative"].tolist() == [1, 1, 1]
 
 
-def test_utilisation_by_hand():
+def test_utilization_by_hand():
     """x ran 2 + 3 of its 9 minutes, y all of its 2; 4 ran 3 of 3 in queue b."""
     rows = [job(1, 3), job(7, 10), job(5, 7, agent_id="y"), job(0, 3, agent_id="4", queue="b")]
     rows += [job(12), job(13, agent_id="z"), job(1, 2, agent_id=None), job(), job(queue="c")]
-    result = load.utilisation(frame(*rows))
+    result = load.utilization(frame(*rows))
     numbers = ["agents", "busy_s", "seen_s", "share_used", "n_running", "n_no_agent", "n_negative"]
     assert list(result) == ["queue", *numbers]
     assert result["queue"].tolist() == ["a", "b"]
     assert result[numbers].to_numpy(float).tolist() == [[2, 420, 660, 420 / 660, 2, 1, 0], [1, 180, 180, 1, 0, 0, 0]]
     assert [str(result[name].dtype) for name in numbers] == ["Int64", *["float64"] * 3, *["Int64"] * 3]
-    assert load.utilisation(frame(*rows), by=None)["agents"].tolist() == [3]
+    assert load.utilization(frame(*rows), by=None)["agents"].tolist() == [3]
 
 
-def test_utilisation_without_a_finished_run_and_with_skew():
-    result = load.utilisation(frame(job(3), job(4, 2, queue="b"), job(1, 1, queue="c")))
+def test_utilization_without_a_finished_run_and_with_skew():
+    result = load.utilization(frame(job(3), job(4, 2, queue="b"), job(1, 1, queue="c")))
     assert result["agents"].tolist() == [0, 1, 1]
     assert result["busy_s"].tolist() == [0, -120, 0]
     assert result["share_used"].isna().all()
@@ -143,7 +143,7 @@ def test_utilisation_without_a_finished_run_and_with_skew():
     assert result["n_running"].tolist() == [1, 0, 0]
 
 
-LOADS = [load.concurrency, load.queue_depth, load.utilisation]
+LOADS = [load.concurrency, load.queue_depth, load.utilization]
 
 
 @pytest.mark.parametrize("summary", LOADS)
@@ -257,8 +257,8 @@ def test_it_integrates_to_the_time_spent_and_slices_add_up(summary, name, interv
 
 @settings(deadline=None, max_examples=60)
 @given(drawn_jobs)
-def test_utilisation_against_the_definition(rows):
-    result = load.utilisation(frame(*rows)).set_index("queue")
+def test_utilization_against_the_definition(rows):
+    result = load.utilization(frame(*rows)).set_index("queue")
     for queue in ("a", "b"):
         begun = [row for row in rows if row["queue"] == queue and row["started_at"] is not None]
         ended = [row for row in begun if row["finished_at"] is not None]

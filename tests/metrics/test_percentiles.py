@@ -119,7 +119,7 @@ def test_what_is_refused():
         ({"by": "state"}, r"no column 'state'; it comes with ws.builds\(\), ws.jobs\(\) or ws.history\(\)"),
         ({"by": "n"}, "a column 'n' of its own"),
         ({"by": lambda rows: 3}, "one value a row"),
-        ({"by": ["queue", "queue"]}, "named alike"),
+        ({"by": ["queue", "queue"]}, "two keys of the same name"),
         ({"q": (0.5, 1.0)}, "q=1.0"),
         ({"q": (0,)}, "q=0"),
         ({"q": (95,)}, "q=95"),

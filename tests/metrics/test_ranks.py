@@ -14,7 +14,7 @@ from tests.metrics.worlds import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics import ranks
+from buildframe.metrics.engines import ranks
 
 
 @pytest.mark.parametrize("made", [in_duckdb, in_spark])

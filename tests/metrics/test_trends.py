@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import UTC, at
+from tests.metrics.test_engines import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -97,6 +98,19 @@ def test_by_another_time_and_metric():
     assert result["bucket"].dt.day.tolist() == [2]
     assert result["n"].tolist() == [1]
     assert metrics.trend(frame.assign(started_at=at(None)), of=metrics.queue_time, at="started_at").empty
+
+
+@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
+def test_of_a_column_whose_censoring_is_unknown(engine):
+    frame = builds(["2026-03-01", "2026-03-01", "2026-03-03"]).assign(some_s=[1.0, None, 3.0])
+    result = metrics.trend(ENGINES.get(engine, lambda same: same)(frame), of="some_s")
+    assert result["n"].tolist() == [1, 0, 1]
+    assert result["n_negative"].tolist() == [0, 0, 0]
+    assert result["n_censored"].isna().all()
+    assert str(result["n_censored"].dtype) == "Int64"
+    assert metrics.trend(frame.iloc[:0], of="some_s").dtypes.equals(result.dtypes)
+    waits = frame["finished_at"] - frame["created_at"]
+    assert metrics.trend(frame.assign(waits=waits), of="waits", q=0.5)["n_censored"].isna().all()
 
 
 def test_empty():

@@ -14,7 +14,7 @@ from plot_frames import ALL, UGLY, at, flaky_tests, flipping, jobs, labels, lege
 
 from buildframe import plots
 from buildframe.errors import BadInput
-from buildframe.plots import look
+from buildframe.plots import theme
 
 STAMPS = ("_at",)
 MINUTES = {"distribution", "duration_trend", "queue_times_by_hour", "step_times", "time_spent", "timeline"}
@@ -155,7 +155,7 @@ def test_names_are_drawn_as_they_are(plot):
 
 
 def test_a_queue_whose_name_begins_with_a_low_line_is_in_the_legend():
-    assert "_under, at most 2" in [label.strip() for label in legend(plots.concurrency(jobs(queue="_under")))]
+    assert "_under, max 2" in [label.strip() for label in legend(plots.concurrency(jobs(queue="_under")))]
 
 
 def test_long_names_lose_their_middle():
@@ -169,7 +169,7 @@ def test_long_names_lose_their_middle():
 
 @given(st.lists(st.text(st.sampled_from("ab x\n…‹2›"), max_size=30), unique=True, max_size=30), st.integers(8, 14))
 def test_two_names_never_become_the_same_label(names, width):
-    found = look.labels(names, width)
+    found = theme.unique_labels(names, width)
     assert sorted(found) == sorted(names)
     assert len(set(found.values())) == len(names)
     assert all(len(label) <= width for label in found.values())
@@ -177,5 +177,5 @@ def test_two_names_never_become_the_same_label(names, width):
 
 def test_labels_do_not_depend_on_the_order_of_names():
     names = ["a" * k + "x" + "a" * (30 - k) for k in range(30)]
-    assert look.labels(names, 10) == look.labels(names[::-1], 10)
-    assert "aa…aa ‹2›" in look.labels(names, 10).values()
+    assert theme.unique_labels(names, 10) == theme.unique_labels(names[::-1], 10)
+    assert "aa…aa ‹2›" in theme.unique_labels(names, 10).values()

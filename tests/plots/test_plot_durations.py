@@ -10,7 +10,7 @@ from plot_frames import at, builds, jobs, labels, legend, marks, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
-from buildframe.plots import look
+from buildframe.plots import theme
 
 
 def test_trend_shows_median_and_band_in_minutes():
@@ -20,15 +20,15 @@ def test_trend_shows_median_and_band_in_minutes():
     assert band.get_datalim(ax.transData).y1 == pytest.approx(19.05)
     assert title(ax) == "Wall time of 60 builds"
     assert note(ax) == ""
-    assert "bucket not over yet" not in legend(ax)
+    assert "bucket not complete" not in legend(ax)
 
 
 def test_trend_marks_the_bucket_that_is_not_over():
     frame = builds(fetched=2.5 * 1440)
     frame.loc[59, "finished_at"] = pd.NaT
     ax = plots.duration_trend(frame)
-    assert [line.get_markerfacecolor() for line in ax.lines if line.get_label() == "bucket not over yet"] == [(1,) * 4]
-    assert len(marks(ax, "bucket not over yet")) == 1
+    assert [line.get_markerfacecolor() for line in ax.lines if line.get_label() == "bucket not complete"] == [(1,) * 4]
+    assert len(marks(ax, "bucket not complete")) == 1
     assert title(ax) == "Wall time of 59 builds"
     assert note(ax) == "1 not finished"
 
@@ -45,7 +45,7 @@ def test_trend_has_no_band_where_there_are_too_few_and_a_bar_where_it_stands_alo
 
 def test_trend_tells_why_there_is_no_median():
     ax = plots.duration_trend(builds(each=1))
-    assert ax.texts[0].get_text() == "A median needs two finished builds in a bucket; none has as many."
+    assert ax.texts[0].get_text() == "A median needs two finished builds in a bucket."
 
 
 def test_trend_keeps_negative_durations_in_sight():
@@ -100,12 +100,12 @@ def test_numbers_in_cells_stand_out_from_every_shade():
 
 def contrast(a: object, b: object) -> float:
     """Of two colours, from 1 to 21 (WCAG 2.1)."""
-    low, high = sorted(look.luminance(one) for one in (a, b))
+    low, high = sorted(theme.luminance(one) for one in (a, b))
     return (high + 0.05) / (low + 0.05)
 
 
 def test_luminance_is_that_of_the_guidelines():
-    assert look.luminance("white") == pytest.approx(1)
+    assert theme.luminance("white") == pytest.approx(1)
     assert contrast("#767676", "white") == pytest.approx(4.54, abs=0.01)  # the lightest grey that passes AA on white
 
 
@@ -125,7 +125,7 @@ def test_distribution_puts_a_row_at_the_moment_of_the_split_after_it():
     ax = plots.distribution(frame, split="2026-03-11")
     assert legend(ax) == [
         "before 2026-03-11: 19 rows, median 11 min; 1 not seen to end",
-        "from 2026-03-11 on: 18 rows, median 11.5 min; 2 not seen to end",
+        "from 2026-03-11: 18 rows, median 11.5 min; 2 not seen to end",
     ]
     assert "before 2026-03-11 00:01 UTC: 20 rows" in legend(plots.distribution(frame, split="2026-03-11T00:01Z"))[0]
     assert len(legend(plots.distribution(frame, split="2027-01-01"))) == 1
@@ -137,7 +137,7 @@ def test_distribution_of_any_duration_by_any_moment():
     frame = jobs(30).assign(ran=lambda frame: metrics.run_time(frame))
     assert legend(plots.distribution(frame, of="ran")) == ["30 rows, median 2 min"]
     ax = plots.distribution(frame, of=metrics.queue_time, split="2026-03-10", at="build_created_at")
-    assert legend(ax) == ["from 2026-03-10 on: 30 rows, median 1 min"]
+    assert legend(ax) == ["from 2026-03-10: 30 rows, median 1 min"]
     assert ax.get_xlabel() == "queue time (minutes)"
 
 
@@ -145,7 +145,7 @@ def test_distribution_says_when_its_scale_is_logarithmic_and_keeps_zero_and_nega
     frame = jobs(40, started_at=at(*[k + (400 if k == 39 else -1 if k == 0 else 0) for k in range(40)]))
     ax = plots.distribution(frame, of=metrics.queue_time)
     assert ax.get_xscale() == "symlog"
-    assert "logarithmic from 0.1 on" in ax.get_xlabel()
+    assert "logarithmic above 0.1" in ax.get_xlabel()
     assert ax.get_xlim()[0] < -1
     assert note(ax) == "1 negative"
 
@@ -187,6 +187,6 @@ def test_hours_with_too_few_jobs_are_dots_and_those_that_never_started_are_count
     (dots,) = (line for line in ax.lines if line.get_marker() == ".")
     assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == [(1.5, 1.5), (5.5, 1.5)]
     assert title(ax) == "Queue time of 41 jobs by hour and weekday"
-    assert note(ax) == "a cell is the p95 in minutes, a dot one of too few jobs; 2 never started"
+    assert note(ax) == "cell: p95 in minutes, · = too few jobs; 2 never started"
     few = plots.queue_times_by_hour(frame.head(3))
-    assert few.texts[0].get_text() == "A percentile of 0.95 needs more jobs in an hour than any here has."
+    assert few.texts[0].get_text() == "No hour of the week has enough jobs for a percentile of 0.95."

@@ -32,13 +32,13 @@ def areas(ax: plt.Axes) -> dict[str, float]:
 def test_the_area_is_machine_time_of_each_queue():
     frame = jobs(4, queue=["a", "a", "b", "b"], finished_at=at(11, 12, 13, 24))
     found = areas(plots.concurrency(frame))
-    assert found == pytest.approx({"a, at most 2": 20, "b, at most 2": 30})
+    assert found == pytest.approx({"a, max 2": 20, "b, max 2": 30})
 
 
 def test_the_area_is_queue_time_of_each_queue():
     frame = jobs(3, queue=["a", "a", None], started_at=at(4, 3, None), finished_at=at(9, 9, None))
     found = areas(plots.queue_depth(frame))
-    assert found == pytest.approx({"a, at most 2": 6, "(no name), at most 1": 11})  # which waits until it was fetched
+    assert found == pytest.approx({"a, max 2": 6, "(no name), max 1": 11})  # which waits until it was fetched
 
 
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -53,7 +53,7 @@ def test_means_keep_the_area_whatever_the_stretch(runs):
     assert len(found) == min(len(set(frame["queue"])), 7)
 
 
-def test_six_queues_have_a_colour_and_the_rest_share_one():
+def test_six_queues_have_a_color_and_the_rest_share_one():
     frame = jobs(20, queue=[f"queue {k:02d}" for k in range(20)], finished_at=at(*[100 + 10 * k for k in range(20)]))
     ax = plots.concurrency(frame)
     assert [label.split(",")[0] for label in legend(ax)][:7] == [
@@ -61,16 +61,16 @@ def test_six_queues_have_a_colour_and_the_rest_share_one():
     ]  # fmt: skip
 
 
-def test_a_queue_has_the_same_colour_in_both_pictures():
+def test_a_queue_has_the_same_color_in_both_pictures():
     frame = jobs(2, queue=["a", "b"], runnable_at=at(0, 0), started_at=at(9, 1), finished_at=at(10, 21))
 
-    def colours(ax):
+    def colors(ax):
         return {one.get_label()[0]: tuple(one.get_facecolor()[0]) for one in of_queues(ax)}
 
     running, waiting = plots.concurrency(frame), plots.queue_depth(frame)
     assert legend(running)[0][0] == "b"
     assert legend(waiting)[0][0] == "a"
-    assert colours(running) == colours(waiting)
+    assert colors(running) == colors(waiting)
 
 
 def test_the_axis_says_how_long_the_stretches_are_and_the_title_counts():
@@ -87,7 +87,7 @@ def test_the_axis_says_how_long_the_stretches_are_and_the_title_counts():
 def test_the_peak_of_each_stretch_is_of_all_queues_at_one_moment():
     frame = jobs(4, queue=["a", "a", "b", "b"], started_at=at(0, 0, 1, 5), finished_at=at(1, 1, 3, 6))
     ax = plots.concurrency(frame)  # two at once, then one, then none, then one
-    assert "peak, at most 2" in legend(ax)
+    assert "peak, max 2" in legend(ax)
     assert peaks(ax)[:5] == [2] * 5
     assert set(peaks(ax)) == {0, 1, 2}
 
@@ -97,7 +97,7 @@ def test_short_peaks_in_long_stretches_are_in_sight_and_in_the_legend():
     ax = plots.concurrency(jobs(90, started_at=at(*runs), finished_at=at(*[one + 1 for one in runs])))
     assert ax.get_ylabel() == "running jobs (mean of 2 h)"
     assert max(peaks(ax)) == 3 <= ax.get_ylim()[1]
-    assert legend(ax)[:2] == ["default, at most 3", "peak, at most 3"]
+    assert legend(ax)[:2] == ["default, max 3", "peak, max 3"]
 
 
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -128,4 +128,4 @@ def test_what_may_be_missing_is_hatched():
 
 def test_nothing_that_waited_is_said():
     ax = plots.queue_depth(jobs(2, started_at=at(0, 1)))
-    assert ax.texts[0].get_text() == "No job here was ever waiting."
+    assert ax.texts[0].get_text() == "No job was waiting."

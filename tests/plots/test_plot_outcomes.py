@@ -70,11 +70,11 @@ def cells(ax) -> list[list[int | None]]:
 
 def test_flips_are_cells_of_steps_and_commits():
     ax = plots.flips(flipping(3, 6))
-    assert labels(ax) == ["step 0  (6 of 6)", "step 1  (3 of 6)", "step 2  (2 of 6)"]
+    assert labels(ax) == ["step 0  (6 / 6)", "step 1  (3 / 6)", "step 2  (2 / 6)"]
     assert cells(ax) == [[4] * 6, [4, 0, 4, 0, 4, 0], [4, 0, 0, 4, 0, 0]]
     assert [text.get_text() for text in ax.get_xticklabels()] == [f"{k:07x}" for k in range(6)]
     assert title(ax) == "11 flips of 3 steps"
-    assert legend(ax) == ["passed", "passed and failed: a flip"]
+    assert legend(ax) == ["passed", "passed and failed (flip)"]
     crosses = next(line for line in ax.lines if line.get_marker() == "x")
     assert len(crosses.get_xdata()) == 11
 
@@ -89,7 +89,7 @@ def test_flips_tell_infrastructure_and_lasting_failures_apart():
     )
     ax = plots.flips(frame)
     assert cells(ax) == [[4, 3, 1, 2]]
-    assert legend(ax) == ["agent lost", "failed once", "only failed", "passed and failed: a flip"]
+    assert legend(ax) == ["agent lost", "failed once", "only failed", "passed and failed (flip)"]
 
 
 def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
@@ -110,7 +110,7 @@ def test_flips_show_the_latest_commits_and_count_the_others():
 
 
 def test_no_flips_are_said():
-    assert plots.flips(jobs(3)).texts[0].get_text() == "No step has passed and failed on one commit."
+    assert plots.flips(jobs(3)).texts[0].get_text() == "No step both passed and failed on the same commit."
 
 
 def widths(ax) -> list[float]:
@@ -118,13 +118,13 @@ def widths(ax) -> list[float]:
 
 
 def ages(ax) -> list[str]:
-    return [text.get_text() for text in ax.texts if text.get_text().endswith(("ago", "known"))][::-1]
+    return [text.get_text() for text in ax.texts if text.get_text().endswith(("ago", "unknown"))][::-1]
 
 
 def test_the_board_has_bars_of_instances_with_when_each_was_seen_last():
     ax = plots.flaky_board(flaky_tests(3, latest_occurrence_at=at(9_999, 4_000, None)))
     assert widths(ax) == [3, 2, 1]
-    assert ages(ax) == ["1 minute ago", "4 days ago", "when is not known"]
+    assert ages(ax) == ["1 minute ago", "4 days ago", "unknown"]
     assert labels(ax)[::-1] == ["adds 0 items", "adds 1 items", "adds 2 items"]
     assert title(ax) == "3 flaky tests, 6 instances"
     assert legend(ax) == ["still flaky"]
@@ -138,7 +138,7 @@ def test_the_board_tells_what_is_new_came_back_or_was_resolved():
     assert legend(ax) == ["new", "came back", "still flaky", "resolved"]
     assert widths(ax) == [4, 3, 1, 9, 2]
     assert title(ax) == "3 flaky tests, 8 instances"
-    assert note(ax).startswith("1 new, 1 came back, 1 still flaky, 2 resolved; beside each")
+    assert note(ax).startswith("1 new, 1 came back, 1 still flaky, 2 resolved; Label: time since last flake")
     assert legend(plots.flaky_board(now)) == ["still flaky", "resolved"]
 
 
@@ -162,7 +162,7 @@ def test_what_was_resolved_before_the_earlier_list_is_no_news():
     assert "1 still flaky, 2 resolved; 1 test resolved before the earlier list not shown" in note(ax)
     long_gone = now.iloc[:1]
     said = plots.flaky_board(long_gone, before=before.iloc[:1]).texts[0].get_text()
-    assert " ".join(said.split()) == "The service lists no flaky test. 1 test had been resolved already."
+    assert " ".join(said.split()) == "The service lists no flaky test. 1 test already resolved."
 
 
 def test_resolved_tests_are_not_called_flaky():

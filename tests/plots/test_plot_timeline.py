@@ -82,7 +82,7 @@ def test_timeline_of_many_jobs_is_labelled_by_step_without_overlap(steps, hidden
     rendered(ax)
     extents = [text.get_window_extent() for text in ax.get_yticklabels()]
     assert all(below.y1 <= above.y0 for above, below in itertools.pairwise(extents))
-    assert ("no room" in ax.get_ylabel()) == hidden
+    assert ("without a label" in ax.get_ylabel()) == hidden
     assert len(labels(ax)) == 5 or hidden
     assert ax.figure.get_figheight() <= 12
     assert labels(ax)[0] == f"step 0  ({400 // steps})"

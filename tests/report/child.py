@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import buildframe as bf
-from buildframe.report.folder import Reports
+from buildframe.report.folder import ReportFolder
 from buildframe.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,13 +19,13 @@ LONGEST = 120  # seconds until a child that does not end is a failure
 SCOPES = ("read_builds", "read_pipelines", "read_suites", "read_organizations")
 
 PATIENCE = """
-import datetime, inspect, buildframe.client
-buildframe.client._BACKOFF = lambda state: 0.01
+import datetime, inspect, buildframe.http.client
+buildframe.http.client._BACKOFF = lambda state: 0.01
 inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelta(seconds=0.5)
 """
 """What makes the client give up soon."""
 
-UNDRAWN = "import buildframe.report.page as p; p.pictures = lambda report: []"
+UNDRAWN = "import buildframe.report.page as p; p.render_plots = lambda report: []"
 """What leaves the pictures out, which take half of a run."""
 
 
@@ -91,7 +91,7 @@ class _Tags(HTMLParser):
 
 def check_whole(folder: Path) -> str | None:
     """The newest report's name, after a look at all of its files; None where there is no report."""
-    latest = Reports(folder).latest
+    latest = ReportFolder(folder).latest
     if latest is None:
         assert not os.path.lexists(folder / "latest"), "the link leads to no report"
         return None

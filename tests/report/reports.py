@@ -9,8 +9,8 @@ import pandas as pd
 from playwright.sync_api import Browser, Page
 
 from buildframe.report.content import Finding, Report, Verdict
-from buildframe.report.facts import Facts, measure
-from buildframe.report.findings import broken, findings
+from buildframe.report.findings import describe_outages, findings
+from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
 from buildframe.workspace import Workspace
 
@@ -42,20 +42,20 @@ def made(
     """As the command makes it."""
     now = pd.Timestamp(as_of)
     period = Period.last(now, days)
-    facts = measure(builds, jobs, pipelines, flaky, period)
+    measurements = measure(builds, jobs, pipelines, flaky, period)
     report = Report(
         organization="acme",
         source="ci-history",
         as_of=now,
         period=period,
         why=(),
-        facts=facts,
-        findings=tuple(findings(facts, period.before.start)),
+        measurements=measurements,
+        findings=tuple(findings(measurements, period.before.start)),
         verdicts=(),
         builds=builds,
         jobs=jobs,
         since=period.history.start,
-        broken=tuple(broken(facts)),
+        broken=tuple(describe_outages(measurements)),
     )
     return replace(report, **changes)
 
@@ -82,12 +82,17 @@ def with_text(report: Report, text: str) -> Report:
         """In the first rows, since others may not be shown."""
         return table.head(3).assign(**{name: kept(f"{text} {name}") for name in NAMES if name in table})
 
-    facts = Facts(**{field.name: put(getattr(report.facts, field.name)) for field in fields(Facts)})
-    first = facts.outages["first_number"].iloc[0]
+    measurements = Measurements(
+        **{field.name: put(getattr(report.measurements, field.name)) for field in fields(Measurements)}
+    )
+    first = measurements.outages["first_number"].iloc[0]
     builds = put(report.builds[report.builds["number"] == first])
     builds["web_url"] = kept(text)
     questions = ("speed", "reliability", "waiting")
-    news = tuple(Finding(question, f"{text} finding", f"{text} finding", bad=True) for question in questions)
+    news = tuple(
+        Finding(question, f"{text} finding", f"{text} finding", bad=True, since=report.period.start)
+        for question in questions
+    )
     return replace(
         report,
         organization=f"{text} organization",
@@ -95,7 +100,7 @@ def with_text(report: Report, text: str) -> Report:
         broken=(f"{text} broken",) * 3,
         source=f"{text} source",
         why=(f"{text} why",) * 4,
-        facts=facts,
+        measurements=measurements,
         findings=news,
         verdicts=tuple(replace(one, subject=f"{text} verdict", text=f"{text} verdict") for one in VERDICTS),
         builds=builds,

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.report.chat import LONGEST, body
+from buildframe.report.chat import MAX_MESSAGE, body
 from buildframe.report.content import Finding, Report, Verdict
-from buildframe.report.facts import Facts
+from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from tests.conftest import Scripted, says
 
 NOW = pd.Timestamp("2026-10-26T08:00Z")
-NOTHING = Facts(**{name: pd.DataFrame() for name in Facts.__dataclass_fields__})
+NOTHING = Measurements(**{name: pd.DataFrame() for name in Measurements.__dataclass_fields__})
 
 
 def report(
@@ -53,9 +53,9 @@ def test_it_tells_what_is_beyond_its_limit_then_news_then_counts_the_rest() -> N
     ) == (
         "CI of acme, 19 Oct 2026 to 25 Oct 2026: 1 limit exceeded.\n"
         "INCOMPLETE: One page was not read.\n"
-        "• Beyond its limit: Jobs of the queue macos wait 2 h; the limit is 1 h at most.\n"
+        "• Limit exceeded: Jobs of the queue macos wait 2 h; the limit is 1 h at most.\n"
         "• web takes 21 min instead of 17 min (at 08:15 UTC).\n"
-        "Other limits: 1 perhaps exceeded, 1 with too little data, 3 kept."
+        "Other limits: 1 perhaps exceeded, 1 with too little data, 3 met."
     )
     assert text(report()) == "CI of acme, 19 Oct 2026 to 25 Oct 2026: 0 limits exceeded."
 
@@ -86,7 +86,7 @@ def lines_with(hostile: str) -> list[str]:
 def test_text_of_the_service_does_nothing(hostile: str) -> None:
     lines = lines_with(hostile)
     assert [ACTS.findall(line) for line in lines] == [[]] * 6
-    heads = ("CI of ", "INCOMPLETE: why", "• Beyond its limit: x ", "• ", "• ", "Other limits: 1 kept.")
+    heads = ("CI of ", "INCOMPLETE: why", "• Limit exceeded: x ", "• ", "• ", "Other limits: 1 met.")
     assert all(line.startswith(head) for line, head in zip(lines, heads, strict=True))
 
 
@@ -121,7 +121,7 @@ def test_names_stay_readable() -> None:
 @pytest.mark.parametrize("length", [10, 400, 5_000])
 def test_what_does_not_fit_is_counted(many: int, length: int) -> None:
     told = text(report(findings=[f"{n} ".ljust(length, "x") for n in range(many)]))
-    assert len(told) <= LONGEST
+    assert len(told) <= MAX_MESSAGE
     head, *lines = told.split("\n")
     shown = [line for line in lines if line.startswith("• ")]
     assert all(line.startswith(f"• {n} x") for n, line in enumerate(shown))

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import buildframe as bf
-from buildframe.report import reading
-from buildframe.service import Fault
+from buildframe.report import store_reader
+from buildframe.sandbox_server import Fault
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
@@ -83,7 +83,7 @@ def check_left(run: subprocess.CompletedProcess[str], folder: Path, words: str, 
     assert run.returncode == status, run.stderr
     assert run.stdout == ""
     assert re.fullmatch(rf"[-\dT:]+Z ERROR .*{words}.*", last_line(run)), last_line(run)
-    assert last_line(run).endswith(f"; the report of 2026-10-20T06:00:00Z in {folder}/latest is left as it was")
+    assert last_line(run).endswith(f"; the report of 2026-10-20T06:00:00Z in {folder}/latest is unchanged")
     assert check_whole(folder) == GOOD
     assert hidden(folder) == set()
 
@@ -95,7 +95,7 @@ def test_a_token_that_is_refused(world: Workspace, folder: Path, tmp_path: Path)
     before = content(folder)
     env = {**at(world), "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, env=env)
-    check_left(run, folder, "401: .* Asked: GET /v2/organizations/acme/.* Check the token")
+    check_left(run, folder, "401: .* Request: GET /v2/organizations/acme/.* Check the token")
     assert "an-invented-token" not in run.stderr
     run = report(tmp_path / "ci", folder, env=at(world, ["read_builds"]))
     check_left(run, folder, "403: .*Use a token that has the scope read_pipelines")
@@ -107,7 +107,7 @@ def test_a_token_that_is_refused(world: Workspace, folder: Path, tmp_path: Path)
 def test_a_first_run_that_fails_says_that_there_is_none_yet(world: Workspace, tmp_path: Path) -> None:
     run = report(tmp_path / "ci", tmp_path / "reports", env={**at(world), "BUILDFRAME_TOKEN": "an-invented-token"})
     assert run.returncode == 1
-    assert last_line(run).endswith(f"; there is no report in {tmp_path}/reports yet")
+    assert last_line(run).endswith(f"; there is no report in {tmp_path}/reports")
     assert check_whole(tmp_path / "reports") is None
 
 
@@ -120,7 +120,7 @@ def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scr
     check_left(run, folder, "No answer from http://127.0.0.1:.* time.*out")
     ill = scripted(says(b'{"message":"On fire"}', 503))
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": ill.url}, command=patched(PATIENCE))
-    check_left(run, folder, "503: On fire.*try again later")
+    check_left(run, folder, "503: On fire.*Try again later")
     again = [line for line in run.stderr.splitlines() if "asking again" in line]
     assert len(again) == len(ill.asked) - 1
     assert all(re.fullmatch(r"[-\dT:]+Z INFO asking again in 0 s: the service answered 503", line) for line in again)
@@ -130,14 +130,14 @@ def test_a_deadline(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> N
     hanging = scripted(lambda _: time.sleep(3))
     env = {"BUILDFRAME_URL": hanging.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, "--deadline", "1s", env=env)
-    check_left(run, folder, "the deadline passed: deadline=1s has passed.*Nothing was committed yet", 124)
+    check_left(run, folder, "the deadline passed: deadline=1s has passed.*Nothing was committed", 124)
 
 
 def test_a_sync_that_fails_half_way(folder: Path, tmp_path: Path) -> None:
     with worlds.sandbox(builds=150, days=15) as ci:
         ci.sandbox.fault(Fault("status", status=502, route="list_pipelines"))
         run = report(tmp_path / "ci", folder, env=at(ci), command=patched(PATIENCE))
-        check_left(run, folder, "502: .*The service has a problem of its own")
+        check_left(run, folder, "502: .*The service failed")
         ci.sandbox.clear_faults()
         assert report(tmp_path / "ci", folder, env=at(ci), command=patched(UNDRAWN)).returncode == 0
     assert check_whole(folder) == "2026-10-30T150000Z"
@@ -150,16 +150,16 @@ def test_a_folder_that_is_none_or_not_for_reports(store: Path, folder: Path, tmp
     (tmp_path / "file").write_text("mine")
     run = report(store, tmp_path / "file", "--no-sync")
     assert (run.returncode, (tmp_path / "file").read_text()) == (1, "mine")
-    assert "is a file; reports need a folder" in last_line(run)
+    assert "is a file. Pass a folder for reports" in last_line(run)
     (tmp_path / "own" / "latest").mkdir(parents=True)
     run = report(store, tmp_path / "own", "--no-sync")
     assert run.returncode == 1
-    assert "is no link to a report, and would be replaced; take another folder" in last_line(run)
+    assert "is not a link to a report and would be replaced. Choose another folder" in last_line(run)
     assert list((tmp_path / "own").rglob("*")) == [tmp_path / "own" / "latest"]
     check_left(report(tmp_path / "none", folder, "--no-sync"), folder, "There is no store at")
     told = json.loads(last_line(report(tmp_path / "none", folder, "--no-sync", "--log", "json")))
     assert (told["level"], told["error"], told["status"]) == ("ERROR", "BadInput", 1)
-    assert told["left"] == str(folder / GOOD)
+    assert told["latest"] == str(folder / GOOD)
 
 
 def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
     for one in (place, *place.rglob("*")):
         one.chmod(0o555 if one.is_dir() else 0o444)
     try:
-        loaded = "import os, filelock, buildframe.cli; from buildframe.report import running"
+        loaded = "import os, filelock, buildframe.cli; from buildframe.report import run"
         become_nobody = f"{loaded}; os.getuid() or os.setuid(65534)"  # root may write anywhere
         run = report(kept, reports, "--no-sync", command=patched(become_nobody))
         check_left(run, reports, "ermission denied")
@@ -219,7 +219,7 @@ def test_a_full_disk(store: Path, first: Path, tmp_path: Path, free: int) -> Non
     assert run.returncode == 1, run.stderr
     *_, said, looked = run.stderr.splitlines()
     assert "No space left on device" in said
-    assert said.endswith(f"; the report of 2026-10-20T06:00:00Z in {disk}/reports/latest is left as it was")
+    assert said.endswith(f"; the report of 2026-10-20T06:00:00Z in {disk}/reports/latest is unchanged")
     assert looked == f"{GOOD} set()"
 
 
@@ -292,7 +292,7 @@ def test_of_two_runs_at_once_the_second_ends_and_says_who_is_at_it(
     two = report(tmp_path / "ci", folder, env=env)
     one.kill()
     one.communicate()
-    check_left(two, folder, rf"Another run is at {folder}: process {one.pid}, since 20[-\dT:]+Z")
+    check_left(two, folder, rf"{folder} is locked by another report: process {one.pid}, since 20[-\dT:]+Z")
 
 
 def test_kills_at_random_instants_leave_a_whole_report(store: Path, folder: Path) -> None:
@@ -318,13 +318,13 @@ SLOW = "import os, time; sync = os.fsync; os.fsync = lambda fd: (time.sleep(0.01
 AGAIN_AND_AGAIN = f"""{SLOW}
 import pickle, sys
 from pathlib import Path
-from buildframe.report import running
+from buildframe.report import run
 measured = pickle.loads(Path(sys.argv[2]).read_bytes())
 drawn = Path(sys.argv[3], "latest", "report.html").read_text()
-running.reading.read = lambda *_, **__: measured
-running.page.render = lambda report: drawn
+run.store_reader.read = lambda *_, **__: measured
+run.page.render = lambda report: drawn
 while True:
-    running.run(running.Asked(sys.argv[2], Path(sys.argv[3])), None, lambda page: print(page, flush=True))
+    run.run(run.ReportOptions(sys.argv[2], Path(sys.argv[3])), None, lambda page: print(page, flush=True))
 """
 
 
@@ -333,7 +333,7 @@ def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(
 ) -> None:
     """What was measured and drawn before, and a disk on which each flush takes its time: most of a run is writing."""
     instants, parts, measured = random.Random(6), 0, tmp_path / "measured"
-    measured.write_bytes(pickle.dumps(reading.read(str(store), 7, "UTC")))
+    measured.write_bytes(pickle.dumps(store_reader.read(str(store), 7, "UTC")))
     for _ in range(KILLS):
         process = started(measured, folder, command=patched(AGAIN_AND_AGAIN))
         assert process.stdout is not None
@@ -351,11 +351,11 @@ def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(
 # --- errors of our own
 
 
-@pytest.mark.parametrize("where", ["reading.measure", "page.render", "chat.body", "save"])
+@pytest.mark.parametrize("where", ["store_reader.measure", "page.render", "chat.body", "save"])
 def test_an_error_of_our_own_is_told_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
-    bug = f"from buildframe.report import running\nrunning.{where} = lambda *_, **__: 1 // 0"
+    bug = f"from buildframe.report import run\nrun.{where} = lambda *_, **__: 1 // 0"
     run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(UNDRAWN, bug))
     assert "Traceback (most recent call last)" in run.stderr
-    check_left(run, folder, "failed by an error of buildframe itself: ZeroDivisionError: ")
+    check_left(run, folder, "failed by an internal error of buildframe: ZeroDivisionError: ")

@@ -12,8 +12,8 @@ import pytest
 import buildframe as bf
 from buildframe import metrics
 from buildframe.report.content import Finding
-from buildframe.report.facts import Facts, measure
-from buildframe.report.findings import broken, findings
+from buildframe.report.findings import describe_outages, findings
+from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
 from tests import worlds
 
@@ -29,24 +29,24 @@ def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataF
         yield ci, builds, jobs, ci.pipelines()
 
 
-def told_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Facts, list[Finding]]:
+def told_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, list[Finding]]:
     _, builds, jobs, pipelines = month
     builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
-    facts = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
-    return facts, findings(facts, now - pd.Timedelta("15D"))
+    measurements = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
+    return measurements, findings(measurements, now - pd.Timedelta("15D"))
 
 
 def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
     ci = month[0]
     slower = ci.sandbox.truth.slower_step
-    facts, found = told_on(month, MONDAY)
+    measurements, found = told_on(month, MONDAY)
     whole, step = [one for one in found if one.question == "speed"]
-    assert (whole.subject, whole.bad, whole.lasting) == (slower.pipeline, True, False)
+    assert (whole.subject, whole.bad, whole.since) == (slower.pipeline, True, None)
     assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
-    assert "longer; surely" in step.text
-    row = facts.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
+    assert "longer; interval" in step.text
+    row = measurements.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
     assert row["p50_s"] / row["p50_before_s"] == pytest.approx(slower.factor, rel=0.15)
-    shift = facts.step_shift.query("step == @slower.step_key").iloc[0]
+    shift = measurements.step_shift.query("step == @slower.step_key").iloc[0]
     assert abs(shift["at"] - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
     assert [one for one in found if one.question == "waiting"] == []
     assert [one for one in found if one.question == "reliability"] == []
@@ -63,54 +63,55 @@ def test_a_change_in_the_midst_of_both_periods_is_told_by_its_day(month):
     assert "api" in news.subject
     assert "integration" in news.text
     assert "since about" in news.text
+    assert news.since is not None
 
 
 def test_numbers_are_those_of_the_metrics(month):
     _, builds, jobs, _ = month
-    facts, _ = told_on(month, MONDAY)
+    measurements, _ = told_on(month, MONDAY)
     week = (builds["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (builds["finished_at"] < MONDAY)
     expected = metrics.percentiles(builds[week & (builds["state"] == "passed")], metrics.wall_time, "pipeline")
-    own = facts.wall_time[["pipeline", "n", "p50_s", "p95_s"]]
+    own = measurements.wall_time[["pipeline", "n", "p50_s", "p95_s"]]
     pd.testing.assert_frame_equal(own, expected[["pipeline", "n", "p50_s", "p95_s"]])
     rates = metrics.success_rate(builds[week], "pipeline")
     pd.testing.assert_frame_equal(
-        facts.success[["pipeline", "passed", "n", "rate"]], rates[["pipeline", "passed", "n", "rate"]]
+        measurements.success[["pipeline", "passed", "n", "rate"]], rates[["pipeline", "passed", "n", "rate"]]
     )
     started = (jobs["started_at"] >= MONDAY - pd.Timedelta("7D")) & (jobs["started_at"] < MONDAY)
     waits = metrics.percentiles(jobs[started], by="queue")
-    pd.testing.assert_frame_equal(facts.queue_time[["queue", "n", "p95_s"]], waits[["queue", "n", "p95_s"]])
-    hours = facts.load.set_index("what").loc["machine hours", "now"]
-    assert hours * 3600 == pytest.approx(facts.waste["machine_s"].sum())
+    pd.testing.assert_frame_equal(measurements.queue_time[["queue", "n", "p95_s"]], waits[["queue", "n", "p95_s"]])
+    hours = measurements.load.set_index("what").loc["machine hours", "now"]
+    assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())
 
 
 def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month):
     _, builds, _, _ = month
-    facts, _ = told_on(month, MONDAY)
+    measurements, _ = told_on(month, MONDAY)
     own = builds[builds["created_at"] < MONDAY]
     week = own[(own["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (own["finished_at"] < MONDAY)]
     is_over = ~week["blocked"]
     passed = week[week["state"] == "passed"]
     minutes = (passed["finished_at"] - passed["created_at"]).dt.total_seconds()
-    told = facts.wall_time.set_index("pipeline")
+    told = measurements.wall_time.set_index("pipeline")
     assert told["p50_s"].to_dict() == minutes[~passed["blocked"]].groupby(passed["pipeline"]).median().to_dict()
     assert told["n_censored"].sum() == passed["blocked"].sum() > 0
-    assert facts.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
+    assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
 def test_nothing_measured_is_nothing_found(month):
-    facts = quiet(month)
-    assert findings(facts, BEFORE) == []
-    empty = {name for name, table in facts.tables().items() if table.empty}
-    assert empty == set(facts.tables()) - {"load"}
+    measurements = quiet(month)
+    assert findings(measurements, BEFORE) == []
+    empty = {name for name, table in measurements.tables().items() if table.empty}
+    assert empty == set(measurements.tables()) - {"load"}
     whole, _ = told_on(month, MONDAY)
-    for name, table in facts.tables().items():
+    for name, table in measurements.tables().items():
         assert list(table) == list(getattr(whole, name)), name
 
 
 # How it is said
 
 
-def quiet(month) -> Facts:
+def quiet(month) -> Measurements:
     _, builds, jobs, pipelines = month
     return measure(builds.iloc[:0], jobs.iloc[:0], pipelines.iloc[:0], None, Period.last(MONDAY, 7))
 
@@ -131,12 +132,12 @@ def said(month, **tables: pd.DataFrame) -> list[str]:
 
 def test_slower_and_faster(month):
     assert said(month, wall_time=wall()) == [
-        "Builds of web that pass take 21 min instead of 17 min in the median (4 min longer; surely 1 min to 6 min)."
+        "The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min)."
     ]
     faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
     (news,) = findings(replace(quiet(month), wall_time=faster), BEFORE)
     assert not news.bad
-    assert news.text.endswith("13 min instead of 17 min in the median (4 min less; surely 1 min to 6 min).")
+    assert news.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
     assert said(month, wall_time=wall(p50_change_low_s=-1.0)) == []
     assert said(month, wall_time=wall(p50_change_low_s=np.nan)) == []
     assert said(month, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # sure, and of no note
@@ -144,8 +145,8 @@ def test_slower_and_faster(month):
 
 def test_since_when(month):
     assert said(month, wall_time_shift=shift()) == [
-        "Builds of web that pass take longer since about Mon 19 Oct 2026: "
-        "15 min instead of 10 min in the median of days."
+        "The daily median wall time of passed builds of web has been longer since about Mon 19 Oct 2026: "
+        "15 min, before 10 min."
     ]
     steps = pd.concat(
         [shift(step="e2e"), shift(step="lint", p50_after_s=500.0), shift(step="x", p_value=0.5)], ignore_index=True
@@ -153,8 +154,10 @@ def test_since_when(month):
     long_ago = shift(at=BEFORE - pd.Timedelta("1D"))
     assert said(month, wall_time_shift=long_ago) == []
     (text, other) = said(month, wall_time_shift=shift(), step_shift=steps)
-    assert text.endswith("; of its steps e2e 15 min instead of 10 min.")
-    assert other.startswith("The step lint of web runs less long since about Mon 19 Oct 2026")
+    assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
+    assert other.startswith(
+        "The daily median run time of step lint of web has been shorter since about Mon 19 Oct 2026"
+    )
     assert said(month, wall_time_shift=shift(p_value=0.06)) == []
     many = pd.concat([shift(pipeline=f"p{n}", p_value=0.02) for n in range(5)], ignore_index=True)
     assert said(month, wall_time_shift=many) == []  # each would do alone; of five one may be so by chance
@@ -164,20 +167,20 @@ def test_a_step_and_its_day(month):
     step = wall(step="e2e", part="run")
     (text,) = said(month, step_time=step, step_shift=shift(step="e2e"))
     assert text == (
-        "The step e2e of web runs 21 min instead of 17 min in the median (4 min longer; surely 1 min to 6 min), "
+        "The median run time of step e2e of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min), "
         "since about Mon 19 Oct 2026."
     )
     (other_way,) = said(month, step_time=step, step_shift=shift(step="e2e", p50_after_s=500.0, p_value=0.04))
     assert "since" not in other_way
     (waits,) = said(month, step_time=wall(step="e2e", part="queue"), step_shift=shift(step="e2e", p_value=0.04))
-    assert waits.startswith("The step e2e of web waits for an agent for 21 min")
+    assert waits.startswith("The median queue time of step e2e of web is 21 min")
     assert "since" not in waits
 
 
 def test_less_reliable(month):
     rates = {"rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
     assert said(month, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
-        "80.0 % of the builds of web pass instead of 90.0 % (surely 5.0 to 15.0 points fewer)."
+        "The success rate of web is 80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)."
     ]
     worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
     (news,) = findings(
@@ -185,28 +188,28 @@ def test_less_reliable(month):
     )
     assert news.bad
     assert news.text == (
-        "The step e2e of web fails in 20.0 % of its runs instead of 10.0 % (surely 5.0 to 15.0 points more)."
+        "The failure rate of step e2e of web is 20.0 %, before 10.0 % (interval of the change 5.0 to 15.0 points)."
     )
 
 
 def test_what_is_broken_now_is_no_change(month):
     failed_at = pd.Series([MONDAY], dtype=UTC)
     outage = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
-    facts = replace(quiet(month), outages=pd.DataFrame(outage | {"open": True}))
-    assert findings(facts, BEFORE) == []
-    assert broken(facts) == [
-        "web is broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed since."
+    measurements = replace(quiet(month), outages=pd.DataFrame(outage | {"open": True}))
+    assert findings(measurements, BEFORE) == []
+    assert describe_outages(measurements) == [
+        "web has been broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed."
     ]
-    assert broken(replace(facts, outages=pd.DataFrame(outage | {"open": False}))) == []
+    assert describe_outages(replace(measurements, outages=pd.DataFrame(outage | {"open": False}))) == []
 
 
 def test_waiting_is_told_once_a_queue(month):
     same = wall(queue="macos").drop(columns="pipeline")
     both = same.assign(**{name.replace("p50", "p95"): same[name] * 2 for name in same if "p50" in name})
     (text,) = said(month, queue_time=both)
-    assert text.startswith("Jobs of the queue macos wait 42 min instead of 34 min at the 95th percentile")
+    assert text.startswith("The 95th percentile of the queue time of jobs of macos is 42 min, before 34 min")
     only_median = both.assign(p95_change_low_s=np.nan)
-    assert "in the median" in said(month, queue_time=only_median)[0]
+    assert "The median queue time" in said(month, queue_time=only_median)[0]
 
 
 def test_bad_news_come_first_and_missing_names_are_said(month):

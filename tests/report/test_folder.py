@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from buildframe.errors import BadInput, BuildframeError, MissingExtra
-from buildframe.report.folder import Reports
+from buildframe.report.folder import ReportFolder
 
 AT = dt.datetime(2026, 10, 26, 8, tzinfo=dt.UTC)
 
 
 def write(folder: Path, text: str, as_of: dt.datetime = AT) -> None:
-    reports = Reports(folder)
-    with reports.locked(), reports.new(as_of) as part:
+    reports = ReportFolder(folder)
+    with reports.lock(), reports.create(as_of) as part:
         (part / "numbers").mkdir()
         (part / "numbers" / "load.parquet").write_text(text)
         (part / "report.html").write_text(text)
@@ -33,14 +33,14 @@ def read(folder: Path) -> str:
 
 def test_a_report_is_in_a_folder_of_its_time_and_the_newest_is_latest(tmp_path: Path) -> None:
     folder = tmp_path / "ci" / "reports"
-    assert Reports(folder).latest is None
-    assert Reports(folder).left == f"there is no report in {folder} yet"
+    assert ReportFolder(folder).latest is None
+    assert ReportFolder(folder).state == f"there is no report in {folder}"
     write(folder, "first")
     write(folder, "second", AT + dt.timedelta(days=1, seconds=3))
     assert read(folder) == "second"
     assert (folder / "2026-10-26T080000Z" / "report.html").read_text() == "first"
-    assert Reports(folder).latest == folder / "2026-10-27T080003Z"
-    assert Reports(folder).left == f"the report of 2026-10-27T08:00:03Z in {folder / 'latest'} is left as it was"
+    assert ReportFolder(folder).latest == folder / "2026-10-27T080003Z"
+    assert ReportFolder(folder).state == f"the report of 2026-10-27T08:00:03Z in {folder / 'latest'} is unchanged"
 
 
 def test_reports_of_one_time_replace_none(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_reports_of_one_time_replace_none(tmp_path: Path) -> None:
         write(tmp_path, text)
         assert read(tmp_path) == text
     assert [(tmp_path / f"2026-10-26T080000Z{n}" / "report.html").read_text() for n in ("", "-2", "-3")] == list("abc")
-    assert "2026-10-26T08:00:00Z in" in Reports(tmp_path).left
+    assert "2026-10-26T08:00:00Z in" in ReportFolder(tmp_path).state
 
 
 def test_a_folder_that_is_moved_still_leads_to_its_newest(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_report_that_fails_leaves_the_last_one_and_nothing_else(tmp_path: Path
     there = sorted(tmp_path.rglob("*"))
 
     def fail() -> None:
-        reports = Reports(tmp_path)
-        with reports.locked(), reports.new(AT) as part:
+        reports = ReportFolder(tmp_path)
+        with reports.lock(), reports.create(AT) as part:
             (part / "report.html").write_text("half")
             raise why
 
@@ -109,14 +109,14 @@ OTHERS: dict[str, Callable[[Path], None]] = {
 def test_a_latest_that_is_not_of_reports_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "latest")
     before = [(path, path.lstat()) for path in tmp_path.rglob("*")]
-    with pytest.raises(BadInput, match="is no link to a report"), Reports(tmp_path).locked():
+    with pytest.raises(BadInput, match="is not a link to a report"), ReportFolder(tmp_path).lock():
         raise AssertionError
     assert [(path, path.lstat()) for path in tmp_path.rglob("*")] == before
 
 
 def test_a_latest_whose_report_was_deleted_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("2026-10-25T080000Z")
-    assert Reports(tmp_path).latest is None
+    assert ReportFolder(tmp_path).latest is None
     write(tmp_path, "text")
     assert read(tmp_path) == "text"
 
@@ -131,7 +131,7 @@ def test_a_link_in_place_of_the_lock_is_refused_and_what_it_leads_to_stays(
     if there:
         mine.write_text("mine")
     (folder / name).symlink_to(mine)
-    with pytest.raises(BadInput, match=rf"reports/{re.escape(name)}' is a link"), Reports(folder).locked():
+    with pytest.raises(BadInput, match=rf"reports/{re.escape(name)}' is a link"), ReportFolder(folder).lock():
         raise AssertionError
     assert mine.exists() == there
     assert not there or mine.read_text() == "mine"
@@ -141,23 +141,26 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(tmp_path: Path, monk
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / ".lock-holder").symlink_to(tmp_path / "mine")
-    monkeypatch.setattr(Reports, "_refuse_others", lambda _: None)  # it looked before
-    with pytest.raises(OSError, match="symbolic links"), Reports(tmp_path / "reports").locked():
+    monkeypatch.setattr(ReportFolder, "_refuse_others", lambda _: None)  # it looked before
+    with pytest.raises(OSError, match="symbolic links"), ReportFolder(tmp_path / "reports").lock():
         raise AssertionError
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(BadInput, match="is a file; reports need a folder"), Reports(tmp_path / "file").locked():
+    with (
+        pytest.raises(BadInput, match="is a file"),
+        ReportFolder(tmp_path / "file").lock(),
+    ):
         raise AssertionError
-    assert Reports(tmp_path / "file").latest is None
+    assert ReportFolder(tmp_path / "file").latest is None
 
 
 HOLD = """
 import sys, time
-from buildframe.report.folder import Reports
-with Reports(sys.argv[1]).locked():
+from buildframe.report.folder import ReportFolder
+with ReportFolder(sys.argv[1]).lock():
     print("held", flush=True)
     time.sleep(600)
 """
@@ -170,9 +173,11 @@ def test_a_second_run_is_told_who_is_at_it_until_that_is_over(tmp_path: Path) ->
             assert other.stdout.readline() == "held\n"
             (tmp_path / ".2026-10-25T080000Z.part").mkdir()  # the other's
             for _ in range(2):
-                with pytest.raises(BuildframeError) as busy, Reports(tmp_path).locked():
+                with pytest.raises(BuildframeError) as busy, ReportFolder(tmp_path).lock():
                     raise AssertionError
-                told = rf"Another run is at .*: process {other.pid}, since \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ\."
+                told = (
+                    rf".* is locked by another report: process {other.pid}, since \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ\."
+                )
                 assert re.fullmatch(told, str(busy.value))
             assert (tmp_path / ".2026-10-25T080000Z.part").exists()
         finally:
@@ -184,5 +189,5 @@ def test_a_second_run_is_told_who_is_at_it_until_that_is_over(tmp_path: Path) ->
 
 def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "filelock", None)
-    with pytest.raises(MissingExtra, match=r'pip install "buildframe\[report\]"'), Reports(tmp_path).locked():
+    with pytest.raises(MissingExtra, match=r'pip install "buildframe\[report\]"'), ReportFolder(tmp_path).lock():
         raise AssertionError

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.pace import Effort
-from buildframe.report.logs import Form, say, to_stderr
+from buildframe.http.rate_limit import Effort
+from buildframe.report.logs import LogFormat, log_event, log_to_stderr
 
-FORMS: tuple[Form, ...] = ("plain", "json")
+FORMS: tuple[LogFormat, ...] = ("plain", "json")
 
 
 def test_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr("plain"):
-        say("synced: 3 builds", builds=3)
+    with log_to_stderr("plain"):
+        log_event("synced: 3 builds", builds=3)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO synced: 3 builds\n", capsys.readouterr().err)
 
 
 def test_a_json_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr("json"):
-        say("synced: 3 builds", builds=3, why=None)
+    with log_to_stderr("json"):
+        log_event("synced: 3 builds", builds=3, why=None)
     told = json.loads(capsys.readouterr().err)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.pop("time"))
     assert told == {"level": "INFO", "event": "synced: 3 builds", "builds": 3, "why": None}
@@ -36,8 +36,8 @@ def test_a_json_line(capsys: pytest.CaptureFixture[str]) -> None:
 @given(st.text())
 def test_any_text_is_one_line(text: str) -> None:
     for form in FORMS:
-        with redirect_stderr(io.StringIO()) as told, to_stderr(form):
-            say(text)
+        with redirect_stderr(io.StringIO()) as told, log_to_stderr(form):
+            log_event(text)
         line = told.getvalue()
         assert line.endswith("\n")
         assert line[:-1].isprintable()
@@ -45,26 +45,26 @@ def test_any_text_is_one_line(text: str) -> None:
 
 
 def test_lines_of_a_message_become_sentences_of_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr("plain"):
-        say("401: no.\n  Asked: GET /v2\r\n\x1b[31mCheck\u202e")
-    assert capsys.readouterr().err.endswith("INFO 401: no. Asked: GET /v2 \\x1b[31mCheck\\u202e\n")
+    with log_to_stderr("plain"):
+        log_event("401: no.\n  Request: GET /v2\r\n\x1b[31mCheck\u202e")
+    assert capsys.readouterr().err.endswith("INFO 401: no. Request: GET /v2 \\x1b[31mCheck\\u202e\n")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_traceback_steers_no_terminal(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr(form):
+def test_a_traceback_steers_no_terminal(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    with log_to_stderr(form):
         try:
             raise ValueError("no number: \x1b]52;c;AAAA\x07 \x9b31m \u202e")
         except ValueError:
-            say("failed", logging.ERROR, trace=True)
+            log_event("failed", logging.ERROR, trace=True)
     said = capsys.readouterr().err
     assert "no number" in said
     assert not set("\x1b\x07\x9b\u202e") & set(said)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_warnings_are_lines(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr(form):
+def test_warnings_are_lines(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    with log_to_stderr(form):
         warnings.warn("Incomplete: 3 of 4", UserWarning, stacklevel=1)
         logging.getLogger("other").warning("mind the gap")
     levels = ["WARNING Incomplete: 3 of 4", "WARNING mind the gap"]
@@ -76,19 +76,19 @@ def test_warnings_are_lines(form: Form, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_what_other_packages_tell_of_themselves_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr("plain"):
+    with log_to_stderr("plain"):
         logging.getLogger("httpx").info('HTTP Request: GET https://example.com/log?signature=abc "HTTP/1.1 200 OK"')
         logging.getLogger("asyncio").debug("poll")
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_traceback_stands_before_the_last_line(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr(form):
+def test_a_traceback_stands_before_the_last_line(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    with log_to_stderr(form):
         try:
             _ = 1 // 0
         except ZeroDivisionError:
-            say("failed", logging.ERROR, trace=True)
+            log_event("failed", logging.ERROR, trace=True)
     lines = capsys.readouterr().err.splitlines()
     if form == "json":
         assert json.loads(lines[-1])["traceback"].startswith("Traceback (most")
@@ -98,15 +98,15 @@ def test_a_traceback_stands_before_the_last_line(form: Form, capsys: pytest.Capt
 
 
 def test_what_the_client_waits_for_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with to_stderr("plain"):
+    with log_to_stderr("plain"):
         Effort().retry(0.0, "the service answered 503")
     assert capsys.readouterr().err.endswith("INFO asking again in 0 s: the service answered 503\n")
 
 
 def test_afterwards_all_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     before = (logging.getLogger().handlers[:], warnings.showwarning, logging.getLogger("buildframe").level)
-    with to_stderr("plain"):
+    with log_to_stderr("plain"):
         pass
-    say("nobody listens")
+    log_event("nobody listens")
     assert before == (logging.getLogger().handlers, warnings.showwarning, logging.getLogger("buildframe").level)
     assert capsys.readouterr().err == ""

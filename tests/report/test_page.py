@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from buildframe.report import page as page_module
 from buildframe.report.content import Finding, Report
 from buildframe.report.page import render, summary
-from buildframe.report.printed import tables
+from buildframe.report.tables import format_tables
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched
@@ -79,14 +79,14 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures would take most of the time."""
-    monkeypatch.setattr(page_module, "pictures", lambda report: [])
+    monkeypatch.setattr(page_module, "render_plots", lambda report: [])
 
 
 def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[str, str]) -> None:
     page = pages["month"]
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert "<title>CI of acme, Mon 19 to Sun 25 Oct 2026</title>" in page
-    assert "against Mon 12 to Sun 18 Oct 2026 (7 days each, UTC)" in page
+    assert "compared with Mon 12 to Sun 18 Oct 2026 (7 days each, UTC)" in page
     assert "as of Mon 26 Oct 2026, 08:00 UTC" in page
     assert "✓ COMPLETE" in page
     assert "INCOMPLETE" not in page
@@ -100,28 +100,29 @@ def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[
 def test_the_answers_tell_news_and_never_more_than_was_compared(reports: dict[str, Report]) -> None:
     told = dict(answered(render(reports["month"])))
     assert re.match(
-        r"Yes\. Builds of api that pass take .*The step integration of api runs .* since about ", told["Are we slower?"]
+        r"Yes The median wall time of passed builds of api is .*The median run time of step integration .* since ",
+        told["Are we slower?"],
     )
-    assert "The longest waits are in the queue macos: half of its " in told["Do we wait for agents?"]
+    assert "The longest waits are in the queue macos: of its " in told["Do we wait for agents?"]
     assert "builds created (" in told["What else changed?"]
     quiet = dict(answered(render(replace(reports["month"], findings=()))))
-    assert quiet["Are we slower?"].startswith("Not beyond noise. Compared: the median wall time of 8 pipelines (")
+    assert quiet["Are we slower?"].startswith("No significant change Compared: the median wall time of 8 pipelines (")
     reliable = quiet["Are we less reliable?"]
-    assert reliable.startswith("Not beyond noise. Now: ")
-    assert "Most flips: e2e of web, at 11." in reliable
-    assert "Compared: the success of 8 pipelines (" in reliable
-    assert "points is noise." in reliable
-    assert quiet["Do we wait for agents?"].startswith("Not longer than before, beyond noise. ")
+    assert reliable.startswith("No significant change Now: ")
+    assert "Most flips: e2e of web, on 11." in reliable
+    assert "Compared: the success rate of 8 pipelines (" in reliable
+    assert "points cannot be detected for a typical pipeline." in reliable
+    assert quiet["Do we wait for agents?"].startswith("No significant change ")
     better = Finding("speed", "web", "Builds of web take less.", bad=False)
     good = dict(answered(render(replace(reports["month"], findings=(better,)))))
-    assert good["Are we slower?"].startswith("No, faster. Builds of web take less. Compared: ")
+    assert good["Are we slower?"].startswith("No, faster Builds of web take less. Compared: ")
 
 
 @pytest.mark.parametrize("name", ["one build", "no builds"])
 def test_of_nothing_nothing_is_claimed(pages: dict[str, str], name: str) -> None:
     told = dict(answered(pages[name]))
     first = ("Are we slower?", "Are we less reliable?", "Do we wait for agents?")
-    assert all(told[question].startswith("Nothing to compare. There are ") for question in first)
+    assert all(told[question].startswith("Nothing to compare There are ") for question in first)
 
 
 def answered(page: str) -> list[tuple[str, str]]:
@@ -132,17 +133,17 @@ def answered(page: str) -> list[tuple[str, str]]:
 def test_limits_that_are_over_stand_first(pages: dict[str, str]) -> None:
     listed = re.findall(r'<li class="(over|perhaps|unknown|within)"', pages["month"])
     assert listed == ["over", "perhaps", "unknown"]
-    assert "1 limit kept." in pages["month"]
+    assert "1 limit met." in pages["month"]
     assert "Needs attention" not in pages["no builds"]
 
 
 def test_the_tables_hold_what_was_measured(whole: Report) -> None:
-    told = {table.name: table for table in tables(whole)}
+    told = {table.name: table for table in format_tables(whole)}
     assert " ".join(told) == "wall_time step_time success step_failures outages queue_time load waste flips"
     assert all(len(row) == len(table.heads) for table in told.values() for row in table.rows)
-    assert len(told["wall_time"].rows) == len(whole.facts.wall_time)
+    assert len(told["wall_time"].rows) == len(whole.measurements.wall_time)
     api = next(row for row in told["success"].rows if row[0].text == "api")
-    found = whole.facts.success.set_index("pipeline").loc["api"]
+    found = whole.measurements.success.set_index("pipeline").loc["api"]
     assert api[2].text == f"{found['passed']:.0f} of {found['n']:.0f}"
     assert api[3].text == f"{100 * found['rate']:.1f} %"
     assert told["step_time"].rows[0][1].text == "integration"
@@ -150,7 +151,7 @@ def test_the_tables_hold_what_was_measured(whole: Report) -> None:
     still = [row[3].text for row in told["outages"].rows].index(
         next(row[3].text for row in told["outages"].rows if "still" not in row[3].text)
     )
-    assert still == whole.facts.outages["open"].sum() > 0
+    assert still == whole.measurements.outages["open"].sum() > 0
     link = told["outages"].rows[0][6].link
     assert link is not None
     assert link in set(whole.builds["web_url"])
@@ -158,17 +159,17 @@ def test_the_tables_hold_what_was_measured(whole: Report) -> None:
 
 
 def test_flaky_tests_are_told_where_they_are_kept(ci: Workspace, whole: Report) -> None:
-    assert "flaky_tests" not in [table.name for table in tables(whole)]
-    found = {table.name: table for table in tables(report_of(ci, 3))}["flaky_tests"]
+    assert "flaky_tests" not in [table.name for table in format_tables(whole)]
+    found = {table.name: table for table in format_tables(report_of(ci, 3))}["flaky_tests"]
     assert len(found.rows) == 10
     assert re.match(r"\d+ tests: .*active", found.note)
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_what_was_cut_off_or_negative_is_told(whole: Report) -> None:
-    queues = whole.facts.queue_time.assign(n_censored=2, n_negative=1)
-    page = render(replace(whole, facts=replace(whole.facts, queue_time=queues)))
-    assert f"{2 * len(queues)} waits of the period had not ended" in page
+    queues = whole.measurements.queue_time.assign(n_censored=2, n_negative=1)
+    page = render(replace(whole, measurements=replace(whole.measurements, queue_time=queues)))
+    assert f"{2 * len(queues)} waits in the period had no end" in page
     assert f"{len(queues)} durations below zero" in page
 
 
@@ -181,8 +182,8 @@ def test_the_summary_is_short_and_says_the_same(reports: dict[str, Report]) -> N
         assert all(f"- Because: {reason}"[:40] in text for reason in report.why)
     text = summary(reports["month"])
     assert "- **Are we slower?** Yes." in text
-    assert "  - Worse: The step integration of api runs " in text
-    assert "- **Over:** The p95 of queue time of macos is 48 min" in text
+    assert "  - Worse: The median run time of step integration of api is " in text
+    assert "- **Exceeded:** The p95 of queue time of macos is 48 min" in text
     assert re.search(r"^\| api \| \d+ \| [\d.]+ % \| ", text, re.MULTILINE)
     assert re.search(r"^\| macos \| \d+ \| ", text, re.MULTILINE)
 
@@ -191,9 +192,11 @@ def test_a_report_of_very_much_is_still_small(whole: Report) -> None:
     def many(table: pd.DataFrame) -> pd.DataFrame:
         return pd.concat([table] * 200, ignore_index=True)
 
-    facts = replace(whole.facts, **{name: many(table) for name, table in whole.facts.tables().items()})
+    measurements = replace(
+        whole.measurements, **{name: many(table) for name, table in whole.measurements.tables().items()}
+    )
     news = tuple(Finding("speed", "web", f"Step {k} of web takes longer. {'x' * 200}", bad=True) for k in range(300))
-    big = replace(whole, facts=facts, findings=news, why=WHY * 100, verdicts=VERDICTS * 50)
+    big = replace(whole, measurements=measurements, findings=news, why=WHY * 100, verdicts=VERDICTS * 50)
     assert len(render(big).encode()) < 1_000_000
     assert len(summary(big).splitlines()) <= 60
 
@@ -244,13 +247,10 @@ LOWEST = "Math.max(...[...document.querySelectorAll('SOME')].map(e => e.getBound
 def test_the_first_screen_answers(pages: dict[str, str], browser: Browser) -> None:
     for name in NAMES:
         page, _ = opened(browser, pages[name], **DESKTOP)
-        lowest = (
-            "Math.max(...[...document.querySelectorAll('header, .answer')].map(e => e.getBoundingClientRect().bottom))"
-        )
-        assert page.evaluate(lowest) < 800
+        assert page.evaluate(LOWEST.replace("SOME", "header, .conclusion")) < 800
         page.context.close()
     page, _ = opened(browser, pages["month"], **PHONE)
-    assert page.evaluate(LOWEST.replace("SOME", ".answer h2, .short")) < 844
+    assert page.evaluate(LOWEST.replace("SOME", ".conclusion h2, .headline")) < 844
     page.context.close()
 
 

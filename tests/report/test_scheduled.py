@@ -42,10 +42,9 @@ def block(language: str, words: str) -> str:
     return found[0]
 
 
-def test_the_readme_leads_to_a_report_of_the_sandbox_every_night(tmp_path: Path) -> None:
+def test_the_page_leads_to_a_report_of_the_sandbox_every_night(tmp_path: Path) -> None:
     """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", readme, re.M)
+    first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", DOC, re.M)
     (tmp_path / ".venv").symlink_to(BIN.parent)
     done = subprocess.run(first, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout == "reports/2026-10-30T150000Z/report.html\n"

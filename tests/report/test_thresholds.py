@@ -11,9 +11,9 @@ import pytest
 
 import buildframe as bf
 from buildframe.report.content import Verdict
-from buildframe.report.facts import Facts, measure
+from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
-from buildframe.report.thresholds import Thresholds, judged
+from buildframe.report.thresholds import Thresholds, check_limits
 from tests import worlds
 
 WHOLE = """
@@ -48,36 +48,39 @@ def test_the_limits_of_a_file(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it sets no limit. It takes the tables queue_time, success_rate, wall_time."),
-        ("# nothing\n[queue_time]\n", "it sets no limit"),
-        ("[queue_times]\nmacos = '5m'\n", "no limits of 'queue_times'. Did you mean 'queue_time'?"),
-        ("[duration]\nweb = 1\n", "no limits of 'duration'. It takes: queue_time, success_rate, wall_time."),
-        ("macos = '5m'\n", "no limits of 'macos'"),
-        ("queue_time = '5m'\n", "write [queue_time] above them"),
-        ("[queue_time]\nmacos = '10min'\n", "[queue_time] 'macos' is '10min', but takes a length of time above 0"),
-        ("[queue_time]\nmacos = 10\n", "[queue_time] 'macos' is 10, but takes a length of time"),
+        ("", "the file contains no limit. Add one to a table: queue_time, success_rate, wall_time."),
+        ("# nothing\n[queue_time]\n", "the file contains no limit"),
+        ("[queue_times]\nmacos = '5m'\n", "'queue_times' is not a table of limits. Did you mean 'queue_time'?"),
+        (
+            "[duration]\nweb = 1\n",
+            "'duration' is not a table of limits. It takes: queue_time, success_rate, wall_time.",
+        ),
+        ("macos = '5m'\n", "'macos' is not a table of limits"),
+        ("queue_time = '5m'\n", "queue_time is not a table. Write [queue_time] above"),
+        ("[queue_time]\nmacos = '10min'\n", "[queue_time] 'macos' is '10min'. Use a duration above 0"),
+        ("[queue_time]\nmacos = 10\n", "[queue_time] 'macos' is 10. Use a duration"),
         ("[queue_time]\nmacos = '0s'\n", "'0s'"),
         ("[queue_time]\nmacos = '-5m'\n", "'-5m'"),
-        ("[queue_time]\nmacos = ''\n", "is '', but"),
-        ("[queue_time]\nmacos = 2026-10-26\n", "but takes a length of time"),
-        ("[queue_time]\nmacos = '99999999999999w'\n", "but takes a length of time"),
-        ("[queue_time]\nmac.os = '5m'\n", "[queue_time] 'mac' is {'os': '5m'}, but takes a length of time"),
-        ("[queue_time]\nmac.os = '5m'\n", "A name with a dot needs quotes."),
-        ("[success_rate]\nweb = '0.9'\n", "[success_rate] 'web' is '0.9', but takes a share above 0 and up to 1"),
-        ("[success_rate]\nweb = 90\n", "is 90, but takes a share"),
-        ("[success_rate]\nweb = 0\n", "is 0, but takes a share"),
-        ("[success_rate]\nweb = -0.1\n", "is -0.1, but"),
-        ("[success_rate]\nweb = nan\n", "is nan, but"),
-        ("[success_rate]\nweb = inf\n", "is inf, but"),
-        ("[success_rate]\nweb = true\n", "is True, but"),
-        ("[wall_time]\nweb = 20\n", "[wall_time] 'web' is 20, but takes a share from 0 to 10, such as 0.2"),
-        ("[wall_time]\nweb = nan\n", "is nan, but"),
-        ("[wall_time]\nweb = -1\n", "is -1, but"),
-        ("[wall_time]\nweb = [0.2]\n", "is [0.2], but"),
-        ("[[wall_time]]\nweb = 0.2\n", "write [wall_time] above them"),
-        ("[wall_time\nweb = 1\n", "this is not TOML: Expected ']'"),
-        ("[wall_time]\nweb = 1\nweb = 2\n", "this is not TOML: Cannot overwrite a value"),
-        ("[wall_time]\nweb = '\0'\n", "this is not TOML"),
+        ("[queue_time]\nmacos = ''\n", "is ''. Use"),
+        ("[queue_time]\nmacos = 2026-10-26\n", "Use a duration"),
+        ("[queue_time]\nmacos = '99999999999999w'\n", "Use a duration"),
+        ("[queue_time]\nmac.os = '5m'\n", "[queue_time] 'mac' is {'os': '5m'}. Use a duration"),
+        ("[queue_time]\nmac.os = '5m'\n", "Quote names that contain a dot."),
+        ("[success_rate]\nweb = '0.9'\n", "[success_rate] 'web' is '0.9'. Use a share in (0, 1]"),
+        ("[success_rate]\nweb = 90\n", "is 90. Use a share"),
+        ("[success_rate]\nweb = 0\n", "is 0. Use a share"),
+        ("[success_rate]\nweb = -0.1\n", "is -0.1. Use"),
+        ("[success_rate]\nweb = nan\n", "is nan. Use"),
+        ("[success_rate]\nweb = inf\n", "is inf. Use"),
+        ("[success_rate]\nweb = true\n", "is True. Use"),
+        ("[wall_time]\nweb = 20\n", "[wall_time] 'web' is 20. Use a share from 0 to 10, such as 0.2"),
+        ("[wall_time]\nweb = nan\n", "is nan. Use"),
+        ("[wall_time]\nweb = -1\n", "is -1. Use"),
+        ("[wall_time]\nweb = [0.2]\n", "is [0.2]. Use"),
+        ("[[wall_time]]\nweb = 0.2\n", "Write [wall_time] above its limits"),
+        ("[wall_time\nweb = 1\n", "the file is not valid TOML: Expected ']'"),
+        ("[wall_time]\nweb = 1\nweb = 2\n", "the file is not valid TOML: Cannot overwrite a value"),
+        ("[wall_time]\nweb = '\0'\n", "the file is not valid TOML"),
         (b"[wall_time]\n\xff = 1\n", "is not UTF-8"),
         ("[wall_time]\nweb = 1\n".encode("utf-16"), "is not UTF-8"),
     ],
@@ -92,7 +95,7 @@ def test_what_is_no_limit_is_refused_with_the_file_and_the_key(tmp_path: Path, t
 
 @pytest.mark.parametrize("name", ["none.toml", "", "a\0b"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
-    with pytest.raises(bf.BadInput, match="the file of thresholds cannot be read"):
+    with pytest.raises(bf.BadInput, match="the file of limits cannot be read"):
         Thresholds.read(tmp_path / name)
 
 
@@ -110,8 +113,8 @@ NAN = float("nan")
 def told(limits: dict[str, dict[str, float]], **tables: list[dict[str, Any]]) -> list[Verdict]:
     empty = {name: pd.DataFrame(columns=list(row)) for name, row in _ROWS.items()}
     made = {name: pd.DataFrame(rows) for name, rows in tables.items()}
-    facts = Facts(**{name: pd.DataFrame() for name in Facts.__dataclass_fields__} | empty | made)
-    return judged(Thresholds(**{"queue_time": {}, "success_rate": {}, "wall_time": {}} | limits), facts)
+    measurements = Measurements(**{name: pd.DataFrame() for name in Measurements.__dataclass_fields__} | empty | made)
+    return check_limits(Thresholds(**{"queue_time": {}, "success_rate": {}, "wall_time": {}} | limits), measurements)
 
 
 _ROWS = {"queue_time": QUEUE, "success": SUCCESS, "wall_time": WALL}
@@ -120,17 +123,17 @@ _ROWS = {"queue_time": QUEUE, "success": SUCCESS, "wall_time": WALL}
 @pytest.mark.parametrize(
     ("row", "limit", "status", "words"),
     [
-        ({}, 600, "over", "wait 11 min 40 s at the 95th percentile (surely 10 min 50 s to 15 min; 300 jobs)"),
-        ({}, 650, "perhaps", "; the limit is 10 min 50 s at most, and noise may have taken it there."),
+        ({}, 600, "over", "is 11 min 40 s (interval 10 min 50 s to 15 min; 300 jobs)"),
+        ({}, 650, "perhaps", "; the limit is at most 10 min 50 s, which lies within the interval."),
         ({}, 649.9, "over", "the limit"),
-        ({}, 699, "perhaps", "noise"),
-        ({}, 700, "within", "; the limit is 11 min 40 s at most."),
-        ({"p95_high_s": NAN}, 600, "over", "surely 10 min 50 s or more"),
-        ({"p95_low_s": NAN}, 600, "unknown", "surely 15 min or less"),
-        ({"p95_low_s": NAN, "p95_high_s": NAN}, 600, "unknown", "too few days to tell how sure that is; 300 jobs"),
+        ({}, 699, "perhaps", "lies within the interval"),
+        ({}, 700, "within", "; the limit is at most 11 min 40 s."),
+        ({"p95_high_s": NAN}, 600, "over", "interval from 10 min 50 s"),
+        ({"p95_low_s": NAN}, 600, "unknown", "interval up to 15 min"),
+        ({"p95_low_s": NAN, "p95_high_s": NAN}, 600, "unknown", "too few days for an interval; 300 jobs"),
         ({"p95_low_s": NAN, "p95_high_s": NAN}, 800, "within", "too few days"),
-        ({"p95_s": NAN, "n": 3}, 600, "unknown", "3 jobs of the queue macos began: too few to tell the 95th"),
-        ({"p95_s": NAN, "n": 0}, 600, "unknown", "0 jobs of the queue macos began"),
+        ({"p95_s": NAN, "n": 3}, 600, "unknown", "3 jobs of the queue macos started, too few for a 95th"),
+        ({"p95_s": NAN, "n": 0}, 600, "unknown", "0 jobs of the queue macos started"),
     ],
 )
 def test_a_queue_is_over_its_limit_where_its_whole_interval_is(
@@ -144,10 +147,10 @@ def test_a_queue_is_over_its_limit_where_its_whole_interval_is(
 @pytest.mark.parametrize(
     ("row", "limit", "status", "words"),
     [
-        ({}, 0.7, "over", "60.0 % of the builds of web pass (surely 50.0 % to 69.0 %; 100 builds)"),
-        ({}, 0.69, "perhaps", "; the limit is 69.0 % at least, and noise may have taken it there."),
-        ({}, 0.6, "within", "; the limit is 60.0 % at least."),
-        ({"rate_low": NAN, "rate_high": NAN}, 0.7, "unknown", "too few days to tell how sure that is; 100 builds"),
+        ({}, 0.7, "over", "The success rate of web is 60.0 % (interval 50.0 % to 69.0 %; 100 builds)"),
+        ({}, 0.69, "perhaps", "; the limit is at least 69.0 %, which lies within the interval."),
+        ({}, 0.6, "within", "; the limit is at least 60.0 %."),
+        ({"rate_low": NAN, "rate_high": NAN}, 0.7, "unknown", "too few days for an interval; 100 builds"),
     ],
 )
 def test_a_pipeline_passes_too_seldom_where_its_whole_interval_is_below(
@@ -161,19 +164,19 @@ def test_a_pipeline_passes_too_seldom_where_its_whole_interval_is_below(
 def test_a_pipeline_of_which_nothing_settled_is_unknown() -> None:
     [verdict] = told({"success_rate": {"*": 0.9}}, success=[SUCCESS | {"passed": 0, "n": 0, "rate": NAN}])
     assert verdict.status == "unknown"
-    assert verdict.text == "No build of web passed or failed; the limit is 90.0 % at least."
+    assert verdict.text == "No build of web passed or failed; the limit is at least 90.0 %."
 
 
 @pytest.mark.parametrize(
     ("row", "limit", "status", "words"),
     [
-        ({}, 0.2, "over", "take 21 min 40 s in the median, 5 min longer than in the period before"),
-        ({}, 0.2, "over", "(surely 4 min 10 s longer to 6 min 40 s longer; 90 and 80 builds)"),
-        ({}, 0.25, "perhaps", "the limit is 25.0 % longer at most, and noise may have taken it there."),
-        ({}, 0.3, "within", "the limit is 30.0 % longer at most."),
+        ({}, 0.2, "over", "is 21 min 40 s, 5 min longer than before"),
+        ({}, 0.2, "over", "(interval 4 min 10 s longer to 6 min 40 s longer; 90 and 80 builds)"),
+        ({}, 0.25, "perhaps", "the limit is at most 25.0 % longer, which lies within the interval."),
+        ({}, 0.3, "within", "the limit is at most 30.0 % longer."),
         ({"p50_change_s": -60.0, "p50_change_low_s": -120.0, "p50_change_high_s": 60.0}, 0, "within", "1 min shorter"),
-        ({"p50_change_low_s": NAN}, 0.2, "unknown", "surely 6 min 40 s longer or less"),
-        ({"p50_s": NAN, "p50_change_s": NAN, "n": 1}, 0.2, "unknown", "1 and 80 builds of web passed: too few"),
+        ({"p50_change_low_s": NAN}, 0.2, "unknown", "interval up to 6 min 40 s longer"),
+        ({"p50_s": NAN, "p50_change_s": NAN, "n": 1}, 0.2, "unknown", "1 and 80 builds of web passed, too few"),
     ],
 )
 def test_a_pipeline_takes_too_long_where_the_whole_interval_of_the_change_does(
@@ -191,7 +194,7 @@ def test_a_name_has_its_own_limit_and_all_others_that_of_the_star() -> None:
         ("mac*", "over"), ("[a-z]", "over"), ("*", "over"), ("(no name)", "over"), ("macos", "within")
     ]  # fmt: skip
     assert told({"queue_time": {"mac*": 800.0, "None": 1.0}}, queue_time=rows) == [
-        Verdict("None", "unknown", "There is no queue None in this period, nor in the one before it."),
+        Verdict("None", "unknown", "The queue None has no rows in this period or the one before."),
         *told({"queue_time": {"mac*": 800.0}}, queue_time=rows),
     ]
 
@@ -199,8 +202,8 @@ def test_a_name_has_its_own_limit_and_all_others_that_of_the_star() -> None:
 def test_a_named_one_without_rows_is_unknown_and_the_star_says_nothing_of_nothing() -> None:
     limits = {"queue_time": {"gone": 60.0, "*": 60.0}, "success_rate": {"*": 0.9, "old": 0.9}, "wall_time": {"*": 0.1}}
     assert told(limits) == [
-        Verdict("gone", "unknown", "There is no queue gone in this period, nor in the one before it."),
-        Verdict("old", "unknown", "There is no pipeline old in this period, nor in the one before it."),
+        Verdict("gone", "unknown", "The queue gone has no rows in this period or the one before."),
+        Verdict("old", "unknown", "The pipeline old has no rows in this period or the one before."),
     ]
 
 
@@ -211,36 +214,38 @@ def test_names_are_shown_and_not_obeyed() -> None:
 
 
 @pytest.fixture(scope="module")
-def facts() -> Facts:
+def measurements() -> Measurements:
     with worlds.sandbox() as ci:
         builds, jobs = ci.history(created_from="35d", progress=False)
         now = pd.Timestamp(builds.attrs["as_of"])
         return measure(builds, jobs, ci.pipelines(progress=False), None, Period.last(now, 7))
 
 
-def test_verdicts_of_the_sandbox_say_what_the_tables_do(tmp_path: Path, facts: Facts) -> None:
+def test_verdicts_of_the_sandbox_say_what_the_tables_do(tmp_path: Path, measurements: Measurements) -> None:
     limits = Thresholds.read(
         file(tmp_path, '[queue_time]\n"*" = "1m"\n[success_rate]\n"*" = 0.9\n[wall_time]\n"*" = 0\n')
     )
-    found = judged(limits, facts)
+    found = check_limits(limits, measurements)
     order = ["over", "perhaps", "unknown", "within"]
     assert [v.status for v in found] == sorted((v.status for v in found), key=order.index)
     queues = {v.subject: v.status for v in found if "95th percentile" in v.text}
-    table = facts.queue_time.set_index("queue")
+    table = measurements.queue_time.set_index("queue")
     assert queues.keys() == set(table.index)
     assert {name for name, status in queues.items() if status == "over"} == set(table.index[table["p95_low_s"] > 60])
     assert {name for name, status in queues.items() if status == "within"} == set(table.index[table["p95_s"] <= 60])
-    rates = {v.subject: v.status for v in found if "of the builds of" in v.text}
-    low = facts.success[facts.success["rate"] < 0.9]
+    rates = {v.subject: v.status for v in found if "The success rate of" in v.text}
+    low = measurements.success[measurements.success["rate"] < 0.9]
     assert {name for name, status in rates.items() if status in ("over", "perhaps")} == set(low["pipeline"])
-    walls = {v.subject: v.status for v in found if "in the median" in v.text}
-    longer = facts.wall_time["p50_change_s"] > 0
-    assert {name for name, status in walls.items() if status == "within"} == set(facts.wall_time["pipeline"][~longer])
+    walls = {v.subject: v.status for v in found if "The median wall time" in v.text}
+    longer = measurements.wall_time["p50_change_s"] > 0
+    assert {name for name, status in walls.items() if status == "within"} == set(
+        measurements.wall_time["pipeline"][~longer]
+    )
     assert np.isin([v.status for v in found], order).all()
 
 
-def test_the_interval_of_a_percentile_holds_it(facts: Facts) -> None:
-    for table in (facts.queue_time, facts.wall_time):
+def test_the_interval_of_a_percentile_holds_it(measurements: Measurements) -> None:
+    for table in (measurements.queue_time, measurements.wall_time):
         known = table.dropna(subset=["p95_low_s", "p95_high_s"])
         assert ((known["p95_low_s"] <= known["p95_s"]) & (known["p95_s"] <= known["p95_high_s"])).all()
-    assert facts.queue_time["p95_low_s"].notna().any()
+    assert measurements.queue_time["p95_low_s"].notna().any()

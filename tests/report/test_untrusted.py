@@ -12,11 +12,11 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.sync_api import Browser
 
-from buildframe.report import pictures
+from buildframe.formatting import clipped, named, visible
+from buildframe.report import plots
 from buildframe.report.content import Report
 from buildframe.report.page import render, summary
-from buildframe.report.printed import web_link
-from buildframe.words import clipped, named, visible
+from buildframe.report.tables import web_link
 from buildframe.workspace import Workspace
 from tests.chromium import launched
 from tests.report.reports import FIELDS, NAMES, SENTENCES, kept, opened, report_of, with_text
@@ -67,7 +67,7 @@ def test_the_page_shows_it_and_nothing_more(
     report: Report, browser: Browser, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if UNTRUSTED.index(text) % 40:  # what pictures draw is in test_pictures; it would take most of the time
-        monkeypatch.setattr(pictures, "_drawn", lambda *_: DOT)
+        monkeypatch.setattr(plots, "_draw_png", lambda *_: DOT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         html = render(with_text(report, text))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake.table import TableAlterer
 from pyarrow import fs
 
-from buildframe.store.place import Place
+from buildframe.store.location import Location
 
 
 class Died(BaseException):
@@ -67,7 +67,7 @@ class Disk:
                 stack.enter_context(self._before(owner, name))
             stack.enter_context(mock.patch.object(os, "fsync", self._fsync(os.fsync)))
             stack.enter_context(mock.patch.object(builtins, "open", self._opened(builtins.open)))
-            stack.enter_context(mock.patch.object(Place, "files", self._files(Place.files)))
+            stack.enter_context(mock.patch.object(Location, "files", self._files(Location.files)))
             for owner, name in (
                 (deltalake.DeltaTable, "create_write_transaction"),
                 (TableAlterer, "add_columns"),
@@ -104,9 +104,9 @@ class Disk:
 
         return opened
 
-    def _files(self, true: Callable[[Place, str], Any]) -> Callable[[Place, str], Any]:
-        def files(place: Place, name: str) -> Any:
-            return fs.PyFileSystem(_Files(self, true(place, name), place.of_table(name)))
+    def _files(self, true: Callable[[Location, str], Any]) -> Callable[[Location, str], Any]:
+        def files(place: Location, name: str) -> Any:
+            return fs.PyFileSystem(_Files(self, true(place, name), place.table_url(name)))
 
         return files
 

@@ -19,10 +19,11 @@ import httpx
 import pandas as pd
 import tenacity
 
-from buildframe import client as client_module
-from buildframe import crew, fetch, sockets
-from buildframe.client import Client, Token
 from buildframe.errors import BuildframeError
+from buildframe.fetching import records, workers
+from buildframe.http import client as client_module
+from buildframe.http import sockets
+from buildframe.http.client import Client, Token
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
 from tests.simulation import loopback
@@ -92,9 +93,9 @@ def weather(chance: random.Random) -> Weather:
     return Weather({name: chance.uniform(0.02, 0.12) for name in chance.sample(names, chance.randint(2, 6))})
 
 
-def new_service(chance: random.Random, most: int = 120) -> Service:
-    """One with any ways and any builds."""
-    jitter = chance.choice([0, 0, 0, SECOND // 2, SECOND, SECOND, 20 * SECOND])
+def new_service(chance: random.Random, most: int = 120, most_jitter: int = 20 * SECOND) -> Service:
+    """One with any ways and at most so many builds, out of order by at most so much."""
+    jitter = min(most_jitter, chance.choice([0, 0, 0, SECOND // 2, SECOND, SECOND, 20 * SECOND]))
     service = Service(
         chance,
         now,
@@ -429,11 +430,11 @@ def overheard(into: io.StringIO) -> Iterator[None]:
 def pages_of(size: int) -> Iterator[None]:
     """Pages are small, so that few builds make many."""
     with (
-        mock.patch.object(fetch, "PAGE_SIZE", size),
-        mock.patch.object(fetch.Source.page, "__defaults__", (1, size)),
-        mock.patch.object(fetch.Asking.page, "__kwdefaults__", {"number": 1, "per_page": size}),
+        mock.patch.object(records, "PAGE_SIZE", size),
+        mock.patch.object(records.Source.page, "__defaults__", (1, size)),
+        mock.patch.object(records.Asking.page, "__kwdefaults__", {"number": 1, "per_page": size}),
         mock.patch.object(client_module, "_PACES", type(client_module._PACES)()),  # nothing is left of other runs
-        mock.patch.object(crew, "_TICK", 5.0),  # who waits need not look often: time jumps
+        mock.patch.object(workers, "_TICK", 5.0),  # who waits need not look often: time jumps
         mock.patch.object(sockets, "version", return_value="0"),  # which reads files
         _seeded(size),
     ):

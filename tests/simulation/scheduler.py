@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from unittest import mock
 
-from buildframe.client import Pace
+from buildframe.http.client import Pace
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ BEGIN = 1000.0
 """What the simulated clock, in seconds, begins with."""
 
 _SIMULATED = ("buildframe.", "httpcore._sync.")
-_REAL = ("buildframe.service", "buildframe.widgets")
+_REAL = ("buildframe.sandbox_server", "buildframe.widgets")
 _SWITCHES = 0.2  # share of the locks that are free, at which another thread may come first
 
 

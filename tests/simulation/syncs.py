@@ -21,11 +21,11 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe.client import Client, Token
 from buildframe.errors import BuildframeError
-from buildframe.lists import History as Listed
-from buildframe.store.history import Store
+from buildframe.http.client import Client, Token
+from buildframe.store.store import Store
 from buildframe.workspace import Workspace
+from buildframe.workspace.build_queries import History as Listed
 from tests.simulation import listings
 from tests.simulation.disk import Died, Disk
 from tests.simulation.listings import BASE, TLS, Ran, demand, live, overheard, pages_of
@@ -71,8 +71,7 @@ class Plan:
     def of(cls, seed: int) -> Plan:
         """The plan of a seed."""
         chance = random.Random(f"syncs {seed}")
-        service = listings.new_service(chance, most=60)
-        service.jitter = min(service.jitter, SECOND)
+        service = listings.new_service(chance, most=60, most_jitter=SECOND)  # what a sync asks for again
         count = chance.choice([4] * 6 + [5] * 6 + [8, 12])
         return cls(
             seed,

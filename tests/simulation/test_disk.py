@@ -20,8 +20,8 @@ import pytest
 
 import buildframe as bf
 from buildframe.errors import StoreFailed
-from buildframe.store import commits
-from buildframe.store.place import Place
+from buildframe.store import transactions
+from buildframe.store.location import Location
 from tests.simulation.disk import Died, Disk
 from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
 
@@ -33,7 +33,7 @@ BEFORE, AFTER = expected(OLD), expected([*OLD, *NEW])
 
 def bring(folder: Path, builds: list[Build], at: int) -> None:
     """What a sync does with what it has fetched."""
-    commits.commit(Place.of(folder, None), PLAIN, batch(builds, at, lists=(flaky({"a": at}, at),)))
+    transactions.commit(Location.of(folder, None), PLAIN, batch(builds, at, lists=(flaky({"a": at}, at),)))
 
 
 def first(folder: Path) -> None:
@@ -90,7 +90,7 @@ def tried(folder: Path, do: Callable[[Path], None], disk: Disk) -> BaseException
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("do", [first, again, compact, clean], ids=lambda do: do.__name__)
 def test_each_call_of_a_store_fails_in_turn(stores, tmp_path, monkeypatch, do, way):
-    monkeypatch.setattr(commits, "GRACE", dt.timedelta(0))
+    monkeypatch.setattr(transactions, "GRACE", dt.timedelta(0))
     base, folder = stores[do.__name__], tmp_path / "store"
     shutil.copytree(base, folder)
     before, unnamed_before = content(folder), unnamed(folder)

@@ -19,11 +19,11 @@ from unittest import mock
 import pytest
 
 from buildframe.errors import StoreFailed
-from buildframe.receiving import write_ahead
-from buildframe.receiving.inbox import Inbox
+from buildframe.receiver import write_ahead
+from buildframe.receiver.inbox import Inbox
 from buildframe.spec import Moment
 from buildframe.webhooks import Event
-from tests.receiving.told import of_job
+from tests.receiver.deliveries import of_job
 
 HIDDEN = [b"hunter2", b"ada@example.com", b"Ada Example"]
 
@@ -111,7 +111,10 @@ class Run:
         self.inbox: Any = None
 
     def go(self) -> int:
-        with mock.patch.object(write_ahead, "os", self.disk), mock.patch.object(write_ahead, "LONGEST_SEGMENT", 3_000):
+        with (
+            mock.patch.object(write_ahead, "os", self.disk),
+            mock.patch.object(write_ahead, "MAX_SEGMENT_BYTES", 3_000),
+        ):
             for _ in range(60):
                 self.disk.bad, self.disk.deadly = self.chance.choice([0, 0, 0.2]), self.chance.choice([0, 0.02])
                 self.store.bad = self.chance.choice([0, 0.3])

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from buildframe import wire
+from buildframe.http import protocol
 from tests.simulation import listings, syncs
 from tests.simulation.__main__ import many
 
@@ -41,6 +41,6 @@ def test_stores_equal_the_service_after_two_syncs_in_fair_weather() -> None:
 
 
 def test_lost_rows_are_found() -> None:
-    with mock.patch.object(wire, "_is_open", return_value=False):
+    with mock.patch.object(protocol, "_is_open", return_value=False):
         _, broken = many("listings", range(200))
     assert any("lost although complete" in what for what in broken.values())

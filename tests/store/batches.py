@@ -11,16 +11,16 @@ from unittest import mock
 
 import pandas as pd
 
-from buildframe import tables
+from buildframe.fetching import arrow
 from buildframe.spec import Moment
-from buildframe.store import lake
-from buildframe.store.commits import Batch, Listed
-from buildframe.store.history import Store
-from buildframe.store.kept import Keeping
-from buildframe.store.lake import Change, Table
+from buildframe.store import delta
+from buildframe.store.delta import TableChange, TableVersion
+from buildframe.store.retained_columns import Retention
+from buildframe.store.store import Store
+from buildframe.store.transactions import ListSnapshot, SyncBatch
 
 BEGIN = dt.datetime(2026, 10, 1, tzinfo=dt.UTC)
-PLAIN = Keeping()
+PLAIN = Retention()
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,26 @@ def moment(second: int) -> Moment:
     return Moment.of(BEGIN + dt.timedelta(days=30, seconds=second))
 
 
-def batch(builds: Iterable[Build], at: int, gone: Iterable[Build] = (), **more: Any) -> Batch:
+def batch(builds: Iterable[Build], at: int, gone: Iterable[Build] = (), **more: Any) -> SyncBatch:
     builds = list(builds)
     heads = frame("builds", [_head(build) for build in builds])
     jobs = frame("jobs", [_job(build, job) for build in builds for job in build.jobs])
     lost = pd.DataFrame([(one.id, _day(one), moment(one.at)) for one in gone], columns=["id", "day", "fetched_at"])
-    return Batch(heads, jobs, moment(at), gone=lost, **more)
+    return SyncBatch(heads, jobs, moment(at), gone=lost, **more)
 
 
-def flaky(instances: Mapping[str, int], at: int, suite: str = "rspec") -> Listed:
+def flaky(instances: Mapping[str, int], at: int, suite: str = "rspec") -> ListSnapshot:
     """A list of flaky tests, by id how often each was seen."""
     rows = [
         {"id": id, "name": f"name of {id}", "instances": n, "fetched_at": moment(at)} for id, n in instances.items()
     ]
     listed = frame("flaky_tests", rows)
     listed.attrs["as_of"] = moment(at).text()
-    return Listed("flaky_tests", {"organization": "acme", "suite": suite}, listed)
+    return ListSnapshot("flaky_tests", {"organization": "acme", "suite": suite}, listed)
 
 
 def frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    empty = tables.to_frame(table, [])
+    empty = arrow.to_frame(table, [])
     return pd.DataFrame(rows, columns=list(empty)).astype(empty.dtypes.to_dict())
 
 
@@ -164,7 +164,12 @@ def at_each_instant(what: Callable[[str], None]) -> Iterator[None]:
 
         return mock.patch.object(owner, name, instead)
 
-    with around(Table, "commit"), around(Table, "made"), around(Table, "widened"), around(lake, "_written"):
+    with (
+        around(TableVersion, "commit"),
+        around(TableVersion, "open_or_create"),
+        around(TableVersion, "add_columns"),
+        around(delta, "_write_parquet"),
+    ):
         yield
 
 
@@ -188,7 +193,7 @@ def dies_at(number: int, of: str = "") -> Iterator[None]:
     def kill() -> None:
         raise Killed
 
-    with mock.patch.object(Change, "discard"), at_instant(number, kill, of):
+    with mock.patch.object(TableChange, "discard"), at_instant(number, kill, of):
         try:
             yield
         except Killed:

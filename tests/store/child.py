@@ -7,7 +7,7 @@ import os
 import duckdb  # noqa: F401
 
 import buildframe as bf
-from buildframe.store.history import Store
+from buildframe.store.store import Store
 
 SUITES = ["rspec"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.lists import History
-from buildframe.store.history import Store
+from buildframe.store.store import Store
 from buildframe.workspace import Workspace
+from buildframe.workspace.build_queries import History
 
 ASIDE = {"fetched_at", "pipeline", "triggered_from_build_pipeline_slug"}
 """Columns that are as last seen: slugs, and when that was; besides addresses and people."""

@@ -23,8 +23,8 @@ from pathlib import Path
 import pyarrow  # noqa: F401  loaded before the children begin
 
 import buildframe as bf
-from buildframe.service import Fault
-from buildframe.store.history import Store
+from buildframe.sandbox_server import Fault
+from buildframe.store.store import Store
 from tests.store import child, comparing
 from tests.store.people import People
 

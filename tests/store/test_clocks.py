@@ -16,9 +16,10 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe import service_time
+from buildframe.http import service_time
 from buildframe.spec import Moment
-from buildframe.store import commits, syncing
+from buildframe.store import sync as syncing
+from buildframe.store import transactions
 from buildframe.workspace import Workspace
 from tests.store.serving import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
@@ -42,11 +43,11 @@ class Here:
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
     monkeypatch.setattr(Here, "at", NOW)
-    monkeypatch.setattr(syncing, "clock_here", lambda: Here.at)
+    monkeypatch.setattr(syncing, "local_clock", lambda: Here.at)
     return Here
 
 
-def sync(service: Service, ws: Workspace, store: bf.Store, skew: Skew = lambda number: 0.0) -> syncing.Synced:
+def sync(service: Service, ws: Workspace, store: bf.Store, skew: Skew = lambda number: 0.0) -> syncing.SyncResult:
     """A sync whose responses have these dates; time goes on a second with each of them."""
     numbers = iter(range(10_000))
 
@@ -153,7 +154,7 @@ def test_two_syncs_at_once_lose_nothing_though_one_has_dates_ahead(service, ws, 
     for scope in (ahead_one, other):
         sync(service, scope, store)
     go_on(service, hours=2)
-    build, commit = service.add(9, "passed", finished_at=service.now.text()), commits.commit
+    build, commit = service.add(9, "passed", finished_at=service.now.text()), transactions.commit
 
     def between(*first):
         build.update(state="failed", finished_at=service.now.text())
@@ -164,12 +165,12 @@ def test_two_syncs_at_once_lose_nothing_though_one_has_dates_ahead(service, ws, 
             done.extend(commit(*batch) for batch in ((first, second) if is_first else (second,)))
             return done[-1]
 
-        monkeypatch.setattr(commits, "commit", last)
+        monkeypatch.setattr(transactions, "commit", last)
         sync(service, other, store)
-        monkeypatch.setattr(commits, "commit", commit)
+        monkeypatch.setattr(transactions, "commit", commit)
         return done[0] if is_first else commit(*first)
 
-    monkeypatch.setattr(commits, "commit", between)
+    monkeypatch.setattr(transactions, "commit", between)
     sync(service, ahead_one, store, lambda i: 20.0)
     assert store.builds().set_index("number")["state"][9] == "passed"
     go_on(service, hours=1)
@@ -260,7 +261,7 @@ def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ws, store
     sync(service, ws, store)
     make_older(Path(store.url), 60)
     store.clean("7d")
-    with pytest.raises(bf.BadInput, match="can still be read"):
+    with pytest.raises(bf.BadInput, match="before the first readable sync"):
         bf.Store(store.url, as_of=old)._state()
 
 
@@ -272,7 +273,7 @@ def test_a_clock_that_moves_otherwise_than_that_of_this_machine_is_warned_of(ser
     sync(service, ws, store)
     go_on(service, hours=5)
     service.date = lambda path: format_datetime(service.now + dt.timedelta(hours=hours), usegmt=True)
-    with pytest.warns(UserWarning, match=r"service's clock has moved by 2 .*, and the clock of this machine by 5 h"):
+    with pytest.warns(UserWarning, match=r"service clock has advanced by 2 .*, and the local clock by 5 h"):
         done = store.sync(ws, since="10d", progress=False)
     assert done.complete
 
@@ -299,7 +300,7 @@ def test_a_sandbox_says_so():
 
 @pytest.mark.parametrize("date", [None, "", "soon", "Sun, 01 Nov 12026 12:00:00 GMT"])
 def test_a_response_without_a_readable_date_is_asked_for_again(service, ws, store, date, monkeypatch):
-    monkeypatch.setattr("buildframe.client._BACKOFF", lambda state: 0.0)
+    monkeypatch.setattr("buildframe.http.client._BACKOFF", lambda state: 0.0)
     service.add(1, "passed")
     dates = iter([date, date])
     service.date = lambda path: next(dates, format_datetime(service.now, usegmt=True))

@@ -14,19 +14,19 @@ import deltalake
 import pytest
 
 from buildframe.errors import BadInput, BuildframeError, StoreFailed
-from buildframe.store import commits
-from buildframe.store.history import Store
-from buildframe.store.kept import Keeping
-from buildframe.store.lake import Table
-from buildframe.store.place import Place
-from buildframe.store.state import State
+from buildframe.store import transactions
+from buildframe.store.delta import TableVersion
+from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
+from buildframe.store.store import Store
+from buildframe.store.sync_state import SyncState
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held, moment
 
-PERSONAL = Keeping(personal=True)
+PERSONAL = Retention(personal=True)
 
 
-def sync(folder: Path, *builds: Build, keeping: Keeping = PLAIN, at: int = 1) -> commits.Committed:
-    return commits.commit(Place.of(folder, None), keeping, batch(builds, at, lists=(flaky({"a": at}, at),)))
+def sync(folder: Path, *builds: Build, keeping: Retention = PLAIN, at: int = 1) -> transactions.CommitResult:
+    return transactions.commit(Location.of(folder, None), keeping, batch(builds, at, lists=(flaky({"a": at}, at),)))
 
 
 def _log(folder: Path, table: str = "builds") -> Path:
@@ -117,7 +117,7 @@ def test_folders_may_be_named_oddly(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_whose_name_would_be_read_as_another(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"would be read as '.*/a b'"):
+    with pytest.raises(BadInput, match=r"deltalake reads it as '.*/a b'"):
         Store(tmp_path / "a%20b")
 
 
@@ -131,7 +131,7 @@ def test_builds_without_a_time_of_creation_are_kept_once(tmp_path: Path) -> None
     Store(tmp_path).compact()
     assert held(Store(tmp_path)) == expected(now)
     lost = batch([], 6, gone=[now[0]])
-    commits.commit(Place.of(tmp_path, None), PLAIN, lost)
+    transactions.commit(Location.of(tmp_path, None), PLAIN, lost)
     assert held(Store(tmp_path)) == expected(now, gone={"build-1"})
 
 
@@ -173,19 +173,19 @@ def test_a_cleaning_keeps_what_is_within_the_time_and_tells_of_the_rest(tmp_path
     versions = [sync(tmp_path, Build(1, at), at=at).state.version for at in (1, 2, 3)]
     make_older(tmp_path)
     store = Store(tmp_path)
-    assert commits.clean(Place.of(tmp_path, None), dt.timedelta(seconds=1)) == 3  # of builds, jobs and the list
+    assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(seconds=1)) == 3  # of builds, jobs and the list
     assert held(store) == expected([Build(1, 3)])
     assert held(Store(tmp_path, as_of=versions[1])) == expected([Build(1, 2)])
     for wanted in (versions[0], moment(1)):
-        with pytest.raises(BadInput, match=f"can still be read: version {versions[1]}"):
+        with pytest.raises(BadInput, match=f"first readable sync: version {versions[1]}"):
             held(Store(tmp_path, as_of=wanted))
-    assert commits.clean(Place.of(tmp_path, None), dt.timedelta(days=9)) == 0
-    with pytest.raises(BadInput, match="can still be read"):
+    assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(days=9)) == 0
+    with pytest.raises(BadInput, match="before the first readable sync"):
         held(Store(tmp_path, as_of=versions[0]))
 
 
 def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "GRACE", dt.timedelta(0))
+    monkeypatch.setattr(transactions, "GRACE", dt.timedelta(0))
     for at in range(50):
         sync(tmp_path, Build(at % 3, at), at=at)
     log = tmp_path / "builds" / "_delta_log"
@@ -193,7 +193,7 @@ def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monke
     checkpoints = sorted(int(path.name[:20]) for path in log.glob("0*.checkpoint.parquet"))
     needed = max(version for version in checkpoints if version <= 30)
     make_older(tmp_path)
-    assert commits.clean(Place.of(tmp_path, None), dt.timedelta(seconds=20)) > 0
+    assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(seconds=20)) > 0
     left = sorted(int(path.name[:20]) for path in log.glob("0*"))
     assert 0 < needed == left[0]
     assert set(range(needed, 52)) == set(left)
@@ -201,7 +201,7 @@ def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monke
         version for version in left if left.count(version) == 2
     }
     assert {version: held(Store(tmp_path, as_of=version)) for version in known} == known
-    with pytest.raises(BadInput, match="that can still be read: version 30"):
+    with pytest.raises(BadInput, match="first readable sync: version 30"):
         Store(tmp_path, as_of=29).builds()
     sync(tmp_path, Build(7, 60), at=60)
     assert "build-7" in held(Store(tmp_path))
@@ -213,7 +213,7 @@ def test_a_cleaning_leaves_what_was_given_up_within_a_day(tmp_path: Path) -> Non
     version = sync(tmp_path, Build(1, 1)).state.version
     make_older(tmp_path)
     sync(tmp_path, Build(1, 2), at=2)
-    assert commits.clean(Place.of(tmp_path, None), dt.timedelta(0)) == 0
+    assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(0)) == 0
     assert held(Store(tmp_path, as_of=version)) == expected([Build(1, 1)])
 
 
@@ -231,16 +231,16 @@ def test_a_cleaning_makes_no_version_of_a_table_but_the_builds(tmp_path: Path) -
 def test_a_long_log_is_read_from_a_checkpoint_and_few_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = sync(tmp_path, Build(1, 1)).state
     for at in range(2, 105):
-        builds = Table.at(Place.of(tmp_path, None), "builds")
+        builds = TableVersion.at(Location.of(tmp_path, None), "builds")
         assert builds is not None
-        builds.commit(commits.Change(builds), replace(state, as_of=moment(at)).told())
+        builds.commit(transactions.TableChange(builds), replace(state, as_of=moment(at)).to_json())
     assert list(tmp_path.glob("builds/_delta_log/*.checkpoint.parquet"))
-    builds = Table.at(Place.of(tmp_path, None), "builds")
+    builds = TableVersion.at(Location.of(tmp_path, None), "builds")
     assert builds is not None
     read: list[int] = []
-    true = Table.log_entry
-    monkeypatch.setattr(Table, "log_entry", lambda table, version: read.append(version) or true(table, version))
-    found = State.at(builds, moment(60))
+    true = TableVersion.log_entry
+    monkeypatch.setattr(TableVersion, "log_entry", lambda table, version: read.append(version) or true(table, version))
+    found = SyncState.at(builds, moment(60))
     assert found is not None
     assert found.as_of == moment(60)
     assert len(read) < 20

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from buildframe.errors import StoreFailed
-from buildframe.store import commits
-from buildframe.store.history import Store
-from buildframe.store.lake import Table
-from buildframe.store.place import Place
+from buildframe.store import transactions
+from buildframe.store.delta import TableVersion
+from buildframe.store.location import Location
+from buildframe.store.store import Store
 from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,7 +43,7 @@ def write(folder: str, steps: Sequence[int]) -> None:
     """Sync after sync, each said when it is done."""
     for step in steps:
         listed = flaky({"a": step, "b": step // 3}, step + 1)
-        commits.commit(Place.of(folder, None), PLAIN, batch(builds_of(step), step + 1, lists=(listed,)))
+        transactions.commit(Location.of(folder, None), PLAIN, batch(builds_of(step), step + 1, lists=(listed,)))
         print(step, flush=True)
 
 
@@ -157,8 +157,8 @@ def _named(store: Path) -> set[Path]:
     return {store / name / file.path for name in TABLES for file in _table(store, name).files()}
 
 
-def _table(store: Path, name: str) -> Table:
-    table = Table.at(Place.of(store, None), name)
+def _table(store: Path, name: str) -> TableVersion:
+    table = TableVersion.at(Location.of(store, None), name)
     assert table is not None
     return table
 

@@ -18,12 +18,12 @@ import pytest
 
 import buildframe as bf
 from buildframe.errors import BadInput, StoreFailed
-from buildframe.store import commits
-from buildframe.store.history import Store
-from buildframe.store.place import Place
+from buildframe.store import transactions
+from buildframe.store.location import Location
+from buildframe.store.store import Store
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
-from tests.receiving.told import of_job, states, synced
+from tests.receiver.deliveries import of_job, states, synced
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held
 
 SECRET = "an+invented/secret=that=is=nobodys"
@@ -110,22 +110,22 @@ def test_a_sync_is_read_in_every_way(ci: Workspace, url: str, options: dict[str,
 def test_compaction_and_cleaning(url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     import datetime as dt
 
-    place, store = Place.of(url, options), Store(url, storage_options=options)
+    place, store = Location.of(url, options), Store(url, storage_options=options)
     for step in range(3):
         builds = [Build(1, step, day=1), Build(10 + step, step)]
-        commits.commit(place, PLAIN, batch(builds, step, lists=(flaky({"a": step}, step),)))
+        transactions.commit(place, PLAIN, batch(builds, step, lists=(flaky({"a": step}, step),)))
     wanted = expected([Build(1, 2, day=1), *(Build(10 + step, step) for step in range(3))])
     many = len(store.files("builds"))
-    commits.compact(place)
+    transactions.compact(place)
     assert len(store.files("builds")) < many
     assert held(store) == wanted
     version = store.version
-    assert commits.clean(place, dt.timedelta(0)) == 0
-    monkeypatch.setattr(commits, "GRACE", dt.timedelta(seconds=-5))  # its stamps are whole seconds
-    assert commits.clean(place, dt.timedelta(0)) > 0
+    assert transactions.clean(place, dt.timedelta(0)) == 0
+    monkeypatch.setattr(transactions, "GRACE", dt.timedelta(seconds=-5))  # its stamps are whole seconds
+    assert transactions.clean(place, dt.timedelta(0)) > 0
     assert held(store) == wanted
     assert store.version == version + 2
-    with pytest.raises(BadInput, match="before the first sync that can still be read"):
+    with pytest.raises(BadInput, match="before the first readable sync"):
         Store(url, storage_options=options, as_of=0).builds()
 
 
@@ -138,12 +138,12 @@ def test_deliveries(url: str, options: dict[str, str]) -> None:
 
 
 def test_two_writers(url: str, options: dict[str, str]) -> None:
-    place = Place.of(url, options)
+    place = Location.of(url, options)
 
     def write(writer: int) -> None:
         for step in range(3):
             builds = [Build(1, 2 * step + writer, jobs=(writer,)), Build(10 * (writer + 1) + step, step)]
-            commits.commit(place, PLAIN, batch(builds, step))
+            transactions.commit(place, PLAIN, batch(builds, step))
 
     threads = [threading.Thread(target=write, args=(writer,)) for writer in (0, 1)]
     for thread in threads:
@@ -193,8 +193,8 @@ def test_secrets_that_an_answer_tells_are_not_told_on(scripted: Callable[..., Sc
 
 
 def test_what_an_error_would_tell_of_the_options_is_hidden() -> None:
-    place = Place.of("s3://bucket/ci", {**OPTIONS, "AWS_SESSION_TOKEN": ""})
-    said = place.without_secrets(f"key {OPTIONS['AWS_ACCESS_KEY_ID']}, {SECRET}, in us-east-1")
+    place = Location.of("s3://bucket/ci", {**OPTIONS, "AWS_SESSION_TOKEN": ""})
+    said = place.redacted(f"key {OPTIONS['AWS_ACCESS_KEY_ID']}, {SECRET}, in us-east-1")
     assert said == "key [hidden], [hidden], in us-east-1"
 
 

@@ -17,8 +17,8 @@ from pandas.testing import assert_frame_equal
 
 import buildframe as bf
 from buildframe import metrics
-from buildframe.store import commits
-from buildframe.store.place import Place
+from buildframe.store import transactions
+from buildframe.store.location import Location
 from tests import sparks
 from tests.store.batches import PLAIN, Build, batch, flaky
 
@@ -58,7 +58,7 @@ def session() -> SparkSession:
 
 
 def filled(folder: Path, *builds: Build) -> bf.Store:
-    commits.commit(Place.of(folder, None), PLAIN, batch(builds, 1, lists=(flaky({"a": 1}, 1),)))
+    transactions.commit(Location.of(folder, None), PLAIN, batch(builds, 1, lists=(flaky({"a": 1}, 1),)))
     return bf.Store(folder)
 
 
@@ -159,7 +159,9 @@ def test_a_file_that_is_not_there_is_told_in_a_sentence(tmp_path: Path, session:
     store = filled(tmp_path, Build(1, 1))
     Path(store.files("jobs")[0]).unlink()
     before = session.conf.get(TASKS)
-    with pytest.raises(bf.StoreFailed, match=r"could not open the table 'jobs'.*does not exist.*each machine") as told:
+    with pytest.raises(
+        bf.StoreFailed, match=r"could not open the table 'jobs'.*does not exist.*every machine of the cluster"
+    ) as told:
         store.spark(session)
     assert "\tat " not in str(told.value)
     assert session.conf.get(TASKS) == before
@@ -184,7 +186,7 @@ def test_a_file_that_is_gone_later_is_told_and_never_left_out(
     Path(store.files("jobs")[0]).unlink()
     for summary in (metrics.waste, metrics.concurrency, metrics.retry_rate):
         with pytest.raises(
-            bf.StoreFailed, match=r"The file file:.*\.parquet that Spark.*Make the frames again"
+            bf.StoreFailed, match=r"The file file:.*\.parquet is gone, because a cleanup.*Create the frames again"
         ) as told:
             summary(jobs)
         assert "\tat " not in str(told.value)
@@ -277,7 +279,7 @@ def test_a_session_in_another_zone_is_refused(tmp_path: Path, session: SparkSess
 
 @pytest.mark.parametrize("wrong", [None, "local", int], ids=repr)
 def test_what_is_no_session_is_refused(tmp_path: Path, wrong: Any) -> None:
-    with pytest.raises(bf.BadInput, match=r"is no session of Spark; pass what SparkSession\.builder"):
+    with pytest.raises(bf.BadInput, match=r"not a SparkSession\. Pass SparkSession\.builder"):
         bf.Store(tmp_path).spark(wrong)
 
 
@@ -285,7 +287,7 @@ def test_the_maker_of_sessions_is_none(tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
     for wrong in (SparkSession, SparkSession.builder):
-        with pytest.raises(bf.BadInput, match="is no session of Spark"):
+        with pytest.raises(bf.BadInput, match="not a SparkSession"):
             bf.Store(tmp_path).spark(wrong)
 
 
@@ -307,7 +309,7 @@ def test_spark_is_loaded_at_first_use() -> None:
 
 def test_without_the_extra_it_is_named() -> None:
     said = loaded_by("sys.modules['pyspark'] = None; bf.Store('none').spark(1)").splitlines()[-1]
-    assert said.endswith('MissingExtra: store.spark() needs more packages: pip install "buildframe[spark]"')
+    assert said.endswith('MissingExtra: store.spark() needs the extra "spark": pip install "buildframe[spark]"')
 
 
 # --- the Spark of the tests

@@ -58,7 +58,9 @@ def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
         patch.setattr(
             Workspace,
             "history",
-            lambda self, **asked: bf.lists.History(*(without(f, "pipeline") for f in history(self, **asked))),
+            lambda self, **asked: bf.workspace.build_queries.History(
+                *(without(f, "pipeline") for f in history(self, **asked))
+            ),
         )
         store.sync(ci, since="2d", progress=False)
     assert hidden not in set(store.builds()["pipeline"])
@@ -96,7 +98,7 @@ def test_a_slug_of_two_organizations_has_to_be_told_apart(ci: Workspace, store: 
     globex = Workspace(ci._client, "globex")
     globex.pipeline("site").update(slug="web")
     store.sync(globex, since="2d", progress=False)
-    with pytest.raises(BadInput, match=r"'web': several organizations have it; pass its id: .* of acme, .* of globex"):
+    with pytest.raises(BadInput, match=r"'web' exists in several organizations. Pass its id: .* of acme, .* of globex"):
         store.builds(pipeline="web")
     named = store.pipelines().query("slug == 'web'")
     assert len(named) == 2
@@ -107,11 +109,11 @@ def test_a_slug_of_two_organizations_has_to_be_told_apart(ci: Workspace, store: 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: Store("s3://key:password@bucket/ci"), "must hold no password"),
-        (lambda: Store(3), "is no place for a store"),
-        (lambda: Store("a\0b"), "is no place for a store"),
-        (lambda: Store("x", storage_options="key"), "storage_options: pass a dict"),
-        (lambda: Store("x", storage_options={"a": 1}), "storage_options: pass a dict"),
+        (lambda: Store("s3://key:password@bucket/ci"), "must not contain a password"),
+        (lambda: Store(3), "is not a store location"),
+        (lambda: Store("a\0b"), "is not a store location"),
+        (lambda: Store("x", storage_options="key"), "storage_options must be a dict"),
+        (lambda: Store("x", storage_options={"a": 1}), "storage_options must be a dict"),
     ],
 )
 def test_a_place_that_is_none(wrong, said):
@@ -128,7 +130,7 @@ def test_wrong_arguments(ci: Workspace, store: Store) -> None:
         with pytest.raises(BadInput, match="suites="):
             store.sync(ci, suites=suites)
     with pytest.raises(BadInput, match="as_of=True"):
-        Store(store._place.url, as_of=True).builds()
+        Store(store._location.url, as_of=True).builds()
 
 
 def test_a_folder_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

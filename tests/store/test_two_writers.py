@@ -10,11 +10,11 @@ from unittest import mock
 import pytest
 
 from buildframe.errors import StoreFailed
-from buildframe.store import commits
-from buildframe.store.history import Store
-from buildframe.store.lake import Table
-from buildframe.store.place import Place
-from buildframe.store.state import Mark, State
+from buildframe.store import transactions
+from buildframe.store.delta import TableVersion
+from buildframe.store.location import Location
+from buildframe.store.store import Store
+from buildframe.store.sync_state import Coverage, SyncState
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, held, moment
 from tests.store.test_kills import child
 
@@ -32,10 +32,10 @@ def write(folder: str, writer: int) -> None:
     mark = None
     for step in range(STEPS):
         at = 2 * step + writer
-        basis, mark = mark, Mark(moment(-100), moment(at))
+        basis, mark = mark, Coverage(moment(-100), moment(at))
         listed = flaky({f"of {writer}": step}, at, suite=f"suite-{writer}")
-        made = batch(_builds(writer, step), at, lists=(listed,), scope=f"acme/{writer}", mark=mark, basis=basis)
-        commits.commit(Place.of(folder, None), PLAIN, made)
+        made = batch(_builds(writer, step), at, lists=(listed,), scope=f"acme/{writer}", coverage=mark, base=basis)
+        transactions.commit(Location.of(folder, None), PLAIN, made)
 
 
 def _check(folder: Path) -> None:
@@ -78,46 +78,46 @@ def test_two_processes(tmp_path: Path) -> None:
 
 
 def test_a_mark_worked_out_before_another_sync_does_not_claim_what_that_one_did_not_know(tmp_path: Path) -> None:
-    place = Place.of(tmp_path, None)
+    place = Location.of(tmp_path, None)
 
-    def sync(since: int, until: int, basis: Mark | None) -> None:
-        mark = Mark(moment(since), moment(until))
-        commits.commit(place, PLAIN, batch([], until, scope="acme", mark=mark, basis=basis))
+    def sync(since: int, until: int, basis: Coverage | None) -> None:
+        mark = Coverage(moment(since), moment(until))
+        transactions.commit(place, PLAIN, batch([], until, scope="acme", coverage=mark, base=basis))
 
     sync(0, 10, None)
-    basis = Mark(moment(0), moment(10))
+    basis = Coverage(moment(0), moment(10))
     with at_instant(3, lambda: sync(0, 20, basis)):
         sync(-50, 10, basis)  # fills in what lies before, as of the sync that it belongs to
     assert Store(tmp_path).covers == {"acme": (moment(-50), moment(10))}
 
 
-def _overtake_always(place: Place) -> Callable[[], None]:
+def _overtake_always(place: Location) -> Callable[[], None]:
     def overtake() -> None:
-        builds = Table.at(place, "builds")
+        builds = TableVersion.at(place, "builds")
         assert builds is not None
-        change = commits.Change(builds)
-        builds.commit(change, State.newest(builds).told())
+        change = transactions.TableChange(builds)
+        builds.commit(change, SyncState.newest(builds).to_json())
 
     return overtake
 
 
 def test_one_that_is_overtaken_again_and_again_says_so_and_leaves_nothing(tmp_path: Path) -> None:
-    place = Place.of(tmp_path, None)
-    commits.commit(place, PLAIN, batch([Build(1, 1)], 1))
+    place = Location.of(tmp_path, None)
+    transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))
     files = set(tmp_path.glob("builds/**/*.parquet"))
-    true, overtake = Table.commit, _overtake_always(place)
+    true, overtake = TableVersion.commit, _overtake_always(place)
 
-    def late(table: Table, *change: object) -> int:
-        if table.name == "builds" and change[0].begun:  # type: ignore[attr-defined]
+    def late(table: TableVersion, *change: object) -> int:
+        if table.name == "builds" and change[0].started_paths:  # type: ignore[attr-defined]
             overtake()
         return true(table, *change)  # type: ignore[arg-type]
 
     with (
-        mock.patch.object(Table, "commit", late),
-        mock.patch.object(commits, "_TIMES", 3),
-        pytest.raises(StoreFailed, match=r"Others wrote to the store at .* 3 times"),
+        mock.patch.object(TableVersion, "commit", late),
+        mock.patch.object(transactions, "_MAX_ATTEMPTS", 3),
+        pytest.raises(StoreFailed, match=r"Other writers changed the store at .* 3 attempts"),
     ):
-        commits.commit(place, PLAIN, batch([Build(1, 2)], 2))
+        transactions.commit(place, PLAIN, batch([Build(1, 2)], 2))
     assert set(tmp_path.glob("builds/**/*.parquet")) == files
     assert held(Store(tmp_path)) == expected([Build(1, 1)])
 
@@ -127,7 +127,7 @@ def test_a_commit_whose_answer_was_lost_is_known_for_ones_own(tmp_path: Path, na
     """A checkpoint that fails after the commit, or an object store's answer that is lost: the error tells nothing."""
     import deltalake
 
-    place, true, lost = Place.of(tmp_path, None), deltalake.DeltaTable.create_write_transaction, []
+    place, true, lost = Location.of(tmp_path, None), deltalake.DeltaTable.create_write_transaction, []
 
     def loses_its_answer(table: deltalake.DeltaTable, *args: object, **kwargs: object) -> None:
         true(table, *args, **kwargs)  # type: ignore[arg-type]
@@ -136,21 +136,21 @@ def test_a_commit_whose_answer_was_lost_is_known_for_ones_own(tmp_path: Path, na
             raise deltalake.exceptions.CommitFailedError("Version already exists")
 
     with mock.patch.object(deltalake.DeltaTable, "create_write_transaction", loses_its_answer):
-        done = commits.commit(place, PLAIN, batch([Build(1, 1)], 1))
+        done = transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))
     assert lost == [name]
     assert done.builds == 1
     assert held(Store(tmp_path)) == expected([Build(1, 1)])
 
 
 def test_what_is_interrupted_after_its_commit_keeps_its_files(tmp_path: Path) -> None:
-    place, true = Place.of(tmp_path, None), Table.commit
+    place, true = Location.of(tmp_path, None), TableVersion.commit
 
-    def interrupted(table: Table, *change: object) -> int:
+    def interrupted(table: TableVersion, *change: object) -> int:
         version = true(table, *change)  # type: ignore[arg-type]
         if table.name == "builds":
             raise KeyboardInterrupt
         return version
 
-    with mock.patch.object(Table, "commit", interrupted), pytest.raises(KeyboardInterrupt):
-        commits.commit(place, PLAIN, batch([Build(1, 1)], 1))
+    with mock.patch.object(TableVersion, "commit", interrupted), pytest.raises(KeyboardInterrupt):
+        transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))
     assert held(Store(tmp_path)) == expected([Build(1, 1)])

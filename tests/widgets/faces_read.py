@@ -9,7 +9,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
-from buildframe.widgets.tasks import Lane
+from buildframe.widgets.background_tasks import Lane
 
 
 def words(widget: Any) -> str:

@@ -12,8 +12,9 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe import client, spec, widgets
-from buildframe.service import SCOPES, Fault
+from buildframe import spec, widgets
+from buildframe.http import client
+from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.buttons import Actions
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -50,7 +51,7 @@ def rebuilt(live: Workspace, build: spec.Build) -> list[int]:
     return sorted(made[made["rebuilt_from"] == build.number]["number"].tolist())
 
 
-def test_cancel_asks_first_and_the_focus_goes_to_what_is_harmless(live: Workspace, led: list[str]) -> None:
+def test_cancel_asks_first_and_the_focus_goes_to_what_is_harmless(live: Workspace, focused: list[str]) -> None:
     build = in_state(live, "running")
     of, buttons = live.pipeline(build.pipeline.slug), widgets.actions(build, live)
     assert buttons.cancel.button_style == ""  # white on orange cannot be read
@@ -61,7 +62,7 @@ def test_cancel_asks_first_and_the_focus_goes_to_what_is_harmless(live: Workspac
     assert is_asking(buttons)
     click(buttons, "no")
     assert not is_asking(buttons)
-    assert led == [".bf-no", ".bf-cancel"]
+    assert focused == [".bf-no", ".bf-cancel"]
     assert of.build(build.number).state == "running"
     click(buttons, "cancel")
     buttons.yes.click()
@@ -71,7 +72,7 @@ def test_cancel_asks_first_and_the_focus_goes_to_what_is_harmless(live: Workspac
     assert of.build(build.number).state == "canceled"
     assert (buttons.cancel.disabled, buttons.rebuild.disabled) == (True, False)
     assert "this one is canceled" in buttons.cancel.tooltip
-    assert led[2:] == [".bf-no", ".bf-rebuild"]
+    assert focused[2:] == [".bf-no", ".bf-rebuild"]
 
 
 def test_a_refusal_shows_the_reason_and_the_buttons_are_true_again(live: Workspace) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import buildframe as bf
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from tests import worlds
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 
@@ -160,7 +160,7 @@ def cancel_running(page: Page, ci: bf.workspace.Workspace) -> None:
     slug, number = running(page, ci)
     page.press("Cancel…")
     assert f"Cancel build {slug} #{number}?" in page.wait("Cancel build")
-    page.press("No, let it go on")
+    page.press("Keep running")
     assert ci.pipeline(slug).build(number).state == "running"
     page.press("Cancel…")
     page.press("Yes, cancel it")
@@ -236,7 +236,7 @@ def lose_the_server_and_go_on(page: Page, ci: bf.workspace.Workspace, tmp_path: 
     page.press("Load")
     page.wait(re.compile(r"Waiting \d+ s: no readable answer"))
     page.wait("No answer from http://127.0.0.1", 60)
-    page.wait("The rows below are still those of before (created from 10d)")
+    page.wait("Showing previous results (created from 10d)")
     page.find(".bf-foot", has_text="of before").wait_for()
     page.shoot("browser-no-server")
     with bf.sandbox(path=tmp_path / "sandbox.db", port=port):

@@ -14,7 +14,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import widgets
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from buildframe.widgets.browser import BuildBrowser
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -83,7 +83,7 @@ def test_message_and_commit_are_looked_for_among_the_loaded(browser: BuildBrowse
 
 
 @pytest.mark.parametrize(("field", "value", "told"), [
-    ("created_from", "yesterdayish", "created_from='yesterdayish' is no time. Write '2026-10-01'"),
+    ("created_from", "yesterdayish", "created_from='yesterdayish' is not a valid time. Use '2026-10-01'"),
     ("created_to", "2020-01-01", "No time lies between"),
     ("creator", "somebody", "No creator somebody is known: choose a name of the list, or give a user's UUID."),
     ("pipeline", "no/slug", "pipeline='no/slug' is not a slug"),
@@ -96,7 +96,7 @@ def test_what_cannot_be_asked_is_told(browser: BuildBrowser, field: str, value: 
     settled(browser._lane)
     assert 'role="alert"' in browser.said.value
     assert told in words(browser.said)
-    assert "The rows below are still those of before (created from 10d), as of " in words(browser.said)
+    assert "Showing previous results (created from 10d), as of " in words(browser.said)
     assert browser.stop_button.disabled
     assert (browser.table.rows, browser.table.former) == (rows, True)
     browser._pressed_at = 0.0
@@ -191,7 +191,7 @@ def test_a_new_build_shows_in_the_table_whatever_the_filters(live: Workspace, br
     number = int(live.pipeline("web").builds(created_from="1h", branch=HOSTILE, progress=False)["number"].iloc[0])
     assert numbers(browser)[0] == number
     assert browser.table.rows[-1][2:5] == ["web", HOSTILE, HOSTILE]
-    assert f"Read again since, whatever the filters: web #{number}." in words(browser.said)
+    assert f"web #{number} updated; it may not match the filters." in words(browser.said)
     choose(browser, len(browser.builds) - 1)
     assert HOSTILE not in browser.detail.facts.value
     assert HOSTILE in words(browser.detail.facts)

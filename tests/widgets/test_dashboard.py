@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched

@@ -13,12 +13,12 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe import client, spec
-from buildframe.pipeline import Pipeline
-from buildframe.service import Fault
+from buildframe import spec
+from buildframe.formatting import span
+from buildframe.http import client
+from buildframe.sandbox_server import Fault
 from buildframe.widgets.detail import Detail
-from buildframe.words import span
-from buildframe.workspace import Workspace
+from buildframe.workspace import Pipeline, Workspace
 from tests import worlds
 from tests.conftest import Scripted, hang_up, says
 from tests.report.untrusted import UNTRUSTED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import chromium
@@ -95,15 +95,15 @@ def cancel(page: Page, ci: Workspace, number: int) -> None:
     assert focused(page) == "Cancel…"
     press(page, "Enter")
     page.wait(f"Cancel build web #{number}?")
-    wait_focus(page, "No, let it go on")
+    wait_focus(page, "Keep running")
     page.shoot("detail-question")
-    page.find("button:visible", has_text="No, let it go on").focus()
+    page.find("button:visible", has_text="Keep running").focus()
     press(page, "Escape")
     wait_focus(page, "Cancel…")
     assert page.find(".bf-yes:visible").count() == 0
     assert ci.pipeline("web").build(number).state == "running"
     press(page, "Enter")
-    wait_focus(page, "No, let it go on")
+    wait_focus(page, "Keep running")
     press(page, "Shift+Tab")
     assert focused(page) == "Yes, cancel it"
     press(page, "Enter")

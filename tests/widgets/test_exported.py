@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from tests import worlds
 from tests.widgets.hostile import NAMES, STRANGE, plant
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook

@@ -14,13 +14,13 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics, widgets
-from buildframe.service import SCOPES
-from buildframe.widgets.board import COLUMNS, FlakyBoard
+from buildframe.sandbox_server import SCOPES
+from buildframe.widgets.flaky_board import COLUMNS, FlakyBoard
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.faces_read import settled, words
-from tests.widgets.test_faces import Seen
+from tests.widgets.test_html import Seen
 
 
 @pytest.fixture

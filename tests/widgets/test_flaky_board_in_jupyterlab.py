@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import buildframe as bf
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
 

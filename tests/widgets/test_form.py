@@ -11,7 +11,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.service import SCOPES, Fault
+from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.form import CreateForm, Field
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -118,7 +118,7 @@ def test_it_creates_once_and_is_empty_then(live: Workspace) -> None:
     assert form.pipeline.value == "web"
 
 
-def test_what_is_wrong_stands_at_its_field_and_goes_as_one_types(live: Workspace, led: list[str]) -> None:
+def test_what_is_wrong_stands_at_its_field_and_goes_as_one_types(live: Workspace, focused: list[str]) -> None:
     form = CreateForm(live)
     wrong = {"env": "A=1\nno sign", "meta_data": "A=1\nA=2", "pull_request_id": "seven", "author.email": "x"}
     fill(form, **wrong)
@@ -133,11 +133,11 @@ def test_what_is_wrong_stands_at_its_field_and_goes_as_one_types(live: Workspace
         "pull_request_id": "pull_request_id must be a whole number",
     }
     assert words(form.said) == "Nothing was sent: 6 of the fields cannot be used; see there."
-    assert led == [".bf-at-pipeline :is(input, textarea, select)"]
-    assert form._guide.attributes[led[0]]["aria-invalid"] == "true"
+    assert focused == [".bf-at-pipeline :is(input, textarea, select)"]
+    assert form._guide.attributes[focused[0]]["aria-invalid"] == "true"
     fill(form, pipeline="web", env="A=1")
     assert (at(form)["env"].problem, at(form)["pipeline"].problem) == ("", "")
-    assert form._guide.attributes[led[0]]["aria-invalid"] == "false"
+    assert form._guide.attributes[focused[0]]["aria-invalid"] == "false"
     assert at(form)["commit"].problem
     assert not form.create.disabled
     assert count(live) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from buildframe import widgets
 from buildframe.errors import MissingExtra
-from tests.test_house import imported_by
+from tests.test_architecture import imported_by
 
 WITHOUT = """
 import sys

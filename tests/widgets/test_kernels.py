@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from buildframe.service import SCOPES, Fault
+from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched

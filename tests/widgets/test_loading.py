@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from buildframe import widgets
-from buildframe.service import Fault
+from buildframe.formatting import visible
+from buildframe.sandbox_server import Fault
 from buildframe.widgets import loading
 from buildframe.widgets.browser import BuildBrowser
 from buildframe.widgets.loading import Got, Listing
 from buildframe.widgets.tables import Table
-from buildframe.words import visible
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.report.untrusted import UNTRUSTED
@@ -89,7 +89,7 @@ def test_of_a_build_that_was_read_twice_the_last_reading_counts_and_keeps_its_pl
         ("a", "passed", "passed"), ("b", "passed", "passed"), ("c", "failed", "failed"),
     ]  # fmt: skip
     listing.standing = "complete"
-    assert listing.told == "3 builds, complete, as of 12:00:09 UTC. Read again since, whatever the filters: web #1."
+    assert listing.told == "3 builds, complete, as of 12:00:09 UTC. web #1 updated; it may not match the filters."
 
 
 def test_what_is_not_complete_after_all_says_why() -> None:

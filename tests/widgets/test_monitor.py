@@ -14,8 +14,8 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics, widgets
-from buildframe.client import Client
-from buildframe.widgets import watched, watching
+from buildframe.http.client import Client
+from buildframe.widgets import build_tracker, monitor_rows
 from buildframe.widgets.monitor import BuildMonitor
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -80,7 +80,7 @@ def test_what_runs_with_the_share_of_its_expected_time(live: Workspace, monitor:
     ]
     share = 100 * left["elapsed_s"] / (left["elapsed_s"] + left["p50_s"])
     assert row[3].startswith(f"{share:.0f} %, ")
-    assert row[3].endswith(f" left (of {left['n']})")
+    assert row[3].endswith(f" left (n = {left['n']})")
     assert words(monitor.told).startswith(f"As of {build['fetched_at']:%H:%M:%S} UTC")
     monitor.table.chosen = 0
     assert f"In the last 14 days, {left['n']} builds of this pipeline ran longer than" in words(monitor.facts)
@@ -112,10 +112,10 @@ def test_a_build_is_followed_to_its_end_with_few_requests(
     assert len(asked) == 3
     build = live.pipeline("web").build(number)
     assert monitor.table.rows == []
-    assert words(monitor.ended).endswith(watching.told(build))
+    assert words(monitor.ended).endswith(build_tracker.told(build))
     assert f'<div role="status"><div><a href="{build.web_url}"' in monitor.ended.value
     assert build.web_url in monitor.ended.value
-    assert watching.told(build) in words(monitor.facts)
+    assert build_tracker.told(build) in words(monitor.facts)
     assert (monitor.actions.cancel.disabled, monitor.actions.rebuild.disabled) == (True, False)
 
 
@@ -164,7 +164,7 @@ def test_a_server_that_is_gone_and_comes_back(tmp_path: Path) -> None:
 def test_what_is_not_read_is_not_taken_for_ended(
     live: Workspace, monitor: BuildMonitor, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_MOST_PAGES", 1)
+    monkeypatch.setattr(build_tracker, "_MOST_PAGES", 1)
     live.sandbox.push("docs", 110)
     refreshed(monitor)
     assert len(asked) == 1  # web's build was not looked for
@@ -173,7 +173,7 @@ def test_what_is_not_read_is_not_taken_for_ended(
 
 
 def test_a_history_that_was_cut_says_so(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_PAGES_OF_PAST", 2)  # one of them asks for the time
+    monkeypatch.setattr(build_tracker, "_PAGES_OF_PAST", 2)  # one of them asks for the time
     live.sandbox.push("docs", 110)
     live.sandbox.clock.advance(240 * MINUTE)
     live.sandbox.push("docs")
@@ -211,8 +211,8 @@ ROW = {"state": "running", "since": "the last 14 days", "n": 7, "n_sooner": 3, "
 
 
 @pytest.mark.parametrize(("known", "told"), [
-    ({}, "25 %, 3 min left (of 7)"),
-    ({"p50_s": 1199.0}, "5 %, 20 min left (of 7)"),
+    ({}, "25 %, 3 min left (n = 7)"),
+    ({"p50_s": 1199.0}, "5 %, 20 min left (n = 7)"),
     ({"n": 0, "p50_s": float("nan"), "n_sooner": 1200}, "100 %, longer than all 1,200 before"),
     ({"n": 1, "p50_s": float("nan")}, "too few before ran as long"),
     ({"n": 0, "p50_s": float("nan"), "n_sooner": 0}, "too few before ran as long"),
@@ -223,8 +223,8 @@ ROW = {"state": "running", "since": "the last 14 days", "n": 7, "n_sooner": 3, "
 ])  # fmt: skip
 def test_words_of_expectation(known: dict[str, Any], told: str) -> None:
     row = {**ROW, "p90_s": float("nan"), **known}
-    assert watched.expected(row) == told
-    assert watched.explained(row).endswith(".")
+    assert monitor_rows.expected(row) == told
+    assert monitor_rows.explained(row).endswith(".")
 
 
 @pytest.mark.parametrize(("known", "told"), [
@@ -239,7 +239,7 @@ def test_words_of_an_end(known: dict[str, Any], told: str) -> None:
     begun = bf.spec.Moment(2026, 10, 30, tzinfo=dt.UTC)
     stamps = {"started_at": begun, "finished_at": bf.spec.Moment.of(begun + dt.timedelta(seconds=65))}
     build = bf.spec.Build(id="x", number=3, pipeline=bf.spec.Pipeline(slug="web"), **{**stamps, **known})
-    assert watching.told(build) == told
+    assert build_tracker.told(build) == told
 
 
 def hostile(state: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from pathlib import Path
 
-from buildframe.service import SCOPES
+from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import chromium

@@ -11,8 +11,8 @@ import pytest
 
 import buildframe as bf
 from buildframe import widgets
+from buildframe.widgets.background_tasks import Lane
 from buildframe.widgets.monitor import BuildMonitor
-from buildframe.widgets.tasks import Lane
 from tests.conftest import Scripted, says
 from tests.widgets.faces_read import settled, words
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from buildframe.service import Sandbox
+from buildframe.sandbox_server import Sandbox
 from tests import golden
 from tests.golden.asking import Body, Place, Service, method_of, place_of
 from tests.golden.types import Seen, seen_in

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from buildframe.service import Quota, Sandbox
+from buildframe.sandbox_server import Quota, Sandbox
 from tests import golden
 from tests.golden.asking import ALL_SCOPES, Body, Place, Service, place_of
 from tests.witness.conftest import FILTERED, READING

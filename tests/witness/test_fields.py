@@ -11,7 +11,7 @@ import pytest
 from buildframe import spec
 from tests import golden
 from tests.golden.asking import Body, Place, Service, place_of
-from tests.golden.types import Seen, fits, misfits, nested_in, reached_from, stamp
+from tests.golden.types import Seen, find_violations, fits, nested_in, reached_from, stamp
 from tests.witness.conftest import FILTERED, READING
 
 NEVER_A_VALUE = {
@@ -29,7 +29,7 @@ def test_every_reading_operation_is_asked_here(answers: dict[str, list[Body]]) -
 
 @pytest.mark.parametrize("operation", READING)
 def test_values_have_the_documented_types(met: dict[str, list[Seen]], operation: str) -> None:
-    assert set().union(*map(misfits, met[operation])) == set()
+    assert set().union(*map(find_violations, met[operation])) == set()
 
 
 @pytest.mark.parametrize("operation", READING)

@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe.client import Client
-from buildframe.response import Answer
+from buildframe.http.client import Client
+from buildframe.http.protocol import Request
+from buildframe.http.response import Answer
 from buildframe.spec import TABLES, Resource
-from buildframe.wire import Request
 from buildframe.workspace import Workspace
 from tests import golden
 from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of
-from tests.golden.types import is_stamp, misfits, seen_in
+from tests.golden.types import find_violations, is_stamp, seen_in
 from tests.witness.calls import CALLS, FRAMES, arranged
 
 NAMED = {name: told["route"] for name, told in golden.OPERATIONS.items()}
@@ -62,7 +62,7 @@ def test_it_succeeds_with_the_documented_status_and_shape(world: Service, home: 
         assert result is None
         return
     body = httpx.Response(200, content=answer.body).json()
-    assert set().union(*map(misfits, seen_in(body, item, item))) == set()
+    assert set().union(*map(find_violations, seen_in(body, item, item))) == set()
     assert isinstance(body, list) == (operation in FRAMES)
     if operation in FRAMES:
         assert_frame(result, FRAMES[operation], len(body))

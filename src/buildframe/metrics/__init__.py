@@ -1,19 +1,13 @@
-"""Numbers from builds and jobs: a metric is `frame -> Series`, a summary is `frame -> frame`.
+"""Metrics and summaries of builds and jobs: a metric is `frame -> Series`, a summary is `frame -> frame`.
 
-Metrics of a row (`jobs.assign(queued=metrics.queue_time)`) are `timedelta64[us]`, and so are those that
-a build has from its jobs (`builds["id"].map(metrics.active_time(jobs))`). Summaries hold float64 seconds in
-columns that end in `_s`, and take frames of pandas, Polars, DuckDB and PySpark. Nothing here changes the frame that it
-is given.
+Row metrics (`jobs.assign(queued=metrics.queue_time)`) return `timedelta64[us]`. Summaries hold float64 seconds in
+columns that end in `_s`, and accept pandas, Polars, DuckDB and PySpark. No function changes the frame that you pass.
 """
 
 from __future__ import annotations
 
 from buildframe.metrics.branches import outages, recovery_time, red_share
-from buildframe.metrics.compared import failure_change, newcombe, percentile_change, success_change
-from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
-from buildframe.metrics.flaky import flaky_board
-from buildframe.metrics.flips import flips, outcomes_by_commit
-from buildframe.metrics.intervals import (
+from buildframe.metrics.build_times import (
     active_time,
     blocked_time,
     idle_time,
@@ -22,16 +16,20 @@ from buildframe.metrics.intervals import (
     time_to_first_failure,
     time_to_pass,
 )
+from buildframe.metrics.change_points import change_point
+from buildframe.metrics.comparison import failure_change, newcombe, percentile_change, success_change
+from buildframe.metrics.derived_columns import with_seconds
+from buildframe.metrics.duplicates import latest
+from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
+from buildframe.metrics.flaky import flaky_board
+from buildframe.metrics.flips import flips, outcomes_by_commit
 from buildframe.metrics.lifecycle import flaky_lifecycle
-from buildframe.metrics.load import concurrency, queue_depth, utilisation
+from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.percentiles import percentiles
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
-from buildframe.metrics.repeats import latest
 from buildframe.metrics.retries import retry_rate
-from buildframe.metrics.shifts import change_point
 from buildframe.metrics.steps import step
-from buildframe.metrics.stored import with_seconds
 from buildframe.metrics.trends import trend
 from buildframe.metrics.waste import waste
 
@@ -70,7 +68,7 @@ __all__ = [
     "time_to_pass",
     "trend",
     "turnaround",
-    "utilisation",
+    "utilization",
     "wall_time",
     "waste",
     "wilson",

@@ -1,4 +1,4 @@
-"""Columns of a frame as metrics need them, or an error that says which one is missing and where it comes from."""
+"""Read columns of a frame with the dtype that metrics need, and report missing ones with their source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from buildframe.errors import BadInput
 from buildframe.spec import TABLES
 
-MOMENT = "datetime64[us, UTC]"
+TIMESTAMP = "datetime64[us, UTC]"
 
 NAT = np.iinfo(np.int64).min
 """NaT among whole microseconds; it is less than every stamp."""
@@ -46,19 +46,19 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     raise _missing(name)
 
 
-def require(there: Collection[str], needed: Iterable[str]) -> None:
-    """BadInput for the first of the columns needed that is not there."""
+def require_columns(there: Collection[str], needed: Iterable[str]) -> None:
+    """Raise BadInput for the first required column that is missing."""
     for name in needed:
         if name not in there:
             raise _missing(name)
 
 
 def kind_of(name: str) -> str | None:
-    """What a column of this name holds where it is fetched: text, json, integer, flag, moment or date."""
+    """Return what a fetched column of this name holds: text, json, integer, flag, moment or date."""
     return _KINDS.get(name)
 
 
-def aligned(made: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
+def check_aligned(made: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
     """What a function made of the frame, if it is a Series with the frame's index; else BadInput."""
     if isinstance(made, pd.Series) and len(made) == len(frame) and made.index.equals(frame.index):
         return made
@@ -68,12 +68,12 @@ def aligned(made: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
     )
 
 
-def typed(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """The column with the dtype that it has when it is fetched; hand-made ones may be Python objects."""
+def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """Return the column with the dtype it has when fetched; custom frames may hold Python objects."""
     kind = _KINDS.get(name)
     found = column(frame, name)
     if kind == "moment" or _is_of_times(found.dtype):
-        return moments(frame, name)
+        return timestamps(frame, name)
     dtype = _DTYPES.get(kind or "")
     if dtype is None or found.dtype == dtype:
         return found
@@ -89,19 +89,19 @@ def _is_of_times(dtype: Any) -> bool:
     return pd.api.types.is_datetime64_any_dtype(dtype)
 
 
-def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
+def timestamps(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
     """The timestamps of the column `name` in UTC to the microsecond; any zone will do, none is refused."""
     found = column(frame, name)
     if isinstance(found.dtype, pd.DatetimeTZDtype):
         if found.dtype.unit == "us" and found.dtype.tz is dt.UTC:  # as in frames that are fetched
             return found
-        instants: pd.Series[pd.Timestamp] = found.dt.tz_convert("UTC").astype(MOMENT)
-        return instants
+        timestamp_micros: pd.Series[pd.Timestamp] = found.dt.tz_convert("UTC").astype(TIMESTAMP)
+        return timestamp_micros
     if isinstance(found.dtype, pd.ArrowDtype) and pa.types.is_timestamp(found.dtype.pyarrow_dtype):
         plain: Any = _as_numpy(found.dtype.pyarrow_dtype)
-        return moments(pd.DataFrame({name: found.astype(plain)}), name)
+        return timestamps(pd.DataFrame({name: found.astype(plain)}), name)
     if found.isna().all():  # a hand-made column of None has no dtype of its own
-        return pd.Series(pd.NaT, index=found.index, dtype=MOMENT)
+        return pd.Series(pd.NaT, index=found.index, dtype=TIMESTAMP)
     if pd.api.types.is_datetime64_dtype(found.dtype):
         raise BadInput(f'The times in {name!r} have no time zone; say which: frame[{name!r}].dt.tz_localize("UTC").')
     raise BadInput(
@@ -110,7 +110,7 @@ def moments(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
 
 
 def microseconds(times: pd.Series[Any]) -> npt.NDArray[np.int64]:
-    """Times as whole microseconds since 1970, `NAT` where there is none."""
+    """Return timestamps as whole microseconds since 1970, `NAT` if missing."""
     return times.to_numpy("datetime64[us]").view(np.int64)
 
 

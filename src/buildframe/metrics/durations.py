@@ -1,9 +1,4 @@
-"""Durations of single rows, from their timestamps.
-
-Each takes a frame and gives a Series of `timedelta64[us]` on the frame's index, NaT where one of the
-two stamps is missing. A negative duration means that two clocks disagree: it is kept, and summaries
-count it. A missing column, or times without a zone, raise BadInput; an empty frame gives an empty Series.
-"""
+"""Compute durations of single rows from their timestamps. Does not group or summarize; knows pandas only."""
 
 from __future__ import annotations
 
@@ -12,93 +7,236 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from buildframe.arguments import checked_names
-from buildframe.metrics.columns import column, moments
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import column, timestamps
 
 RowMetric = Callable[[pd.DataFrame], "pd.Series[Any]"]
-"""`frame -> Series` of timedeltas, one a row."""
+"""`frame -> Series` of timedeltas, one per row."""
 
 
 @checked_names
 def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """How long a script job waited for an agent: started_at - runnable_at.
+    """
+    Compute how long each script job waited for an agent: `started_at - runnable_at`.
 
-    Other types of job wait for no agent and are NaT. Waiting for earlier steps is `dependency_wait`.
-    Needs `type`, `runnable_at`, `started_at`.
-    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
+    Time before `runnable_at` belongs to `dependency_wait`. Trigger, wait and block jobs need no agent, so they have no
+    queue time.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns `type`, `runnable_at` and `started_at`. The timestamps need a time zone.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]` on the index of the frame. NaT for jobs that are not script jobs, and if a timestamp is
+        missing. Negative if clocks disagree.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a timestamp has no time zone.
+
+    See Also
+    --------
+    dependency_wait : Time from creation until a job can start.
+    percentiles : Summarize queue times per group.
+
+    Examples
+    --------
+    >>> waits = jobs.assign(queued=metrics.queue_time)
+    >>> waits.groupby("queue")["queued"].max().dt.round("1s")
+    queue
+    default   0 days 00:09:29
+    deploy    0 days 00:00:02
+    docker    0 days 00:04:24
+    macos     0 days 03:51:43
+    Name: queued, dtype: timedelta64[us]
     """
     return _between(jobs, "runnable_at", "started_at").where(is_script(jobs)).rename("queue_time")
 
 
 @checked_names
 def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """How long a job waited for others: runnable_at - created_at.
+    """
+    Compute how long each job waited until it could start: `runnable_at - created_at`.
 
-    That is wait and block steps, dependencies and concurrency limits. Needs `created_at`, `runnable_at`.
-    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
+    The wait covers dependencies, wait and block steps, and concurrency limits. It does not include the queue time.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns `created_at` and `runnable_at`. The timestamps need a time zone.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]` on the index of the frame. NaT if a timestamp is missing, negative if clocks disagree.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a timestamp has no time zone.
+
+    See Also
+    --------
+    queue_time : Time that a runnable job waits for an agent.
+
+    Examples
+    --------
+    >>> metrics.dependency_wait(jobs).dt.total_seconds().median().item()
+    52.605
     """
     return _between(jobs, "created_at", "runnable_at").rename("dependency_wait")
 
 
 @checked_names
 def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """How long a job ran: finished_at - started_at, whatever its outcome.
+    """
+    Compute how long each job ran: `finished_at - started_at`, whatever its outcome.
 
-    Keep the passed ones for a trend, all of them for cost. Needs `started_at`, `finished_at`.
-    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns `started_at` and `finished_at`. The timestamps need a time zone.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]` on the index of the frame. NaT if a timestamp is missing, negative if clocks disagree.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a timestamp has no time zone.
+
+    See Also
+    --------
+    machine_time : Sum of the run times per build.
+
+    Notes
+    -----
+    Select jobs that passed for trends, because failures often end early. Use all jobs for cost.
+
+    Examples
+    --------
+    >>> jobs.assign(ran=metrics.run_time).groupby("queue")["ran"].sum().dt.round("1min")
+    queue
+    default   3 days 00:10:00
+    deploy    0 days 01:09:00
+    docker    0 days 06:45:00
+    macos     1 days 13:06:00
+    Name: ran, dtype: timedelta64[us]
     """
     return _between(jobs, "started_at", "finished_at").rename("run_time")
 
 
 @checked_names
 def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """From when a job could start until it ended: finished_at - runnable_at.
+    """
+    Compute the time from when each job could start until it ended: `finished_at - runnable_at`.
 
-    Jobs of all types and outcomes. Needs both stamps.
-    `timedelta64[us]` on the frame's index, NaT where a stamp is missing; of an empty frame an empty Series.
+    Jobs of every type and outcome have a turnaround.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns `runnable_at` and `finished_at`. The timestamps need a time zone.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]` on the index of the frame. NaT if a timestamp is missing, negative if clocks disagree.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a timestamp has no time zone.
+
+    Examples
+    --------
+    >>> metrics.turnaround(jobs).notna().sum().item()
+    2687
     """
     return _between(jobs, "runnable_at", "finished_at").rename("turnaround")
 
 
 @checked_names
 def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
-    """From a build's creation until it ended: finished_at - created_at.
+    """
+    Compute the time from each build's creation until it ended: `finished_at - created_at`.
 
-    A blocked build is not over: it can go on, so it has no wall time, and summaries count it in `n_censored`. A build
-    is blocked if its flag `blocked` is set, or its `state` is `blocked`, as in webhooks; a frame without these columns
-    is taken to hold no blocked build. A retry reopens a build, so the wall time of a finished one may still grow. Needs
-    both timestamps.
-    `timedelta64[us]` on the frame's index, NaT if a timestamp is missing or the build is blocked; of an empty frame an
-    empty Series.
+    A blocked build is not over, so it has no wall time, and summaries count it in `n_censored`.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with the columns `created_at` and `finished_at`. The timestamps need a time zone. A build is blocked if
+        its flag `blocked` is set or its `state` is `blocked`, as in webhooks. A frame with neither column has no
+        blocked builds.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]` on the index of the frame. NaT if a timestamp is missing or the build is blocked, negative if
+        clocks disagree.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a timestamp has no time zone.
+
+    See Also
+    --------
+    active_time : Time in which at least one job of a build ran.
+
+    Notes
+    -----
+    A retry reopens a build, so the wall time of a finished build can still grow.
+
+    Examples
+    --------
+    >>> builds.assign(wall=metrics.wall_time).groupby("pipeline")["wall"].median().dt.round("1s")
+    pipeline
+    api        0 days 00:19:43
+    billing    0 days 00:05:42
+    data       0 days 00:13:27
+    docs       0 days 00:01:46
+    mobile     0 days 02:03:09
+    platform   0 days 00:15:03
+    release    0 days 00:22:16
+    web        0 days 00:16:05
+    Name: wall, dtype: timedelta64[us]
     """
     return _between(builds, "created_at", "finished_at").mask(is_blocked(builds)).rename("wall_time")
 
 
 def _between(frame: pd.DataFrame, start: str, end: str) -> pd.Series[pd.Timedelta]:
-    return moments(frame, end) - moments(frame, start)
+    return timestamps(frame, end) - timestamps(frame, start)
 
 
 def is_blocked(builds: pd.DataFrame) -> pd.Series[bool]:
     """Return which builds wait at a block step, as far as the frame's columns show it."""
-    found = pd.Series(False, index=builds.index)
+    blocked = pd.Series(False, index=builds.index)
     if "blocked" in builds:
-        found |= column(builds, "blocked").eq(True).fillna(False).astype(bool)
+        blocked |= column(builds, "blocked").eq(True).fillna(False).astype(bool)
     if "state" in builds:
-        found |= column(builds, "state").eq("blocked").fillna(False).astype(bool)
-    return found
+        blocked |= column(builds, "state").eq("blocked").fillna(False).astype(bool)
+    return blocked
 
 
 def is_script(jobs: pd.DataFrame) -> pd.Series[bool]:
-    """Which jobs run on an agent."""
+    """Return which jobs run on an agent."""
     return column(jobs, "type").eq("script").fillna(False).astype(bool)
 
 
 NEVER_RUNNABLE = ("broken", "skipped")
-"""States of jobs that nothing makes runnable any more."""
+"""States of jobs that can no longer become runnable."""
 
 
 class Span(NamedTuple):
-    """From which stamp to which a metric measures."""
+    """The two timestamps that a row metric measures between."""
 
     start: str
     end: str

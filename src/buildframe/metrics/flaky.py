@@ -1,4 +1,4 @@
-"""The flaky tests of a suite as a board: which matter most, and what became of those of an earlier list."""
+"""Rank the flaky tests of a suite, and compare two lists of them. Knows the service's lists, not runs of tests."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import moments
-from buildframe.metrics.engines import Frame, collected
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import timestamps
+from buildframe.metrics.engines import Frame, collect_columns
 
 _NAMES = ("id", "scope", "name", "location")
 _STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at")
@@ -18,61 +18,105 @@ _STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at")
 
 @checked_names
 def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
-    """Flaky tests as the service lists them, those with most instances first, and what changed since an earlier list.
-
-    `tests` is `ws.flaky_tests(suite=...)`, `before` an earlier snapshot of the same list, saved whole: a list that
-    was cut by `search=` or `branch=` makes tests come and go that did not. Both are frames of pandas, Polars or
-    DuckDB. Needs `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at`,
-    `fetched_at`.
-
-    One row a test, ordered by instances, then by latest occurrence, the greatest first; columns:
-    `id`, `scope`, `name`, `location` (str); `instances` (Int64): occurrences as the service counts them;
-    `latest_occurrence_at`, `last_resolved_at` (`datetime64[us, UTC]`);
-    `last_seen_s` (float64): seconds from the latest occurrence until the list was fetched;
-    `age_at_least_s` (float64): seconds from the earliest sign of it, in either list, until the list was fetched. The
-    service does not tell the first occurrence, so this is a lower bound, and grows as `before` lies further back;
-    `is_resolved` (boolean): resolved, and no occurrence is known since;
-    `recurred` (boolean): an occurrence is known after it was resolved.
-
-    With `before` besides:
-    `status` (str): `resolved`: it is resolved now, or no longer listed. Else `came_back`: it was resolved in `before`,
-    or it recurred after it was resolved between the lists or while `before` did not list it. Else `still`: listed both
-    times. Else `new`: not listed before, and never resolved;
-    `new_instances` (Int64): instances now less those then, negative where the service forgot some; null for tests that
-    one of the lists lacks.
-    That a test is no longer listed says only that the service does not list it: it may have been resolved, deleted or
-    renamed. Such tests have the values of `before`; their seconds count until the latest `fetched_at` of `tests`.
-
-    An empty list gives these columns and no rows; all of `before` is then resolved, and its seconds NaN, for nothing
-    tells when the empty list was fetched. BadInput: a missing column, naive times, a test without id or listed twice,
-    `before` fetched after `tests`.
     """
-    now = _listed(tests, "tests")
+    Rank flaky tests by number of instances, and report what changed since an earlier list.
+
+    Parameters
+    ----------
+    tests : DataFrame
+        Result of `ws.flaky_tests(suite=...)`, as pandas, Polars, DuckDB or PySpark. Needs the columns `id`, `scope`,
+        `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at` and `fetched_at`.
+    before : DataFrame, optional
+        An earlier, complete list of the same suite. Do not filter either list by `search=` or `branch=`, because
+        missing tests would look resolved.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per test, ordered by instances, then by latest occurrence, both descending. An empty list gives no rows,
+        or with `before` its tests as resolved, with NaN seconds.
+
+        ==================== =================== ==============================================================
+        id                   str                 id of the test
+        scope                str                 as reported by the service
+        name                 str                 as reported by the service
+        location             str                 as reported by the service
+        instances            Int64               occurrences that the service counts
+        latest_occurrence_at datetime64[us, UTC] latest occurrence; NaT if unknown
+        last_resolved_at     datetime64[us, UTC] when it was last resolved; NaT if never
+        last_seen_s          float64             seconds from the latest occurrence until the list was fetched
+        age_at_least_s       float64             seconds from the earliest sign of it in either list until the
+                                                 list was fetched: a lower bound of its age
+        is_resolved          boolean             resolved, without a later occurrence
+        recurred             boolean             an occurrence followed its resolution
+        status               str                 only with `before`: see Notes
+        new_instances        Int64               only with `before`: instances now minus then; negative if the
+                                                 service removed some, null if one list lacks the test
+        ==================== =================== ==============================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, a test has no id or occurs twice, or `before` was fetched
+        after `tests`.
+
+    See Also
+    --------
+    flaky_lifecycle : The same over a stored history of lists.
+
+    Notes
+    -----
+    The status is the first of these that holds:
+
+    - `resolved`: it is resolved now, or is no longer listed. It may have been resolved, deleted or renamed.
+    - `came_back`: it was resolved in `before`, or it recurred after a resolution that `before` does not have.
+    - `still`: both lists have it.
+    - `new`: `before` does not have it, and it was never resolved.
+
+    Tests that are no longer listed have the values of `before`, and their seconds count until the latest `fetched_at`
+    of `tests`.
+
+    Examples
+    --------
+    >>> metrics.flaky_board(tests)[["instances", "is_resolved", "recurred"]].head(3)
+       instances  is_resolved  recurred
+    0         81         True     False
+    1         72         True     False
+    2         68         True     False
+    >>> week_before = tests.tail(-1).assign(fetched_at=tests["fetched_at"] - pd.Timedelta("7D"))
+    >>> metrics.flaky_board(tests, before=week_before)["status"].value_counts()
+    status
+    resolved     64
+    still        63
+    came_back     1
+    Name: count, dtype: int64
+    """
+    current = _listed(tests, "tests")
     if before is None:
-        return _ordered(_aged(now, now))
-    then = _listed(before, "before")
-    if then["fetched_at"].max() > now["fetched_at"].max():
-        raise BadInput("before= was fetched after the tests; give the earlier list as before=.")
-    gone = then[~then.index.isin(now.index)].assign(fetched_at=now["fetched_at"].max())
-    both = pd.concat([now, gone]).astype(now.dtypes)
-    return _ordered(_aged(both, then).assign(**_changes(both, now, then)))
+        return _ordered(_aged(current, current))
+    previous = _listed(before, "before")
+    if previous["fetched_at"].max() > current["fetched_at"].max():
+        raise BadInput("before= was fetched after tests. Pass the earlier list as before=.")
+    gone = previous[~previous.index.isin(current.index)].assign(fetched_at=current["fetched_at"].max())
+    combined = pd.concat([current, gone]).astype(current.dtypes)
+    return _ordered(_aged(combined, previous).assign(**_changes(combined, current, previous)))
 
 
 def _listed(tests: Frame, name: str) -> pd.DataFrame:
-    """The list by id, its stamps in UTC, with `is_resolved` and `recurred`."""
-    found = collected(tests, [*_NAMES, "instances", *_STAMPS]).set_index("id", drop=False)
-    found = found.assign(**{stamp: moments(found, stamp) for stamp in _STAMPS})
-    if found["id"].isna().any():
-        raise BadInput(f"{name}= holds a test without id.")
-    if (twice := found["id"].duplicated()).any():
-        raise BadInput(f"{name}= holds the test {found['id'][twice].iloc[0]!r} twice; give one list, not several.")
-    recurred = (found["latest_occurrence_at"] > found["last_resolved_at"]).astype("boolean")
-    return found.assign(is_resolved=found["last_resolved_at"].notna().astype("boolean") & ~recurred, recurred=recurred)
+    """Return the list by id, with timestamps in UTC, `is_resolved` and `recurred`."""
+    rows = collect_columns(tests, [*_NAMES, "instances", *_STAMPS]).set_index("id", drop=False)
+    rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
+    if rows["id"].isna().any():
+        raise BadInput(f"{name}= contains a test without an id. Drop that row.")
+    if (duplicated := rows["id"].duplicated()).any():
+        raise BadInput(f"{name}= contains the test {rows['id'][duplicated].iloc[0]!r} twice. Pass a single list.")
+    recurred = (rows["latest_occurrence_at"] > rows["last_resolved_at"]).astype("boolean")
+    return rows.assign(is_resolved=rows["last_resolved_at"].notna().astype("boolean") & ~recurred, recurred=recurred)
 
 
-def _aged(tests: pd.DataFrame, then: pd.DataFrame) -> pd.DataFrame:
+def _aged(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
     signs = ["latest_occurrence_at", "last_resolved_at"]
-    earliest = pd.concat([tests[signs], then[signs].reindex(tests.index)], axis=1).min(axis=1)
+    earliest = pd.concat([tests[signs], previous[signs].reindex(tests.index)], axis=1).min(axis=1)
     until = tests["fetched_at"]
     return tests.assign(
         last_seen_s=(until - tests["latest_occurrence_at"]).dt.total_seconds(),
@@ -80,10 +124,10 @@ def _aged(tests: pd.DataFrame, then: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _changes(tests: pd.DataFrame, now: pd.DataFrame, then: pd.DataFrame) -> dict[str, Any]:
-    """The columns that two lists give."""
-    earlier = then.reindex(tests.index)
-    was_listed, is_listed = tests.index.isin(then.index), tests.index.isin(now.index)
+def _changes(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame) -> dict[str, Any]:
+    """Compute the columns that need two lists."""
+    earlier = previous.reindex(tests.index)
+    was_listed, is_listed = tests.index.isin(previous.index), tests.index.isin(current.index)
     was_resolved = earlier["is_resolved"].fillna(value=False)
     resolved_anew = ~(tests["last_resolved_at"] <= earlier["last_resolved_at"])
     came_back = was_resolved | (tests["recurred"] & resolved_anew)

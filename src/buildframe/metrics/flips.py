@@ -1,4 +1,4 @@
-"""Steps whose outcome changed while the code did not."""
+"""Find steps that both failed and passed at one commit. Knows outcomes of attempts, not the tests inside a job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.arguments import checked_names
-from buildframe.metrics import spark
-from buildframe.metrics.engines import GROUP, Frame, Rows, as_pandas, collected, is_pandas, lazy, rows, tally
-from buildframe.metrics.groups import Key, beside, groups_of
-from buildframe.metrics.outcomes import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.engines import (
+    GROUP,
+    Frame,
+    GroupedRows,
+    as_pandas,
+    collect_columns,
+    group_rows,
+    group_sums,
+    is_pandas,
+    spark,
+    to_lazy,
+)
+from buildframe.metrics.engines.expressions import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
+from buildframe.metrics.grouping import Key, find_groups, join_keys
 from buildframe.metrics.rates import shares
-from buildframe.metrics.states import check_states
 from buildframe.metrics.steps import step
+from buildframe.metrics.validation import check_states
 
 _STEP: list[Key] = ["organization", "pipeline", step]
 _LIKE = ["matrix", "parallel_group_index"]
@@ -25,90 +35,176 @@ _NEEDS = ("commit", "type", *OUTCOME, "finished_at")
 _COUNTS = ["passes", "failures", "lost"]
 
 _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
-"""From the best to the worst; as a number, the place in here."""
+"""Ordered from best to worst; the index is the number of a verdict."""
 
 
 @checked_names
 def outcomes_by_commit(jobs: Frame) -> Any:
-    """What all attempts of a step at one commit tell, over retries, rebuilds and branches.
-
-    Only like is compared with like: the same organization, pipeline, step (as `metrics.step`), commit, value of the
-    matrix and parallel index. Counted are script jobs that passed or failed hard; soft failures, canceled, skipped and
-    unfinished jobs tell nothing. Attempts without a commit, or at `HEAD` (a build whose commit was not yet resolved),
-    are left out; `flips` counts them. Fetch with `include_retried_jobs=True`, or all but the last attempts are missing.
-    Each row counts: drop duplicates by `id` first. Needs these columns with `name` and `step_key` (in engines other
-    than pandas `step`, as `with_seconds` adds it), `type`, `state`, `soft_failed`, `exit_status`, `signal`,
-    `finished_at`.
-
-    One row for each of these that has an outcome, ordered by them, nulls last; columns: the six, then
-    `passes` (Int64);
-    `failures` (Int64): hard failures (failed or timed out, not softly) that are not
-    `lost` (Int64): lost to infrastructure (failed with exit status -1, or a signal);
-    `first_at`, `last_at` (datetime64[us, UTC]): when the first and the last of these ended;
-    `verdict` (str): `flaky`: at least one failure and one pass; `deterministic`: at least two failures and no pass (a
-    lasting failure is a regression, not a flake); `undecided`: one failure that was not tried again;
-    `infrastructure`: lost at least once, and else passed or nothing else; `passed`: nothing but passes.
-    A verdict is of what was seen: a flake that always struck, or never yet, is not told from the rest.
-    A pandas frame; of a frame of PySpark one of PySpark, in no order, which is computed when rows are asked for.
-    An empty frame gives these columns and no rows. BadInput: a missing column.
     """
-    found = _attempts(jobs, only_known=True)
+    Summarize all attempts of each step at each commit, over retries, rebuilds and branches.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
+        unique ids. Needs the columns `organization`, `pipeline`, `name`, `step_key`, `commit`, `matrix`,
+        `parallel_group_index`, `type`, `state`, `soft_failed`, `exit_status`, `signal` and `finished_at`. Engines other
+        than pandas need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per combination of the first six columns with an outcome, ordered by them, nulls last. An empty frame
+        gives no rows. For PySpark a lazy frame of PySpark without an order.
+
+        ==================== =================== ==========================================================
+        organization         str                 organization of the job
+        pipeline             str                 pipeline of the job
+        step                 str                 see `metrics.step`
+        commit               str                 commit of the build
+        matrix               str                 values of the matrix as JSON; null if there is none
+        parallel_group_index Int64               index among parallel jobs; null if there is none
+        passes               Int64               attempts that passed
+        failures             Int64               hard failures that were not lost
+        lost                 Int64               hard failures by infrastructure
+        first_at             datetime64[us, UTC] end of the first attempt
+        last_at              datetime64[us, UTC] end of the last attempt
+        verdict              str                 see Notes
+        ==================== =================== ==========================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+
+    See Also
+    --------
+    flips : Steps ranked by flake rate.
+
+    Notes
+    -----
+    Script jobs that passed or failed hard (failed or timed out, not softly) count. Soft failures, canceled, skipped and
+    unfinished jobs do not. A failure is lost if its exit status is -1 or it has a signal. Attempts without a commit, or
+    at `HEAD`, are left out; `flips` counts them.
+
+    The verdict is
+
+    - `flaky`: at least one failure and one pass,
+    - `deterministic`: at least two failures and no pass, because a lasting failure is a regression and not a flake,
+    - `undecided`: one failure that was not tried again,
+    - `infrastructure`: lost at least once, and otherwise passed or nothing,
+    - `passed`: only passes.
+
+    A step that fails at random but never showed both outcomes is not recognized as flaky.
+
+    Examples
+    --------
+    >>> outcomes = metrics.outcomes_by_commit(jobs)
+    >>> outcomes["verdict"].value_counts()
+    verdict
+    passed            2507
+    undecided           20
+    infrastructure      10
+    flaky                6
+    deterministic        5
+    Name: count, dtype: int64
+    """
+    attempts = _attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    told = _summed(found.rows, found.variant, **ends).with_columns(verdict=_verdict())
-    if spark.is_spark(told):
-        named = {name: nw.col(variant) for name, variant in zip(_NAMES, found.variant, strict=True)}
-        return told.select(**named, **{name: nw.col(name) for name in (*_COUNTS, *ends)}, verdict=_words()).to_native()
-    variants = as_pandas(told.sort(found.variant, nulls_last=True)).reset_index(drop=True)
+    outcomes = _summed(attempts.rows, attempts.variant, **ends).with_columns(verdict=_verdict())
+    if spark.is_spark(outcomes):
+        named = {name: nw.col(variant) for name, variant in zip(_NAMES, attempts.variant, strict=True)}
+        return outcomes.select(
+            **named, **{name: nw.col(name) for name in (*_COUNTS, *ends)}, verdict=_verdict_text()
+        ).to_native()
+    variants = as_pandas(outcomes.sort(attempts.variant, nulls_last=True)).reset_index(drop=True)
     verdict = pd.Series(_VERDICTS[variants["verdict"].to_numpy(np.intp)], variants.index, dtype="str")
     summary = variants[[*_COUNTS, *ends]].astype(dict.fromkeys(_COUNTS, "Int64"))
-    return beside(found.texts(variants), summary.assign(verdict=verdict))
+    return join_keys(attempts.key_columns(variants), summary.assign(verdict=verdict))
 
 
 @checked_names
 def flips(jobs: Frame) -> pd.DataFrame:
-    """Steps ranked by how surely they flip: commits at which a step both failed and passed, infrastructure apart.
-
-    A commit counts once for a step, however many retries, rebuilds, shards and values of the matrix it had there. Of
-    these its verdict is the worst, in the order flaky, deterministic, undecided, infrastructure, passed (as
-    `outcomes_by_commit` tells them, which also says what is counted, what is left out and which columns are needed);
-    so a failed shard beside a passed one is no flip. The rate is one of commits, and not that of attempts: failures
-    at a rate p, retried once, flip p / (1 + p) of the commits that passed.
-    A step that is never tried again cannot be seen to flip.
-
-    One row for each organization, pipeline and step, the highest `low` first, then by key; columns: these, then
-    `commits` (Int64): commits with an outcome; `commits_passed` (Int64): of these, with at least one pass;
-    `flaky`, `deterministic`, `undecided`, `infrastructure` (Int64): `commits` by verdict, the rest passed;
-    `n_without_commit` (Int64): attempts (not commits) left out, since their commit is null or `HEAD`;
-    `flake_rate` (float64 between 0 and 1): `flaky` / `commits_passed`, with `low` and `high`, its Wilson 95 %
-    interval; NaN where no commit passed.
-    An empty frame gives these columns and no rows. BadInput: a missing column.
     """
-    found = _attempts(jobs, only_known=False)
+    Rank steps by flake rate: the share of commits at which a step both failed and passed.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `outcomes_by_commit` needs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per organization, pipeline and step, highest `low` first, then by key. An empty frame gives no rows.
+
+        ================ ======= ===============================================================
+        organization     str     organization of the jobs
+        pipeline         str     pipeline of the jobs
+        step             str     see `metrics.step`
+        commits          Int64   commits with an outcome
+        commits_passed   Int64   commits of these with at least one pass
+        flaky            Int64   commits with this verdict
+        deterministic    Int64   commits with this verdict
+        undecided        Int64   commits with this verdict
+        infrastructure   Int64   commits with this verdict; all others passed
+        n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
+        flake_rate       float64 `flaky / commits_passed`; NaN if no commit passed
+        low, high        float64 Wilson's 95 % interval of `flake_rate`
+        ================ ======= ===============================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+
+    See Also
+    --------
+    outcomes_by_commit : The outcomes behind the counts, with the definition of verdicts.
+    retry_rate : Share of executions that were retried.
+
+    Notes
+    -----
+    A commit counts once per step, with the worst verdict of its shards and matrix values, in the order flaky,
+    deterministic, undecided, infrastructure, passed. A failed shard beside a passed one is no flip.
+
+    The rate is one of commits, not of attempts: failures at rate p that are retried once flip p / (1 + p) of the
+    commits that passed. A step that is never tried again cannot flip.
+
+    Examples
+    --------
+    >>> metrics.flips(jobs)[["pipeline", "step", "commits_passed", "flaky", "flake_rate", "low"]].head(3).round(3)
+       pipeline          step  commits_passed  flaky  flake_rate    low
+    0       web           e2e              35      3       0.086  0.030
+    1  platform  test-billing              19      1       0.053  0.009
+    2       api      contract              31      1       0.032  0.006
+    """
+    attempts = _attempts(jobs, only_known=False)
     unknown = nw.col("unknown").sum()
-    variants = _summed(found.rows, found.variant, unknown=unknown)
-    variants = variants.with_columns(verdict=_verdict(), **found.numbers)
-    worst = {name: nw.col(name).max() for name in ("verdict", "passes", *found.step) if name not in found.commit}
-    commits = variants.group_by(*found.commit).agg(**worst, unknown=unknown)
-    known = nw.col("unknown") == 0
-    counted = tally(
-        Rows(commits, found.step, _NAMES[:3], found.keys[0] if found.keys else None),
-        commits=known,
-        commits_passed=known & (nw.col("passes") > 0),
-        **{name: known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
+    variants = _summed(attempts.rows, attempts.variant, unknown=unknown)
+    variants = variants.with_columns(verdict=_verdict(), **attempts.numbers)
+    worst = {name: nw.col(name).max() for name in ("verdict", "passes", *attempts.step) if name not in attempts.commit}
+    commits = variants.group_by(*attempts.commit).agg(**worst, unknown=unknown)
+    is_known = nw.col("unknown") == 0
+    counted = group_sums(
+        GroupedRows(commits, attempts.step, _NAMES[:3], attempts.keys[0] if attempts.keys else None),
+        commits=is_known,
+        commits_passed=is_known & (nw.col("passes") > 0),
+        **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
         n_without_commit=nw.col("unknown"),
     )
     rates = shares(counted.sums["flaky"], counted.sums["commits_passed"]).rename(columns={"rate": "flake_rate"})
-    ranked = beside(counted.keys, pd.concat([counted.sums, rates], axis=1))
+    ranked = join_keys(counted.keys, pd.concat([counted.sums, rates], axis=1))
     ranked = ranked[ranked["commits"] + ranked["n_without_commit"] > 0]
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 where the commit is), and what tells them apart.
+    """Script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), and their keys.
 
-    `variant`, `commit` and `step` are columns. In pandas it is one each, a number, since those group much faster than
-    texts; then `numbers` makes the latter two from the first, and `keys` are what the numbers stand for that make it.
+    `variant`, `commit` and `step` are column names. In pandas each is one number, which groups much faster than texts:
+    `numbers` derives the latter two from the first, and `keys` are the values behind the numbers.
     """
 
     rows: nw.LazyFrame[Any]
@@ -118,71 +214,71 @@ class _Attempts:
     numbers: dict[str, nw.Expr]
     keys: list[pd.DataFrame]
 
-    def texts(self, variants: pd.DataFrame) -> pd.DataFrame:
-        """The six columns that users know variants by."""
+    def key_columns(self, variants: pd.DataFrame) -> pd.DataFrame:
+        """Return the six columns that identify variants for users."""
         if not self.keys:
             return variants[self.variant].set_axis(_NAMES, axis=1)
         _, commits, likes = self.keys
         left, like = np.divmod(variants["variant"].to_numpy(), len(likes))
         numbers = (*np.divmod(left, len(commits)), like)
-        found = [keys.take(one).reset_index(drop=True) for keys, one in zip(self.keys, numbers, strict=True)]
-        return pd.concat(found, axis=1)
+        columns = [keys.take(codes).reset_index(drop=True) for keys, codes in zip(self.keys, numbers, strict=True)]
+        return pd.concat(columns, axis=1)
 
 
 def _attempts(jobs: Frame, *, only_known: bool) -> _Attempts:
-    """Those of all jobs, or only those at a known commit."""
+    """Return the attempts of all jobs, or only those at a known commit."""
     check_states(jobs, "state")
-    found = _numbered(jobs) if is_pandas(jobs) else _named(jobs)
-    return replace(found, rows=_ended(found, only_known=only_known))
+    attempts = _numbered(jobs) if is_pandas(jobs) else _named(jobs)
+    return replace(attempts, rows=_ended(attempts, only_known=only_known))
 
 
 def _named(jobs: Frame) -> _Attempts:
-    """All jobs and whether the commit is `unknown`."""
-    found = rows(jobs, _NEEDS, [*_STEP, "commit", *_LIKE])
+    """Add whether the commit is `unknown`, for engines other than pandas."""
+    rows = group_rows(jobs, _NEEDS, [*_STEP, "commit", *_LIKE])
     unknown = ~(nw.col("commit") != "HEAD").fill_null(False)
-    return _Attempts(found.frame.with_columns(unknown=unknown), found.by, found.by[:4], found.by[:3], {}, [])
+    return _Attempts(rows.frame.with_columns(unknown=unknown), rows.by, rows.by[:4], rows.by[:3], {}, [])
 
 
 def _numbered(jobs: pd.DataFrame) -> _Attempts:
-    """The same with numbers."""
-    groups = [groups_of(jobs, _STEP), groups_of(jobs, "commit"), groups_of(jobs, _LIKE)]
-    keys = [one.keys for one in groups]
-    step, commit, like = (one.codes for one in groups)
+    """Do the same in pandas, with numbers."""
+    groups = [find_groups(jobs, _STEP), find_groups(jobs, "commit"), find_groups(jobs, _LIKE)]
+    keys = [group.keys for group in groups]
+    step, commit, like = (group.codes for group in groups)
     is_unknown = keys[1]["commit"].isin(["HEAD", None]).to_numpy()
     variant = (step * len(keys[1]) + commit) * len(keys[2]) + like
-    frame = lazy(collected(jobs, _NEEDS).assign(variant=variant, unknown=is_unknown[commit]))
+    frame = to_lazy(collect_columns(jobs, _NEEDS).assign(variant=variant, unknown=is_unknown[commit]))
     at_commit = nw.col("variant") // max(len(keys[2]), 1)
     numbers = {"at commit": at_commit, GROUP: at_commit // max(len(keys[1]), 1)}
     return _Attempts(frame, ["variant"], ["at commit"], [GROUP], numbers, keys)
 
 
-def _ended(found: _Attempts, *, only_known: bool) -> nw.LazyFrame[Any]:
-    """The script jobs with an outcome; flags first, since texts are dear to filter."""
+def _ended(attempts: _Attempts, *, only_known: bool) -> nw.LazyFrame[Any]:
+    """Return the script jobs with an outcome; computes flags first, because texts are slow to filter."""
     hard, lost = nw.col("hard"), nw.col("lost")
     flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
-    told = found.rows.select(*found.variant, "finished_at", "unknown", **flags)
+    rows = attempts.rows.select(*attempts.variant, "finished_at", "unknown", **flags)
     counted = nw.col("script") & (nw.col("passes") | hard)
-    told = told.filter(counted & ~nw.col("unknown") if only_known else counted)
+    rows = rows.filter(counted & ~nw.col("unknown") if only_known else counted)
     outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": nw.col("unknown")}
-    return told.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
+    return rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
 
 
 def _summed(attempts: nw.LazyFrame[Any], by: list[str], **more: nw.Expr) -> nw.LazyFrame[Any]:
-    """The outcomes of what is alike, added up."""
+    """Sum the outcomes per group."""
     return attempts.group_by(*by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
 
 
-def _words() -> nw.Expr:
-    """The verdict whose place is known."""
-    place = nw.col("verdict")
-    words = nw.lit(str(_VERDICTS[0]))
+def _verdict_text() -> nw.Expr:
+    """Return the text of the verdict whose index is in the column."""
+    index = nw.col("verdict")
+    text = nw.lit(str(_VERDICTS[0]))
     for i, word in enumerate(_VERDICTS[1:], 1):
-        words = nw.when(place == i).then(nw.lit(str(word))).otherwise(words)
-    return words
+        text = nw.when(index == i).then(nw.lit(str(word))).otherwise(text)
+    return text
 
 
 def _verdict() -> nw.Expr:
-    """The place of the verdict in _VERDICTS."""
+    """Return the index of the verdict in _VERDICTS."""
     passes, failures, lost = (nw.col(name) for name in _COUNTS)
     unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))
     return nw.when(failures > 0).then(unlike).otherwise((lost > 0).cast(nw.Int64))

@@ -1,4 +1,4 @@
-"""What became of each flaky test, from lists that were kept as they changed."""
+"""Derive the lifecycle of flaky tests from a stored history of their list."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import datetime as dt
 
 import pandas as pd
 
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import moments
-from buildframe.metrics.engines import Frame, collected
-from buildframe.spec.times import span
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import timestamps
+from buildframe.metrics.engines import Frame, collect_columns
+from buildframe.spec.times import parse_duration
 
 _LIST = ("organization", "suite")
 _NAMES = ("id", "scope", "name", "location")
@@ -22,49 +22,97 @@ _OF_TESTS = ("first_listed_at", "known_start", "listed_until", "instances", "lat
 def flaky_lifecycle(
     history: Frame, new: str | dt.timedelta = "7d", dormant: str | dt.timedelta = "14d"
 ) -> pd.DataFrame:
-    """What became of each flaky test, from a list of them that was kept as it changed.
-
-    `history` is `store.flaky_tests(history=True)`, a frame of any engine: of each test one row for each
-    state in which it was listed, valid from one reading of the list until another. Between two readings nothing is
-    known. Needs `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at`,
-    `fetched_at`, `valid_from`, `valid_to`; tests are told apart by `organization` and `suite`, too, where there.
-
-    One row a test, ordered by `organization`, `suite` and `id`; columns: these, `scope`, `name`, `location` (str) as
-    last listed;
-    `status` (str), the first of these that holds when the list was last read:
-    `resolved`: it is resolved, and no occurrence is known since; or it is no longer listed, so perhaps deleted;
-    `dormant`: its latest occurrence lies more than `dormant` back;
-    `reopened`: it was resolved, or not listed, and occurred or was listed again;
-    `new`: it was listed for the first time within `new`, while earlier readings did not have it;
-    `active`: it is listed, and none of these;
-    `since` (`datetime64[us, UTC]`): when that began: `last_resolved_at`, or the reading that first lacked it; the
-    latest occurrence and `dormant`; the reading that found it reopened; for the others the first one that listed it;
-    `first_listed_at` (`datetime64[us, UTC]`): the first reading that listed it;
-    `known_start` (boolean): whether an earlier reading did not have it; else it may be older than what was kept;
-    `listed_until` (`datetime64[us, UTC]`): the last reading, or the first that did not list it any more;
-    `instances` (Int64), `latest_occurrence_at` (`datetime64[us, UTC]`): as last listed;
-    `n_reopened` (Int64): how often it was found reopened.
-    No rows give these columns and no rows. BadInput: a missing column, naive times, what is no length of time, a test
-    twice in one reading.
     """
-    fresh, quiet = (pd.Timedelta(span(length, name)) for length, name in ((new, "new"), (dormant, "dormant")))
+    Report the lifecycle of each flaky test from the stored history of its list.
+
+    Parameters
+    ----------
+    history : DataFrame
+        Result of `store.flaky_tests(history=True)`, as pandas, Polars, DuckDB or PySpark: one row per test and state,
+        valid from one reading of the list until another. Needs the columns `id`, `scope`, `name`, `location`,
+        `instances`, `latest_occurrence_at`, `last_resolved_at`, `fetched_at`, `valid_from` and `valid_to`. Tests are
+        identified by `organization` and `suite`, too, if the frame has them.
+    new : str or timedelta, default "7d"
+        How long a test counts as new after its first listing.
+    dormant : str or timedelta, default "14d"
+        How long after its latest occurrence a test counts as dormant.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per test, ordered by `organization`, `suite` and `id`, which come first. No rows give no rows.
+
+        ==================== =================== ============================================================
+        scope                str                 as last listed
+        name                 str                 as last listed
+        location             str                 as last listed
+        status               str                 state at the last reading of the list: see Notes
+        since                datetime64[us, UTC] when the status began
+        first_listed_at      datetime64[us, UTC] first reading that listed the test
+        known_start          boolean             an earlier reading did not list it; else it may be older
+        listed_until         datetime64[us, UTC] last reading, or the first that no longer listed it
+        instances            Int64               as last listed
+        latest_occurrence_at datetime64[us, UTC] as last listed; NaT if unknown
+        n_reopened           Int64               how often it was reopened
+        ==================== =================== ============================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `new` or `dormant` is not a length of time, or a test
+        occurs twice in one reading.
+
+    See Also
+    --------
+    flaky_board : Compare two lists.
+
+    Notes
+    -----
+    The status is the first of these that holds:
+
+    - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it is no longer listed, since
+    the
+      first reading without it.
+    - `dormant`: its latest occurrence is older than `dormant`, since that age.
+    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the reading that shows
+    this. - `new`: it was first listed within `new`, and earlier readings did not list it, since its first reading. -
+    `active`: it is listed and none of these, since its first reading.
+
+    Nothing is known about the time between two readings.
+
+    Examples
+    --------
+    >>> metrics.flaky_lifecycle(history)["status"].value_counts()
+    status
+    resolved    64
+    active      41
+    reopened    22
+    dormant      1
+    Name: count, dtype: int64
+    """
+    new_within, dormant_after = (
+        pd.Timedelta(parse_duration(length, name)) for length, name in ((new, "new"), (dormant, "dormant"))
+    )
     states, by = _states(history)
     tests = states.drop_duplicates(by, keep="last")
-    again = states[states["reopened"]].drop_duplicates(by, keep="last")
-    reopened_at = again.set_index(by)["valid_from"].reindex(tests.set_index(by).index).array
-    status = _status(tests.assign(reopened_at=reopened_at), fresh, quiet)
+    reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
+    reopened_at = reopenings.set_index(by)["valid_from"].reindex(tests.set_index(by).index).array
+    status = _status(tests.assign(reopened_at=reopened_at), new_within, dormant_after)
     names = [name for name in _NAMES if name not in by]
     return pd.concat([tests[[*by, *names]], status, tests[list(_OF_TESTS)]], axis=1).reset_index(drop=True)
 
 
 def _states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows by test and time, each with what is known of its test by then; and what tells tests apart."""
-    found = collected(history, [*_NAMES, "instances", *_STAMPS], _LIST)
-    found = found.assign(**{stamp: moments(found, stamp) for stamp in _STAMPS})
-    by = [name for name in (*_LIST, "id") if name in found]
-    states = found.sort_values([*by, "valid_from"], ignore_index=True)
-    if (twice := states.duplicated([*by, "valid_from"])).any():
-        raise BadInput(f"The history holds the test {states['id'][twice].iloc[0]!r} twice at one time; name its suite.")
+    """Return the rows by test and time with columns per test, and the names of the columns that identify tests."""
+    rows = collect_columns(history, [*_NAMES, "instances", *_STAMPS], _LIST)
+    rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
+    by = [name for name in (*_LIST, "id") if name in rows]
+    states = rows.sort_values([*by, "valid_from"], ignore_index=True)
+    if (duplicated := states.duplicated([*by, "valid_from"])).any():
+        raise BadInput(
+            f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
+            "Pass a single suite."
+        )
     states = states.assign(reopened=_reopened(states, states.groupby(by, dropna=False)[list(_STAMPS)].shift()))
     of_test = states.groupby(by, dropna=False)
     lists = [states[name] for name in by if name != "id"] or [pd.Series(0, states.index)]
@@ -89,7 +137,7 @@ def _occurred_again(states: pd.DataFrame) -> pd.Series:
 
 
 def _reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
-    """Whether a state began as the test came back; `before` is the state before each, nothing where there is none."""
+    """Return whether each state reopened its test; `before` holds the previous states, null if there is none."""
     was_known = before["valid_from"].notna()
     was_resolved = was_known & before["last_resolved_at"].notna() & ~_occurred_again(before)
     was_missing = was_known & (before["valid_to"] < states["valid_from"])
@@ -97,15 +145,15 @@ def _reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
     return ~_is_resolved(states) & (was_resolved | was_missing | resolved_between)
 
 
-def _status(tests: pd.DataFrame, fresh: pd.Timedelta, quiet: pd.Timedelta) -> pd.DataFrame:
+def _status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: pd.Timedelta) -> pd.DataFrame:
     is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
-    quiet_since = tests["latest_occurrence_at"] + quiet
+    dormant_since = tests["latest_occurrence_at"] + dormant_after
     cases = {
         "resolved": (~is_listed | is_resolved, tests["last_resolved_at"].where(is_resolved, tests["valid_to"])),
-        "dormant": (quiet_since < tests["read_at"], quiet_since),
+        "dormant": (dormant_since < tests["read_at"], dormant_since),
         "reopened": (tests["reopened_at"].notna(), tests["reopened_at"]),
         "new": (
-            tests["known_start"] & (tests["first_listed_at"] >= tests["read_at"] - fresh),
+            tests["known_start"] & (tests["first_listed_at"] >= tests["read_at"] - new_within),
             tests["first_listed_at"],
         ),
     }

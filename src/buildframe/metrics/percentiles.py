@@ -1,4 +1,4 @@
-"""Percentiles over pooled rows, with what they leave out."""
+"""Compute percentiles of durations over pooled rows, with confidence intervals and counts of what they leave out."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.duration_columns import measure
 from buildframe.metrics.durations import RowMetric, queue_time
-from buildframe.metrics.engines import Floats, Frame, Integers, Rows, Tally, tally
-from buildframe.metrics.groups import By, beside
-from buildframe.metrics.measured import measured
-from buildframe.metrics.ranks import at_ranks
+from buildframe.metrics.engines import Floats, Frame, GroupedRows, GroupSums, Integers, group_sums
+from buildframe.metrics.engines.ranks import values_at_ranks
+from buildframe.metrics.grouping import By, join_keys
 
 Method = Literal[
     "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
@@ -35,118 +35,169 @@ def percentiles(
     q: float | Sequence[float] = (0.5, 0.95),
     method: Method = "linear",
 ) -> pd.DataFrame:
-    """Percentiles of a duration, over all rows of a group at once, and how sure they are.
-
-    `of` is a metric of rows, or the name of a column of timedeltas or of seconds (`..._s`); `by` a column, a function
-    such as `metrics.step`, a list of these, or None for one group; `method` as in `numpy.quantile`, whose
-    results these are (Hyndman and Fan 1996, The American Statistician 50: 361-365). In frames of other engines a
-    function stands for the column that `metrics.with_seconds` makes of it.
-
-    Rows that the metric does not measure are in no group if it is `queue_time`: trigger, wait and block jobs wait for
-    no agent.
-
-    One row a group, ordered by key, null keys kept; columns: the keys, then
-    `n` (Int64): rows with a duration;
-    `n_censored` (Int64): rows that began and were not seen to end (still waiting or running when they
-    were fetched, or canceled before); they are in no percentile, so real ones are longer than these;
-    null where `of` is not a metric of this package;
-    `n_negative` (Int64): durations below zero, from clocks that disagree; they are in `n` and kept;
-    `p50_s`, `p95_s`, ... (float64): seconds, NaN where fewer than 1 / (1 - p) rows (below the median:
-    1 / p) lie beyond it on average: p95 wants 20 rows, p99 100;
-    `p50_low_s`, `p50_high_s`, ... (float64): an interval that holds the percentile of what the rows are a sample of, in
-    at least 95 % of samples, whatever the distribution: two of the rows' own durations (order statistics; David and
-    Nagaraja 2003, Order Statistics, section 7.1). NaN at an end where no row lies far enough out; p95 has both from 72.
-
-    An empty frame gives these columns and no rows. BadInput: a missing column, naive times, `of` that
-    is no duration, q outside (0, 1), an unknown method.
     """
-    q = checked(q, method)
-    found = measured(frame, of, by)
-    counts = count(found)
-    return beside(counts.keys, pd.concat([counts.sums, quantiles(found, counts, q, method)], axis=1))
+    Compute percentiles of a duration per group, with confidence intervals.
+
+    Rows are pooled before percentiles are taken.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+    of : row metric or str, default queue_time
+        Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
+    by : str, function or list of these, optional
+        Keys that define the groups: columns, or functions `frame -> Series` such as `metrics.step`. Engines other than
+        pandas read the column that `metrics.with_seconds` adds for a function. By default all rows form one group.
+    q : float or sequence of float, default (0.5, 0.95)
+        Percentiles as fractions in (0, 1).
+    method : str, default "linear"
+        Interpolation between rows, as in `numpy.quantile` [1]_.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group, ordered by key, null keys last. An empty frame gives no rows. After the keys:
+
+        =============== ======= ==============================================================================
+        n               Int64   rows with a duration
+        n_censored      Int64   rows that began but were not seen to end: still waiting or running, or
+                                canceled before; in no percentile. Null if `of` is not a metric of this package
+        n_negative      Int64   durations below zero, from clocks that disagree; included in `n`
+        p50_s, ...      float64 percentile in seconds; NaN with fewer than 1 / (1 - p) rows (1 / p below the
+                                median), so p95 needs 20 rows and p99 needs 100
+        p50_low_s, ...  float64 lower end of the 95 % interval; NaN if no row lies far enough out
+        p50_high_s, ... float64 upper end of the 95 % interval; NaN if no row lies far enough out
+        =============== ======= ==============================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `of` is not a duration, `q` lies outside (0, 1), or
+        `method` is unknown.
+
+    See Also
+    --------
+    trend : The same per bucket of time.
+    percentile_change : Compare two periods.
+    with_seconds : Add durations as columns for other engines.
+
+    Notes
+    -----
+    For `queue_time` only script jobs are in a group: trigger, wait and block jobs wait for no agent.
+
+    Censored rows are longer than what was seen of them, so percentiles of groups with many of them are too low.
+
+    An interval runs between two of the rows' own durations (order statistics [2]_). It assumes no distribution, but
+    independent rows. A p95 has both ends from 72 rows.
+
+    References
+    ----------
+    .. [1] Hyndman, R. J., and Fan, Y. (1996). The American Statistician 50, 361-365.
+    .. [2] David, H. A., and Nagaraja, H. N. (2003). Order Statistics, section 7.1. Wiley.
+
+    Examples
+    --------
+    >>> metrics.percentiles(jobs, by="queue")[["queue", "n", "p50_s", "p95_s"]].round(1)
+         queue     n   p50_s   p95_s
+    0  default  2286     1.8   323.9
+    1   deploy    46     1.5     2.1
+    2   docker   156     1.5    98.8
+    3    macos   170  2314.7  8763.1
+    >>> metrics.percentiles(builds, of=metrics.wall_time, by="pipeline", q=0.9)[["pipeline", "n", "p90_s"]].round(0)
+       pipeline   n    p90_s
+    0       api  33   1439.0
+    1   billing  11    691.0
+    2      data  18    971.0
+    3      docs  12    117.0
+    4    mobile  23  13018.0
+    5  platform  21   1060.0
+    6   release   3      NaN
+    7       web  41   1272.0
+    """
+    q = check_percentiles(q, method)
+    rows = measure(frame, of, by)
+    counts = count_rows(rows)
+    return join_keys(counts.keys, pd.concat([counts.sums, percentile_columns(rows, counts, q, method)], axis=1))
 
 
-def count(found: Rows) -> Tally:
-    """How many rows of each group have a duration, were cut off (null where that cannot be told), and are negative."""
+def count_rows(rows: GroupedRows) -> GroupSums:
+    """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
     value = nw.col("value")
-    found_of = {"n": ~value.is_null(), "n_negative": value < 0}
-    if "begun" in found.frame.collect_schema():
-        found_of["n_censored"] = nw.col("begun")
-    counts = tally(found, **found_of)
+    counted = {"n": ~value.is_null(), "n_negative": value < 0}
+    if "censored" in rows.frame.collect_schema():
+        counted["n_censored"] = nw.col("censored")
+    counts = group_sums(rows, **counted)
     unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[_COUNTED])
 
 
-def quantiles(found: Rows, counts: Tally, q: Sequence[float], method: Method) -> pd.DataFrame:
-    """The columns `p50_s`, `p50_low_s`, `p50_high_s`, ... of each group, in the order of `counts`."""
+def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method) -> pd.DataFrame:
+    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
-    neighbours, share = _neighbours(n, q, method)
+    neighbors, share = _neighbors(n, q, method)
     ends = _ends(n, q)
-    values = at_ranks(found, "value", counts.groups, n, np.concatenate([neighbours, ends], axis=1))
+    values = values_at_ranks(rows, "value", counts.groups, n, np.concatenate([neighbors, ends], axis=1))
     below, above, low, high = np.split(values, 4, axis=1)
-    middle = np.where(enough(n, q), below + (above - below) * share, np.nan)
-    columns = {label(p): middle[:, i] for i, p in enumerate(q)}
+    middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
+    columns = {percentile_label(p): middle[:, i] for i, p in enumerate(q)}
     for i, p in enumerate(q):
-        columns |= {label(p, "low"): low[:, i], label(p, "high"): high[:, i]}
+        columns |= {percentile_label(p, "low"): low[:, i], percentile_label(p, "high"): high[:, i]}
     return pd.DataFrame(columns, index=counts.sums.index)
 
 
-def percentiles_of(found: Rows, counts: Tally, q: Sequence[float]) -> pd.DataFrame:
-    """The columns `p50_s`, ... of each group alone, NaN where too few rows tell them, in the order of `counts`."""
+def point_percentiles(rows: GroupedRows, counts: GroupSums, q: Sequence[float]) -> pd.DataFrame:
+    """Compute the columns `p50_s`, ... without intervals, NaN with too few rows, in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
-    ranks, share = _neighbours(n, q, "linear")
-    below, above = np.split(at_ranks(found, "value", counts.groups, n, ranks), 2, axis=1)
-    values = np.where(enough(n, q), below + (above - below) * share, np.nan)
-    return pd.DataFrame(values, columns=[label(p) for p in q], index=counts.sums.index)
+    ranks, share = _neighbors(n, q, "linear")
+    below, above = np.split(values_at_ranks(rows, "value", counts.groups, n, ranks), 2, axis=1)
+    values = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
+    return pd.DataFrame(values, columns=[percentile_label(p) for p in q], index=counts.sums.index)
 
 
-def label(p: float, end: str = "") -> str:
-    """The name of a percentile's column: `p95_s` for .95, `p99.9_s` for .999; `p95_low_s` for the interval's end."""
+def percentile_label(p: float, end: str = "") -> str:
+    """Return the name of a percentile's column: `p99.9_s` for .999, or `p95_low_s` for an end of its interval."""
     return f"p{100 * p:.10g}_{end}_s" if end else f"p{100 * p:.10g}_s"
 
 
-def checked(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
-    """The percentiles as shares; BadInput for one, or a method, that is none."""
+def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
+    """Return the percentiles as fractions; raise BadInput for an invalid percentile or method."""
     try:
         shares = tuple(map(float, q)) if isinstance(q, Iterable) else (float(q),)
     except (TypeError, ValueError):
-        raise BadInput(f"q={q!r}: give shares between 0 and 1, such as (.5, .95).") from None
+        raise BadInput(f"q={q!r} is not a fraction or a list of them. Use one such as (0.5, 0.95).") from None
     if outside := [p for p in shares if not 0 < p < 1]:
-        raise BadInput(f"q={outside[0]!r} is no percentile: give shares between 0 and 1, such as .95.")
-    if len({label(p) for p in shares}) < max(1, len(shares)):
-        raise BadInput(f"q={q!r}: give at least one share, and each once.")
+        raise BadInput(f"q={outside[0]!r} lies outside (0, 1). Use a fraction such as 0.95.")
+    if len({percentile_label(p) for p in shares}) < max(1, len(shares)):
+        raise BadInput(f"q={q!r} is empty or repeats a fraction. Pass at least one, and each once.")
     if method not in get_args(Method):
-        raise BadInput(f"method={method!r} is none; take one of {', '.join(get_args(Method))}.")
+        raise BadInput(f"method={method!r} is not a method. Use one of {', '.join(get_args(Method))}.")
     return shares
 
 
-def _neighbours(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
-    """Between which ranks each percentile lies (those below, then those above), and what share of the way it is.
-
-    numpy tells it: the percentile of 1 to n, by the same method, is a rank, or lies between two. That of the usual
-    method is written out, since numpy would take as long as for all rows.
-    """
-    if method == "linear":
+def _neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
+    """Return the ranks below and above each percentile, and the fraction of the way between them."""
+    if method == "linear":  # computed directly: numpy would take as long as for all rows
         ranks = np.where(n[:, None] > 0, 1 + (n[:, None] - 1) * np.asarray(q), 0.0)
     else:
         sizes, places = np.unique(n, return_inverse=True)
-        found = [np.quantile(np.arange(1, size + 1), q, method=method) if size else np.zeros(len(q)) for size in sizes]
-        ranks = np.array(found, np.float64).reshape(len(sizes), len(q))[places]
+        each = [np.quantile(np.arange(1, size + 1), q, method=method) if size else np.zeros(len(q)) for size in sizes]
+        ranks = np.array(each, np.float64).reshape(len(sizes), len(q))[places]
     below = np.floor(ranks)
     return np.concatenate([below, np.ceil(ranks)], axis=1).astype(np.int64), ranks - below
 
 
 def _ends(n: Integers, q: Sequence[float]) -> Integers:
-    """The ranks that enclose each percentile with confidence, first the lower ones; 0 where none lies so far out."""
+    """Return the ranks that enclose each percentile, lower ones first; 0 if no row lies far enough out."""
     size, p = n[:, None], np.asarray(q)
     low = _binomial_quantile((1 - CONFIDENCE) / 2, size, p)
     high = _binomial_quantile((1 + CONFIDENCE) / 2, size, p) + 1
     ends = np.concatenate([low, np.where(high <= size, high, 0)], axis=1)
-    return np.where(np.tile(enough(n, q), 2), ends, 0).astype(np.int64)
+    return np.where(np.tile(has_enough_rows(n, q), 2), ends, 0).astype(np.int64)
 
 
 def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
-    """The least k of which n draws of probability p give at most k with at least this share."""
+    """Return the least k such that n draws of probability p give at most k with at least this probability."""
     from scipy.special import bdtr, bdtrik
 
     k = np.ceil(np.where(n > 0, bdtrik(share, np.maximum(n, 1), p), 0.0))
@@ -154,7 +205,7 @@ def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
     return np.where(bdtr(before, np.maximum(n, 1), p) >= share, before, k)
 
 
-def enough(n: Integers, q: Sequence[float]) -> Any:
-    """Whether n rows carry a percentile: on average one of them lies beyond it."""
+def has_enough_rows(n: Integers, q: Sequence[float]) -> Any:
+    """Return whether n rows support a percentile: on average one of them lies beyond it."""
     tail = np.minimum(q, 1 - np.asarray(q))
     return n[:, None] * tail >= 1 - 1e-9  # 10 * (1 - .9) is a little below 1

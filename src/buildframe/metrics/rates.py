@@ -1,4 +1,4 @@
-"""Rates of success, with how sure they are, and how many builds come and end."""
+"""Compute success rates with confidence intervals, and throughput."""
 
 from __future__ import annotations
 
@@ -9,106 +9,269 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput
-from buildframe.metrics import outcomes
-from buildframe.metrics.buckets import Buckets, filled
-from buildframe.metrics.engines import Floats, Frame, Rows, Tally, columns_of, rows, tally
-from buildframe.metrics.groups import By, beside
-from buildframe.metrics.states import check_states
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.engines import (
+    Floats,
+    Frame,
+    GroupedRows,
+    GroupSums,
+    column_names,
+    expressions,
+    group_rows,
+    group_sums,
+)
+from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
+from buildframe.metrics.validation import check_states
 
 
 @checked_names
 def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
-    """Passed builds among those that passed or failed, with the Wilson 95 % interval.
+    """
+    Compute the share of builds that passed, with Wilson's 95 % interval.
 
-    Builds that are canceled, skipped, not run, running or waiting count for neither, nor do blocked
-    ones, whose `state` is only the last they had. A state in another spelling, such as "Passed" or "success", would
-    count for neither, too, so it is refused; a new state of the service beside known ones is not. Needs `state` and
-    `blocked`; `by` as in `percentiles`.
+    The share is `passed / (passed + failed)`. Canceled, skipped, running and waiting builds count in neither. Blocked
+    builds count in neither, too, because their state is only the last one they had.
 
-    One row a group, ordered by key; columns: the keys, `passed`, `failed`, `n` (Int64; their sum),
-    `rate`, `low`, `high` (float64 between 0 and 1; NaN where n is 0). An empty frame gives no rows.
+    Parameters
+    ----------
+    builds : DataFrame
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state` and `blocked`.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. By default all rows form one group.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group, ordered by key. An empty frame gives no rows. After the keys:
+
+        ========= ======= ==========================================
+        passed    Int64   builds that passed
+        failed    Int64   builds that failed
+        n         Int64   `passed + failed`
+        rate      float64 `passed / n`; NaN if `n` is 0
+        low, high float64 Wilson's 95 % interval; NaN if `n` is 0
+        ========= ======= ==========================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, or `state` holds states in an unknown spelling such as "Passed" or "success", which
+        would count in neither. A new state of the service beside known ones is accepted.
+
+    See Also
+    --------
+    success_trend : The same per bucket of time.
+    success_change : Compare two periods.
+    wilson : Compute the interval from counts.
+
+    Examples
+    --------
+    >>> metrics.success_rate(builds, by="pipeline").round(3)
+       pipeline  passed  failed   n   rate    low   high
+    0       api      26       7  33  0.788  0.622  0.893
+    1   billing      10       0  10  1.000  0.722  1.000
+    2      data      16       2  18  0.889  0.672  0.969
+    3      docs      11       1  12  0.917  0.646  0.985
+    4    mobile      22       1  23  0.957  0.790  0.992
+    5  platform      14       5  19  0.737  0.512  0.882
+    6   release       3       0   3  1.000  0.439  1.000
+    7       web      26      14  40  0.650  0.495  0.779
     """
     check_states(builds, "state")
-    counts = _settled(rows(builds, ("state", "blocked"), by))
-    return beside(counts.keys, _rates(counts.sums))
+    counts = _settled(group_rows(builds, ("state", "blocked"), by))
+    return join_keys(counts.keys, _rates(counts.sums))
 
 
 @checked_names
 def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame:
-    """`success_rate` in buckets of time, by creation.
+    """
+    Compute `success_rate` per bucket of time, by creation of the builds.
 
-    `freq` and `tz` as in `trend`, and so are `bucket` and `partial`; between them the columns of
-    `success_rate`. Needs `state`, `blocked`, `created_at`, `fetched_at`. An empty frame gives no rows.
+    Parameters
+    ----------
+    builds : DataFrame
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`, `blocked`, `created_at`
+        and `fetched_at`.
+    freq : str, default "1D"
+        Length of a bucket as a pandas frequency that names its start: "1h", "1D", "W-MON", "MS" or "QS".
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per bucket, in order. An empty frame gives no rows. The columns are those of `success_rate` between
+
+        ======= ================== ===================================================================
+        bucket  datetime64[us, tz] start of the bucket
+        partial boolean            the bucket was not over at the latest `fetched_at`; null if unknown
+        ======= ================== ===================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, or `freq` or
+        `tz` is invalid.
+
+    See Also
+    --------
+    success_rate : The same per group.
+    trend : Percentiles of a duration per bucket.
+
+    Examples
+    --------
+    >>> metrics.success_trend(builds)[["bucket", "passed", "n", "rate", "partial"]].round({"rate": 2})
+                         bucket  passed   n  rate  partial
+    0 2026-10-26 00:00:00+00:00      25  27  0.93    False
+    1 2026-10-27 00:00:00+00:00      21  25  0.84    False
+    2 2026-10-28 00:00:00+00:00      19  31  0.61    False
+    3 2026-10-29 00:00:00+00:00      25  29  0.86    False
+    4 2026-10-30 00:00:00+00:00      26  29  0.90    False
+    5 2026-10-31 00:00:00+00:00       7   7  1.00    False
+    6 2026-11-01 00:00:00+00:00       5  10  0.50    False
     """
     check_states(builds, "state")
-    found = rows(builds, ("state", "blocked", "created_at", "fetched_at"))
-    buckets = Buckets.of(found.frame, ["created_at"], freq, tz)
-    counts = filled(_settled(buckets.number(found, "created_at")), len(buckets))
-    return buckets.beside(_rates(counts.sums))
+    rows = group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
+    buckets = Buckets.of(rows.frame, ["created_at"], freq, tz)
+    counts = fill_empty_buckets(_settled(buckets.group_by_bucket(rows, "created_at")), len(buckets))
+    return buckets.with_starts(_rates(counts.sums))
 
 
 @checked_names
 def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame:
-    """How many builds are asked for and how many end, in buckets of time.
+    """
+    Count builds that were created and builds that finished, per bucket of time.
 
-    One row a bucket from the first build's creation to the last creation or end; columns:
-    `bucket` and `partial` as in `trend`;
-    `demand` (Int64): builds created in it;
-    `served` (Int64): builds of any outcome that finished in it.
-    Builds that have not ended, among them blocked ones (see `wall_time`), are in `demand` only; the first buckets
-    lack in `served` what was created before the frame begins. The last bucket is `partial` unless it was over when the
-    builds were fetched. Needs `created_at`, `finished_at`, `fetched_at`. An empty frame gives no rows.
+    Parameters
+    ----------
+    builds : DataFrame
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `created_at`, `finished_at` and
+        `fetched_at`.
+    freq : str, default "1D"
+        Length of a bucket as a pandas frequency that names its start: "1h", "1D", "W-MON", "MS" or "QS".
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per bucket, from the first creation to the last creation or end. An empty frame gives no rows.
+
+        ======= ================== ===================================================================
+        bucket  datetime64[us, tz] start of the bucket
+        demand  Int64              builds created in the bucket
+        served  Int64              builds of any outcome that finished in the bucket
+        partial boolean            the bucket was not over at the latest `fetched_at`; null if unknown
+        ======= ================== ===================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `freq` or `tz` is invalid.
+
+    Notes
+    -----
+    Builds that have not ended count in `demand` only, and so do blocked builds (see `wall_time`). In the first buckets
+    `served` lacks builds that were created before the frame begins.
+
+    Examples
+    --------
+    >>> metrics.throughput(builds)
+                         bucket  demand  served  partial
+    0 2026-10-26 00:00:00+00:00      27      27    False
+    1 2026-10-27 00:00:00+00:00      25      25    False
+    2 2026-10-28 00:00:00+00:00      34      30    False
+    3 2026-10-29 00:00:00+00:00      31      33    False
+    4 2026-10-30 00:00:00+00:00      29      29    False
+    5 2026-10-31 00:00:00+00:00       8       8    False
+    6 2026-11-01 00:00:00+00:00      10      10    False
     """
     at = {"demand": "created_at", "served": "finished_at"}
-    found = rows(builds, (*at.values(), "fetched_at"), wants=outcomes.BLOCKED)
-    ended = nw.when(~outcomes.is_blocked(columns_of(builds))).then(nw.col("finished_at"))
-    found = found.having(finished_at=ended)
-    buckets = Buckets.of(found.frame, list(at.values()), freq, tz)
-    return buckets.beside(buckets.sizes(found, at))
+    rows = group_rows(builds, (*at.values(), "fetched_at"), wants=expressions.BLOCKED)
+    ended = nw.when(~expressions.is_blocked(column_names(builds))).then(nw.col("finished_at"))
+    rows = rows.with_columns(finished_at=ended)
+    buckets = Buckets.of(rows.frame, list(at.values()), freq, tz)
+    return buckets.with_starts(buckets.count_by_bucket(rows, at))
 
 
 @checked_names
 def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """The score interval of a proportion: its lower and upper limit, float64, NaN where n is 0 or a count is missing.
+    """
+    Compute the score interval of a proportion.
 
-    `successes` and `n` are numbers or arrays of one shape. Wilson 1927, Journal of the American
-    Statistical Association 22: 209-212; without correction for continuity. BadInput: successes not
-    between 0 and n, an infinite count, confidence not between 0 and 1.
+    Parameters
+    ----------
+    successes : array_like of float
+        Number of successes, between 0 and `n`. NaN if unknown.
+    n : array_like of float
+        Number of trials, of the same shape. NaN if unknown.
+    confidence : float, default 0.95
+        Confidence level as a fraction in (0, 1).
+
+    Returns
+    -------
+    low, high : numpy.ndarray of float64
+        Limits of the interval. NaN if `n` is 0 or a count is unknown.
+
+    Raises
+    ------
+    BadInput
+        If the counts are not numbers of one shape, are infinite, or `successes` lies outside 0 to `n`, or if
+        `confidence` is not a fraction.
+
+    See Also
+    --------
+    newcombe : Interval of the difference of two proportions.
+
+    Notes
+    -----
+    The limits have no continuity correction [1]_. The interval assumes independent trials.
+
+    References
+    ----------
+    .. [1] Wilson, E. B. (1927). Journal of the American Statistical Association 22, 209-212.
+
+    Examples
+    --------
+    >>> low, high = metrics.wilson(81, 263)
+    >>> round(low.item(), 4), round(high.item(), 4)
+    (0.2553, 0.3662)
     """
     try:
         x, size = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(n, np.float64))
     except (TypeError, ValueError) as why:
-        raise BadInput(f"Successes and n must be numbers, or arrays of one shape: {why}.") from None
+        raise BadInput(f"successes and n must be numbers, or arrays of one shape: {why}.") from None
     if np.any(np.isinf(x) | np.isinf(size)):
-        raise BadInput("Successes and n must be finite; leave a count that is not known as NaN.")
+        raise BadInput("successes and n must be finite. Use NaN for an unknown count.")
     if np.any((x < 0) | (x > size)):
-        raise BadInput("There cannot be fewer than 0 successes, nor more than n.")
+        raise BadInput("successes must lie between 0 and n.")
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
-        raise BadInput(f"confidence={confidence!r}: give a share between 0 and 1, such as .95.")
+        raise BadInput(f"confidence={confidence!r} is not a fraction between 0 and 1. Use one such as 0.95.")
     return _limits(x, np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2))
 
 
 def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
-    """`rate`, `low` and `high` (float64): the share of successes with its Wilson 95 % interval, NaN where n is 0."""
+    """Compute `rate`, `low` and `high` (float64): the proportion and Wilson's 95 % interval, NaN if n is 0."""
     x, size = successes.to_numpy(np.float64), n.to_numpy(np.float64)
     low, high = wilson(x, size)
     with np.errstate(invalid="ignore"):
         return pd.DataFrame({"rate": x / size, "low": low, "high": high}, index=n.index)
 
 
-def _settled(found: Rows) -> Tally:
-    settled = outcomes.is_settled()
-    return tally(found, passed=settled & outcomes.has_passed(), failed=settled & outcomes.has_failed())
+def _settled(rows: GroupedRows) -> GroupSums:
+    """Count builds that passed and builds that failed, without blocked ones."""
+    settled = expressions.is_settled()
+    return group_sums(rows, passed=settled & expressions.has_passed(), failed=settled & expressions.has_failed())
 
 
 def _rates(counts: pd.DataFrame) -> pd.DataFrame:
-    whole = counts.assign(n=counts["passed"] + counts["failed"])
-    return pd.concat([whole, shares(whole["passed"], whole["n"])], axis=1)
+    with_n = counts.assign(n=counts["passed"] + counts["failed"])
+    return pd.concat([with_n, shares(with_n["passed"], with_n["n"])], axis=1)
 
 
 def _limits(x: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
     middle = (x + z**2 / 2) / (n + z**2)
     half = z * np.sqrt(x * (n - x) / n + z**2 / 4) / (n + z**2)
-    return middle - half, np.where(x == n, 1.0, middle + half)  # rounding would give 1 + 2e-16
+    return middle - half, np.where(x == n, 1.0, middle + half)  # rounding errors would give 1 + 2e-16

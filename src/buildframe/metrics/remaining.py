@@ -1,4 +1,4 @@
-"""How long builds that run still take, going by those that ran as long before."""
+"""Estimate how long running builds still take, from builds of their group that ran as long."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.arguments import checked_names
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.build_times import timestamp_micros
 from buildframe.metrics.columns import NAT, column
-from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, rows
-from buildframe.metrics.groups import By
-from buildframe.metrics.intervals import instants
-from buildframe.metrics.percentiles import checked, enough, label
-from buildframe.metrics.pieces import in_groups
-from buildframe.metrics.states import check_states
+from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, group_rows
+from buildframe.metrics.engines.group_map import map_groups
+from buildframe.metrics.grouping import By
+from buildframe.metrics.percentiles import check_percentiles, has_enough_rows, percentile_label
+from buildframe.metrics.validation import check_states
 
 RUNNING = ("running", "failing")
-"""States of builds whose end is to come of itself; one that is `canceling` was told to end."""
+"""States of builds that end by themselves; a `canceling` one ends because somebody canceled it."""
 
 _NEEDS = ("id", "state", "blocked", "started_at", "finished_at", "fetched_at")
 _ROUNDING = 1e-9
@@ -29,81 +29,121 @@ _DTYPES = {"id": "str", "elapsed_s": "float64", **dict.fromkeys(_COUNTS, "Int64"
 
 @checked_names
 def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float] = (0.5, 0.9)) -> pd.DataFrame:
-    """How long builds that run may still take: percentiles of what was left to those that ran as long before.
-
-    The frame holds both, those that run (state `running` or `failing`, with `started_at`) and the history of their
-    group. Time counts from `started_at`; waiting before is not in it, waiting at a block step is. Of a build that has
-    run for t, the chance that it ends within d is 1 - S(t + d) / S(t), with S, the share of builds that run longer, by
-    Kaplan and Meier (1958, Journal of the American Statistical Association 53: 457-481). Builds that passed and those
-    that failed end alike, since what will become of this one is not known. Those that were canceled, that wait at a
-    block step, or run themselves, were not seen to end (censored): they ran at least until `finished_at`, where there
-    is none until `fetched_at`.
-
-    One row for each build that runs, in the order of keys, those that run longest first; columns: the keys of `by`
-    (as in `percentiles`), then
-    `id` (str); `elapsed_s` (float64): how long it has run, in seconds, when it was fetched;
-    `n`, `n_censored` (Int64): builds of its group that ran longer than that, seen to end and not;
-    `n_sooner` (Int64): those that had ended by then: where `n` is 0, it is slower than all of these;
-    `n_negative` (Int64): runs of its group below zero, from clocks that disagree; they are kept and ended before any;
-    `p50_s`, `p90_s`, ... (float64): from now on, in seconds: the least d within which such a build ends with this
-    chance. NaN where fewer than 1 / (1 - p) of `n` lie beyond it, or too many were not seen to end.
-
-    An empty frame, or one in which none runs, gives these
-    columns and no rows. Each row counts: see `latest`. BadInput: a missing column, naive times, q outside (0, 1).
     """
-    q = checked(q, "linear")
+    Estimate how long running builds still take, as percentiles of the time left.
+
+    A build that has run for some time is compared with builds of its group that ran at least as long.
+
+    Parameters
+    ----------
+    builds : DataFrame
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `id`, `state`, `blocked`,
+        `started_at`, `finished_at` and `fetched_at`. Pass running builds (state `running` or `failing`) together with
+        the history of their group. Ids must be unique.
+    by : str, function or list of these, default "pipeline"
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group.
+    q : float or sequence of float, default (0.5, 0.9)
+        Percentiles as fractions in (0, 1).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per running build, ordered by key, longest elapsed time first. Without running builds no rows. After the
+        keys:
+
+        ========== ======= ===========================================================================
+        id         str     id of the build
+        elapsed_s  float64 seconds from `started_at` until it was fetched
+        n          Int64   builds of its group that ran longer and were seen to end
+        n_censored Int64   builds of its group that ran longer and were not seen to end
+        n_sooner   Int64   builds of its group that had ended by then; if `n` is 0, this build is
+                           slower than all of them
+        n_negative Int64   runs of its group below zero, from clocks that disagree; they stay included
+        p50_s, ... float64 seconds from now within which such a build ends with this probability;
+                           NaN if fewer than 1 / (1 - p) of `n` lie beyond it, or too many are censored
+        ========== ======= ===========================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `q` lies outside (0, 1), or `state` holds states in an
+        unknown spelling.
+
+    Notes
+    -----
+    Time counts from `started_at`, including waits at block steps. With S the share of builds that run longer
+    (Kaplan-Meier estimate [1]_), a build that has run for t ends within d with probability 1 - S(t + d) / S(t). Passed
+    and failed builds both count as ended, because the outcome of a running build is unknown. Canceled, blocked and
+    running builds are censored at `finished_at`, or else at `fetched_at`.
+
+    References
+    ----------
+    .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
+
+    Examples
+    --------
+    >>> history = builds.copy()
+    >>> history.loc[0, "state"], history.loc[0, "finished_at"] = "running", pd.NaT
+    >>> history.loc[0, "fetched_at"] = history.loc[0, "started_at"] + pd.Timedelta("10min")
+    >>> metrics.remaining_time(history)[["pipeline", "elapsed_s", "n", "p50_s", "p90_s"]].round(0)
+      pipeline  elapsed_s   n  p50_s  p90_s
+    0      api      600.0  31  581.0  836.0
+    """
+    q = check_percentiles(q, "linear")
     check_states(builds, "state")
-    return in_groups(rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
+    return map_groups(group_rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
 
 
 def _remaining(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each group's builds that run."""
+    """Estimate the time left of each group's running builds."""
     ran = _ran(table)
     codes = table[GROUP].to_numpy(np.int64)
-    told = [_told(ran[codes == group], q) for group in np.unique(codes[ran["is_running"]])]
-    columns = [*_DTYPES, *map(label, q)]
-    found = pd.concat(told) if told else pd.DataFrame(columns=columns, index=pd.RangeIndex(0))
-    dtypes = _DTYPES | dict.fromkeys(map(label, q), "float64")
-    return found[columns].astype(dtypes).assign(**{GROUP: codes[found.index]}).reset_index(drop=True)
+    rows = [_estimate(ran[codes == group], q) for group in np.unique(codes[ran["is_running"]])]
+    columns = [*_DTYPES, *map(percentile_label, q)]
+    result = pd.concat(rows) if rows else pd.DataFrame(columns=columns, index=pd.RangeIndex(0))
+    dtypes = _DTYPES | dict.fromkeys(map(percentile_label, q), "float64")
+    return result[columns].astype(dtypes).assign(**{GROUP: codes[result.index]}).reset_index(drop=True)
 
 
 def _ran(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each build that ran, for how many seconds, whether it was seen to end, and whether it still runs."""
+    """Return each build's elapsed seconds, whether it was seen to end, and whether it still runs."""
     state = column(table, "state")
-    start, end, seen = (instants(table, name) for name in ("started_at", "finished_at", "fetched_at"))
+    start, end, fetched = (timestamp_micros(table, name) for name in ("started_at", "finished_at", "fetched_at"))
     is_running = state.isin(RUNNING).to_numpy(bool)
     goes_on = state.isin([*RUNNING, "canceling"]).to_numpy(bool)
-    until = np.where(goes_on, seen, end)
+    until = np.where(goes_on, fetched, end)
     blocked = column(table, "blocked").fillna(False).to_numpy(bool)
     ended = state.isin(["passed", "failed"]).to_numpy(bool) & ~blocked
     ran = pd.DataFrame({"id": table["id"], "ended": ended, "is_running": is_running})
-    is_known = (start != NAT) & (until != NAT)
-    return ran.assign(elapsed_s=np.where(is_known, (until - start) / 1e6, np.nan), is_running=is_running & is_known)
+    is_measured = (start != NAT) & (until != NAT)
+    return ran.assign(
+        elapsed_s=np.where(is_measured, (until - start) / 1e6, np.nan), is_running=is_running & is_measured
+    )
 
 
-def _told(group: pd.DataFrame, q: Sequence[float]) -> pd.DataFrame:
-    """The rows of those of a group that run."""
-    known = group.dropna(subset=["elapsed_s"])
-    running = known[known["is_running"]].sort_values(["elapsed_s", "id"], ascending=[False, True])
-    ended = np.sort(known.loc[known["ended"], "elapsed_s"].to_numpy(np.float64))
-    cut = np.sort(known.loc[~known["ended"], "elapsed_s"].to_numpy(np.float64))
+def _estimate(group: pd.DataFrame, q: Sequence[float]) -> pd.DataFrame:
+    """Estimate the time left of one group's running builds."""
+    measured = group.dropna(subset=["elapsed_s"])
+    running = measured[measured["is_running"]].sort_values(["elapsed_s", "id"], ascending=[False, True])
+    ended = np.sort(measured.loc[measured["ended"], "elapsed_s"].to_numpy(np.float64))
+    cut = np.sort(measured.loc[~measured["ended"], "elapsed_s"].to_numpy(np.float64))
     elapsed = running["elapsed_s"].to_numpy(np.float64)
     n = len(ended) - np.searchsorted(ended, elapsed, "right")
-    quantiles = np.where(enough(n, q), _left(ended, cut, elapsed, q), np.nan)
+    quantiles = np.where(has_enough_rows(n, q), _left(ended, cut, elapsed, q), np.nan)
     n_censored = len(cut) - np.searchsorted(cut, elapsed, "right")
-    n_negative = int((known["elapsed_s"] < 0).sum())
+    n_negative = int((measured["elapsed_s"] < 0).sum())
     counts: dict[str, Any] = dict(zip(_COUNTS, (n, n_censored, len(ended) - n, n_negative), strict=True))
-    return running.assign(**counts, **{label(p): quantiles[:, i] for i, p in enumerate(q)})
+    return running.assign(**counts, **{percentile_label(p): quantiles[:, i] for i, p in enumerate(q)})
 
 
 def _left(ended: Floats, cut: Floats, elapsed: Floats, q: Sequence[float]) -> Floats:
-    """For each that has run so long (rows), the least d with S(t + d) / S(t) <= 1 - q; NaN where S ends above that."""
-    from scipy.stats import CensoredData, ecdf  # which takes longer to import than all else here
+    """Return per elapsed time (rows) the least d with S(t + d) / S(t) <= 1 - q; NaN if S ends above that."""
+    from scipy.stats import CensoredData, ecdf  # slow to import
 
     survival = ecdf(CensoredData(ended, right=cut)).sf
     times, shares = np.append(survival.quantiles, np.nan), survival.probabilities
     now = np.concatenate([[1.0], shares])[np.searchsorted(survival.quantiles, elapsed, "right")]
     limits = now[:, None] * (1 - np.asarray(q)) * (1 + _ROUNDING)
-    places: Integers = np.searchsorted(-shares, -limits, "left")  # the shares fall
+    places: Integers = np.searchsorted(-shares, -limits, "left")  # negated, because the shares decrease
     left: Floats = times[places] - elapsed[:, None]
     return left

@@ -1,4 +1,4 @@
-"""How often executions are run again, and on whose account."""
+"""Compute how often jobs are retried, automatically or manually."""
 
 from __future__ import annotations
 
@@ -8,74 +8,114 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 
-from buildframe.arguments import checked_names
-from buildframe.metrics.engines import Frame, Rows, Tally, rows, tally
-from buildframe.metrics.groups import By, beside
-from buildframe.metrics.outcomes import has_passed, is_script, is_superseded
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.engines import Frame, GroupedRows, GroupSums, group_rows, group_sums
+from buildframe.metrics.engines.expressions import has_passed, is_script, is_superseded
+from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.rates import shares
-from buildframe.metrics.states import check_states
+from buildframe.metrics.validation import check_states
 
 _KINDS = ("automatic", "manual")
 
 
 @checked_names
 def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
-    """Executions that were retried among all executions: `retried` / `executions`, with the Wilson 95 % interval.
+    """
+    Compute the share of executions that were retried, with Wilson's 95 % interval.
 
-    An execution is a script job that started; one that still runs counts, and can be retried yet. Jobs that were
-    retried without having started (expired, say) are in neither. It was retried where `retried` says so; that is no
-    rate of failure, since one may retry what passed. The kind of a retry is told by the job that took the place: the
-    `retry_type` of the one whose `id` is the `retried_in_job_id`. Fetch with `include_retried_jobs=True`, or there is
-    nothing to count. Each row counts: drop duplicates by `id` first. `by` as in `percentiles`, told by the job that was
-    retried. Needs `id`, `type`, `state`, `started_at`, `retried`, `retried_in_job_id`, `retry_type`.
+    An execution is a script job that started. A running one counts, because it can still be retried. Jobs that were
+    retried without having started, such as expired ones, do not count.
 
-    One row a group that has script jobs, ordered by key; columns: the keys, then
-    `executions`, `retried` (Int64);
-    `retried_passed` (Int64): those of `retried` that had passed;
-    `automatic`, `manual`, `of_unknown_kind` (Int64): `retried` by kind; unknown where the frame lacks the job that took
-    the place, or this has no such `retry_type`;
-    `rate`, `low`, `high` (float64 between 0 and 1; NaN where there are no executions);
-    `automatic_rate`, `manual_rate` (float64): `automatic` and `manual` / `executions`.
-    An empty frame gives these columns and no rows. BadInput: a missing column.
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
+        unique ids. Needs the columns `id`, `type`, `state`, `started_at`, `retried`, `retried_in_job_id` and
+        `retry_type`.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
+        default all rows form one group.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group with script jobs, ordered by key. An empty frame gives no rows. After the keys:
+
+        =============== ======= ==================================================================
+        executions      Int64   script jobs that started
+        retried         Int64   executions that another attempt replaced
+        retried_passed  Int64   retried executions that had passed
+        automatic       Int64   retried executions whose replacement was automatic
+        manual          Int64   retried executions whose replacement was started manually
+        of_unknown_kind Int64   retried executions whose replacement is not in the frame, or has
+                                no such `retry_type`
+        rate            float64 `retried / executions`; NaN without executions
+        low, high       float64 Wilson's 95 % interval of `rate`
+        automatic_rate  float64 `automatic / executions`; NaN without executions
+        manual_rate     float64 `manual / executions`; NaN without executions
+        =============== ======= ==================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, or `state` holds states in an unknown spelling.
+
+    See Also
+    --------
+    flips : Steps that both failed and passed at one commit.
+
+    Notes
+    -----
+    The retry rate is not a failure rate, because a job that passed can be retried, too. The kind of a retry is the
+    `retry_type` of the job whose `id` equals `retried_in_job_id`.
+
+    Examples
+    --------
+    >>> metrics.retry_rate(jobs, by="queue")[["queue", "executions", "retried", "rate"]].round(3)
+         queue  executions  retried   rate
+    0  default        2286       15  0.007
+    1   deploy          46        0  0.000
+    2   docker         156        3  0.019
+    3    macos         170        2  0.012
     """
     check_states(jobs, "state")
-    found = rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by).those(is_script())
+    rows = group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by).filter(is_script())
     execution = ~nw.col("started_at").is_null()
     retried = execution & is_superseded()
-    counted = tally(found, executions=execution, retried=retried, retried_passed=retried & has_passed())
-    kinds = _kinds(replace(found, frame=found.frame.filter(retried)), _replacing(jobs))
-    return beside(counted.keys, _rates(pd.concat([counted.sums, _beside(counted, kinds)], axis=1)))
+    counts = group_sums(rows, executions=execution, retried=retried, retried_passed=retried & has_passed())
+    kinds = _kinds(replace(rows, frame=rows.frame.filter(retried)), _replacing(jobs))
+    return join_keys(counts.keys, _rates(pd.concat([counts.sums, _align_kinds(counts, kinds)], axis=1)))
 
 
 def _replacing(jobs: Frame) -> nw.LazyFrame[Any]:
-    """The jobs that took the place of others: `replacing` (their id, each once) and a flag for each kind."""
-    attempts = rows(jobs, ("id", "retry_type")).frame.filter(nw.col("retry_type").is_in(_KINDS))
-    kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # which move faster than their names
+    """Return the replacement jobs: their id as `replacing`, once each, and a flag per kind of retry."""
+    attempts = group_rows(jobs, ("id", "retry_type")).frame.filter(nw.col("retry_type").is_in(_KINDS))
+    kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # flags join faster than texts
     return attempts.select(replacing=_text("id"), **kinds).unique("replacing", keep="any")
 
 
-def _kinds(retried: Rows, replacing: nw.LazyFrame[Any]) -> Tally:
-    """The kinds of the few executions that were retried: a join of all is dear."""
+def _kinds(retried: GroupedRows, replacing: nw.LazyFrame[Any]) -> GroupSums:
+    """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
     joined = retried.frame.with_columns(replacing=_text("retried_in_job_id")).join(
         replacing, on="replacing", how="inner"
     )
-    return tally(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
+    return group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
 
 
-def _beside(counted: Tally, kinds: Tally) -> pd.DataFrame:
-    """The kinds of each group, 0 where nothing in it was retried."""
+def _align_kinds(counts: GroupSums, kinds: GroupSums) -> pd.DataFrame:
+    """Align the kinds with the groups, 0 if nothing in a group was retried."""
     known = pd.concat([kinds.groups, kinds.sums], axis=1)
-    whole = counted.groups.merge(known, how="left", on=list(counted.groups.columns))
-    return whole[list(_KINDS)].fillna(0).astype("Int64")
+    merged = counts.groups.merge(known, how="left", on=list(counts.groups.columns))
+    return merged[list(_KINDS)].fillna(0).astype("Int64")
 
 
 def _text(name: str) -> nw.Expr:
-    """A column of nulls has no type of its own in some engines, and joins with no texts."""
+    """Cast to text: in some engines a column of nulls has no type and does not join with texts."""
     return nw.col(name).cast(nw.String)
 
 
 def _rates(counts: pd.DataFrame) -> pd.DataFrame:
     unknown = counts["retried"] - counts["automatic"] - counts["manual"]
     parts = {f"{kind}_rate": shares(counts[kind], counts["executions"])["rate"] for kind in _KINDS}
-    whole = shares(counts["retried"], counts["executions"])
-    return pd.concat([counts.assign(of_unknown_kind=unknown), whole], axis=1).assign(**parts)
+    rate = shares(counts["retried"], counts["executions"])
+    return pd.concat([counts.assign(of_unknown_kind=unknown), rate], axis=1).assign(**parts)

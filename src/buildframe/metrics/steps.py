@@ -1,4 +1,4 @@
-"""Which step a job belongs to, across builds."""
+"""Assign jobs to steps across builds. Knows keys and names of jobs, not their outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.arguments import checked_names
+from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import column
 
 _EMOJI = re.compile(r"(?<!\w):[\w+-]+:")  # not after a letter: "test:unit:fast" is a name
@@ -24,19 +24,58 @@ _SHARD = re.compile(
 )
 
 OF_PARALLEL_JOBS = "parallel_group_total"
-"""The column that shows of how many parallel jobs one is; a frame need not have it."""
+"""Optional column: of how many parallel jobs a job is one."""
 
 
 @checked_names
 def step(jobs: pd.DataFrame) -> pd.Series[str]:
-    """The step of each job: its `step_key`, else its `name` without emoji and shard suffix.
+    """
+    Return the step of each job: its `step_key`, or else its `name` without emoji and shard suffix.
 
-    So ":rspec: RSpec 1/2" and "RSpec (2 of 2)" are both "RSpec". A suffix n/m is a shard if n is at most m and the
-    frame has all m shards of the name, or if the service says that the job is one of m parallel ones
-    (`parallel_group_total`): "iOS 17/18" alone is a version. So compute steps on whole builds, before you choose among
-    their jobs. "RSpec #5" and "RSpec shard 5" are "RSpec", too. A name of nothing else stays as it is.
-    Needs `step_key` and `name`; gives `str` on the frame's index, null if both are null.
+    ":rspec: RSpec 1/2" and "RSpec (2 of 2)" both belong to the step "RSpec".
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns `step_key` and `name`. Uses `parallel_group_total` if the frame has it. Pass whole builds
+        and select jobs afterwards, because a suffix shows to be a shard only beside the others.
+
+    Returns
+    -------
+    pandas.Series
+        str on the index of the frame; null if both columns are null.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing.
+
+    Notes
+    -----
+    A suffix n/m is a shard if n is at most m and either the frame has all m shards of the name, or
+    `parallel_group_total` is m. "iOS 17/18" alone is a version. "RSpec #5" and "RSpec shard 5" belong to "RSpec", too.
+    A name that consists of a suffix only stays as it is.
+
     Names repeat between pipelines: group by `["pipeline", metrics.step]` if a frame holds several.
+
+    Examples
+    --------
+    >>> jobs.assign(step=metrics.step).groupby("pipeline")["step"].nunique()
+    pipeline
+    api         21
+    billing      8
+    data        14
+    docs         4
+    mobile      15
+    platform    30
+    release      4
+    web         21
+    Name: step, dtype: int64
+    >>> metrics.percentiles(jobs, by=["pipeline", metrics.step], q=0.5)[["pipeline", "step", "n", "p50_s"]].tail(3)
+        pipeline         step    n     p50_s
+    111      web  unit-shared   38  107.0825
+    112      web       upload   41    1.5690
+    113      web       visual  111    1.5360
     """
     keys, names = column(jobs, "step_key").astype("str"), column(jobs, "name").astype("str")
     of_key, key = pd.factorize(keys)
@@ -47,7 +86,7 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
 
 
 class _Name(NamedTuple):
-    """A name in parts: without emoji, the same without what may be a shard suffix, and the n and m of that."""
+    """Parts of a name: without emoji, also without a possible shard suffix, and the n and m of that suffix."""
 
     whole: str
     base: str
@@ -56,7 +95,7 @@ class _Name(NamedTuple):
 
 
 def _totals(jobs: pd.DataFrame, of_name: npt.NDArray[np.intp]) -> set[tuple[int, int]]:
-    """Return which names (as numbers) the service says to be one of how many parallel jobs."""
+    """Return pairs of a name's number and the total of parallel jobs that the service reports for it."""
     if OF_PARALLEL_JOBS not in jobs:
         return set()
     totals = column(jobs, OF_PARALLEL_JOBS)
@@ -66,23 +105,23 @@ def _totals(jobs: pd.DataFrame, of_name: npt.NDArray[np.intp]) -> set[tuple[int,
 
 
 def _without_shards(names: Iterable[str], totals: set[tuple[int, int]]) -> list[str]:
-    """Return the names as steps; `names` are all that there are, each once."""
+    """Return the steps of distinct names; needs all names at once."""
     parts = [_in_parts(name) for name in names]
     shards: dict[tuple[str, int | None], set[int | None]] = {}
     for part in parts:
         shards.setdefault((part.base, part.total), set()).add(part.number)
-    whole = {(base, total) for (base, total), found in shards.items() if _are_all(found, total)}
+    whole = {(base, total) for (base, total), numbers in shards.items() if _are_all(numbers, total)}
     return [
         part.base if (part.base, part.total) in whole or (i, part.total) in totals else part.whole
         for i, part in enumerate(parts)
     ]
 
 
-def _are_all(found: set[Any], total: int | None) -> bool:
-    """Whether all shards of a name were found, counted from 1 or from 0, or its suffix has no total."""
+def _are_all(numbers: set[Any], total: int | None) -> bool:
+    """Return whether all shards of a name are present, counted from 1 or from 0, or its suffix has no total."""
     if total is None:
         return True
-    return len(found) >= total and (found.issuperset(range(1, total + 1)) or found.issuperset(range(total)))
+    return len(numbers) >= total and (numbers.issuperset(range(1, total + 1)) or numbers.issuperset(range(total)))
 
 
 def _in_parts(name: str) -> _Name:
@@ -98,5 +137,5 @@ def _in_parts(name: str) -> _Name:
 
 
 def without_emoji(name: str) -> str:
-    """The name without its `:emoji:`, on one line; as it is where there is nothing else."""
+    """Return the name on one line without its `:emoji:`, or unchanged if nothing else is left."""
     return " ".join(_EMOJI.sub(" ", name).split()) or name

@@ -1,4 +1,4 @@
-"""Machine time that bought nothing."""
+"""Split machine time into classes of waste and a useful rest."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.arguments import checked_names
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.build_times import timestamp_micros
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines import (
     Frame,
+    GroupedRows,
     Integers,
-    Rows,
-    collected,
-    columns_of,
+    collect_columns,
+    column_names,
+    group_rows,
+    group_sums,
     is_pandas,
-    lazy,
-    rows,
-    tally,
-    tick,
-    ticking,
+    micros_column,
+    to_lazy,
+    with_micros,
 )
-from buildframe.metrics.groups import By, beside, groups_of
-from buildframe.metrics.intervals import instants
-from buildframe.metrics.outcomes import between, has_failed_hard, is_superseded
-from buildframe.metrics.states import check_states
+from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded, micros_between
+from buildframe.metrics.grouping import By, find_groups, join_keys
+from buildframe.metrics.validation import check_states
 
 _OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 _NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *_OF_BUILD)
@@ -39,77 +39,111 @@ _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_
 
 @checked_names
 def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
-    """Machine time in four classes of waste and the useful rest, which add up to it.
+    """
+    Split machine time into four classes of waste and the useful rest.
 
-    Counted is the run time (finished_at - started_at) of each job, attempt by attempt. Each second of it falls into the
-    first of these classes that fits:
-    `retried_s`: attempts that were superseded by a retry, whatever their outcome;
-    `canceled_s`: jobs that were canceled while they ran;
-    `after_failure_s`: of other jobs, the part of the run that lies after their build's first hard failure had ended
-    (failed or timed out, neither softly nor superseded): from then on it was known that the build fails. The part
-    before it falls into one of the next two;
-    `repeated_s`: jobs of a build that changed nothing: the one before it of the same organization, pipeline, branch
-    and commit, among those in the frame that passed or failed, ended in the same state. Builds are ordered by
-    creation. Where the commit is null or `HEAD` this is not known, so not waste;
-    `useful_s`: all else.
-    Where rows of a build tell different states of it, those fetched last count (`fetched_at`, where the frame has it),
-    and of several the smallest, in whatever order the rows are.
-    No waste, so useful, are the job that failed first, soft failures, time-outs and lost agents unless retried, what
-    had ended before a build was canceled, the first build of a commit, and a rebuild that ended otherwise. A repeat by
-    night, a deployment, or a check for flakes may have been wanted: the classes say what could be saved at most, not
-    what must. Waiting, and machines that idle between jobs, are no machine time and in none.
+    The five parts add up to the machine time exactly. Each second of a run belongs to the first class that fits.
 
-    Fetch with `include_retried_jobs=True`, or the superseded attempts are missing. Each row counts: drop duplicates by
-    `id` first. `by` as in `percentiles`; failures and repeats are those of the whole build, in whatever group its jobs
-    are. Needs `organization`, `pipeline`, `branch`, `commit`, `build_id`, `build_number`, `build_state`,
-    `build_created_at`, `state`, `soft_failed`, `retried`, `started_at`, `finished_at`.
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
+        unique ids. Needs the columns `organization`, `pipeline`, `branch`, `commit`, `build_id`, `build_number`,
+        `build_state`, `build_created_at`, `state`, `soft_failed`, `retried`, `started_at` and `finished_at`. Uses
+        `fetched_at` if the frame has it.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. Failures and repeats are those of the whole build, in every
+        group. By default all rows form one group.
 
-    One row a group, ordered by key; columns: the keys, then
-    `n` (Int64): jobs that ran and ended;
-    `machine_s` and its parts in the order above (float64 seconds; added up as whole microseconds);
-    `n_running` (Int64): jobs that started and have no end, in none of the sums;
-    `n_negative` (Int64): run times below zero, from clocks that disagree; they are in `n` and in the sums.
-    An empty frame gives these columns and no rows. BadInput: a missing column, naive times.
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group, ordered by key. An empty frame gives no rows. After the keys:
+
+        =============== ======= =======================================================================
+        n               Int64   jobs that ran and ended
+        machine_s       float64 seconds of run time of every attempt
+        retried_s       float64 seconds of attempts that a retry superseded
+        canceled_s      float64 seconds of jobs that were canceled while they ran
+        after_failure_s float64 seconds of other jobs after the first hard failure of their build ended
+        repeated_s      float64 remaining seconds of builds that repeated the outcome of their commit
+        useful_s        float64 all other seconds
+        n_running       Int64   jobs that started and have no end; in none of the sums
+        n_negative      Int64   run times below zero, from clocks that disagree; included in `n` and sums
+        =============== ======= =======================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or a column of states holds an unknown spelling.
+
+    See Also
+    --------
+    machine_time : Run time per build.
+    retry_rate : Share of executions that were retried.
+
+    Notes
+    -----
+    A hard failure is a job that failed or timed out, neither softly nor superseded. Only the part of a run that lies
+    after it counts in `after_failure_s`.
+
+    A build repeats if the build before it with the same organization, pipeline, branch and commit ended in the same
+    state. Only builds of the frame that passed or failed are compared, ordered by creation. Builds without a commit, or
+    at `HEAD`, never count as repeats. If rows report different states of one build, the rows fetched last count.
+
+    Useful are the job that failed first, soft failures, timeouts and lost agents unless retried, jobs that ended before
+    their build was canceled, the first build of a commit, and a rebuild with another outcome. A nightly build, a
+    deployment or a check for flakiness may be a repeat that was wanted: the classes are an upper bound of what can be
+    saved. Waiting and idle machines are not machine time.
+
+    Examples
+    --------
+    >>> metrics.waste(jobs)[["machine_s", "retried_s", "after_failure_s", "useful_s"]].round(0)
+       machine_s  retried_s  after_failure_s  useful_s
+    0   421808.0     2680.0          17314.0  394336.0
     """
     check_states(jobs, "state", "build_state")
-    found = _in_pandas(jobs, by) if is_pandas(jobs) else _in_engine(jobs, by)
-    found = found.having(retried=is_superseded(), canceled=(nw.col("state") == "canceled").fill_null(False))
-    counted = tally(found, n=nw.col("ran"), **_classes(), n_running=nw.col("running"), n_negative=nw.col("span") < 0)
-    return beside(counted.keys, _in_seconds(counted.sums))
+    rows = _in_pandas(jobs, by) if is_pandas(jobs) else _in_engine(jobs, by)
+    rows = rows.with_columns(retried=is_superseded(), canceled=(nw.col("state") == "canceled").fill_null(False))
+    counted = group_sums(
+        rows, n=nw.col("ran"), **_classes(), n_running=nw.col("running"), n_negative=nw.col("span") < 0
+    )
+    return join_keys(counted.keys, _in_seconds(counted.sums))
 
 
 def _classes() -> dict[str, nw.Expr]:
-    """Return the microseconds of each class; of a job they add up to its `span`, which is 0 unless it ran."""
+    """Return the microseconds of each class; for a job they add up to its `span`, which is 0 unless it ran."""
     retried, canceled, repeated = (nw.col(name).cast(nw.Int64) for name in ("retried", "canceled", "repeated"))
-    kept = (1 - retried) * (1 - canceled)
+    remaining = (1 - retried) * (1 - canceled)
     early = nw.col("span") - nw.col("late")
     parts = (
         nw.col("span") * retried,
         nw.col("span") * canceled * (1 - retried),
-        nw.col("late") * kept,
-        early * kept * repeated,
-        early * kept * (1 - repeated),
+        nw.col("late") * remaining,
+        early * remaining * repeated,
+        early * remaining * (1 - repeated),
     )
     return dict(zip(_CLASSES, parts, strict=True))
 
 
-def _in_engine(jobs: Frame, by: By) -> Rows:
-    """The jobs with their `span` in microseconds (0 unless they `ran`), `running`, and what their builds tell of them.
-
-    That is how much of the span is `late`, after the build's first failure, and whether the build `repeated`.
-    """
-    fetched = [name for name in columns_of(jobs) if name == "fetched_at"]
-    found = rows(jobs, (*_NEEDS, *fetched), by, build=nw.col("build_id"))
-    found = replace(found, frame=ticking(found.frame, ("started_at", "finished_at", *fetched)))
+def _in_engine(jobs: Frame, by: By) -> GroupedRows:
+    """Return the jobs with `span` in microseconds, `ran`, `running`, the part `late`, and the flag `repeated`."""
+    fetched = [name for name in column_names(jobs) if name == "fetched_at"]
+    rows = group_rows(jobs, (*_NEEDS, *fetched), by, build=nw.col("build_id"))
+    rows = replace(rows, frame=with_micros(rows.frame, ("started_at", "finished_at", *fetched)))
     started, finished = (~nw.col(name).is_null() for name in ("started_at", "finished_at"))
-    span = between("started_at", "finished_at").fill_null(0)
-    seen = nw.col(tick("fetched_at")).fill_null(NAT) if fetched else nw.lit(0)
-    begun, over, failed_at = nw.col(tick("started_at")), nw.col(tick("finished_at")), nw.col("failed_at")
-    told = found.having(seen=seen, failed_at=nw.when(_fails_build()).then(over))
-    builds = _repeats(_once_each(told.frame, "failed_at"), _COMMIT).select("build", "failed_at", "repeated")
-    joined = replace(found, frame=found.frame.join(builds, on="build", how="left"))
-    late = nw.when(started & finished & (over > failed_at)).then(over - nw.max_horizontal(begun, failed_at))
-    return joined.having(
+    span = micros_between("started_at", "finished_at").fill_null(0)
+    seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if fetched else nw.lit(0)
+    begin, finish, failed_at = (
+        nw.col(micros_column("started_at")),
+        nw.col(micros_column("finished_at")),
+        nw.col("failed_at"),
+    )
+    result = rows.with_columns(seen=seen, failed_at=nw.when(_fails_build()).then(finish))
+    builds = _repeats(_unique_builds(result.frame, "failed_at"), _COMMIT).select("build", "failed_at", "repeated")
+    joined = replace(rows, frame=rows.frame.join(builds, on="build", how="left"))
+    late = nw.when(started & finished & (finish > failed_at)).then(finish - nw.max_horizontal(begin, failed_at))
+    return joined.with_columns(
         span=span,
         ran=started & finished,
         running=started & ~finished,
@@ -118,71 +152,75 @@ def _in_engine(jobs: Frame, by: By) -> Rows:
     )
 
 
-def _once_each(jobs: nw.LazyFrame[Any], *least: str) -> nw.LazyFrame[Any]:
-    """The builds of these jobs: the least of these columns, and what the rows tell that were `seen` last."""
-    known = jobs.select("build", "seen", *_OF_BUILD, *least).filter(~nw.col("build").is_null())
-    each = known.group_by("build", "seen").agg(nw.col(*_OF_BUILD, *least).min())
+def _unique_builds(jobs: nw.LazyFrame[Any], *smallest: str) -> nw.LazyFrame[Any]:
+    """Return each build once: the least of these columns, and the values of the rows that were fetched last."""
+    known = jobs.select("build", "seen", *_OF_BUILD, *smallest).filter(~nw.col("build").is_null())
+    each = known.group_by("build", "seen").agg(nw.col(*_OF_BUILD, *smallest).min())
     last = nw.col("seen") == nw.col("seen").max().over("build")
-    return each.with_columns(*(nw.col(name).min().over("build") for name in least), last=last).filter(nw.col("last"))
+    return each.with_columns(*(nw.col(name).min().over("build") for name in smallest), last=last).filter(nw.col("last"))
 
 
 def _fails_build() -> nw.Expr:
     return has_failed_hard() & ~is_superseded()
 
 
-def _in_pandas(jobs: pd.DataFrame, by: By) -> Rows:
-    """What `_in_engine` says; builds are numbered, so that what they tell is found without a join."""
-    table = collected(jobs, _NEEDS, ("fetched_at",))
-    begun, over = instants(table, "started_at"), instants(table, "finished_at")
-    ran, running = (begun != NAT) & (over != NAT), (begun != NAT) & (over == NAT)
-    build, ids = pd.factorize(table["build_id"], sort=True)  # -1, the last of what follows, where it is null
-    fails = lazy(table).select(fails=_fails_build()).to_native()["fails"].to_numpy(bool) & (over != NAT) & (build >= 0)
+def _in_pandas(jobs: pd.DataFrame, by: By) -> GroupedRows:
+    """Return what `_in_engine` returns; builds are numbered, so no join is needed."""
+    table = collect_columns(jobs, _NEEDS, ("fetched_at",))
+    begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
+    ran, running = (begin != NAT) & (finish != NAT), (begin != NAT) & (finish == NAT)
+    build, ids = pd.factorize(table["build_id"], sort=True)  # null is -1, the last element of the arrays below
+    fails = (
+        to_lazy(table).select(fails=_fails_build()).to_native()["fails"].to_numpy(bool) & (finish != NAT) & (build >= 0)
+    )
     failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(failed_at, build[fails], over[fails])
+    np.minimum.at(failed_at, build[fails], finish[fails])
     repeated = np.append(_repeated(table, build), False)
-    late = np.where(ran & (over > failed_at[build]), over - np.maximum(begun, failed_at[build]), 0)
-    told = {"late": late, "repeated": repeated[build]}
-    span = np.where(ran, over - begun, 0)
-    return rows(jobs, ("state", "retried"), by, span=span, ran=ran, running=running, **told)
+    late = np.where(ran & (finish > failed_at[build]), finish - np.maximum(begin, failed_at[build]), 0)
+    of_build = {"late": late, "repeated": repeated[build]}
+    span = np.where(ran, finish - begin, 0)
+    return group_rows(jobs, ("state", "retried"), by, span=span, ran=ran, running=running, **of_build)
 
 
 def _repeated(jobs: pd.DataFrame, build: Integers) -> Any:
-    """Of each build whether it repeated."""
-    many = build.max(initial=-1) + 1
-    seen = instants(jobs, "fetched_at") if "fetched_at" in jobs else np.zeros(len(jobs), np.int64)
-    last = np.full(many + 1, NAT)
+    """Return for each build whether it repeated."""
+    n_builds = build.max(initial=-1) + 1
+    seen = timestamp_micros(jobs, "fetched_at") if "fetched_at" in jobs else np.zeros(len(jobs), np.int64)
+    last = np.full(n_builds + 1, NAT)
     np.maximum.at(last, build, seen)
     rows_of = np.flatnonzero((build >= 0) & (seen == last[build]))
-    row = np.zeros(many, np.int64)
+    row = np.zeros(n_builds, np.int64)
     row[build[rows_of]] = rows_of
-    state = _least(jobs["build_state"].take(rows_of), build[rows_of], many)
-    builds = jobs[list(_OF_BUILD)].take(row).assign(build=range(many), build_state=state)
-    line = groups_of(builds, _COMMIT).codes
-    return _repeats(lazy(builds.assign(line=line)), ["line"]).to_native()["repeated"].to_numpy(bool)
+    state = _smallest(jobs["build_state"].take(rows_of), build[rows_of], n_builds)
+    builds = jobs[list(_OF_BUILD)].take(row).assign(build=range(n_builds), build_state=state)
+    line = find_groups(builds, _COMMIT).codes
+    return _repeats(to_lazy(builds.assign(line=line)), ["line"]).to_native()["repeated"].to_numpy(bool)
 
 
-def _least(texts: pd.Series[str], build: Integers, many: int) -> Any:
-    """The smallest of each build, null where all are."""
+def _smallest(texts: pd.Series[str], build: Integers, n_builds: int) -> Any:
+    """Return the smallest text of each build, null if all are null."""
     codes, values = pd.factorize(texts, sort=True)
-    least = np.full(many, len(values))
-    np.minimum.at(least, build[codes >= 0], codes[codes >= 0])
-    return pd.Series(values, dtype="str").reindex(least).array
+    smallest = np.full(n_builds, len(values))
+    np.minimum.at(smallest, build[codes >= 0], codes[codes >= 0])
+    return pd.Series(values, dtype="str").reindex(smallest).array
 
 
 def _repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
-    """The builds, and whether one `repeated` the outcome of the one before it at its commit (`line`)."""
+    """Add to builds whether each `repeated` the outcome of the one before it at its commit."""
     settled = nw.col("build_state").is_in(["passed", "failed"])
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
     before = (
         nw.col("build_state").shift(1).over(*line, "compared", order_by=["build_created_at", "build_number", "build"])
     )
-    told = builds.with_columns(compared=(settled & known).fill_null(False)).with_columns(before=before)
-    return told.with_columns(repeated=nw.col("compared") & (nw.col("before") == nw.col("build_state")).fill_null(False))
+    result = builds.with_columns(compared=(settled & known).fill_null(False)).with_columns(before=before)
+    return result.with_columns(
+        repeated=nw.col("compared") & (nw.col("before") == nw.col("build_state")).fill_null(False)
+    )
 
 
 def _in_seconds(sums: pd.DataFrame) -> pd.DataFrame:
     seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in _CLASSES}
     machine = sums[list(_CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6
-    told = sums.assign(**seconds)
-    told.insert(1, "machine_s", machine)
-    return told
+    result = sums.assign(**seconds)
+    result.insert(1, "machine_s", machine)
+    return result

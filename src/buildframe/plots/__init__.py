@@ -1,23 +1,27 @@
-"""Pictures of builds and jobs: `frame, ax=None -> Axes`.
+"""Plot builds and jobs with Matplotlib.
 
-Durations are minutes here, and nowhere else. Without `ax` a new figure is made, of a size that fits, on white
-ground; on Axes that are given, the ink is dark or bright as their ground asks for. A frame with nothing to show gives
-an Axes that says so. A missing column, or times without a zone, raise BadInput. Names come from outside, so
-they are drawn as they are, never read as formulas; long ones lose their middle, and two names never look alike. Signs
-that the fonts lack are boxes, until `rcParams["font.sans-serif"]` lists a font that has them.
+Each function takes a DataFrame and optional Axes, and returns the Axes. It computes a summary with
+`buildframe.metrics` and draws it. It sends no requests and does not change the frame.
+
+Durations are in minutes. If the frame has nothing to show, the Axes contain a sentence that says so. New figures have
+a white background. On your own Axes, text is dark or light to contrast with the figure's background. Names are drawn
+literally, not as formulas. Long names lose their middle and stay distinct. A character that no font has is drawn as a
+box; add a font that has it to `rcParams["font.sans-serif"]`.
+
+In the examples, `ci` is a workspace such as `bf.sandbox()`.
 """
 
 from __future__ import annotations
 
-from buildframe.plots.board import flaky_board
+from buildframe.plots.build_timeline import timeline
 from buildframe.plots.commits import flips
 from buildframe.plots.ecdf import distribution
+from buildframe.plots.flaky_tests import flaky_board
 from buildframe.plots.hours import queue_times_by_hour
 from buildframe.plots.load import concurrency, queue_depth
-from buildframe.plots.look import shortened
-from buildframe.plots.one_build import timeline
 from buildframe.plots.steps import step_times, time_spent
 from buildframe.plots.success import success_trend
+from buildframe.plots.theme import shortened
 from buildframe.plots.trend import duration_trend
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How many jobs run, and how many wait, over time."""
+"""Plot how many jobs run and how many wait, over time."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.arguments import checked_call
-from buildframe.metrics.columns import moments
+from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import is_script
-from buildframe.plots.look import (
+from buildframe.plots.layout import plot_area
+from buildframe.plots.theme import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     NO_NAME,
     ORANGE,
     PURPLE,
     RED,
     SKY,
-    canvas,
+    background,
     counted,
-    dates,
-    dress,
-    ground,
-    ink,
-    labels,
-    say,
+    decorate,
+    format_dates,
+    show_message,
+    text_color,
+    themed_axes,
+    unique_labels,
 )  # fmt: skip
-from buildframe.plots.room import room
 
 Floats = npt.NDArray[np.float64]
 
-_LOOKS = ((BLUE, ""), (ORANGE, ""), (GREEN, "////"), (SKY, "...."), (RED, "xxxx"), (PURPLE, "\\\\\\\\"))
-"""Colours as bright as each other are hatched apart, for a print without colour."""
+_FILLS = ((BLUE, ""), (ORANGE, ""), (GREEN, "////"), (SKY, "...."), (RED, "xxxx"), (PURPLE, "\\\\\\\\"))
+"""Color and hatch of each queue; colors of similar luminance differ by hatch, for prints without color."""
 
-_OTHERS = GREY, "----"
-_BINS = 500  # about as many as there are pixels
+_OTHERS = GRAY, "----"
+_BINS = 500  # about one per pixel
 _WIDTHS = {
     1: "1 s", 5: "5 s", 15: "15 s", 60: "1 min", 300: "5 min", 900: "15 min", 1800: "30 min", 3600: "1 h", 7200: "2 h",
     4 * 3600: "4 h", 8 * 3600: "8 h", 86400: "1 day", 7 * 86400: "7 days", 28 * 86400: "28 days",
@@ -48,47 +48,105 @@ _WIDTHS = {
 
 @checked_call
 def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How many jobs ran at once, as areas of queues one above the other.
-
-    From `metrics.concurrency`, exact; drawn are means, weighted by time, of stretches so short that a picture
-    can just show them; the axis says how long they are. A line above them is at the most that ran at any moment of
-    each stretch, in all queues together; the legend says how many that were at most, in all and in each queue. The
-    six busiest queues have a colour each, the others share one. Where a stretch is hatched, jobs of builds outside the
-    frame may be missing. Times are UTC. Needs what `metrics.concurrency` needs, and `type`.
     """
-    ran = moments(jobs, "started_at").notna() & is_script(jobs)
+    Plot the number of running jobs over time, stacked by queue.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with `type`, `queue`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on. Times are in UTC.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a time has no zone.
+
+    See Also
+    --------
+    queue_depth : The number of waiting jobs.
+    buildframe.metrics.concurrency : The exact step function.
+
+    Notes
+    -----
+    Areas are time-weighted means over short bins; the y axis gives the bin width. The line is the peak of all queues
+    together in each bin. The legend gives the peak of all queues and of each queue. The six busiest queues have a color
+    each, and the others share one. Where the plot is hatched, jobs of builds outside the frame may be missing.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="7d")
+    >>> ax = plots.concurrency(jobs)
+    >>> ax.get_ylabel()
+    'running jobs (mean of 30 min)'
+    """
+    ran = timestamps(jobs, "started_at").notna() & is_script(jobs)
     return _areas(metrics.concurrency(jobs), "running", ax, int(ran.sum()), "ran")
 
 
 @checked_call
 def queue_depth(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """How many script jobs waited for an agent at once, as areas of queues one above the other.
-
-    From `metrics.queue_depth`, and drawn as `concurrency`. Needs what `metrics.queue_depth` needs.
     """
-    waited = moments(jobs, "runnable_at").notna() & is_script(jobs)
+    Plot the number of script jobs that wait for an agent over time, stacked by queue.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with `type`, `queue`, `runnable_at`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on. Times are in UTC.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a time has no zone.
+
+    See Also
+    --------
+    concurrency : The number of running jobs, drawn in the same way.
+    buildframe.metrics.queue_depth : The exact step function.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="7d")
+    >>> ax = plots.queue_depth(jobs)
+    >>> ax.get_ylabel()
+    'waiting jobs (mean of 30 min)'
+    """
+    waited = timestamps(jobs, "runnable_at").notna() & is_script(jobs)
     return _areas(metrics.queue_depth(jobs), "waiting", ax, int(waited.sum()), "became runnable")
 
 
 def _areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did: str) -> Axes:
     changes = changes.assign(queue=changes["queue"].fillna(NO_NAME))
-    with canvas(ax, 10, 4.2) as ax:
+    with themed_axes(ax, 10, 4.2) as ax:
         if not (changes[count] > 0).any():
-            return say(ax, f"No job here was ever {count}.")
+            return show_message(ax, f"No job was {count}.")
         edges, width = _edges(changes["at"])
         means = _means(changes, count, edges)
         _stack(ax, edges, means, changes.groupby("queue")[count].max())
         _draw_peaks(ax, edges, _peaks(changes, count, edges))
         _hatch(ax, changes)
-        dates(ax)
+        format_dates(ax)
         ax.set_xlabel("UTC")
         ax.set_ylabel(f"{count} jobs (mean of {width})")
-        dress(ax, f"{count.capitalize()} jobs by queue", f"{counted(n, 'job')} {did}", grid="y")
+        decorate(ax, f"{count.capitalize()} jobs by queue", f"{counted(n, 'job')} {did}", grid="y")
     return ax
 
 
 def _edges(at: pd.Series[Any]) -> tuple[Floats, str]:
-    """Seconds since 1970 of the bounds of the stretches, and how long one is."""
+    """Return the bin edges in seconds since 1970, and the bin width as text."""
     first, last = at.min().timestamp(), at.max().timestamp()
     width = next((seconds for seconds in _WIDTHS if (last - first) / seconds <= _BINS), max(_WIDTHS))
     start = first // width * width
@@ -96,60 +154,60 @@ def _edges(at: pd.Series[Any]) -> tuple[Floats, str]:
 
 
 def _means(changes: pd.DataFrame, count: str, edges: Floats) -> pd.DataFrame:
-    """Means of each stretch (rows) and queue (columns), the queue of the largest area first."""
+    """Return the mean of each bin (rows) and queue (columns), the queue with the largest area first."""
     end = changes["at"].max().timestamp()
     means = {}
     for queue, own in changes.sort_values("at", kind="stable").groupby("queue"):
         at = np.append(own["at"].astype("int64").to_numpy() / 1e6, end)
         area = np.append(0, np.cumsum(own[count].to_numpy(np.float64) * np.diff(at)))
         means[queue] = np.diff(np.interp(edges, at, area)) / np.diff(edges)
-    found = pd.DataFrame(means)
-    return found[found.sum().sort_values(ascending=False, kind="stable").index]
+    by_queue = pd.DataFrame(means)
+    return by_queue[by_queue.sum().sort_values(ascending=False, kind="stable").index]
 
 
 def _peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
-    """The most of all queues together at any moment of each stretch."""
+    """Return the maximum of all queues together in each bin."""
     ordered = changes.sort_values("at", kind="stable")
     steps = ordered.groupby("queue")[count].diff().fillna(ordered[count]).astype("float64")
     levels = steps.groupby(ordered["at"]).sum().cumsum()
     at = levels.index.astype("int64").to_numpy() / 1e6
-    stretch, level = np.searchsorted(edges, at, side="right") - 1, levels.to_numpy()
-    last = np.searchsorted(at, edges[:-1], side="right") - 1  # the level that each stretch begins with
+    bin_of, level = np.searchsorted(edges, at, side="right") - 1, levels.to_numpy()
+    last = np.searchsorted(at, edges[:-1], side="right") - 1  # the level at which each bin starts
     peaks = np.where(last >= 0, level[last], 0.0)
-    np.maximum.at(peaks, stretch, level)
+    np.maximum.at(peaks, bin_of, level)
     return peaks
 
 
 def _draw_peaks(ax: Axes, edges: Floats, peaks: Floats) -> None:
     at = pd.to_datetime(edges, unit="s").to_numpy()
-    ax.hlines(peaks, at[:-1], at[1:], color=ink(), linewidth=1, label=f"peak, at most {peaks.max():,.0f}")
+    ax.hlines(peaks, at[:-1], at[1:], color=text_color(), linewidth=1, label=f"peak, max {peaks.max():,.0f}")
     ax.set_ylim(0, 1.05 * peaks.max())
 
 
 def _stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
-    own, others = list(means.columns[: len(_LOOKS)]), list(means.columns[len(_LOOKS) :])
-    names = labels(means.columns, 24 if room(ax)[0] > 300 else 14)
+    own, others = list(means.columns[: len(_FILLS)]), list(means.columns[len(_FILLS) :])
+    names = unique_labels(means.columns, 24 if plot_area(ax)[0] > 300 else 14)
     areas = [means[queue] for queue in own] + ([means[others].sum(axis=1)] if others else [])
-    said = [f"{_visible(names[queue])}, at most {peaks[queue]:,}" for queue in own]
-    said += [f"{counted(len(others), 'other queue')}"] if others else []
-    looks = dict(zip(sorted(own), _LOOKS, strict=False))  # by name, so that a queue has one in all pictures
-    colours, hatches = zip(*(looks[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
+    texts = [f"{_visible(names[queue])}, max {peaks[queue]:,}" for queue in own]
+    texts += [f"{counted(len(others), 'other queue')}"] if others else []
+    fills = dict(zip(sorted(own), _FILLS, strict=False))  # by name, so that a queue has the same color in all plots
+    colors, hatches = zip(*(fills[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
     at = pd.to_datetime(edges, unit="s").to_numpy()
-    ax.stackplot(at, [np.append(area, area.iloc[-1]) for area in areas], labels=said, step="post",
-                 colors=colours, hatch=hatches, edgecolor=ground(ax), alpha=0.85, linewidth=0)  # fmt: skip
+    ax.stackplot(at, [np.append(area, area.iloc[-1]) for area in areas], labels=texts, step="post",
+                 colors=colors, hatch=hatches, edgecolor=background(ax), alpha=0.85, linewidth=0)  # fmt: skip
     ax.set_xlim(at[0], at[-1])
 
 
 def _visible(name: str) -> str:
-    """Legends leave out what begins with a low line."""
+    """Return a label that Matplotlib's legend does not drop; it drops labels that begin with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
 def _hatch(ax: Axes, changes: pd.DataFrame) -> None:
-    """Over the stretches in which jobs of builds outside the frame may be missing, at its beginning and its end."""
+    """Hatch the times in which jobs of builds outside the frame may be missing."""
     whole = changes.assign(whole=changes["whole"].fillna(False).astype(bool)).groupby("at")["whole"].first()
     at = whole.index.tz_localize(None).append(pd.DatetimeIndex([changes["at"].max().tz_localize(None)]))  # type: ignore[attr-defined]
     turns = np.flatnonzero(np.diff(~whole.to_numpy(), prepend=False, append=False))
     for k, (begin, end) in enumerate(zip(at[turns[::2]], at[turns[1::2]], strict=True)):
-        ax.axvspan(begin, end, facecolor="none", edgecolor=ink(), alpha=0.35, hatch="///", linewidth=0,
+        ax.axvspan(begin, end, facecolor="none", edgecolor=text_color(), alpha=0.35, hatch="///", linewidth=0,
                    label="_" * k + "jobs of other builds may be missing")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Steps: how long they wait and run, and where the machine time goes."""
+"""Plot how long steps wait and run, and which steps use the most machine time."""
 
 from __future__ import annotations
 
@@ -9,89 +9,157 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.arguments import checked_call
+from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import is_script
-from buildframe.plots.look import (
+from buildframe.plots.layout import POINTS_PER_LABEL, label_width, max_characters, plot_area
+from buildframe.plots.theme import (
     BLUE,
     NO_NAME,
     ORANGE,
-    canvas,
+    background,
+    check_top,
     counted,
-    dress,
-    ground,
-    ink,
-    joined,
-    labels,
-    listed,
-    most,
-    say,
+    decorate,
+    join_notes,
+    list_counts,
+    show_message,
+    text_color,
+    themed_axes,
+    unique_labels,
 )  # fmt: skip
-from buildframe.plots.room import POINTS_A_LABEL, at_left, room, signs
-from buildframe.plots.trend import why_no_median
+from buildframe.plots.trend import no_median_message
 
-_POINTS_A_SPAN = 16  # high is a step with its two bars
+_POINTS_PER_STEP = 16  # height of a step with its two bars
 
 
 @checked_call
 def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axes:
-    """Queue time and run time of the `top` slowest steps: a dot at the median, a bar up to the 95th percentile.
+    """
+    Plot queue time and run time of the slowest steps.
 
-    Steps as in `metrics.step`, apart by `pipeline` where the frame holds several; script jobs of every
-    outcome and attempt; ordered by the largest value shown. A step with fewer than 20 durations has no
-    p95: its dot is hollow; one with fewer than 2 is not shown. Needs `type`, `step_key`, `name`,
-    `runnable_at`, `started_at`, `finished_at`.
+    A marker is the median, and a bar reaches from it to the 95th percentile.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with `type`, `step_key`, `name`, `runnable_at`, `started_at` and `finished_at`. If `pipeline` has several
+        values, steps are grouped by pipeline too.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    top : int, default 12
+        Maximum number of steps, at least 1.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or `top` is below 1.
+
+    See Also
+    --------
+    time_spent : Steps by total machine time.
+    buildframe.metrics.percentiles : The numbers of this plot.
+
+    Notes
+    -----
+    Script jobs of every state and attempt count, grouped by `metrics.step`. Steps are ordered by their largest value. A
+    hollow marker means fewer than 20 durations, too few for a 95th percentile. Steps with fewer than 2 are not shown.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="7d")
+    >>> ax = plots.step_times(jobs, top=5)
+    >>> len(ax.get_yticklabels())
+    5
     """
     times = _times_of_steps(jobs)
-    with canvas(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, most(top)))) as ax:
-        shown = times.head(_most(ax, top, _POINTS_A_SPAN)).iloc[::-1]
+    with themed_axes(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, check_top(top)))) as ax:
+        shown = times.head(_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
         if shown.empty:
-            return say(ax, why_no_median(len(times), "jobs of a step"))
+            return show_message(ax, no_median_message(len(times), "jobs of a step"))
         _draw_spans(ax, shown, "queue", ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", BLUE, "o", -0.17)
-        _keep_in_sight(ax)
+        _set_x_limits(ax)
         _label(ax, shown["n"])
         ax.set_xlabel("minutes, median (dot) to 95th percentile (end of bar)")
         ax.set_ylabel("step (runs)")
-        dress(ax, f"Queue time and run time of {_of(len(shown), len(times), 'slowest')}", grid="x")
+        decorate(ax, f"Queue time and run time of {_of(len(shown), len(times), 'slowest')}", grid="x")
     return ax
 
 
 @checked_call
 def time_spent(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
-    """Where the machine time goes: the `top` steps by the sum of their run times, with their share of all.
+    """
+    Plot the steps that use the most machine time, with their share of the total.
 
-    Script jobs of every outcome and attempt that have started and finished; jobs still running are left
-    out and counted. Negative run times (clocks disagree) are in the sums, and counted. Steps as in
-    `metrics.step`, apart by `pipeline` where the frame holds several; the share of those not shown is
-    said. Needs `type`, `step_key`, `name`, `started_at`, `finished_at`.
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with `type`, `step_key`, `name`, `started_at` and `finished_at`. If `pipeline` has several values, steps
+        are grouped by pipeline too.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    top : int, default 20
+        Maximum number of steps, at least 1.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or `top` is below 1.
+
+    See Also
+    --------
+    step_times : Median and 95th percentile of each step.
+
+    Notes
+    -----
+    Machine time is the sum of the run times of all attempts of script jobs, whatever their state. Jobs that are still
+    running are not included; the note counts them. Negative run times, which come from clocks that disagree, are
+    included and counted.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="7d")
+    >>> ax = plots.time_spent(jobs, top=5)
+    >>> ax.get_xlabel()
+    'machine time (minutes)'
     """
     scripts = jobs[is_script(jobs)]
     runs = metrics.run_time(scripts).dt.total_seconds() / 60
     spent = runs.groupby(_step_of_pipeline(scripts)).agg(["sum", "count"])
     spent = spent[spent["count"] > 0].sort_index().sort_values("sum", ascending=False, kind="stable")
-    with canvas(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, most(top)))) as ax:
-        top = _most(ax, top, POINTS_A_LABEL)
+    with themed_axes(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, check_top(top)))) as ax:
+        top = _rows_that_fit(ax, top, POINTS_PER_LABEL)
         if spent.empty:
-            return say(ax, "Nothing here has run and finished.")
+            return show_message(ax, "No job has started and finished.")
         _draw_spent(ax, spent, top)
         ax.set_xlabel("machine time (minutes)")
         ax.set_ylabel("step (runs)")
         running = int((scripts["started_at"].notna() & scripts["finished_at"].isna()).sum())
-        note = _note_on_spent(spent, top, listed(still_running=running, negative=int((runs < 0).sum())))
+        note = _note_on_spent(spent, top, list_counts(still_running=running, negative=int((runs < 0).sum())))
         total = spent["sum"].sum()
-        dress(ax, f"{total:,.{0 if total >= 10 else 2}f} minutes of machine time by step", note, grid="x")
+        decorate(ax, f"{total:,.{0 if total >= 10 else 2}f} minutes of machine time by step", note, grid="x")
     return ax
 
 
-def _most(ax: Axes, top: int, points: float) -> int:
-    """How many rows of so many points there is room for, at most `top`."""
-    return min(top, max(int(room(ax)[1] / points), 1))
+def _rows_that_fit(ax: Axes, top: int, points: float) -> int:
+    """Return how many rows fit at `points` each, at most `top`."""
+    return min(top, max(int(plot_area(ax)[1] / points), 1))
 
 
-def _keep_in_sight(ax: Axes) -> None:
-    """The whole of the marks, from 0 on or whatever is less."""
+def _set_x_limits(ax: Axes) -> None:
+    """Set x limits that show every marker whole and include 0."""
     low, high = ax.dataLim.intervalx
-    marks = max(high - min(low, 0), 1e-9) * 8 / room(ax, at_left(ax, 32))[0]
+    marks = max(high - min(low, 0), 1e-9) * 8 / plot_area(ax, label_width(ax, 32))[0]
     ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
 
 
@@ -100,12 +168,12 @@ def _of(shown: int, all: int, which: str) -> str:
 
 
 def _label(ax: Axes, n: pd.Series[Any]) -> None:
-    names = labels(n.index, signs(ax, 32))
+    names = unique_labels(n.index, max_characters(ax, 32))
     ax.set_yticks(range(len(n)), [f"{names[str(name)]}  ({runs:,})" for name, runs in n.items()], parse_math=False)
 
 
 def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Minutes of each step, largest first: `queue_p50`, `queue_p95`, `run_p50`, `run_p95`, and `n` runs."""
+    """Return `queue_p50`, `queue_p95`, `run_p50`, `run_p95` in minutes and `n` runs per step, the largest first."""
     scripts = jobs[is_script(jobs)]
     queue = metrics.percentiles(scripts, of=metrics.queue_time, by=_step_of_pipeline)
     run = metrics.percentiles(scripts, of=metrics.run_time, by=_step_of_pipeline)
@@ -118,22 +186,22 @@ def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _step_of_pipeline(jobs: pd.DataFrame) -> pd.Series[Any]:
-    """The step, and before it the pipeline where the frame holds several, in which names repeat."""
+    """Return the step of each job, prefixed with the pipeline if the frame has several."""
     steps = metrics.step(jobs).fillna(NO_NAME).rename("step")
     if "pipeline" not in jobs or jobs["pipeline"].nunique() < 2:
         return steps
     return (jobs["pipeline"].fillna("?") + " / " + steps).rename("step")
 
 
-def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, colour: str, marker: str, shift: float) -> None:
+def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: str, shift: float) -> None:
     y = np.arange(len(times)) + shift
     p50, p95 = times[f"{name}_p50"].to_numpy(), times[f"{name}_p95"].to_numpy()
-    whole = ~np.isnan(p95)
-    ax.barh(y, p95 - p50, left=p50, height=0.22, color=colour, alpha=0.5, linewidth=0)
-    for kind, face, rows in (("", colour, whole), (", too few for p95", ground(ax), ~whole)):
+    has_p95 = ~np.isnan(p95)
+    ax.barh(y, p95 - p50, left=p50, height=0.22, color=color, alpha=0.5, linewidth=0)
+    for kind, face, rows in (("", color, has_p95), (", too few for p95", background(ax), ~has_p95)):
         if rows.any():
             label = f"{name} time{kind}"
-            ax.plot(p50[rows], y[rows], marker, color=colour, markerfacecolor=face, markersize=7, label=label)
+            ax.plot(p50[rows], y[rows], marker, color=color, markerfacecolor=face, markersize=7, label=label)
 
 
 def _draw_spent(ax: Axes, spent: pd.DataFrame, top: int) -> None:
@@ -143,8 +211,8 @@ def _draw_spent(ax: Axes, spent: pd.DataFrame, top: int) -> None:
     for row, value in enumerate(shown["sum"]):
         share = f"{value / all:.1%}" if all > 0 else ""
         ax.annotate(share, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9,
-                    color=ink())  # fmt: skip
-    ax.margins(x=max(0.09, 40 / room(ax, at_left(ax, 32))[0]))
+                    color=text_color())  # fmt: skip
+    ax.margins(x=max(0.09, 40 / plot_area(ax, label_width(ax, 32))[0]))
     ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
 
 
@@ -152,4 +220,4 @@ def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:
     others, all = spent.iloc[top:], spent["sum"].sum()
     hidden = f"the {counted(len(others), 'step')} not shown: {others['sum'].sum() / all:.1%}" if len(others) else ""
     runs = f"{counted(int(spent['count'].sum()), 'run')} of {counted(len(spent), 'step')}, all attempts"
-    return joined(runs, hidden, left_out)
+    return join_notes(runs, hidden, left_out)

@@ -1,4 +1,4 @@
-"""How often builds pass, and when a branch was broken."""
+"""Plot how often builds pass, and the outages of branches below."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.arguments import checked_call
-from buildframe.plots.look import (
+from buildframe.guards.arguments import checked_call
+from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
+from buildframe.plots.theme import (
     RED,
     SKY,
-    around_one,
-    canvas,
+    column_total,
+    count_note,
     counted,
-    dates,
-    dress,
-    faint,
-    fitting,
-    ink,
-    labels,
-    listed,
-    say,
-    some,
-    sum_of,
+    created_label,
+    decorate,
+    drawable,
+    format_dates,
+    grid_color,
+    list_counts,
+    show_message,
+    text_color,
+    themed_axes,
+    unique_labels,
+    widen_single_bucket,
 )  # fmt: skip
-from buildframe.plots.room import POINTS_A_LABEL, room, signs
-from buildframe.plots.trend import alone, draw_line
+from buildframe.plots.trend import draw_line, isolated
 
 _MOST_LANES = 10
-_LANE = 8  # percent points that a lane is high, at least
-_LEAST = 70  # points that the rates are high, at least
+_LANE = 8  # minimum height of a lane in percentage points
+_LEAST = 70  # minimum height of the rates in points
 
 
 _PERCENTS = range(0, 101, 20)
@@ -45,65 +46,107 @@ def success_trend(
     branch: str | None = None,
     pipelines: pd.DataFrame | None = None,
 ) -> Axes:
-    """The success rate over time with its Wilson 95 % band, and the outages of a branch as red spans below it.
-
-    `freq` and `tz` as in `metrics.success_trend`; a bucket that was not over when the builds were fetched is
-    hollow. With `branch`, or with `pipelines=ws.pipelines()` for each pipeline's default branch, only builds of
-    that branch count, and below lies a lane for each pipeline with its outages (`metrics.outages`); one that is
-    still open ends in an arrow. Up to ten pipelines have a lane, those broken for longest; the others are
-    counted. Needs what `metrics.success_trend` and, with a branch, `metrics.outages` need.
     """
-    red = None
+    Plot the success rate of builds over time, with the outages of a branch below.
+
+    The band around the rate is its 95 % Wilson interval. With `branch` or `pipelines`, each pipeline has a lane below
+    the rate in which red spans mark the times when its branch was failing.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with `state`, `blocked`, `created_at` and `fetched_at`. Outages also need `pipeline`, `branch`, `number`
+        and `finished_at`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    freq : str, default "1D"
+        Pandas frequency of the buckets, such as "1h", "1D" or "W-MON". Builds are assigned by creation time.
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+    branch : str, optional
+        Count only builds of this branch, and show its outages.
+    pipelines : pandas.DataFrame, optional
+        Result of `ws.pipelines()`. Count only builds of each pipeline's default branch, and show its outages.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or `freq`, `tz` or the branch is unknown.
+
+    See Also
+    --------
+    buildframe.metrics.success_trend : The rates of this plot.
+    buildframe.metrics.outages : The outages of this plot.
+
+    Notes
+    -----
+    The rate is passed ÷ (passed + failed) builds. A hollow dot marks a bucket that had not ended when the builds were
+    fetched. An arrow ends an outage that is still open. Up to ten pipelines have a lane: those that were failing
+    longest. The note counts the others.
+
+    Examples
+    --------
+    >>> builds = ci.builds(created_from="14d")
+    >>> ax = plots.success_trend(builds, branch="main")
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('Day created (UTC)', 'builds that passed')
+    """
+    outages = None
     if branch is not None or pipelines is not None:
-        red = metrics.outages(builds, branch=branch, pipelines=pipelines)
+        outages = metrics.outages(builds, branch=branch, pipelines=pipelines)
         builds = _on_branch(builds, metrics.recovery_time(builds, branch=branch, pipelines=pipelines))
     buckets = metrics.success_trend(builds, freq=freq, tz=tz)
-    lanes = [] if red is None else _lanes(red)
-    with canvas(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
-        lanes = lanes[: max(int((room(ax)[1] - _LEAST) / POINTS_A_LABEL), 0)]
+    lanes = [] if outages is None else _lanes(outages)
+    with themed_axes(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
+        lanes = lanes[: max(int((plot_area(ax)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
         if buckets["rate"].isna().all():
-            return say(ax, "No build here has passed or failed.")
+            return show_message(ax, "No build passed or failed.")
         _draw(ax, buckets)
-        if red is not None:
-            _draw_lanes(ax, red, lanes, tz)
-        around_one(ax, buckets["bucket"], freq)
-        dates(ax)
-        ax.set_xlabel(f"created ({tz}), in buckets of {freq}")
+        if outages is not None:
+            _draw_lanes(ax, outages, lanes, tz)
+        widen_single_bucket(ax, buckets["bucket"], freq)
+        format_dates(ax)
+        ax.set_xlabel(created_label(freq, tz))
         ax.set_ylabel("builds that passed")
-        passed, failed = sum_of(buckets, "passed"), sum_of(buckets, "failed")
-        note = f"{passed:,} passed, {failed:,} failed" + ("" if red is None else _note(red, lanes))
-        on = f" on {fitting(branch, 30)}" if branch else "" if pipelines is None else " on default branches"
-        dress(ax, f"Success rate of {counted(passed + failed, 'build')}{on}", note)
-        ax.grid(axis="y", color=faint(), linewidth=0.8)
+        passed, failed = column_total(buckets, "passed"), column_total(buckets, "failed")
+        note = f"{passed:,} passed, {failed:,} failed" + ("" if outages is None else _note(outages, lanes))
+        on = f" on {drawable(branch, 30)}" if branch else "" if pipelines is None else " on default branches"
+        decorate(ax, f"Success rate of {counted(passed + failed, 'build')}{on}", note)
+        ax.grid(axis="y", color=grid_color(), linewidth=0.8)
     return ax
 
 
 def _on_branch(builds: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
-    """The builds of these pipelines on the branch that stands beside each."""
+    """Return the builds whose pipeline and branch are in `keys`."""
     names = [name for name in ("organization", "pipeline", "branch") if name in keys]
-    there = pd.MultiIndex.from_frame(keys[names])
-    return builds[pd.MultiIndex.from_frame(builds[names]).isin(there)]
+    selected = pd.MultiIndex.from_frame(keys[names])
+    return builds[pd.MultiIndex.from_frame(builds[names]).isin(selected)]
 
 
-def _named(frame: pd.DataFrame) -> pd.Series[str]:
-    """The pipeline, and before it the organization where there are several."""
+def _pipeline_names(frame: pd.DataFrame) -> pd.Series[str]:
+    """Return pipeline names, prefixed with the organization if the frame has several."""
     several = "organization" in frame and frame["organization"].nunique() > 1
     return frame["organization"] + " / " + frame["pipeline"] if several else frame["pipeline"]
 
 
-def _lanes(red: pd.DataFrame) -> list[str]:
-    """The pipelines that were red for longest, at the top the longest."""
-    return list(red["seen_s"].groupby(_named(red)).sum().sort_values(ascending=False, kind="stable").index)[
-        :_MOST_LANES
-    ]
+def _lanes(outages: pd.DataFrame) -> list[str]:
+    """Return the pipelines that were failing longest, the longest first."""
+    return list(
+        outages["seen_s"].groupby(_pipeline_names(outages)).sum().sort_values(ascending=False, kind="stable").index
+    )[:_MOST_LANES]
 
 
-def _note(red: pd.DataFrame, lanes: list[str]) -> str:
-    if red.empty:
+def _note(outages: pd.DataFrame, lanes: list[str]) -> str:
+    if outages.empty:
         return "; no outage"
-    found = f"; {counted(len(red), 'outage')} of {counted(_named(red).nunique(), 'pipeline')}"
-    hidden = some(_named(red).nunique() - len(lanes), "pipeline", "not shown")
-    return ", ".join(part for part in (found, listed(still_open=int(red["open"].sum())), hidden) if part)
+    total = f"; {counted(len(outages), 'outage')} of {counted(_pipeline_names(outages).nunique(), 'pipeline')}"
+    hidden = count_note(_pipeline_names(outages).nunique() - len(lanes), "pipeline", "not shown")
+    return ", ".join(part for part in (total, list_counts(still_open=int(outages["open"].sum())), hidden) if part)
 
 
 def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
@@ -111,34 +154,38 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     rate, low, high = (100 * buckets[name].to_numpy(np.float64) for name in ("rate", "low", "high"))
     partial = buckets["partial"].fillna(False).to_numpy(bool) & ~np.isnan(rate)
     ax.fill_between(at, low, high, color=SKY, alpha=0.35, linewidth=0, label="95% interval (Wilson)")
-    lonely = alone(~np.isnan(rate))
-    ax.vlines(at[lonely], low[lonely], high[lonely], color=SKY, alpha=0.6, linewidth=4)
+    alone = isolated(~np.isnan(rate))
+    ax.vlines(at[alone], low[alone], high[alone], color=SKY, alpha=0.6, linewidth=4)
     draw_line(ax, at, rate, partial, "success rate")
     ax.set_yticks(_PERCENTS, [f"{percent}%" for percent in _PERCENTS])
     ax.set_ylim(0, 103)
 
 
 def _height_of_lane(ax: Axes, n: int) -> float:
-    """In percent points, so that a label has room."""
-    height = room(ax)[1]
-    return max(_LANE, 103 * POINTS_A_LABEL / max(height - POINTS_A_LABEL * (n + 0.7), 1))
+    """Return the height of a lane in percentage points that leaves room for its label."""
+    height = plot_area(ax)[1]
+    return max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (n + 0.7), 1))
 
 
-def _draw_lanes(ax: Axes, red: pd.DataFrame, lanes: list[str], tz: str) -> None:
+def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> None:
     lane = _height_of_lane(ax, len(lanes))
-    begin = red["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
-    spans = pd.DataFrame({"begin": begin, "end": begin + pd.to_timedelta(red["seen_s"], unit="s"), "open": red["open"]})
-    spans["y"] = _named(red).map({name: -lane * (k + 1) for k, name in enumerate(lanes)})
+    begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
+    spans = pd.DataFrame(
+        {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
+    )
+    spans["y"] = _pipeline_names(outages).map({name: -lane * (k + 1) for k, name in enumerate(lanes)})
     spans = spans[spans["y"].notna()]
     if len(spans):
         ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=RED, edgecolor=RED,
                 linewidth=1, label="branch failing")  # fmt: skip
     still = spans[spans["open"].fillna(False).astype(bool)]
     if len(still):
-        ax.plot(still["end"], still["y"], ">", color=ink(), markersize=5, linestyle="none", label="still failing")
-    names = labels(lanes, signs(ax, 24))
+        ax.plot(
+            still["end"], still["y"], ">", color=text_color(), markersize=5, linestyle="none", label="still failing"
+        )
+    names = unique_labels(lanes, max_characters(ax, 24))
     ticks: dict[float, str] = {percent: f"{percent}%" for percent in _PERCENTS}
     ticks |= {-lane * (k + 1): names[name] for k, name in enumerate(lanes)}
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
-    ax.axhline(0, color=faint(), linewidth=0.8)
+    ax.axhline(0, color=grid_color(), linewidth=0.8)
     ax.set_ylim(-lane * (len(lanes) + 0.7) if lanes else 0, 103)

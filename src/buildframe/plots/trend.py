@@ -1,4 +1,4 @@
-"""How long builds take, over time."""
+"""Plot the wall time of builds over time. Also has the line style that plots of a rate over time share."""
 
 from __future__ import annotations
 
@@ -10,51 +10,91 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.arguments import checked_call
-from buildframe.plots.look import (
+from buildframe.guards.arguments import checked_call
+from buildframe.plots.theme import (
     BLUE,
     SKY,
-    around_one,
-    canvas,
+    background,
+    column_total,
     counted,
-    dates,
-    dress,
-    ground,
-    listed,
-    minutes_from_zero,
-    say,
-    sum_of,
+    created_label,
+    decorate,
+    format_dates,
+    list_counts,
+    show_message,
+    start_at_zero,
+    themed_axes,
+    widen_single_bucket,
 )  # fmt: skip
 
 
 @checked_call
 def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
-    """Wall time of builds over time: the median as a line, a band from it up to the 95th percentile.
+    """
+    Plot the wall time of builds over time: median and 95th percentile per bucket.
 
-    `freq` and `tz` as in `metrics.trend`; buckets are by creation. A bucket of fewer than 2 builds has
-    no median, one of fewer than 20 no p95. A bucket that was not over when the builds were fetched is
-    hollow. Builds of every outcome count: choose before, as in `builds[builds["state"] == "passed"]`.
-    Builds that are not over, among them blocked ones, are in no bucket's median; they are counted in the title.
-    Needs `created_at`, `finished_at`, `fetched_at`; uses `blocked` and `state`.
+    The line is the median. The band reaches from the median to the 95th percentile.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with `created_at`, `finished_at` and `fetched_at`. The columns `blocked` and `state` are used if present.
+        Filter the frame first to compare like with like, for example `builds[builds["state"] == "passed"]`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    freq : str, default "1D"
+        Pandas frequency of the buckets, such as "1h", "1D" or "W-MON". Builds are assigned by creation time.
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or `freq` or `tz` is unknown.
+
+    See Also
+    --------
+    buildframe.metrics.trend : The numbers of this plot.
+    distribution : All durations of a period.
+
+    Notes
+    -----
+    A bucket needs 2 finished builds for a median and 20 for a 95th percentile. A hollow dot marks a bucket that had not
+    ended when the builds were fetched. Unfinished and blocked builds count as censored; the title area gives their
+    number.
+
+    Examples
+    --------
+    >>> builds = ci.builds(created_from="14d")
+    >>> ax = plots.duration_trend(builds)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('Day created (UTC)', 'wall time (minutes)')
     """
     buckets = metrics.trend(builds, freq=freq, tz=tz)
-    n = sum_of(buckets, "n")
-    with canvas(ax, 9, 4.2) as ax:
+    n = column_total(buckets, "n")
+    with themed_axes(ax, 9, 4.2) as ax:
         if buckets["p50_s"].isna().all():
-            return say(ax, why_no_median(n, "builds in a bucket"))
+            return show_message(ax, no_median_message(n, "builds in a bucket"))
         _draw(ax, buckets)
-        around_one(ax, buckets["bucket"], freq)
-        dates(ax)
-        ax.set_xlabel(f"created ({tz}), in buckets of {freq}")
+        widen_single_bucket(ax, buckets["bucket"], freq)
+        format_dates(ax)
+        ax.set_xlabel(created_label(freq, tz))
         ax.set_ylabel("wall time (minutes)")
-        left_out = listed(not_finished=sum_of(buckets, "n_censored"), negative=sum_of(buckets, "n_negative"))
-        dress(ax, f"Wall time of {counted(n, 'build')}", left_out, grid="y")
+        excluded = list_counts(
+            not_finished=column_total(buckets, "n_censored"), negative=column_total(buckets, "n_negative")
+        )
+        decorate(ax, f"Wall time of {counted(n, 'build')}", excluded, grid="y")
     return ax
 
 
-def why_no_median(n: int, what: str) -> str:
-    """The sentence for a picture of medians that has none."""
-    return f"A median needs two finished {what}; none has as many." if n else "Nothing here has finished."
+def no_median_message(n: int, what: str) -> str:
+    """Return the sentence that replaces a plot of medians without data."""
+    return f"A median needs two finished {what}." if n else "Nothing has finished."
 
 
 def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
@@ -63,23 +103,23 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     partial = buckets["partial"].fillna(False).to_numpy(bool)
     if not np.isnan(p95).all():
         ax.fill_between(at, p50, p95, color=SKY, alpha=0.35, linewidth=0, label="median to p95 (buckets of 20 or more)")
-        lonely = alone(~np.isnan(p95))
-        ax.vlines(at[lonely], p50[lonely], p95[lonely], color=SKY, alpha=0.6, linewidth=4)
+        alone = isolated(~np.isnan(p95))
+        ax.vlines(at[alone], p50[alone], p95[alone], color=SKY, alpha=0.6, linewidth=4)
     draw_line(ax, at, p50, partial, "median")
-    minutes_from_zero(ax, float(np.nanmin(p50)))
+    start_at_zero(ax, float(np.nanmin(p50)))
 
 
 def draw_line(ax: Axes, at: Any, values: Any, partial: npt.NDArray[np.bool_], label: str) -> None:
-    """A value of each bucket, with dots that are hollow where a bucket was not over."""
+    """Draw a value per bucket as a line with dots; the dots of unfinished buckets are hollow."""
     ax.plot(at, values, color=BLUE, linewidth=1.8, label=label)
     ax.plot(at[~partial], values[~partial], "o", color=BLUE, markersize=5 if len(at) <= 60 else 2.5)
     if partial.any():
-        ax.plot(at[partial], values[partial], "o", color=BLUE, markerfacecolor=ground(ax), markersize=7,
-                label="bucket not over yet")  # fmt: skip
+        ax.plot(at[partial], values[partial], "o", color=BLUE, markerfacecolor=background(ax), markersize=7,
+                label="bucket not complete")  # fmt: skip
 
 
-def alone(known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which have no known neighbour, so that no area can be drawn to one."""
-    padded = np.pad(known, 1)
-    found: npt.NDArray[np.bool_] = known & ~padded[:-2] & ~padded[2:]
-    return found
+def isolated(has_value: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which values have no neighbor, so that no band can connect them."""
+    padded = np.pad(has_value, 1)
+    result: npt.NDArray[np.bool_] = has_value & ~padded[:-2] & ~padded[2:]
+    return result

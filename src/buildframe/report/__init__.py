@@ -1,9 +1,9 @@
-"""A report for every night: what changed against the period before, as one HTML page, Markdown and Parquet files."""
+"""Report what changed in CI compared with the period before, as an HTML page, Markdown and Parquet files."""
 
 from buildframe.report.content import Finding, Report, Verdict
-from buildframe.report.facts import Facts
+from buildframe.report.measurements import Measurements
 from buildframe.report.page import render, summary
 from buildframe.report.periods import Period
-from buildframe.report.reading import read
+from buildframe.report.store_reader import read
 
-__all__ = ["Facts", "Finding", "Period", "Report", "Verdict", "read", "render", "summary"]
+__all__ = ["Finding", "Measurements", "Period", "Report", "Verdict", "read", "render", "summary"]

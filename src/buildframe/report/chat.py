@@ -1,4 +1,4 @@
-"""A report as a message for chat tools: what an incoming webhook of theirs takes."""
+"""Format a report as a message for the incoming webhooks of chat tools. Sends nothing."""
 
 from __future__ import annotations
 
@@ -8,71 +8,81 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from buildframe.formatting import clipped, counted, visible
 from buildframe.report.content import Report
-from buildframe.words import clipped, counted, visible
 
-LONGEST = 3_000
-"""Characters of a message; each tool that is named below takes at least so many."""
+MAX_MESSAGE = 3_000
+"""Characters of a message. All supported tools accept at least this many."""
 
-LONGEST_LINE = 500
+MAX_LINE = 500
 
-_ACTIVE = str.maketrans(
+_LOOKALIKES = str.maketrans(
     {"&": "＆", "<": "‹", ">": "›", "*": "∗", "_": "ˍ", "~": "∼", "`": "ˋ", "#": "♯", "|": "¦", "$": "＄"}
     | {"[": "［", "]": "］", "\\": "＼", "@": "(at)"}
 )
 _DOT = re.compile(r"\.(?=[^\s.])(?!\d+\b)")
-"""As in an address; not that of a number, nor the one that ends a sentence."""
+"""Dots that could be part of a URL: not those of numbers, and not at the end of a sentence."""
 _COLON = re.compile(r":(?=\S)(?!(?<=\b\d\d:)\d\d\b)")
-"""As in the code of an emoji and before two slashes; not that of a time of day."""
-_ROOM = 40
-"""For the line that counts what is left out."""
+"""Colons that could be part of an emoji or a URL: not those of a time of day."""
+_RESERVED = 40
+"""Characters for the line that counts the omitted lines."""
 
 
 def body(report: Report) -> dict[str, object]:
-    """What to post to an incoming webhook of Slack, Mattermost, Rocket.Chat or Google Chat: `{"text": ...}`.
+    """
+    Return the JSON body for an incoming webhook of Slack, Mattermost, Rocket.Chat or Google Chat.
 
-    The text has a line for each limit that is exceeded and each piece of news, 3,000 characters at most; lines that
-    are left out are counted. It holds nothing that would notify people, lead somewhere or format: signs that have such
-    a meaning are replaced by others that look like them.
+    The text has at most 3,000 characters: a line for each exceeded limit and each finding, and a count of the lines
+    that are omitted. Characters that could mention people, link or format are replaced by similar ones.
+
+    Parameters
+    ----------
+    report : Report
+        Content, as returned by `read`.
+
+    Returns
+    -------
+    dict
+        `{"text": ...}`.
     """
     first, *others = [_line(line) for line in _lines(report)]
-    return {"text": "\n".join([first, *_that_fit(others, LONGEST - len(first))])}
+    return {"text": "\n".join([first, *_fitting(others, MAX_MESSAGE - len(first))])}
 
 
 def _lines(report: Report) -> Iterator[str]:
-    judged = {status: [v.text for v in report.verdicts if v.status == status] for status in _TOLD}
+    texts = {status: [v.text for v in report.verdicts if v.status == status] for status in _LABELS}
     first, last = report.period.start, report.period.end - pd.Timedelta(1, "h")
-    over = counted(len(judged["over"]), "limit")
+    over = counted(len(texts["over"]), "limit")
     yield f"CI of {report.name}, {first:%d %b %Y} to {last:%d %b %Y}: {over} exceeded."
     for why in report.why:
         yield f"INCOMPLETE: {why}"
-    for text in judged["over"]:
-        yield f"• Beyond its limit: {text}"
+    for text in texts["over"]:
+        yield f"• Limit exceeded: {text}"
     for finding in report.findings:
         yield f"• {finding.text}"
     for text in report.broken:
         yield f"• Broken now: {text}"
-    others = [f"{len(judged[status])} {told}" for status, told in _TOLD.items() if told and judged[status]]
+    others = [f"{len(texts[status])} {label}" for status, label in _LABELS.items() if label and texts[status]]
     if others:
         yield f"Other limits: {', '.join(others)}."
 
 
-_TOLD = {"over": "", "perhaps": "perhaps exceeded", "unknown": "with too little data", "within": "kept"}
+_LABELS = {"over": "", "perhaps": "perhaps exceeded", "unknown": "with too little data", "within": "met"}
 
 
 def _line(text: str) -> str:
-    """One line of text that means nothing but what it says."""
-    usual = unicodedata.normalize("NFKC", visible(text))  # variants of a sign may mean the same to a tool
-    inert = " ".join(usual.split()).translate(_ACTIVE)
-    return clipped(_DOT.sub("·", _COLON.sub("∶", inert)), LONGEST_LINE)
+    """Return the text on one line without active characters."""
+    normalized = unicodedata.normalize("NFKC", visible(text))  # tools may treat variants of a character alike
+    inert = " ".join(normalized.split()).translate(_LOOKALIKES)
+    return clipped(_DOT.sub("·", _COLON.sub("∶", inert)), MAX_LINE)
 
 
-def _that_fit(lines: Sequence[str], room: int) -> list[str]:
-    """The first of the lines, as many as there is room for, and how many more there are."""
-    kept: list[str] = []
+def _fitting(lines: Sequence[str], space: int) -> list[str]:
+    """Return the first lines that fit, and a line that counts the others."""
+    shown: list[str] = []
     for line in lines:
-        room -= len(line) + 1
-        if room < _ROOM:
-            return [*kept, f"… and {counted(len(lines) - len(kept), 'more line')}; see the report."]
-        kept.append(line)
-    return kept
+        space -= len(line) + 1
+        if space < _RESERVED:
+            return [*shown, f"… and {counted(len(lines) - len(shown), 'more line')}; see the report."]
+        shown.append(line)
+    return shown

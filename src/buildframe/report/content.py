@@ -1,4 +1,4 @@
-"""All that a report tells, before it becomes a page, a summary or tables."""
+"""Define the content of a report, before it is formatted as a page, a summary or a chat message."""
 
 from __future__ import annotations
 
@@ -7,31 +7,51 @@ from typing import Literal
 
 import pandas as pd
 
-from buildframe.report.facts import Facts
+from buildframe.formatting import named
+from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
-from buildframe.words import named
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One piece of news, in a sentence of plain text: which question it answers, about what, and whether it is bad.
+    """
+    Describe one significant change.
 
-    `lasting` news is a day at which something changed for good, whatever the period before was like.
+    Parameters
+    ----------
+    question : {"speed", "reliability", "waiting"}
+        Question of the report that the change belongs to.
+    subject : str
+        Name of the pipeline or queue, or `pipeline: step`.
+    text : str
+        Sentence of plain text that describes the change.
+    bad : bool
+        Whether the change is a deterioration.
+    since : Timestamp, optional
+        Day of a change point. None for a difference between the period and the one before.
     """
 
     question: Literal["speed", "reliability", "waiting"]
     subject: str
     text: str
     bad: bool
-    lasting: bool = False
+    since: pd.Timestamp | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one limit of the thresholds' file.
+    """
+    Describe the result of checking one limit.
 
-    `status`: `over` the limit by more than noise; `perhaps`: beyond it, but noise could make that; `within` it; or
-    `unknown`: too little data. `text` is a sentence of plain text with the value, its interval, n and the limit.
+    Parameters
+    ----------
+    subject : str
+        Name of the pipeline or queue.
+    status : {"over", "perhaps", "within", "unknown"}
+        `over`: the interval lies beyond the limit. `perhaps`: the value lies beyond the limit, part of the interval
+        does not. `within`: the value does not exceed the limit. `unknown`: too little data.
+    text : str
+        Sentence of plain text with the value, its interval, the number of rows and the limit.
     """
 
     subject: str
@@ -41,11 +61,37 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """A report: of whom, from where, as of when, whether complete (`why` not, a sentence each), and what it tells.
+    """
+    Hold the content of a report.
 
-    `pipeline` is the only one that is told of, None: all. `since` is the time of creation from which on builds are
-    measured. `broken` are sentences on default branches that are broken now. `notes` are sentences on what is not told,
-    though data is complete. `builds` and `jobs` are the rows that were measured.
+    Parameters
+    ----------
+    organization : str
+        Slug of the organization.
+    source : str
+        Path or URL of the store.
+    as_of : Timestamp
+        Time of the last sync of the store.
+    period : Period
+        Days that the report covers.
+    why : tuple of str
+        Reasons why the data is incomplete, one sentence each. Empty if it is complete.
+    measurements : Measurements
+        Tables of numbers.
+    findings : tuple of Finding
+        Significant changes, deteriorations first.
+    verdicts : tuple of Verdict
+        Result of each limit. Empty without limits.
+    builds, jobs : DataFrame
+        Rows that were measured.
+    since : Timestamp
+        Creation time of the first build that can be measured.
+    pipeline : str, optional
+        Slug or id of the only pipeline in the report. None: all pipelines.
+    broken : tuple of str
+        Default branches that are broken now, one sentence each.
+    notes : tuple of str
+        Parts that the report lacks although its data is complete, one sentence each.
     """
 
     organization: str
@@ -53,7 +99,7 @@ class Report:
     as_of: pd.Timestamp
     period: Period
     why: tuple[str, ...]
-    facts: Facts
+    measurements: Measurements
     findings: tuple[Finding, ...]
     verdicts: tuple[Verdict, ...]
     builds: pd.DataFrame
@@ -65,20 +111,20 @@ class Report:
 
     @property
     def name(self) -> str:
-        """Of whom it tells: an organization, or a pipeline of it."""
+        """Organization, and the pipeline if the report covers only one."""
         return named(self.organization) + ("" if self.pipeline is None else f", pipeline {named(self.pipeline)}")
 
     @property
     def compares(self) -> bool:
-        """Whether the period before is known."""
+        """Whether the data covers the whole period before."""
         return self.since <= self.period.before.start
 
     @property
     def history_days(self) -> int:
-        """How many days were looked at for the moment of a change, and for flips."""
+        """Number of days that are searched for change points and flips."""
         return (self.period.end.tz_convert("UTC") - max(self.since, self.period.history.start).tz_convert("UTC")).days
 
     @property
     def complete(self) -> bool:
-        """Whether all was measured that the service has."""
+        """Whether the data contains all builds and jobs of the service."""
         return not self.why

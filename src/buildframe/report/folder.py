@@ -1,4 +1,4 @@
-"""Where reports go: a single run at a time, and each report whole or not there at all."""
+"""Write reports to a folder atomically, one process at a time. Does not know what a report contains."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ _NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)(\d\d)(\d\dZ)(-\d+)?")
 _PART = re.compile(rf"\.({_NAME.pattern}|{LATEST})\.part")
 
 
-class Reports:
-    """The reports in a folder, each in one of its own that bears its time; the link `latest` leads to the newest.
+class ReportFolder:
+    """
+    Manage a folder of reports: a subfolder per report, named by its time, and a link `latest` to the newest.
 
-    A report is written beside the others, flushed to disk and renamed, and then the link is replaced. So a reader, a
-    crash or a full disk finds the last report or the new one, never part of one. What else is in the folder stays.
+    A report is written to a temporary subfolder, flushed to disk and renamed. Then the link is replaced. After a crash
+    or on a full disk, the link leads to the last complete report. Other files in the folder are not touched.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        Folder of the reports. It is created when a report is written.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -34,38 +40,45 @@ class Reports:
 
     @property
     def latest(self) -> Path | None:
-        """The folder of the newest report; None where there is none yet."""
+        """Folder of the newest report; None if there is none."""
         link = self._folder / LATEST
-        found = self._folder / os.readlink(link) if os.path.islink(link) else None
-        return found if found is not None and os.path.isfile(found / PAGE) else None
+        target = self._folder / os.readlink(link) if os.path.islink(link) else None
+        return target if target is not None and os.path.isfile(target / PAGE) else None
 
     @property
-    def left(self) -> str:
-        """What is there for readers after a run that failed, in words."""
+    def state(self) -> str:
+        """Text that describes which report readers find after a failed run."""
         if self.latest is None:
-            return f"there is no report in {self._folder} yet"
+            return f"there is no report in {self._folder}"
         time = _NAME.sub(r"\1:\2:\3", self.latest.name)
-        return f"the report of {time} in {self._folder / LATEST} is left as it was"
+        return f"the report of {time} in {self._folder / LATEST} is unchanged"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other runs out, and delete what killed ones left; the folder is made where there is none.
-
-        BadInput: what is there is no folder, its `latest` is not of reports, or what keeps others out is a link.
-        BuildframeError: another run is at it.
+    def lock(self) -> Iterator[None]:
         """
-        filelock = _package()
+        Lock the folder against other processes. Create it if needed, and delete incomplete reports.
+
+        Raises
+        ------
+        BadInput
+            If the path is a file, `latest` is not a link to a report, or a lock file is a link.
+        BuildframeError
+            If another process holds the lock.
+        """
+        filelock = _import_filelock()
         self._refuse_others()
         self._folder.mkdir(parents=True, exist_ok=True)
-        holder = self._folder / HOLDER  # a file of its own, as filelock may empty the one that it locks
+        holder = self._folder / HOLDER  # a second file, because filelock may truncate the locked one
         lock = filelock.FileLock(self._folder / LOCK)
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
             who = holder.read_text() if holder.exists() else ""
-            raise BuildframeError(f"Another run is at {self._folder}: {who or 'it has just begun'}.") from None
+            raise BuildframeError(
+                f"{self._folder} is locked by another report: {who or 'it has just started'}."
+            ) from None
         try:
-            with open(holder, "w", opener=_no_link) as file:
+            with open(holder, "w", opener=_open_no_link) as file:
                 file.write(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
             self._delete_parts()
             yield
@@ -73,17 +86,28 @@ class Reports:
             lock.release()
 
     @contextmanager
-    def new(self, as_of: dt.datetime) -> Iterator[Path]:
-        """An empty folder for a report of a time (in UTC), under the lock; the newest when the block ends.
-
-        It vanishes when the block fails. OSError: the disk is full or write-protected.
+    def create(self, as_of: dt.datetime) -> Iterator[Path]:
         """
-        name = self._free(f"{as_of:%Y-%m-%dT%H%M%SZ}")
+        Provide an empty folder for a report, and publish it as the newest when the block ends. Needs the lock.
+
+        If the block raises, the folder is deleted.
+
+        Parameters
+        ----------
+        as_of : datetime
+            Time of the report in UTC, which names the folder.
+
+        Raises
+        ------
+        OSError
+            If the disk is full or write-protected.
+        """
+        name = self._unused_name(f"{as_of:%Y-%m-%dT%H%M%SZ}")
         part = self._folder / f".{name}.part"
         try:
             part.mkdir()
             yield part
-            for path in (*part.rglob("*"), part):  # files, too
+            for path in (*part.rglob("*"), part):  # files and folders
                 sync_folder(path)
             part.rename(self._folder / name)
         except BaseException:
@@ -98,22 +122,22 @@ class Reports:
         link.replace(self._folder / LATEST)
         sync_folder(self._folder)
 
-    def _free(self, name: str) -> str:
-        """The name, or the first of it with a number that no report has: a service's time can stand still."""
+    def _unused_name(self, name: str) -> str:
+        """Return the name with the first free number: the clock of a sandbox can stand still."""
         names = (name if n == 1 else f"{name}-{n}" for n in range(1, 1_000_000))
         return next(one for one in names if not (self._folder / one).exists())
 
     def _refuse_others(self) -> None:
-        """What is not of reports is never replaced."""
+        """Raise BadInput if a file that is not part of a report would be replaced."""
         if self._folder.exists() and not self._folder.is_dir():
-            raise BadInput(f"{str(self._folder)!r} is a file; reports need a folder.")
+            raise BadInput(f"{str(self._folder)!r} is a file. Pass a folder for reports.")
         for path in (self._folder / LOCK, self._folder / HOLDER):
             if path.is_symlink():
-                raise BadInput(f"{str(path)!r} is a link, and what it leads to would be overwritten; delete it.")
+                raise BadInput(f"{str(path)!r} is a link whose target would be overwritten. Delete the link.")
         link = self._folder / LATEST
         is_own = os.path.islink(link) and _NAME.fullmatch(os.readlink(link))
         if os.path.lexists(link) and not is_own:
-            raise BadInput(f"{str(link)!r} is no link to a report, and would be replaced; take another folder.")
+            raise BadInput(f"{str(link)!r} is not a link to a report and would be replaced. Choose another folder.")
 
     def _delete_parts(self) -> None:
         for path in self._folder.iterdir():
@@ -121,13 +145,12 @@ class Reports:
                 path.unlink() if path.is_symlink() else shutil.rmtree(path)
 
 
-def _no_link(path: str, flags: int) -> int:
-    """Open a file, also where somebody has just put a link in its place: an OSError."""
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file. Raise OSError if the path is a link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
-def _package() -> Any:
-    """The package `filelock`, loaded at first use."""
+def _import_filelock() -> Any:
     try:
         import filelock
     except ImportError:

@@ -1,4 +1,4 @@
-"""What a run says as it goes on: a line each on stderr, plain or JSON."""
+"""Format log lines of a report on stderr, plain or as JSON. Does not know reports."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from typing import Any, Literal
 
 from buildframe.terminal import harmless
 
-Form = Literal["plain", "json"]
+LogFormat = Literal["plain", "json"]
 
 LOG = logging.getLogger("buildframe")
 
 
 @contextmanager
-def to_stderr(form: Form) -> Iterator[None]:
-    """Write log lines and warnings to stderr; of other packages only what is at least a warning."""
+def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
+    """Write log records and warnings to stderr. Records of other packages need at least the level WARNING."""
     root, level = logging.getLogger(), LOG.level
     handler = logging.StreamHandler()
-    handler.setFormatter(_Plain() if form == "plain" else _Json())
+    handler.setFormatter(_PlainFormatter() if log_format == "plain" else _JsonFormatter())
     root.addHandler(handler)
     LOG.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warned
+            warnings.showwarning = _log_warning
             yield
     finally:
         LOG.setLevel(level)
         root.removeHandler(handler)
 
 
-def say(event: str, level: int = logging.INFO, *, trace: bool = False, **fields: Any) -> None:
-    """A line; `fields` are for programs, in JSON lines only. With `trace` the traceback of what is being handled."""
+def log_event(event: str, level: int = logging.INFO, *, trace: bool = False, **fields: Any) -> None:
+    """Log an event. `fields` appear in JSON lines only. With `trace`, add the traceback of the current exception."""
     LOG.log(level, "%s", event, exc_info=trace, extra={"fields": fields})
 
 
-def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
-    say(str(message), logging.WARNING)
+def _log_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    log_event(str(message), logging.WARNING)
 
 
 def _time(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
 
 
-class _Plain(logging.Formatter):
-    """`2026-10-26T08:00:01Z INFO synced: ...`; before it the traceback, where there is one."""
+class _PlainFormatter(logging.Formatter):
+    """Format a record as `2026-10-26T08:00:01Z INFO synced: ...`, after the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         trace = f"{harmless(self.formatException(record.exc_info))}\n" if record.exc_info else ""
-        return f"{trace}{_time(record)} {record.levelname} {_in_a_line(record.getMessage())}"
+        return f"{trace}{_time(record)} {record.levelname} {_one_line(record.getMessage())}"
 
 
-class _Json(logging.Formatter):
-    """An object with `time`, `level`, `event`, and what else a line has."""
+class _JsonFormatter(logging.Formatter):
+    """Format a record as a JSON object with `time`, `level`, `event`, and the fields of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
-        told |= getattr(record, "fields", {})
+        line = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
+        line |= getattr(record, "fields", {})
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
-def _in_a_line(text: str) -> str:
-    """A text without what would end the line or steer a terminal: a service's messages are anybody's."""
+def _one_line(text: str) -> str:
+    """Return the text on one line with control characters escaped. Messages of a service are untrusted."""
     joined = " ".join(line.strip() for line in text.splitlines())
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in joined)

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else, and as a summary in Markdown."""
+"""Render a report as a self-contained HTML page and as a Markdown summary. Measures nothing."""
 
 from __future__ import annotations
 
@@ -12,63 +12,113 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe.arguments import checked_call
 from buildframe.errors import MissingExtra
-from buildframe.report.answers import answers
+from buildframe.formatting import clipped, counted, day, minutes, named, percent, span, visible
+from buildframe.guards.arguments import checked_call
 from buildframe.report.content import Report, Verdict
-from buildframe.report.facts import ended_builds
+from buildframe.report.measurements import ended_builds
+from buildframe.report.overview import draw_conclusions
 from buildframe.report.periods import Period
-from buildframe.report.pictures import HEIGHT, WIDTH, pictures
-from buildframe.report.printed import Row, records, tables
-from buildframe.words import clipped, counted, day, minutes, named, percent, span, visible
+from buildframe.report.plots import HEIGHT, WIDTH, render_plots
+from buildframe.report.tables import Row, format_tables, records
 
-_LONGEST = 2000
-"""Signs of a sentence that are shown: its names are shortened already."""
+_MAX_SENTENCE = 2000
+"""Characters of a sentence that are shown. Names in it are shortened separately."""
 
 _STATUSES = ("over", "perhaps", "unknown", "within")
-_COUNTED = ("wall_time", "step_time", "queue_time")
+_WITH_DURATIONS = ("wall_time", "step_time", "queue_time")
 
 
 @checked_call
 def render(report: Report) -> str:
-    """The page: facts, tables, pictures, what was counted, as of when, whether complete; it asks for nothing else.
+    """
+    Render a report as an HTML page.
 
-    It holds no script, and whatever text the service or its people chose is shown, and does nothing. MissingExtra
-    without the package jinja2.
+    The page loads no other resources and contains no script. All names and texts of the service are escaped.
+
+    Parameters
+    ----------
+    report : Report
+        Content, as returned by `read`.
+
+    Returns
+    -------
+    str
+        HTML document with embedded style and plots.
+
+    Raises
+    ------
+    MissingExtra
+        If the extra `report` is not installed.
+
+    See Also
+    --------
+    summary : The same as Markdown, without plots.
+
+    Examples
+    --------
+    >>> from buildframe import report
+    >>> content = report.read("ci-history", days=7)  # doctest: +SKIP
+    >>> Path("report.html").write_text(report.render(content), encoding="utf-8")  # doctest: +SKIP
     """
     template = _environment(html=True).get_template("page.html.j2")
-    shown = {"pictures": pictures(report), "width": WIDTH, "height": HEIGHT, "tables": tables(report)}
-    return str(template.render(**_told(report), **shown, style_hash=_style_hash()))
+    content = {"plots": render_plots(report), "width": WIDTH, "height": HEIGHT, "tables": format_tables(report)}
+    return str(template.render(**_variables(report), **content, style_hash=_style_hash()))
 
 
 @checked_call
 def summary(report: Report) -> str:
-    """The head, the answers, what needs attention, and the tables of pipelines and queues, as Markdown.
+    """
+    Render a report as a Markdown summary.
 
-    Names and sentences are escaped, so that they are text: no markup, link, mention or reference comes of them.
-    MissingExtra without the package jinja2.
+    The summary contains the conclusions, exceeded limits, and the tables of pipelines and queues. Names are escaped, so
+    that they form no markup, link, mention or reference.
+
+    Parameters
+    ----------
+    report : Report
+        Content, as returned by `read`.
+
+    Returns
+    -------
+    str
+        Markdown text.
+
+    Raises
+    ------
+    MissingExtra
+        If the extra `report` is not installed.
+
+    See Also
+    --------
+    render : The whole report as an HTML page.
+
+    Examples
+    --------
+    >>> from buildframe import report
+    >>> print(report.summary(report.read("ci-history", days=7)))  # doctest: +SKIP
     """
     template = _environment(html=False).get_template("summary.md.j2")
-    rows = {"pipelines": _pipelines(report), "queues": records(_largest(report.facts.queue_time))}
-    return str(template.render(**_told(report), **rows))
+    rows = {"pipelines": _pipelines(report), "queues": records(_largest(report.measurements.queue_time))}
+    return str(template.render(**_variables(report), **rows))
 
 
 def _pipelines(report: Report) -> list[Row]:
-    """Success of each, and the wall time beside it."""
-    success = report.facts.success[["pipeline", "rate", "rate_before", "n"]]
-    times = report.facts.wall_time[["pipeline", "p50_s", "p50_before_s"]]
+    """Return the success rate and the wall time of the largest pipelines."""
+    success = report.measurements.success[["pipeline", "rate", "rate_before", "n"]]
+    times = report.measurements.wall_time[["pipeline", "p50_s", "p50_before_s"]]
     return records(_largest(success.merge(times, how="left", on="pipeline")))
 
 
-def _told(report: Report) -> dict[str, Any]:
-    """What both say."""
+def _variables(report: Report) -> dict[str, Any]:
+    """Return the template variables of page and summary."""
     return {
         "report": report,
         "period": _days(report.period),
         "before": _days(report.period.before),
         "history": _days(Period(max(report.since, report.period.history.start), report.period.end)),
-        "answers": answers(report),
-        "verdicts": _in_order(report.verdicts),
+        "conclusions": draw_conclusions(report),
+        "verdicts": _sorted_verdicts(report.verdicts),
         "limits": {status: sum(one.status == status for one in report.verdicts) for status in _STATUSES},
         "counts": _counts(report),
         "version": importlib.metadata.version("buildframe"),
@@ -84,14 +134,14 @@ def _days(period: Period) -> str:
     return f"{begin}{year} to {last:%a} {last.day} {last:%b %Y}"
 
 
-def _in_order(verdicts: tuple[Verdict, ...]) -> list[Verdict]:
+def _sorted_verdicts(verdicts: tuple[Verdict, ...]) -> list[Verdict]:
     return sorted(verdicts, key=lambda one: _STATUSES.index(one.status))
 
 
 def _counts(report: Report) -> dict[str, int]:
-    """How much was measured, and what of it has no whole or no possible duration."""
+    """Return the numbers of rows, and of censored and negative durations."""
     period = report.period
-    measured = [getattr(report.facts, name) for name in _COUNTED]
+    measured = [getattr(report.measurements, name) for name in _WITH_DURATIONS]
     builds, jobs = (
         [len(p.of(frame, "finished_at")) for p in (period, period.before)]
         for frame in (ended_builds(report.builds), report.jobs)
@@ -101,7 +151,7 @@ def _counts(report: Report) -> dict[str, int]:
         "builds_before": builds[1],
         "jobs": jobs[0],
         "jobs_before": jobs[1],
-        "waiting": int(report.facts.queue_time["n_censored"].sum()),
+        "waiting": int(report.measurements.queue_time["n_censored"].sum()),
         "negative": sum(int(table["n_negative"].sum()) for table in measured),
     }
 
@@ -112,56 +162,56 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
 
 @functools.cache
 def _environment(*, html: bool) -> Any:
-    """Templates in which every value is shown as text: made visible, then escaped."""
+    """Return an environment of templates that makes control characters visible and escapes every value."""
     try:
         import jinja2
     except ImportError:
         raise MissingExtra("A report", "report") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("buildframe.report", ""),
-        autoescape=html,  # noqa: S701 - Markdown is escaped by what is final
+        autoescape=html,  # noqa: S701 - `finalize` escapes Markdown
         undefined=jinja2.StrictUndefined,
         finalize=_shown if html else _escaped,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    words = {"span": span, "minutes": minutes, "percent": percent, "day": day, "named": named, "counted": counted}
-    environment.globals.update(words)
+    functions = {"span": span, "minutes": minutes, "percent": percent, "day": day, "named": named, "counted": counted}
+    environment.globals.update(functions)
     return environment
 
 
 def _shown(value: object) -> object:
-    """A text as it can be seen; pictures are long, and made here."""
+    """Return a text with control characters made visible. Leave embedded plots unchanged."""
     if not isinstance(value, str) or value.startswith("data:image/png;base64,"):
         return value
-    return visible(clipped(value, _LONGEST))
+    return visible(clipped(value, _MAX_SENTENCE))
 
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]|^~$]|(?<=\S)\.(?=[^\W\d])|(?<=www)\.")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _JOINER = "\u2060"
-_TAKEN_UP = re.compile(
-    r"(?<=[@#!%])(?=\w)"  # mentions, and references by number
+_AUTOLINKS = re.compile(
+    r"(?<=[@#!%])(?=\w)"  # mentions and numbers of issues
     r"|(?<!\d:)(?<=:)(?=[\w+-])"  # names of emoji
-    r"|(?<=/)(?=/)"  # addresses
-    r"|(?<=\bgh-)(?=\d)|(?<=[\da-f]{6})(?=[\da-f])",  # references to issues and commits
+    r"|(?<=/)(?=/)"  # URLs
+    r"|(?<=\bgh-)(?=\d)|(?<=[\da-f]{6})(?=[\da-f])",  # issues and commits
     re.IGNORECASE,
 )
-"""Where renderers make links of plain text, whatever is escaped: a joiner there, not to be seen, keeps them from it."""
+"""Positions at which renderers turn plain text into links. An invisible joiner at each prevents that."""
 
 
 def _escaped(value: object) -> object:
-    """A text of which Markdown makes the same text."""
+    """Return a text with all Markdown syntax escaped."""
     if not isinstance(value, str):
         return value
     marked = _MARKUP.sub(r"\\\g<0>", str(_shown(value))).translate(_ENTITIES)
-    return _TAKEN_UP.sub(_JOINER, marked)
+    return _AUTOLINKS.sub(_JOINER, marked)
 
 
 @functools.cache
 def _style_hash() -> str:
-    """By it, and nothing else, a browser knows the style that it may apply."""
+    """Return the hash of the style, which the content security policy of the page allows."""
     page = resources.files("buildframe.report").joinpath("page.html.j2").read_text("utf-8")
     style = page.split("<style>")[1].split("</style>")[0]
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

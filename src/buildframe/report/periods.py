@@ -1,4 +1,4 @@
-"""The time that a report is about, and the time before it."""
+"""Compute the period of a report, the period before it, and its history. Knows time zones only."""
 
 from __future__ import annotations
 
@@ -10,65 +10,111 @@ import pandas as pd
 from buildframe.errors import BadInput
 
 HISTORY = 4
-"""Periods in which the moment of a change is looked for; the report's own is the last of them."""
+"""Number of periods that are searched for change points, including the period of the report."""
 
-
-_MOST_DAYS = 3650
-"""Ten years, so that the history of a report does not reach beyond what times can express."""
+_MAX_DAYS = 3650
+"""Ten years, so that the history of a report stays within the range of timestamps."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """Whole days of a zone: from the midnight `start` up to the midnight `end`, excluded."""
+    """
+    Represent whole days of a time zone.
+
+    Parameters
+    ----------
+    start, end : Timestamp
+        First midnight, and the midnight after the last day. The end is excluded.
+    """
 
     start: pd.Timestamp
     end: pd.Timestamp
 
     @classmethod
     def last(cls, now: pd.Timestamp, days: int, tz: str = "UTC") -> Period:
-        """The last `days` days that are over; BadInput where these are none, or the zone is."""
+        """
+        Return the last complete days before a time.
+
+        Parameters
+        ----------
+        now : Timestamp
+            Time with a zone. Its own day is not part of the period, because it is not over.
+        days : int
+            Number of days, 1 to 3,650.
+        tz : str, default "UTC"
+            Time zone that defines the days.
+
+        Returns
+        -------
+        Period
+            The days.
+
+        Raises
+        ------
+        BadInput
+            If `days` is out of range or `tz` is not a time zone.
+
+        Examples
+        --------
+        >>> Period.last(pd.Timestamp("2026-10-26T08:00Z"), 7).start
+        Timestamp('2026-10-19 00:00:00+0000', tz='UTC')
+        """
         if not isinstance(days, int) or days < 1:
-            raise BadInput(f"days={days!r}: a report is of a whole number of days, 1 at least.")
-        if days > _MOST_DAYS:
-            raise BadInput(f"days={days}: a report is of {_MOST_DAYS:,} days at most.")
+            raise BadInput(f"days={days!r} is not a number of days. Use a whole number from 1 to {_MAX_DAYS:,}.")
+        if days > _MAX_DAYS:
+            raise BadInput(f"days={days} is too long. Use a whole number from 1 to {_MAX_DAYS:,}.")
         try:
             local = now.tz_convert(tz)
         except (LookupError, ValueError, TypeError):
-            raise BadInput(f"tz={tz!r} is no time zone; take a name such as 'UTC' or 'Europe/Berlin'.") from None
+            raise BadInput(f"tz={tz!r} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
         return cls(_days_back(local, days), _days_back(local, 0))
 
     @property
     def days(self) -> int:
-        """How many."""
+        """Number of days."""
         return (self.end.date() - self.start.date()).days
 
     @property
     def tz(self) -> str:
-        """The zone of its midnights."""
+        """Time zone of the days."""
         return str(self.end.tz)
 
     @property
     def before(self) -> Period:
-        """As many days before."""
+        """Period of the same length before this one."""
         return Period(_days_back(self.start, self.days), self.start)
 
     @property
     def history(self) -> Period:
-        """Itself and the periods before in which the moment of a change is looked for."""
+        """This period and the three before it, which are searched for change points."""
         return Period(_days_back(self.end, HISTORY * self.days), self.end)
 
     def of(self, frame: pd.DataFrame, at: str) -> pd.DataFrame:
-        """The rows whose time `at` lies in it."""
+        """
+        Select the rows of a frame whose time lies in the period.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Builds or jobs.
+        at : str
+            Column of the time.
+
+        Returns
+        -------
+        DataFrame
+            The selected rows.
+        """
         return frame[(frame[at] >= self.start) & (frame[at] < self.end)]
 
 
 def midnights(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
-    """The start of the day in the zone on which each time lies; where the clocks skip midnight, an hour later."""
+    """Return the start of the day of each time in a zone. If clocks skip midnight, the day starts an hour later."""
     days = times.dt.tz_convert(tz).dt.tz_localize(None).dt.normalize()
     return days.dt.tz_localize(tz, ambiguous=np.ones(len(days), bool), nonexistent="shift_forward")
 
 
 def _days_back(time: pd.Timestamp, days: int) -> pd.Timestamp:
-    """The midnight so many days before the day of a time, whatever the clocks do."""
+    """Return the midnight a number of days before the day of a time, in local time."""
     day = time.tz_localize(None).normalize() - pd.Timedelta(days, "D")
     return day.tz_localize(time.tz, ambiguous=True, nonexistent="shift_forward")

@@ -1,4 +1,4 @@
-"""Limits that a user sets in a small TOML file, and what became of each in a period."""
+"""Read limits from a TOML file and check measurements against them. Does not know stores or pages."""
 
 from __future__ import annotations
 
@@ -13,29 +13,35 @@ from typing import Any, Literal, Self
 
 import pandas as pd
 
-from buildframe.bodies import nearest
 from buildframe.errors import BadInput
+from buildframe.formatting import counted, named, percent, span
+from buildframe.http.request_body import nearest
 from buildframe.report.content import Verdict
-from buildframe.report.facts import Facts
-from buildframe.spec.times import span as length_of
-from buildframe.words import counted, named, percent, span
+from buildframe.report.measurements import Measurements
+from buildframe.spec.times import parse_duration as length_of
 
-EVERY = "*"
-"""The name that stands for every queue or pipeline that is not named."""
+DEFAULT = "*"
+"""Name of the limit for all queues or pipelines without their own."""
 
 Row = Mapping[str, Any]
 Status = Literal["over", "perhaps", "within", "unknown"]
 
-_FIRST: tuple[Status, ...] = ("over", "perhaps", "unknown", "within")
+_ORDER: tuple[Status, ...] = ("over", "perhaps", "unknown", "within")
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits by name, or for `"*"`: every one that is not named.
+    """
+    Hold limits by name. The name `"*"` applies to all queues or pipelines without their own limit.
 
-    `queue_time`: of a queue, seconds; the 95th percentile of the queue time, at most. `success_rate`: of a pipeline,
-    the share of builds that pass, at least. `wall_time`: of a pipeline, the share by which the median wall time of
-    passed builds may be longer than in the period before.
+    Parameters
+    ----------
+    queue_time : mapping of str to float
+        Maximum 95th percentile of the queue time in seconds, by queue.
+    success_rate : mapping of str to float
+        Minimum share of builds that pass, in (0, 1], by pipeline.
+    wall_time : mapping of str to float
+        Maximum increase of the median wall time of passed builds over the period before, as a share, by pipeline.
     """
 
     queue_time: Mapping[str, float]
@@ -44,60 +50,84 @@ class Thresholds:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """The limits of a TOML file, in UTF-8.
-
-        BadInput, which names the file, the limit and what is expected: no such file, no TOML, no limit in it, an
-        unknown name, a value that is none.
         """
-        given = _toml(path)
-        known = [field.name for field in fields(cls)]
-        for name, table in given.items():
-            if name not in known:
-                raise BadInput(f"{path}: there are no limits of {name!r}.{nearest(name, known)}")
+        Read limits from a TOML file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            File in UTF-8 with the tables `queue_time`, `success_rate` and `wall_time`, each optional. Durations are
+            written such as `"10m"`, shares as numbers.
+
+        Returns
+        -------
+        Thresholds
+            The limits.
+
+        Raises
+        ------
+        BadInput
+            If the file cannot be read, is not TOML, contains no limit, or contains an unknown table or invalid value.
+        """
+        tables = _toml(path)
+        names = [field.name for field in fields(cls)]
+        for name, table in tables.items():
+            if name not in names:
+                raise BadInput(f"{path}: {name!r} is not a table of limits.{nearest(name, names)}")
             if not isinstance(table, dict):
-                raise BadInput(f"{path}: {name} is a table of names and limits; write [{name}] above them.")
-        if not any(given.values()):
-            raise BadInput(f"{path}: it sets no limit. It takes the tables {', '.join(known)}.")
-        return cls(**{name: _limits(path, name, given.get(name, {})) for name in known})
+                raise BadInput(f"{path}: {name} is not a table. Write [{name}] above its limits.")
+        if not any(tables.values()):
+            raise BadInput(f"{path}: the file contains no limit. Add one to a table: {', '.join(names)}.")
+        return cls(**{name: _limits(path, name, tables.get(name, {})) for name in names})
 
 
-def judged(thresholds: Thresholds, facts: Facts) -> list[Verdict]:
-    """What became of each limit in the period, the worst first.
-
-    A limit is `over` only where the whole interval of what was measured lies beyond it, and `unknown` where its queue
-    or pipeline has too little data, or none.
+def check_limits(thresholds: Thresholds, measurements: Measurements) -> list[Verdict]:
     """
-    found = [
-        *_each(thresholds.queue_time, facts.queue_time, "queue", _queue_time),
-        *_each(thresholds.success_rate, facts.success, "pipeline", _success_rate),
-        *_each(thresholds.wall_time, facts.wall_time, "pipeline", _wall_time),
+    Check each limit, and return the results ordered by status.
+
+    Parameters
+    ----------
+    thresholds : Thresholds
+        Limits to check.
+    measurements : Measurements
+        Tables of the report.
+
+    Returns
+    -------
+    list of Verdict
+        A result per limit and row, ordered by `over`, `perhaps`, `unknown`, `within`.
+    """
+    verdicts = [
+        *_check(thresholds.queue_time, measurements.queue_time, "queue", _queue_time),
+        *_check(thresholds.success_rate, measurements.success, "pipeline", _success_rate),
+        *_check(thresholds.wall_time, measurements.wall_time, "pipeline", _wall_time),
     ]
-    return sorted(found, key=lambda verdict: _FIRST.index(verdict.status))
+    return sorted(verdicts, key=lambda verdict: _ORDER.index(verdict.status))
 
 
-# --- the file
+# --- file
 
 
 def _toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: the file of thresholds is not UTF-8; save it as that.") from None
+        raise BadInput(f"{path}: the file of limits is not UTF-8. Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as why:
-        raise BadInput(f"{path}: this is not TOML: {why}.") from None
+        raise BadInput(f"{path}: the file is not valid TOML: {why}.") from None
     except (OSError, ValueError) as why:
-        raise BadInput(f"{path}: the file of thresholds cannot be read: {why}") from None
+        raise BadInput(f"{path}: the file of limits cannot be read: {why}") from None
 
 
-def _limits(path: str | os.PathLike[str], table: str, given: Mapping[str, Any]) -> dict[str, float]:
-    return {name: _limit(path, table, name, value) for name, value in given.items()}
+def _limits(path: str | os.PathLike[str], table: str, values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: _limit(path, table, name, value) for name, value in values.items()}
 
 
 def _limit(path: str | os.PathLike[str], table: str, name: str, value: Any) -> float:
-    limit = _READ[table](value)
+    limit = _PARSERS[table](value)
     if limit is None:
-        quotes = " A name with a dot needs quotes." if isinstance(value, dict) else ""
-        raise BadInput(f"{path}: [{table}] {name!r} is {value!r}, but takes {_TAKES[table]}.{quotes}")
+        quotes = " Quote names that contain a dot." if isinstance(value, dict) else ""
+        raise BadInput(f"{path}: [{table}] {name!r} is {value!r}. Use {_ALLOWED[table]}.{quotes}")
     return limit
 
 
@@ -113,85 +143,85 @@ def _share(value: Any) -> float | None:
     return _number(value, 1) or None
 
 
-def _longer(value: Any) -> float | None:
+def _increase(value: Any) -> float | None:
     return _number(value, 10)
 
 
 def _number(value: Any, most: float) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= most else None  # no comparison holds for NaN
+    return float(value) if is_number and 0 <= value <= most else None  # comparisons with NaN are False
 
 
-_READ: dict[str, Callable[[Any], float | None]] = {
+_PARSERS: dict[str, Callable[[Any], float | None]] = {
     "queue_time": _seconds,
     "success_rate": _share,
-    "wall_time": _longer,
+    "wall_time": _increase,
 }
-_TAKES = {
-    "queue_time": 'a length of time above 0, such as "90s", "10m" or "2h"',
-    "success_rate": "a share above 0 and up to 1, such as 0.9 for 90 %",
+_ALLOWED = {
+    "queue_time": 'a duration above 0, such as "90s", "10m" or "2h"',
+    "success_rate": "a share in (0, 1], such as 0.9 for 90 %",
     "wall_time": "a share from 0 to 10, such as 0.2 for 20 % longer",
 }
 
-# --- the verdicts
+# --- verdicts
 
 
-def _each(
-    limits: Mapping[str, float], table: pd.DataFrame, key: str, judge: Callable[[Row, str, float], Verdict]
+def _check(
+    limits: Mapping[str, float], table: pd.DataFrame, key: str, check: Callable[[Row, str, float], Verdict]
 ) -> Iterator[Verdict]:
-    """A verdict for each row that has a limit, and for each name without a row."""
-    left = {name: limit for name, limit in limits.items() if name != EVERY}
+    """Return a verdict for each row with a limit, and for each limit without a row."""
+    unused = {name: limit for name, limit in limits.items() if name != DEFAULT}
     for row in table.to_dict("records"):
-        limit = left.pop(row[key], limits.get(EVERY, math.nan))
+        limit = unused.pop(row[key], limits.get(DEFAULT, math.nan))
         if not math.isnan(limit):
-            yield judge({str(name): value for name, value in row.items()}, named(row[key]), limit)
-    for name in map(named, left):
-        yield Verdict(name, "unknown", f"There is no {key} {name} in this period, nor in the one before it.")
+            yield check({str(name): value for name, value in row.items()}, named(row[key]), limit)
+    for name in map(named, unused):
+        yield Verdict(name, "unknown", f"The {key} {name} has no rows in this period or the one before.")
 
 
 def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
     value, low, high = (row[f"p95_{end}s"] for end in ("", "low_", "high_"))
     n = counted(row["n"], "job")
     if math.isnan(value):
-        few = f"{n} of the queue {queue} began: too few to tell the 95th percentile of their wait"
-        return _unknown(queue, few, f"{span(limit)} at most")
-    text = f"Jobs of the queue {queue} wait {span(value)} at the 95th percentile ({_surely(low, high, span)}; {n})"
-    return _verdict(queue, _status(value, low, limit), text, f"{span(limit)} at most")
+        few = f"{n} of the queue {queue} started, too few for a 95th percentile"
+        return _unknown(queue, few, f"at most {span(limit)}")
+    text = f"The 95th percentile of the queue time of {queue} is {span(value)} ({_interval(low, high, span)}; {n})"
+    return _verdict(queue, _status(value, low, limit), text, f"at most {span(limit)}")
 
 
 def _success_rate(row: Row, pipeline: str, limit: float) -> Verdict:
     value, low, high, n = row["rate"], row["rate_low"], row["rate_high"], counted(row["n"], "build")
     if math.isnan(value):
-        return _unknown(pipeline, f"No build of {pipeline} passed or failed", f"{percent(limit)} at least")
-    text = f"{percent(value)} of the builds of {pipeline} pass ({_surely(low, high, percent)}; {n})"
-    return _verdict(pipeline, _status(-value, -high, -limit), text, f"{percent(limit)} at least")
+        return _unknown(pipeline, f"No build of {pipeline} passed or failed", f"at least {percent(limit)}")
+    text = f"The success rate of {pipeline} is {percent(value)} ({_interval(low, high, percent)}; {n})"
+    return _verdict(pipeline, _status(-value, -high, -limit), text, f"at least {percent(limit)}")
 
 
 def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
     value, before, change = row["p50_s"], row["p50_before_s"], row["p50_change_s"]
     low, high = row["p50_change_low_s"], row["p50_change_high_s"]
     n = f"{row['n']:,} and {counted(row['n_before'], 'build')}"
-    most = f"{percent(limit)} longer at most"
+    most = f"at most {percent(limit)} longer"
     if math.isnan(change):
-        return _unknown(pipeline, f"{n} of {pipeline} passed: too few to compare the two periods", most)
+        return _unknown(pipeline, f"{n} of {pipeline} passed, too few to compare the two periods", most)
     text = (
-        f"Passed builds of {pipeline} take {span(value)} in the median, {_compared(change)} than in the period before "
-        f"({_surely(low, high, _compared)}; {n})"
+        f"The median wall time of passed builds of {pipeline} is {span(value)}, {_compared(change)} than before "
+        f"({_interval(low, high, _compared)}; {n})"
     )
     return _verdict(pipeline, _status(change, low, limit * before), text, most)
 
 
-def _status(value: float, surely: float, limit: float) -> Status:
-    """Of a value that is to be `limit` at most, and is `surely` as much as that."""
+def _status(value: float, low: float, limit: float) -> Status:
+    """Return the status of a value with the lower end `low` of its interval and a maximum `limit`."""
     if value <= limit:
         return "within"
-    if math.isnan(surely):
+    if math.isnan(low):
         return "unknown"
-    return "over" if surely > limit else "perhaps"
+    return "over" if low > limit else "perhaps"
 
 
 def _verdict(subject: str, status: Status, text: str, limit: str) -> Verdict:
-    doubt = ", and noise may have taken it there" if status == "perhaps" else ""
+    doubt = ", which lies within the interval" if status == "perhaps" else ""
     return Verdict(subject, status, f"{text}; the limit is {limit}{doubt}.")
 
 
@@ -199,13 +229,13 @@ def _unknown(subject: str, why: str, limit: str) -> Verdict:
     return Verdict(subject, "unknown", f"{why}; the limit is {limit}.")
 
 
-def _surely(low: float, high: float, told: Callable[[float], str]) -> str:
-    """The interval of a value, as far as it is known."""
+def _interval(low: float, high: float, format: Callable[[float], str]) -> str:
+    """Describe the known ends of an interval."""
     if math.isnan(low) and math.isnan(high):
-        return "too few days to tell how sure that is"
+        return "too few days for an interval"
     if math.isnan(high):
-        return f"surely {told(low)} or more"
-    return f"surely {told(low)} to {told(high)}" if not math.isnan(low) else f"surely {told(high)} or less"
+        return f"interval from {format(low)}"
+    return f"interval {format(low)} to {format(high)}" if not math.isnan(low) else f"interval up to {format(high)}"
 
 
 def _compared(seconds: float) -> str:

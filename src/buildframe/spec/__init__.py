@@ -1,8 +1,8 @@
-"""The service, described once as data: resources, operations, tables."""
+"""Describe the service as data: resources, operations and tables. Does not know how requests are sent."""
 
 from __future__ import annotations
 
-from buildframe.spec.bodies import Misfit, misfits, words
+from buildframe.spec.bodies import Violation, find_violations, words
 from buildframe.spec.builds import (
     Build,
     BuildFilters,
@@ -62,7 +62,7 @@ from buildframe.spec.teams import (
 from buildframe.spec.times import Moment, When, is_relative, when
 
 __all__ = [
-    "BESIDE_A_JOB",
+    "BUILD_COLUMNS_OF_JOBS",
     "ENDPOINTS",
     "FETCHED_AT",
     "TABLES",
@@ -80,7 +80,6 @@ __all__ = [
     "Job",
     "JobsOfBuild",
     "Member",
-    "Misfit",
     "Moment",
     "NewBuild",
     "NewPipeline",
@@ -94,6 +93,7 @@ __all__ = [
     "TeamPipeline",
     "TeamPipelineChanges",
     "Unblocking",
+    "Violation",
     "When",
     "add_webhook",
     "archive_pipeline",
@@ -105,6 +105,7 @@ __all__ = [
     "delete_pipeline",
     "delete_team_pipeline",
     "fields_of",
+    "find_violations",
     "get_build",
     "get_member",
     "get_pipeline",
@@ -118,7 +119,6 @@ __all__ = [
     "list_pipeline_builds",
     "list_pipelines",
     "list_team_pipelines",
-    "misfits",
     "properties_of",
     "provider_settings_of",
     "rebuild_build",
@@ -158,9 +158,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     list_emojis,
 )
 
-FETCHED_AT = Column("fetched_at", (), "moment", "the service's time of the answer that this row came in")
+FETCHED_AT = Column("fetched_at", (), "moment", "service time of the response that contained this row")
 
-BESIDE_A_JOB = {
+BUILD_COLUMNS_OF_JOBS = {
     "organization": "organization",
     "pipeline": "pipeline",
     "pipeline_id": "pipeline_id",
@@ -171,18 +171,18 @@ BESIDE_A_JOB = {
     "branch": "branch",
     "commit": "commit",
 }
-"""Columns of a job that are its build's: the name in the table of jobs, and in the table of builds."""
+"""Columns that jobs copy from their builds: name in the table of jobs → name in the table of builds."""
 
 
-def _beside_a_job() -> tuple[Column, ...]:
+def _build_columns_of_jobs() -> tuple[Column, ...]:
     of_build = {column.name: column for column in columns_of(Build)}
-    chosen = ((name, of_build[source]) for name, source in BESIDE_A_JOB.items())
-    return tuple(Column(name, (), column.kind, f"of its build: {column.doc}") for name, column in chosen)
+    columns = ((name, of_build[source]) for name, source in BUILD_COLUMNS_OF_JOBS.items())
+    return tuple(Column(name, (), column.kind, f"of its build: {column.doc}") for name, column in columns)
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
     "builds": (*columns_of(Build), FETCHED_AT),
-    "jobs": (*_beside_a_job(), *columns_of(Job), FETCHED_AT),
+    "jobs": (*_build_columns_of_jobs(), *columns_of(Job), FETCHED_AT),
     "pipelines": (*columns_of(Pipeline), FETCHED_AT),
     "team_pipelines": (*columns_of(TeamPipeline), FETCHED_AT),
     "members": (*columns_of(Member), FETCHED_AT),

@@ -1,4 +1,4 @@
-"""Builds: runs of pipelines, with their jobs inside."""
+"""Declare builds: runs of pipelines, with their jobs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ BuildState = Literal[
     "creating", "scheduled", "running", "passed", "failing", "failed", "blocked", "canceled", "canceling",
     "skipped", "not_run", "waiting", "waiting_failed", "finished",
 ]  # fmt: skip
-"""What the filter `state` takes; `finished` means passed, failed, blocked or canceled."""
+"""Values of the filter `state`. `finished` means passed, failed, blocked or canceled."""
 
 
 class PullRequest(Resource):
     """The pull request that a build is for."""
 
     id: Annotated[str | None, "its number, as text"] = None
-    base: Annotated[str | None, "branch that it is to be merged into"] = None
+    base: Annotated[str | None, "branch into which it is to be merged"] = None
     repository: Annotated[str | None, "repository that it comes from"] = None
     labels: Annotated[list[str] | None, "its labels"] = None
 
@@ -55,16 +55,16 @@ class Build(Resource):
     pipeline: Annotated[Pipeline | None, "pipeline", flat("slug", "id"), derived(pipeline_of, "url")] = None
     state: Annotated[str | None, "state when it was fetched; a blocked build keeps its last one"] = None
     blocked: Annotated[bool | None, "waits at a block step"] = None
-    blocked_state: Annotated[str | None, "state that it is blocked in"] = None
+    blocked_state: Annotated[str | None, "state in which it is blocked"] = None
     cancel_reason: Annotated[str | None, "why it was canceled"] = None
-    branch: Annotated[str | None, "branch that it is on"] = None
-    tag: Annotated[str | None, "tag that it is of"] = None
-    commit: Annotated[str | None, "full SHA, or the ref it was asked for, such as `HEAD`"] = None
-    message: Annotated[str | None, "message of the commit, or of who started it (untrusted text)"] = None
+    branch: Annotated[str | None, "branch of the commit"] = None
+    tag: Annotated[str | None, "tag of the commit"] = None
+    commit: Annotated[str | None, "full SHA, or the requested ref, such as `HEAD`"] = None
+    message: Annotated[str | None, "message of the commit or of the user who started it (untrusted text)"] = None
     source: Annotated[str | None, "what started it: `webhook`, `api`, `ui`, `trigger_job`, `schedule`"] = None
     creator: Annotated[User | None, "user who started it", flat("name", "id", "email")] = None
     author: Annotated[Author | str | None, "author of the commit", flat("name", "email")] = None
-    created_at: Annotated[Moment | None, "when it was created; lists are in this order"] = None
+    created_at: Annotated[Moment | None, "when it was created; lists are ordered by it"] = None
     scheduled_at: Annotated[Moment | None, "when it was created, often some milliseconds earlier"] = None
     started_at: Annotated[Moment | None, "when an agent started its first job; moves when a job is retried"] = None
     failing_at: Annotated[Moment | None, "when its first job failed"] = None
@@ -76,57 +76,57 @@ class Build(Resource):
     ] = None
     cluster_id: Annotated[str | None, "UUID of the cluster"] = None
     env: Annotated[dict[str, Any] | None, "environment variables"] = None
-    meta_data: Annotated[dict[str, Any] | None, "values that steps left on the build"] = None
+    meta_data: Annotated[dict[str, Any] | None, "values that steps stored on the build"] = None
     url: Annotated[str | None, "API address"] = None
-    web_url: Annotated[str | None, "page for people"] = None
+    web_url: Annotated[str | None, "web page"] = None
     jobs: Annotated[list[Job] | None, "its jobs"] = None
 
 
 class BuildFilters(TypedDict, total=False):
-    """Which builds to list; what is left out does not narrow."""
+    """Filters of lists of builds; a filter that is left out does not restrict the list."""
 
-    branch: Annotated[Texts, "on this branch, or any of these; `*` matches any characters"]
-    commit: Annotated[Texts, "of this commit, or any of these: full SHAs", Check("sha")]
+    branch: Annotated[Texts, "on this branch, or on any of several; `*` matches any characters"]
+    commit: Annotated[Texts, "of this commit, or of any of several: full SHAs", Check("sha")]
     created_from: Annotated[When, "created at or after"]
     created_to: Annotated[When, "created before"]
     creator: Annotated[str, "started by the user of this UUID", Check("uuid")]
     finished_from: Annotated[When, "finished at or after"]
     include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
-    meta_data: Annotated[Mapping[str, str], "whose meta-data has these values"]
+    meta_data: Annotated[Mapping[str, str], "meta-data contains these values"]
     state: Annotated[
-        BuildState | Sequence[BuildState], "in this state, or any of these; `blocked` goes by the flag `blocked`"
+        BuildState | Sequence[BuildState], "in this state, or in any of several; `blocked` uses the flag `blocked`"
     ]
-    exclude_jobs: Annotated[bool, "leave the jobs out of the answer"]
-    exclude_pipeline: Annotated[bool, "leave the pipeline out of the answer"]
+    exclude_jobs: Annotated[bool, "omit the jobs from the response"]
+    exclude_pipeline: Annotated[bool, "omit the pipeline from the response"]
 
 
 class JobsOfBuild(TypedDict, total=False):
-    """Which jobs a single build carries."""
+    """Options for the jobs of a single build."""
 
     include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
 
 
 class CommitAuthor(TypedDict, total=False):
-    """Who wrote a commit."""
+    """Author of a commit."""
 
     name: Annotated[str, "name of the author"]
     email: Annotated[str, "e-mail address of the author"]
 
 
 class NewBuild(TypedDict, total=False):
-    """What to build, and how."""
+    """Properties of a new build."""
 
     commit: Required[Annotated[str, "ref, SHA or tag to build; `HEAD` is the newest of the branch", Check("filled")]]
-    branch: Required[Annotated[str, "branch that the commit belongs to; branch filters go by it", Check("filled")]]
-    author: Annotated[CommitAuthor, "author of the commit; the user who asks, where it is left out"]
-    clean_checkout: Annotated[bool, "remove the build directory and check out afresh (False)"]
+    branch: Required[Annotated[str, "branch of the commit, to which branch filters apply", Check("filled")]]
+    author: Annotated[CommitAuthor, "author of the commit; by default the user of the token"]
+    clean_checkout: Annotated[bool, "remove the build directory before the checkout (False)"]
     env: Annotated[Mapping[str, str], "environment variables"]
     ignore_pipeline_branch_filters: Annotated[
-        bool, "build also what the pipeline's branch filter excludes; those of steps still apply (False)"
+        bool, "ignore the branch filter of the pipeline; those of steps still apply (False)"
     ]
     message: Annotated[str, "message of the build"]
-    meta_data: Annotated[Mapping[str, str], "values to leave on the build"]
-    pull_request_base_branch: Annotated[str, "of a pull request: branch that it is to be merged into"]
+    meta_data: Annotated[Mapping[str, str], "values to store on the build"]
+    pull_request_base_branch: Annotated[str, "of a pull request: branch into which it is to be merged"]
     pull_request_id: Annotated[int, "of a pull request: its number"]
     pull_request_repository: Annotated[str, "of a pull request: repository that it comes from"]
 
@@ -163,4 +163,4 @@ def cancel_build(org: Name, pipeline: Slug, number: int, /) -> None:
 
 @endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/rebuild", returns=Build, scope="write_builds")
 def rebuild_build(org: Name, pipeline: Slug, number: int, /) -> None:
-    """Build the same again; answers with the new build, whose `rebuilt_from` tells of this one."""
+    """Repeat a build; returns the new build, whose `rebuilt_from` refers to this one."""

@@ -1,19 +1,19 @@
-"""How resources and operations are declared, and how a declaration is read.
+"""Declare resources and operations, and derive fields, columns, filters and properties from the declarations.
 
-A resource is a class whose annotations say each field's type and meaning:
+A resource is a class. Its annotations declare the type and the meaning of each field:
 
     class Build(Resource):
         number: Annotated[int | None, "unique within its pipeline"] = None
-        creator: Annotated[User | None, "who started it", flat("name", "id")] = None
+        creator: Annotated[User | None, "user who started it", flat("name", "id")] = None
 
-An operation is a function without a body whose signature says its arguments:
+An operation is a function without a body. Its signature declares the arguments:
 
     @endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
     def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
         "Builds of an organization, newest first."
 
-The keyword arguments of a GET are its query parameters (`Filter`), those of other methods the properties of
-its body (`Property`). Everything else (requests, decoders, columns, routes, reference pages) is derived from these.
+Keyword arguments are query parameters (`Filter`) of a GET and body properties (`Property`) of other methods. Requests,
+decoders, columns, routes and reference pages are derived from these declarations.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from buildframe.spec.forms import Form
 from buildframe.spec.times import Moment, When
 
 Kind = Literal["text", "integer", "flag", "moment", "json"]
-"""What a column holds: `json` is a map or a list, kept as JSON text."""
+"""Type of the values of a column. `json` is a map or a list as JSON text."""
 
 Texts = str | Sequence[str]
-"""One text or several; several mean any of them."""
+"""One string or several; several match any of them."""
 
 
 @dataclass(frozen=True)
 class flat:  # noqa: N801  reads as a word of the declaration language
-    """Which keys of a nested object become columns: the first under the field's own name, the others as `field_key`.
+    """Keys of a nested object that become columns.
 
-    `named=None` where no key names the object, so that none stands under the field's own name.
+    The first key becomes the column `field`, every other key `field_key`. If the first argument is None, there is no
+    column `field`.
     """
 
     named: str | None
@@ -53,13 +54,13 @@ class flat:  # noqa: N801  reads as a word of the declaration language
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All the keys, in order."""
+        """All keys, in order."""
         return self.others if self.named is None else (self.named, *self.others)
 
 
 @dataclass(frozen=True)
 class derived:  # noqa: N801
-    """A column that the service does not send: `of(*needs)`, from other columns, wherever it would be null."""
+    """A column that is computed as `of(*needs)` from other columns if the service sends no value."""
 
     of: Callable[..., Any]
     needs: tuple[str, ...]
@@ -71,7 +72,7 @@ class derived:  # noqa: N801
 
 @dataclass(frozen=True)
 class Check:
-    """A named form that a text must have."""
+    """A format that a string must have."""
 
     form: Form
 
@@ -82,10 +83,10 @@ Uuid = Annotated[str, Check("uuid")]
 
 
 class Column(NamedTuple):
-    """One column of a table: where it lies in an answer, what it holds, what it means."""
+    """One column of a table: its path in a response, its type and its description."""
 
     name: str
-    path: tuple[str, ...]  # empty: the service does not send it
+    path: tuple[str, ...]  # empty if the service does not send it
     kind: Kind
     doc: str
     derived: derived | None = None
@@ -102,29 +103,35 @@ class Field(NamedTuple):
 
     @property
     def sent(self) -> bool:
-        """Whether the service sends it."""
+        """Whether the service sends the field."""
         return self.derived is None or self.flat is not None
 
     @property
     def kind(self) -> Kind:
-        """What its column holds, where it is one column."""
+        """The type of its column, if it becomes one column."""
         return _KINDS.get(self.type, "json")
 
     @property
     def may_be_text(self) -> bool:
-        """Whether a bare text may stand where an object is declared."""
+        """Whether the service may send a string instead of an object."""
         return str in get_args(self.type)
 
 
 UNKNOWN = "unknown"
-"""Attribute of a record with the fields that its declaration does not name."""
+"""Attribute of a record that contains undeclared fields."""
 
 
 class Resource(msgspec.Struct, kw_only=True):
-    """Base of the typed records: the fields that the service sent, as attributes; a field that it left out is None.
+    """
+    Base class of typed records.
 
-    Fields that the declaration does not name are in the dict `unknown`, under the service's keys:
-    `build.unknown["new_field"]`. Records inside a record have their own.
+    Each declared field is an attribute. It is None if the service did not send it.
+
+    Attributes
+    ----------
+    unknown : dict
+        Fields that the service sent but the class does not declare, such as `build.unknown["new_field"]`. Nested
+        records have their own.
     """
 
     unknown: dict[str, Any] = msgspec.field(default_factory=dict, name="(not sent)")
@@ -140,34 +147,35 @@ class Resource(msgspec.Struct, kw_only=True):
         return [(name, value) for name in names if (value := getattr(self, name)) not in (None, {})]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in self.__rich_repr__())})"
+        fields = ", ".join(f"{name}={_short_repr(value)}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({fields})"
 
 
-_DEEPEST = 5
+_MAX_DEPTH = 5
 
 
-def _short(value: Any, depth: int = 0) -> str:
+def _short_repr(value: Any, depth: int = 0) -> str:
     if isinstance(value, Moment):
         return value.text()
-    if isinstance(value, list | dict) and (len(value) > 3 or depth > _DEEPEST):
+    if isinstance(value, list | dict) and (len(value) > 3 or depth > _MAX_DEPTH):
         return f"<{len(value)} {'items' if isinstance(value, list) else 'keys'}>"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_short(inner, depth + 1)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_short_repr(inner, depth + 1)}' for key, inner in value.items())}}}"
     if isinstance(value, Resource):
-        return _glimpse(value)
+        return _summary(value)
     if isinstance(value, list):
-        return f"[{', '.join(_short(inner, depth + 1) for inner in value)}]"
+        return f"[{', '.join(_short_repr(inner, depth + 1) for inner in value)}]"
     return f"{value[:60]!r}…" if isinstance(value, str) and len(value) > 100 else repr(value)
 
 
-def _glimpse(inner: Resource) -> str:
-    """A record inside another one, by its first three fields."""
-    told = [f"{name}={_short(value)}" for name, value in inner.__rich_repr__() if name != "graphql_id"]
-    return f"{type(inner).__name__}({', '.join(told[:3] + ['…'] * (len(told) > 3))})"
+def _summary(inner: Resource) -> str:
+    """Return a nested record as text, shortened to its first three fields."""
+    shown = [f"{name}={_short_repr(value)}" for name, value in inner.__rich_repr__() if name != "graphql_id"]
+    return f"{type(inner).__name__}({', '.join(shown[:3] + ['…'] * (len(shown) > 3))})"
 
 
 def _column_value(record: Resource, name: str) -> Any:
-    """What the column `name` would hold for this one record."""
+    """Return the value that the column `name` has for this record."""
     column = next(column for column in columns_of(type(record)) if column.name == name)
     value: Any = record
     for key in column.path:
@@ -177,7 +185,7 @@ def _column_value(record: Resource, name: str) -> Any:
 
 @functools.cache
 def fields_of(resource: type[Resource]) -> tuple[Field, ...]:
-    """The declared fields of a resource, in order, under the keys that the service uses."""
+    """Return the declared fields of a resource in order, named by the keys of the service."""
     hints = get_type_hints(resource, include_extras=True)
     names = zip(resource.__struct_fields__, resource.__struct_encode_fields__, strict=True)
     return tuple(_field(key, hints[name]) for name, key in names if name != UNKNOWN)
@@ -199,11 +207,11 @@ def _without_none(hint: Any) -> Any:
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
     rest = tuple(part for part in get_args(hint) if part is not types.NoneType)
-    return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007  built at run time
+    return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007  built at runtime
 
 
-def resource_in(hint: Any) -> type[Resource] | None:
-    """The resource that a field's type is or may be (`User`, `Author | str`), else None."""
+def nested_resource(hint: Any) -> type[Resource] | None:
+    """Return the resource in a type hint (`User`, `Author | str`); None if there is none."""
     for part in (hint, *get_args(hint)):
         if isinstance(part, type) and issubclass(part, Resource):
             return part
@@ -211,8 +219,8 @@ def resource_in(hint: Any) -> type[Resource] | None:
 
 
 def is_list_of_resources(field: Field) -> bool:
-    """Whether a field holds records that have a table of their own (the jobs of a build)."""
-    return get_origin(field.type) is list and resource_in(field.type) is not None
+    """Whether a field is a list of records with a separate table (the jobs of a build)."""
+    return get_origin(field.type) is list and nested_resource(field.type) is not None
 
 
 _KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "moment"}
@@ -220,7 +228,7 @@ _KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "m
 
 @functools.cache
 def columns_of(resource: type[Resource]) -> tuple[Column, ...]:
-    """The columns of a resource's table that its own fields give, in order of declaration."""
+    """Return the columns that the fields of a resource define, in order of declaration."""
     return tuple(column for field in fields_of(resource) for column in _columns(field))
 
 
@@ -233,12 +241,12 @@ def _columns(field: Field) -> Iterator[Column]:
         yield Column(field.name, (field.name,), field.kind, field.doc)
 
 
-def _flattened(field: Field, chosen: flat) -> Iterator[Column]:
-    nested = resource_in(field.type)
+def _flattened(field: Field, selection: flat) -> Iterator[Column]:
+    nested = nested_resource(field.type)
     assert nested is not None, f"{field.name}: flat() is for nested resources"
     inner = {part.name: part for part in fields_of(nested)}
-    for key in chosen.keys:
-        first = key == chosen.named
+    for key in selection.keys:
+        first = key == selection.named
         name = field.name if first else f"{field.name}_{key}"
         doc = f"{field.doc}: {inner[key].doc}" if inner[key].doc else f"{field.doc}: its {key}"
         yield Column(name, (field.name, key), inner[key].kind, doc, field.derived if first else None)
@@ -256,7 +264,7 @@ class Filter(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """One name in an operation's path."""
+    """One parameter in the path of an operation."""
 
     name: str
     type: type
@@ -264,10 +272,10 @@ class Parameter(NamedTuple):
 
 
 class Property(NamedTuple):
-    """One property of a request's body."""
+    """One property of a request body."""
 
     name: str
-    type: Any  # with None where a null may be sent
+    type: Any  # includes None if null is allowed
     required: bool
     doc: str
     check: Check | None
@@ -275,15 +283,15 @@ class Property(NamedTuple):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One operation of the service, as declared."""
+    """One declared operation of the service."""
 
     name: str
     method: str
     path: str  # below /v2, with {names}
-    returns: type[Resource] | None  # None: no body, or none that is documented
+    returns: type[Resource] | None  # None: no body, or an undocumented one
     scope: str | None
-    lists: bool  # answers with a list
-    paginated: bool  # in pages
+    lists: bool  # returns a list
+    paginated: bool  # returns pages
     success: int
     doc: str
     parameters: tuple[Parameter, ...]  # of the path, in order
@@ -311,7 +319,7 @@ def endpoint(
     paginated: bool = False,
     success: int = 200,
 ) -> Callable[[Callable[..., None]], Endpoint]:
-    """Declare the operation `route` ("METHOD /path/{parameter}"); its arguments and doc are the function's."""
+    """Declare the operation `route` ("METHOD /path/{parameter}") with the signature and docstring of the function."""
     method, path = route.split(" ", 1)
 
     def declare(function: Callable[..., None]) -> Endpoint:
@@ -344,14 +352,14 @@ def _parameter(name: str, hint: Any) -> Parameter:
 
 
 def check_in(hint: Any) -> Check | None:
-    """The form that an annotation asks for."""
+    """Return the format check of an annotation."""
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return next((note for note in notes if isinstance(note, Check)), None)
 
 
 @functools.cache
 def properties_of(declared: type) -> tuple[Property, ...]:
-    """The properties of a body, or of an object in it, that a TypedDict declares."""
+    """Return the properties that a TypedDict declares for a body or an object in it."""
     return tuple(_property(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
 
 
@@ -364,7 +372,7 @@ def _property(name: str, hint: Any) -> Property:
 
 @functools.cache
 def filters_of(declared: type) -> tuple[Filter, ...]:
-    """The query parameters that a TypedDict declares."""
+    """Return the query parameters that a TypedDict declares."""
     return tuple(_filter(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
 
 

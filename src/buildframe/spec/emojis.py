@@ -1,4 +1,4 @@
-"""Emojis of an organization: `:name:` in labels stands for a picture."""
+"""Declare emojis of an organization: images that replace `:name:` in labels."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from buildframe.spec.declare import Name, Resource, endpoint
 
 
 class Emoji(Resource):
-    """A picture that `:name:` stands for."""
+    """An image that replaces `:name:`."""
 
-    name: Annotated[str | None, "its name, without colons"] = None
-    url: Annotated[str | None, "address of the picture"] = None
-    aliases: Annotated[list[str] | None, "other names; left out where there are none"] = None
+    name: Annotated[str | None, "name without colons"] = None
+    url: Annotated[str | None, "URL of the image"] = None
+    aliases: Annotated[list[str] | None, "other names; null if there are none"] = None
 
 
 @endpoint("GET /organizations/{org}/emojis", returns=Emoji, scope=None, lists=True)
 def list_emojis(org: Name, /) -> None:
-    """All emojis of an organization, custom ones too, in one answer."""
+    """All emojis of an organization, including custom ones, in one response."""

@@ -1,4 +1,4 @@
-"""Jobs: the parts of a build that agents run or that make others wait."""
+"""Declare jobs: the parts of a build that agents run, and wait and block steps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DEFAULT_QUEUE = "default"
 
 @functools.lru_cache(maxsize=4096)
 def queue_of(type: str | None, rules: str | None, agent_tags: str | None) -> str | None:
-    """The queue of a script job: the one that it asks for, else its agent's, else `default`.
+    """Return the queue of a script job: from its agent query rules, else from its agent, else `default`.
 
-    `rules` and `agent_tags` are JSON texts of lists such as `["queue=macos", "os=mac"]`.
+    `rules` and `agent_tags` are JSON lists such as `["queue=macos", "os=mac"]`.
     """
     if type != "script":
         return None
@@ -36,8 +36,8 @@ class Signature(Resource):
     """The signature of a step."""
 
     value: Annotated[str | None, "the signature itself"] = None
-    algorithm: Annotated[str | None, "how it was made"] = None
-    signed_fields: Annotated[list[str] | None, "what it covers"] = None
+    algorithm: Annotated[str | None, "signing algorithm"] = None
+    signed_fields: Annotated[list[str] | None, "signed fields"] = None
 
 
 class Step(Resource):
@@ -48,39 +48,39 @@ class Step(Resource):
 
 
 class Agent(Resource):
-    """The agent that ran a job. Lists send `id`, `url` and `name`; a single build sends the rest, too."""
+    """The agent that ran a job. Lists contain `id`, `url` and `name`; single builds contain all fields."""
 
     id: Annotated[str | None, "UUID of the agent"] = None
     graphql_id: Annotated[str | None, "the same for GraphQL"] = None
     url: Annotated[str | None, "API address"] = None
-    web_url: Annotated[str | None, "page for people"] = None
+    web_url: Annotated[str | None, "web page"] = None
     name: Annotated[str | None, "name of the agent"] = None
     connection_state: Annotated[str | None, "such as `connected` or `lost`"] = None
-    hostname: Annotated[str | None, "machine that it runs on"] = None
-    ip_address: Annotated[str | None, "address that it was seen at"] = None
-    user_agent: Annotated[str | None, "its version and platform"] = None
+    hostname: Annotated[str | None, "host name of its machine"] = None
+    ip_address: Annotated[str | None, "IP address of its connection"] = None
+    user_agent: Annotated[str | None, "version and platform"] = None
     creator: Annotated[User | None, "who registered it"] = None
     created_at: Annotated[Moment | None, "when it first connected"] = None
     meta_data: Annotated[list[str] | None, 'its tags, such as `["queue=default"]`'] = None
 
 
 class Priority(Resource):
-    """How soon a job is to be taken."""
+    """Scheduling priority of a job."""
 
-    number: Annotated[int | None, "higher goes first"] = None
+    number: Annotated[int | None, "jobs with higher numbers are scheduled first"] = None
 
 
 class Job(Resource):
     """One attempt at one step of a build, or a wait or block step.
 
-    `type` tells them apart: `script` runs a command, `waiter` (only `id` and `type`) waits for all
-    before it, `manual` is a block step, `trigger` starts a build of another pipeline.
+    `type` distinguishes them: `script` runs a command, `waiter` (only `id` and `type`) waits for all jobs before
+    it, `manual` is a block step, and `trigger` starts a build of another pipeline.
     """
 
     id: Annotated[str, "UUID, unique across the whole service"]
     graphql_id: Annotated[str | None, "the same for GraphQL"] = None
     type: Annotated[str | None, "`script`, `waiter`, `manual` or `trigger`"] = None
-    name: Annotated[str | None, "label of the step; may hold `:emoji:`"] = None
+    name: Annotated[str | None, "label of the step; may contain `:emoji:`"] = None
     label: Annotated[str | None, "of a block step: its label"] = None
     step_key: Annotated[str | None, "the step's key in the pipeline's configuration"] = None
     group_key: Annotated[str | None, "the key of the step's group"] = None
@@ -88,55 +88,55 @@ class Job(Resource):
     state: Annotated[str | None, "state of the job when it was fetched"] = None
     queue: Annotated[
         str | None,
-        "of a script job: the queue asked for in `agent_query_rules`, else the agent's, else `default`",
+        "of a script job: queue from `agent_query_rules`, else from the agent, else `default`",
         derived(queue_of, "type", "agent_query_rules", "agent_meta_data"),
     ] = None
-    command: Annotated[str | None, "what the agent runs"] = None
-    exit_status: Annotated[int | None, "of the command; -1: the agent was lost or killed"] = None
+    command: Annotated[str | None, "command that the agent runs"] = None
+    exit_status: Annotated[int | None, "exit status of the command; -1 if the agent was lost or killed"] = None
     signal: Annotated[str | None, "signal that ended the command"] = None
-    signal_reason: Annotated[str | None, "why it was sent"] = None
-    soft_failed: Annotated[bool | None, "failed, but the build may pass"] = None
+    signal_reason: Annotated[str | None, "why the signal was sent"] = None
+    soft_failed: Annotated[bool | None, "failed, but the build may still pass"] = None
     priority: Annotated[Priority | None, "priority", flat("number")] = None
     agent_query_rules: Annotated[list[str] | None, 'tags that the agent must have, such as `["queue=default"]`'] = None
     agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
     created_at: Annotated[Moment | None, "when it was added to the build"] = None
     scheduled_at: Annotated[
-        Moment | None, "when the scheduler took it up; inherits the build's creation: not for queue time"
+        Moment | None, "when it was scheduled; copied from the creation of the build, so unsuitable for queue time"
     ] = None
-    runnable_at: Annotated[Moment | None, "when an agent could have taken it"] = None
+    runnable_at: Annotated[Moment | None, "when it became available to agents"] = None
     started_at: Annotated[Moment | None, "when an agent started it"] = None
     finished_at: Annotated[Moment | None, "when it ended"] = None
-    expired_at: Annotated[Moment | None, "when it was given up because no agent took it"] = None
-    retried: Annotated[bool | None, "another attempt followed"] = None
-    retried_in_job_id: Annotated[str | None, "the attempt that followed"] = None
-    retries_count: Annotated[int | None, "attempts before this one"] = None
-    retry_type: Annotated[str | None, "how this attempt came about: `automatic` or `manual`"] = None
+    expired_at: Annotated[Moment | None, "when it expired because no agent accepted it"] = None
+    retried: Annotated[bool | None, "whether another attempt followed"] = None
+    retried_in_job_id: Annotated[str | None, "id of the attempt that followed"] = None
+    retries_count: Annotated[int | None, "number of attempts before this one"] = None
+    retry_type: Annotated[str | None, "kind of retry that started this attempt: `automatic` or `manual`"] = None
     retry_source: Annotated[dict[str, Any] | None, "the attempt that this one repeats"] = None
-    parallel_group_index: Annotated[int | None, "which of the parallel jobs of its step, from 0"] = None
-    parallel_group_total: Annotated[int | None, "how many parallel jobs its step has"] = None
+    parallel_group_index: Annotated[int | None, "index among the parallel jobs of its step, from 0"] = None
+    parallel_group_total: Annotated[int | None, "number of parallel jobs of its step"] = None
     matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension"] = None
-    artifact_paths: Annotated[str | None, "patterns of the files to keep"] = None
+    artifact_paths: Annotated[str | None, "patterns of the files to upload as artifacts"] = None
     cluster_id: Annotated[str | None, "UUID of the cluster"] = None
     cluster_url: Annotated[str | None, "API address of the cluster"] = None
     cluster_queue_id: Annotated[str | None, "UUID of the cluster's queue"] = None
     cluster_queue_url: Annotated[str | None, "API address of the cluster's queue"] = None
     unblockable: Annotated[bool | None, "of a block step: whether it can be unblocked now"] = None
-    unblock_url: Annotated[str | None, "of a block step: where to unblock it"] = None
+    unblock_url: Annotated[str | None, "of a block step: API address that unblocks it"] = None
     unblocked_by: Annotated[User | None, "of a block step: who unblocked it", flat("name", "id")] = None
     unblocked_at: Annotated[Moment | None, "of a block step: when it was unblocked (its only time)"] = None
     async_: Annotated[bool | None, "of a trigger step: whether the build goes on without waiting"] = msgspec.field(
         default=None, name="async"
     )
     triggered_build: Annotated[dict[str, Any] | None, "of a trigger step: the build that it started"] = None
-    web_url: Annotated[str | None, "page for people"] = None
+    web_url: Annotated[str | None, "web page"] = None
     log_url: Annotated[str | None, "API address of the log"] = None
     raw_log_url: Annotated[str | None, "API address of the log as plain text"] = None
 
 
 class Unblocking(TypedDict, total=False):
-    """What to enter when a block step is unblocked."""
+    """Properties of an unblock request."""
 
-    fields: Annotated[Mapping[str, str], "values of the step's fields, by key; they become the build's meta-data"]
+    fields: Annotated[Mapping[str, str], "values of the fields of the step by key; they become meta-data of the build"]
     unblocker: Annotated[str, "UUID of the user who unblocks; by default the token's user", Check("uuid")]
 
 

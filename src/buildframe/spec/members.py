@@ -1,4 +1,4 @@
-"""The members of an organization."""
+"""Declare members of an organization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users and authors, as they stand inside builds and pipelines."""
+"""Declare users and authors as nested objects of builds and pipelines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class User(Resource):
     graphql_id: Annotated[str | None, "the same for GraphQL"] = None
     name: Annotated[str | None, "name of the user"] = None
     email: Annotated[str | None, "e-mail address (personal)"] = None
-    avatar_url: Annotated[str | None, "picture"] = None
+    avatar_url: Annotated[str | None, "URL of the avatar image"] = None
     created_at: Annotated[Moment | None, "when the user was created"] = None
 
 
 class Author(Resource):
-    """Who wrote the commit; need not be a user of the service."""
+    """Author of a commit, who may not be a user of the service."""
 
     name: Annotated[str | None, "name of the author"] = None
     email: Annotated[str | None, "e-mail address (personal)"] = None

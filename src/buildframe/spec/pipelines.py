@@ -1,4 +1,4 @@
-"""Pipelines."""
+"""Declare pipelines, their steps and their settings."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from buildframe.spec.times import Moment
 
 
 def part_after(word: str, url: str | None) -> str | None:
-    """The path segment that follows `word` in an API address: its organization or its pipeline."""
+    """Return the path segment that follows `word` in an API address."""
     segments = (url or "").split("?")[0].split("/")
     return segments[segments.index(word) + 1] if word in segments[:-1] else None
 
 
 def organization_of(url: str | None) -> str | None:
-    """The organization's slug in an API address."""
+    """Return the slug of the organization in an API address."""
     return part_after("organizations", url)
 
 
 def pipeline_of(url: str | None) -> str | None:
-    """The pipeline's slug in an API address."""
+    """Return the slug of the pipeline in an API address."""
     return part_after("pipelines", url)
 
 
@@ -31,41 +31,41 @@ class Provider(Resource):
     """The host of a pipeline's repository."""
 
     id: Annotated[str | None, "kind of host, such as `github`"] = None
-    webhook_url: Annotated[str | None, "where the host reports pushes; empty without edit permission"] = None
-    settings: Annotated[dict[str, Any] | None, "what starts builds and what is reported back"] = None
+    webhook_url: Annotated[str | None, "URL to which the host reports pushes; empty without edit permission"] = None
+    settings: Annotated[dict[str, Any] | None, "events that start builds, and statuses that are reported"] = None
 
 
 class Pipeline(Resource):
-    """A pipeline: what is built, from which repository, by which steps."""
+    """A pipeline: a repository and the steps that build it."""
 
     id: Annotated[str | None, "UUID; stays when the slug changes"] = None
     graphql_id: Annotated[str | None, "the same for GraphQL"] = None
     organization: Annotated[
         str | None, "slug of the organization, read from `url`", derived(organization_of, "url")
     ] = None
-    slug: Annotated[str | None, "its name in addresses; can be changed"] = None
-    name: Annotated[str | None, "its name for people; may hold `:emoji:`"] = None
-    description: Annotated[str | None, "what it is for"] = None
+    slug: Annotated[str | None, "name in addresses; can change"] = None
+    name: Annotated[str | None, "display name; may contain `:emoji:`"] = None
+    description: Annotated[str | None, "description"] = None
     url: Annotated[str | None, "API address"] = None
-    web_url: Annotated[str | None, "page for people"] = None
+    web_url: Annotated[str | None, "web page"] = None
     builds_url: Annotated[str | None, "API address of its builds"] = None
-    badge_url: Annotated[str | None, "picture of its latest state"] = None
+    badge_url: Annotated[str | None, "URL of an image of its latest state"] = None
     repository: Annotated[str | None, "address of the repository", Check("filled")] = None
-    default_branch: Annotated[str | None, "branch that new builds are on unless told otherwise"] = None
+    default_branch: Annotated[str | None, "default branch of new builds"] = None
     branch_configuration: Annotated[str | None, "pattern of the pushed branches that are built"] = None
     provider: Annotated[Provider | None, "repository host", flat("id", "webhook_url", "settings")] = None
-    cluster_id: Annotated[str | None, "UUID of the cluster that its jobs run in"] = None
-    pipeline_template_uuid: Annotated[str | None, "UUID of the template that it follows"] = None
+    cluster_id: Annotated[str | None, "UUID of the cluster that runs its jobs"] = None
+    pipeline_template_uuid: Annotated[str | None, "UUID of its template"] = None
     skip_queued_branch_builds: Annotated[bool | None, "a new build skips waiting ones of its branch"] = None
-    skip_queued_branch_builds_filter: Annotated[str | None, "branches for which that holds"] = None
+    skip_queued_branch_builds_filter: Annotated[str | None, "branches to which this applies"] = None
     cancel_running_branch_builds: Annotated[bool | None, "a new build cancels running ones of its branch"] = None
-    cancel_running_branch_builds_filter: Annotated[str | None, "branches for which that holds"] = None
+    cancel_running_branch_builds_filter: Annotated[str | None, "branches to which this applies"] = None
     allow_rebuilds: Annotated[bool | None, "whether its builds can be rebuilt"] = None
-    created_by: Annotated[User | None, "who made it", flat("name", "id", "email")] = None
-    created_at: Annotated[Moment | None, "when it was made"] = None
+    created_by: Annotated[User | None, "user who created it", flat("name", "id", "email")] = None
+    created_at: Annotated[Moment | None, "when it was created"] = None
     archived_at: Annotated[Moment | None, "when it was archived; null while active"] = None
     env: Annotated[dict[str, Any] | None, "environment variables of its builds"] = None
-    tags: Annotated[list[str] | None, "labels; may hold `:emoji:`"] = None
+    tags: Annotated[list[str] | None, "labels; may contain `:emoji:`"] = None
     configuration: Annotated[str | None, "its steps as YAML"] = None
     steps: Annotated[list[dict[str, Any]] | None, "its steps: script, waiter, manual, trigger"] = None
     scheduled_builds_count: Annotated[int | None, "builds waiting now"] = None
@@ -94,12 +94,12 @@ ONE_HOSTED_KIND = "github"
 
 @dataclass(frozen=True)
 class Applies:
-    """For which kinds of repository hosts (`provider.id`) a setting is there."""
+    """Kinds of repository hosts (`provider.id`) that have a setting."""
 
     to: AppliesTo
 
     def has(self, provider: str) -> bool:
-        """Whether it is there for this kind."""
+        """Whether this kind of host has the setting."""
         return {
             "all": True,
             "all but self-hosted": provider != SELF_HOSTED,
@@ -111,35 +111,35 @@ _ALL, _HOSTED, _ONE = Applies("all"), Applies("all but self-hosted"), Applies("o
 
 
 class ProviderSettings(TypedDict, total=False):
-    """What at the repository's host starts builds, and what is reported back to it."""
+    """Events of the repository host that start builds, and statuses that are reported to it."""
 
     filter_enabled: Annotated[bool, "whether `filter_condition` is used", _ALL]
     filter_condition: Annotated[str, "condition under which a build is started", _ALL]
     build_branches: Annotated[bool, "build when branches are pushed", _ALL]
     build_pull_requests: Annotated[bool, "build commits that are part of a pull request", _ALL]
     build_tags: Annotated[bool, "build when tags are pushed", _ALL]
-    cancel_deleted_branch_builds: Annotated[bool, "cancel what runs for a branch that is deleted", _HOSTED]
+    cancel_deleted_branch_builds: Annotated[bool, "cancel running builds of deleted branches", _HOSTED]
     publish_commit_status: Annotated[bool, "report the state of builds to the host", _HOSTED]
     publish_commit_status_per_step: Annotated[bool, "report the state of each job, too", _HOSTED]
     pull_request_branch_filter_enabled: Annotated[bool, "build pull requests of certain branches only", _HOSTED]
     pull_request_branch_filter_configuration: Annotated[str, "pattern of these branches", _HOSTED]
-    skip_builds_for_existing_commits: Annotated[bool, "no second build of the same commit and branch", _HOSTED]
+    skip_builds_for_existing_commits: Annotated[bool, "do not build the same commit and branch again", _HOSTED]
     skip_pull_request_builds_for_existing_commits: Annotated[bool, "the same for pull requests", _HOSTED]
     build_pull_request_forks: Annotated[bool, "build pull requests from forks", _ONE]
     build_pull_request_labels_changed: Annotated[bool, "build when labels are added or removed", _ONE]
     build_pull_request_ready_for_review: Annotated[bool, "build when a draft becomes ready for review", _ONE]
     prefix_pull_request_fork_branch_names: Annotated[bool, "write `owner:branch` for branches of forks", _ONE]
     publish_blocked_as_pending: Annotated[bool, "report blocked builds as pending", _ONE]
-    separate_pull_request_statuses: Annotated[bool, "report builds of pull requests on their own", _ONE]
+    separate_pull_request_statuses: Annotated[bool, "report builds of pull requests separately", _ONE]
     trigger_mode: Annotated[str, "what starts builds: `code`, `deployment`, `fork` or `none`", _ONE]
 
 
 def provider_settings_of(provider: str) -> frozenset[str]:
-    """The names of the settings that this kind of repository host has."""
+    """Return the names of the settings of a kind of repository host."""
     hints = get_type_hints(ProviderSettings, include_extras=True)
     notes = {name: get_args(hint)[1:] for name, hint in hints.items()}
     return frozenset(
-        name for name, told in notes.items() if any(isinstance(note, Applies) and note.has(provider) for note in told)
+        name for name, own in notes.items() if any(isinstance(note, Applies) and note.has(provider) for note in own)
     )
 
 
@@ -148,11 +148,11 @@ class ScriptStep(TypedDict, total=False):
 
     type: Required[Annotated[Literal["script"], "`script`"]]
     name: Annotated[str, "label of the step"]
-    command: Annotated[str, "what the agent runs"]
-    artifact_paths: Annotated[str, "patterns of the files to keep"]
-    branch_configuration: Annotated[str, "branches that it runs for"]
+    command: Annotated[str, "command that the agent runs"]
+    artifact_paths: Annotated[str, "patterns of the files to upload as artifacts"]
+    branch_configuration: Annotated[str, "branches for which it runs"]
     env: Annotated[Mapping[str, str], "environment variables"]
-    timeout_in_minutes: Annotated[int, "when it is ended"]
+    timeout_in_minutes: Annotated[int, "time limit in minutes"]
     agent_query_rules: Annotated[Sequence[str], 'tags that the agent must have, such as `["queue=default"]`']
 
 
@@ -177,7 +177,7 @@ class TriggerStep(TypedDict, total=False):
     trigger_project_slug: Annotated[str, "pipeline to build", Check("slug")]
     trigger_commit: Annotated[str, "commit to build"]
     trigger_branch: Annotated[str, "branch to build"]
-    trigger_async: Annotated[bool, "go on without waiting for that build"]
+    trigger_async: Annotated[bool, "continue without waiting for that build"]
 
 
 AnyStep = ScriptStep | WaiterStep | ManualStep | TriggerStep
@@ -187,42 +187,40 @@ AccessLevel = Literal["read_only", "build_and_read", "manage_build_and_read"]
 class _Changeable(TypedDict, total=False):
     branch_configuration: Annotated[str, "pattern of the pushed branches that are built"]
     cancel_running_branch_builds: Annotated[bool, "a new build cancels earlier running ones of its branch"]
-    cancel_running_branch_builds_filter: Annotated[str, "branches for which that holds"]
-    default_branch: Annotated[str, "branch that new builds are on unless told otherwise"]
-    description: Annotated[str, "what the pipeline is for"]
+    cancel_running_branch_builds_filter: Annotated[str, "branches to which this applies"]
+    default_branch: Annotated[str, "default branch of new builds"]
+    description: Annotated[str, "description of the pipeline"]
     env: Annotated[Mapping[str, str], "environment variables of its builds"]
-    pipeline_template_uuid: Annotated[str | None, "UUID of the template to follow; None: of none", Check("uuid")]
-    provider_settings: Annotated[ProviderSettings, "what starts builds and what is reported back"]
+    pipeline_template_uuid: Annotated[str | None, "UUID of the template; None for no template", Check("uuid")]
+    provider_settings: Annotated[ProviderSettings, "events that start builds, and statuses that are reported"]
     skip_queued_branch_builds: Annotated[bool, "a new build skips earlier waiting ones of its branch"]
-    skip_queued_branch_builds_filter: Annotated[str, "branches for which that holds"]
-    slug: Annotated[
-        str, "its name in addresses, instead of one made from the name; at most 100 characters", Check("slug")
-    ]
-    tags: Annotated[Sequence[str], "labels; may hold `:emoji:`"]
+    skip_queued_branch_builds_filter: Annotated[str, "branches to which this applies"]
+    slug: Annotated[str, "name in addresses; by default derived from the name; at most 100 characters", Check("slug")]
+    tags: Annotated[Sequence[str], "labels; may contain `:emoji:`"]
     visibility: Annotated[str, "`private`, or `public`: visible to everyone, also outside the organization"]
 
 
 class NewPipeline(_Changeable, total=False):
     """A new pipeline: its steps are either YAML (`configuration`) or visual (`steps`)."""
 
-    name: Required[Annotated[str, "its name for people; no other pipeline has it", Check("filled")]]
+    name: Required[Annotated[str, "display name; must be unique", Check("filled")]]
     cluster_id: Required[
-        Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none", Check("uuid")]
+        Annotated[str | None, "UUID of the cluster that runs its jobs; None for no cluster", Check("uuid")]
     ]
     repository: Required[Annotated[str, "address of the repository", Check("filled")]]
     configuration: Annotated[str, "its steps as YAML", Check("yaml")]
-    steps: Annotated[Sequence[AnyStep], "its steps one by one, instead of YAML"]
+    steps: Annotated[Sequence[AnyStep], "its steps as objects instead of YAML"]
     teams: Annotated[
-        Sequence[Uuid] | Mapping[Uuid, AccessLevel], "UUIDs of the teams that have it, or access level by UUID"
+        Sequence[Uuid] | Mapping[Uuid, AccessLevel], "UUIDs of the teams with access, or access level by UUID"
     ]
 
 
 class PipelineChanges(_Changeable, total=False):
-    """What to change of a pipeline; what is left out stays."""
+    """Changes of a pipeline; properties that are left out do not change."""
 
-    cluster_id: Annotated[str | None, "UUID of the cluster that its jobs run in; None: in none", Check("uuid")]
+    cluster_id: Annotated[str | None, "UUID of the cluster that runs its jobs; None for no cluster", Check("uuid")]
     configuration: Annotated[str, "its steps as YAML; changes what the pipeline's YAML has already", Check("yaml")]
-    name: Annotated[str, "its name for people; without `slug`, the slug follows it", Check("filled")]
+    name: Annotated[str, "display name; without `slug`, the slug changes, too", Check("filled")]
     repository: Annotated[str, "address of the repository", Check("filled")]
 
 
@@ -253,4 +251,4 @@ def delete_pipeline(org: Name, pipeline: Slug, /) -> None:
 
 @endpoint("POST /organizations/{org}/pipelines/{pipeline}/webhook", returns=None, scope="write_pipelines", success=201)
 def add_webhook(org: Name, pipeline: Slug, /) -> None:
-    """Make the repository's host report pushes, so that they start builds."""
+    """Create a webhook at the repository host, so that pushes start builds."""

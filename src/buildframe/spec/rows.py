@@ -1,6 +1,5 @@
-"""What a list's bytes are read into: only the keys that give columns, stamps as text, maps and lists as raw JSON.
-
-This is what makes a page cheap: msgspec skips all other keys without building anything for them.
+"""Build msgspec structs for the rows of a list: only the keys that become columns, times as text, nested values as raw
+JSON. msgspec skips all other keys without creating objects, which makes decoding fast. Does not know frames.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from buildframe.spec.declare import (
     columns_of,
     fields_of,
     is_list_of_resources,
-    resource_in,
+    nested_resource,
 )
 
 MORE = "more_"
-"""Attribute of a row that holds values asked for by path, by the name of their column."""
+"""Attribute of a row with the values of extra paths, by column name."""
 
 Path = tuple[str, ...]
-"""Where a value lies in a record: ("state",), ("agent", "name"), and in the records of a list ("jobs", "state")."""
+"""Path of a value in a record: ("state",), ("agent", "name"), or in the records of a list ("jobs", "state")."""
 
 _NULL = msgspec.Raw(b"null")
 _LEAVES: dict[Kind, tuple[Any, Any]] = {
-    "text": (str | int | float | bool | None, None),  # what is no text becomes one
+    "text": (str | int | float | bool | None, None),  # other values are converted to text
     "integer": (int | None, None),
     "flag": (bool | None, None),
     "moment": (str | None, None),
@@ -40,47 +39,47 @@ _LEAVES: dict[Kind, tuple[Any, Any]] = {
 
 @functools.cache
 def row_type(resource: type[Resource], paths: tuple[Path, ...] | None = None) -> type[msgspec.Struct]:
-    """The struct of one row, with what lies at `paths`: by default all columns, and those of lists inside it.
+    """Return the struct of one row with the values at `paths`, by default all columns, including those of nested lists.
 
-    Its fields have the order of `paths`: that in which they are sent is read the fastest.
+    The fields are in the order of `paths`. Decoding is fastest in the order in which the service sends them.
     """
-    wanted = _all_paths(resource) if paths is None else paths
+    selected = _all_paths(resource) if paths is None else paths
     declared = {field.name: field for field in fields_of(resource)}
-    fields = [_field(declared[name], _below(name, wanted)) for name in dict.fromkeys(path[0] for path in wanted)]
+    fields = [_field(declared[name], _below(name, selected)) for name in dict.fromkeys(path[0] for path in selected)]
     unsent = (MORE, dict[str, str | None] | None, msgspec.field(default=None, name="(not sent)"))
     return msgspec.defstruct(f"{resource.__name__}Row", [*fields, unsent], kw_only=True, gc=False)
 
 
-def in_order_sent(paths: tuple[Path, ...], body: bytes) -> tuple[Path, ...]:
-    """`paths` in the order of the longest record of a list, which holds the most of them; the others at the end."""
+def sort_paths(paths: tuple[Path, ...], body: bytes) -> tuple[Path, ...]:
+    """Sort `paths` by their order in the longest record of a list; paths that it lacks come last."""
     longest = max(msgspec.json.decode(body, type=list[msgspec.Raw]), key=len)
-    places = {path: place for place, path in enumerate(_paths_in(msgspec.json.decode(longest)))}
-    last = len(places)
-    return tuple(sorted(paths, key=lambda path: [places.get(path[: n + 1], last) for n in range(len(path))]))
+    positions = {path: position for position, path in enumerate(_paths_in(msgspec.json.decode(longest)))}
+    last = len(positions)
+    return tuple(sorted(paths, key=lambda path: [positions.get(path[: n + 1], last) for n in range(len(path))]))
 
 
 def _paths_in(value: Any) -> Iterator[Path]:
     if isinstance(value, list):
         yield from _paths_in(max(value, key=lambda one: len(one) if isinstance(one, dict) else 0, default=None))
     elif isinstance(value, dict):
-        for key, inside in value.items():
+        for key, nested in value.items():
             yield (key,)
-            yield from ((key, *path) for path in _paths_in(inside))
+            yield from ((key, *path) for path in _paths_in(nested))
 
 
 def _all_paths(resource: type[Resource]) -> tuple[Path, ...]:
     own = [column.path for column in columns_of(resource) if column.path]
-    lists = [(field.name, resource_in(field.type)) for field in fields_of(resource) if is_list_of_resources(field)]
+    lists = [(field.name, nested_resource(field.type)) for field in fields_of(resource) if is_list_of_resources(field)]
     return (*own, *((name, *path) for name, nested in lists if nested for path in _all_paths(nested)))
 
 
 def _below(name: str, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """The rest of each path that begins with `name`."""
+    """Return the remainder of each path that starts with `name`."""
     return tuple(path[1:] for path in paths if path[0] == name)
 
 
 def _field(field: Field, inside: tuple[Path, ...]) -> tuple[str, Any, Any]:
-    nested = resource_in(field.type)
+    nested = nested_resource(field.type)
     if field.flat is not None and nested is not None:
         return field.name, _nested(field, nested, inside), None
     if is_list_of_resources(field) and nested is not None:

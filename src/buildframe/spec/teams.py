@@ -1,4 +1,4 @@
-"""Which pipelines a team has, and what it may do there."""
+"""Declare the pipelines of a team and its access level to each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from buildframe.spec.times import Moment
 
 
 class TeamPipeline(Resource):
-    """A pipeline that a team has."""
+    """A pipeline to which a team has access."""
 
     pipeline_id: Annotated[str | None, "UUID of the pipeline"] = None
     organization: Annotated[
@@ -21,20 +21,20 @@ class TeamPipeline(Resource):
     ] = None
     access_level: Annotated[str | None, "`read_only`, `build_and_read` or `manage_build_and_read`"] = None
     pipeline_url: Annotated[str | None, "API address of the pipeline"] = None
-    created_at: Annotated[Moment | None, "when the team got it"] = None
+    created_at: Annotated[Moment | None, "when the team got access"] = None
 
 
 class NewTeamPipeline(TypedDict):
-    """A pipeline for a team."""
+    """Properties that give a team access to a pipeline."""
 
     pipeline_id: Required[Annotated[Uuid, "UUID of the pipeline"]]
-    access_level: Required[Annotated[AccessLevel, "what the team may do there"]]
+    access_level: Required[Annotated[AccessLevel, "access level of the team"]]
 
 
 class TeamPipelineChanges(TypedDict):
-    """What a team may do at a pipeline that it has."""
+    """Changes of the access of a team to a pipeline."""
 
-    access_level: Required[Annotated[AccessLevel, "what the team may do there"]]
+    access_level: Required[Annotated[AccessLevel, "access level of the team"]]
 
 
 @endpoint("GET /organizations/{org}/teams/{team}/pipelines", returns=TeamPipeline, scope="view_teams", paginated=True)
@@ -49,18 +49,18 @@ def get_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
 
 @endpoint("POST /organizations/{org}/teams/{team}/pipelines", returns=TeamPipeline, scope="write_teams", success=201)
 def create_team_pipeline(org: Name, team: Uuid, /, **properties: Unpack[NewTeamPipeline]) -> None:
-    """Give a team a pipeline."""
+    """Give a team access to a pipeline."""
 
 
 @endpoint("PATCH /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="write_teams")
 def update_team_pipeline(
     org: Name, team: Uuid, pipeline_id: Uuid, /, **properties: Unpack[TeamPipelineChanges]
 ) -> None:
-    """Change what a team may do at a pipeline."""
+    """Change the access level of a team to a pipeline."""
 
 
 @endpoint(
     "DELETE /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=None, scope="write_teams", success=204
 )
 def delete_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
-    """Take a pipeline from a team."""
+    """Remove the access of a team to a pipeline."""

@@ -1,15 +1,15 @@
-"""Moments: instants with a zone, in every form that the service and a user write them."""
+"""Parse times and durations of the service and of users. All times are in UTC. Does not know requests."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Self
+from typing import Self, TypeAlias
 
 from buildframe.errors import BadInput, Malformed
 
 When = str | dt.date | dt.timedelta
-"""A point in time as a user may give it: see `when`."""
+"""A point in time that a user passes: see `when`."""
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _AGO = re.compile(r"(\d+)\s*([wdhms])")
@@ -18,30 +18,30 @@ _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 
 
 class Moment(dt.datetime):
-    """An instant: a `datetime` that is always in UTC, to the microsecond."""
+    """A `datetime` that is always in UTC, with microsecond resolution."""
 
     @classmethod
     def of(cls, instant: dt.datetime) -> Self:
-        """The same instant in UTC. A naive `instant` raises ValueError."""
+        """Convert a datetime to UTC; raise ValueError if it has no time zone."""
         if instant.tzinfo is None or instant.utcoffset() is None:
             raise ValueError(f"{instant.isoformat()} has no time zone")
-        there = instant.astimezone(dt.UTC)
-        return cls(*there.timetuple()[:6], there.microsecond, tzinfo=dt.UTC)
+        utc = instant.astimezone(dt.UTC)
+        return cls(*utc.timetuple()[:6], utc.microsecond, tzinfo=dt.UTC)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a timestamp of the service; one without a zone raises Malformed."""
+        """Parse a timestamp of the service; raise Malformed if it is invalid or has no time zone."""
         iso = _LONG_FRACTION.sub(
             r"\1", text.strip().removesuffix(" UTC") + ("Z" if text.strip().endswith(" UTC") else "")
         )
         try:
             return cls.of(dt.datetime.fromisoformat(iso))
         except (ValueError, OverflowError) as why:
-            raise Malformed(f"The service sent {text!r} where a timestamp belongs: {why}") from None
+            raise Malformed(f"The service sent {text!r} instead of a timestamp: {why}") from None
 
     @classmethod
     def from_us(cls, microseconds: int) -> Self:
-        """The moment so many microseconds after 1970-01-01T00:00Z."""
+        """Return the time that is this many microseconds after 1970-01-01T00:00Z."""
         return cls.of(_EPOCH + dt.timedelta(microseconds=microseconds))
 
     @property
@@ -50,7 +50,7 @@ class Moment(dt.datetime):
         return (self - Moment.of(_EPOCH)) // dt.timedelta(microseconds=1)
 
     def text(self) -> str:
-        """ISO 8601 in UTC with a `Z`, to the microsecond where there is a fraction."""
+        """Return the time in ISO 8601 with a `Z`, with microseconds if they are not zero."""
         return self.replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -58,16 +58,16 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def is_relative(value: When) -> bool:
-    """Whether `value` counts back from now ("30d", a timedelta), so that it needs the service's time."""
+    """Whether `value` is an age ("30d" or a timedelta), which counts back from the service's time."""
     return isinstance(value, dt.timedelta) or (isinstance(value, str) and bool(_AGO.fullmatch(value.strip())))
 
 
 def when(value: When, name: str, now: Moment | None = None) -> Moment:
-    """The instant that a user means by `value`; `name` is the argument's name for the error.
+    """Convert a time that a user passed; raise BadInput if it is invalid or has no time zone.
 
-    A datetime or ISO text with a zone; a date or a bare date text, which is midnight UTC; a timedelta
-    or a text such as "30d", "12h", "2w", "90m", counted back from `now`, the service's time. A
-    datetime or text without a zone raises BadInput.
+    `value` is a datetime or ISO string with a time zone, a date or ISO date (midnight UTC), or an age: a timedelta or a
+    string such as "30d", "12h", "2w" or "90m". Ages count back from `now`, the service's time. `name` is the
+    name of the argument in messages.
     """
     if is_relative(value):
         return _back_from(now, value)
@@ -77,32 +77,36 @@ def when(value: When, name: str, now: Moment | None = None) -> Moment:
         return Moment(value.year, value.month, value.day, tzinfo=dt.UTC)
     if isinstance(value, str):
         return _from_text(value.strip(), name)
-    raise BadInput(f"{name}={value!r}: pass a datetime with a zone, a date, an ISO text, or an age such as '30d'.")
+    raise BadInput(
+        f"{name}={value!r} is not a time. Pass a datetime with a zone, a date, an ISO time or an age such as '30d'."
+    )
 
 
-def span(value: str | dt.timedelta, name: str) -> dt.timedelta:
-    """A length of time: a timedelta, or a text such as "90s", "10m", "12h"; anything else raises BadInput."""
+def parse_duration(value: str | dt.timedelta, name: str) -> dt.timedelta:
+    """Convert a duration: a timedelta or a string such as "90s", "10m" or "12h"; raise BadInput for other values."""
     if not is_relative(value):
-        raise BadInput(f"{name}={value!r} is no length of time; write '90s', '10m' or pass a timedelta.")
+        raise BadInput(
+            f"{name}={value!r} is not a valid duration. Use a string such as '90s' or '10m', or a timedelta."
+        )
     try:
-        return _span(value)
+        return _timedelta(value)
     except OverflowError:
-        raise BadInput(f"{name}={value!r} is longer than times reach.") from None
+        raise BadInput(f"{name}={value!r} is too long. Use a shorter duration.") from None
 
 
 def _back_from(now: Moment | None, value: When) -> Moment:
     if now is None:
-        raise BadInput(f"{value!r} counts back from the service's time, which is not known here; pass a datetime.")
+        raise BadInput(f"{value!r} counts back from the service's time, which is unknown here. Pass a datetime.")
     try:
-        return Moment.of(now - _span(value))
+        return Moment.of(now - _timedelta(value))
     except OverflowError:
-        raise BadInput(f"{value!r} goes back further than dates reach.") from None
+        raise BadInput(f"{value!r} reaches back before year 1. Use a shorter age.") from None
 
 
-def _span(value: When) -> dt.timedelta:
+def _timedelta(value: When) -> dt.timedelta:
     if isinstance(value, dt.timedelta):
         if value < dt.timedelta(0):
-            raise BadInput(f"{value!r} is less than nothing: give it without the minus; an age counts back from now.")
+            raise BadInput(f"{value!r} is negative. Pass a positive duration; an age counts back from now.")
         return value
     match = _AGO.fullmatch(str(value).strip())
     assert match is not None
@@ -114,7 +118,7 @@ def _from_text(text: str, name: str) -> Moment:
         instant = dt.datetime.fromisoformat(text.removesuffix(" UTC") + ("Z" if text.endswith(" UTC") else ""))
     except ValueError:
         raise BadInput(
-            f"{name}={text!r} is no time. Write '2026-10-01', '2026-10-01T12:00Z' or an age such as '30d'."
+            f"{name}={text!r} is not a valid time. Use '2026-10-01', '2026-10-01T12:00Z' or an age such as '30d'."
         ) from None
     if _BARE_DATE.fullmatch(text):
         instant = instant.replace(tzinfo=dt.UTC)
@@ -126,6 +130,18 @@ def _aware(instant: dt.datetime, name: str) -> Moment:
         return Moment.of(instant)
     except ValueError:
         raise BadInput(
-            f"{name}={instant.isoformat()!r} has no time zone, so it could be meant anywhere. "
-            "Add one, such as tzinfo=datetime.timezone.utc or a 'Z' at the end of a text."
+            f"{name}={instant.isoformat()!r} has no time zone. "
+            "Add one, such as tzinfo=datetime.timezone.utc or a 'Z' at the end of a string."
         ) from None
+
+
+Deadline: TypeAlias = str | dt.timedelta | None
+"""How long a call may take, such as "90s"; None: as long as it takes."""
+
+
+def seconds_of(length: str | dt.timedelta, name: str) -> float:
+    """Convert a time limit to seconds; raise BadInput if it is none."""
+    limit = parse_duration(length, name).total_seconds()
+    if limit == 0:
+        raise BadInput(f"{name}={length!r} leaves no time; write '90s' or '10m'.")
+    return limit

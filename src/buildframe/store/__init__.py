@@ -1,4 +1,4 @@
-"""Frames that last: one table in one file (`save`, `load`), and a store of all that was ever fetched (`Store`)."""
+"""Save frames to files (`save`, `load`) and keep an incremental history of a service (`history.Store`)."""
 
 from __future__ import annotations
 

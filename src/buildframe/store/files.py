@@ -1,4 +1,4 @@
-"""One table in one file, Parquet or CSV, whole or not at all."""
+"""Write one frame to one Parquet or CSV file atomically, and read it again. Does not know the Delta store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from buildframe.arguments import checked_call
 from buildframe.errors import BadInput
-from buildframe.store import cells
+from buildframe.guards.arguments import checked_call
+from buildframe.store import csv_cells
 
 _BATCH = 20_000
 _OTHER_FORMATS = frozenset(
@@ -29,45 +29,81 @@ _OTHER_FORMATS = frozenset(
         *(".bz2", ".gz", ".xml", ".xz", ".yaml", ".yml", ".zip", ".zst"),
     }
 )
-"""Endings of names that promise neither CSV nor Parquet."""
+"""File name endings of formats other than CSV and Parquet."""
 _ABANDONED_S = 86_400
-"""Age of a temporary file that no process writes any more."""
+"""Age in seconds after which a temporary file is regarded as abandoned."""
 
 
 @checked_call
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
-    """Write a frame to a file, replacing an older one, and return its path: CSV if it ends in `.csv`, else Parquet.
+    """
+    Write a frame to one Parquet or CSV file, completely or not at all.
 
-    Parquet: dtypes, time zones, the index and `frame.attrs` come back from `load` as they were; but Parquet has
-    no times in whole seconds (they become milliseconds), and an `object` column of texts comes back as
-    `str`. Other programs read plain Parquet, in which a timedelta is a whole number of its unit.
+    Parquet keeps everything that `load` needs to return an equal frame. CSV is meant for spreadsheets.
 
-    CSV, for spreadsheets: UTF-8 with a header; times in UTC as `2026-10-26T08:00:00.000000Z`, timedeltas as seconds in
-    a column whose name ends in `_s`, flags as `true` and `false`, lists and objects as JSON, null as nothing; index
-    levels that have a name are columns, too. Texts and headers that a spreadsheet program would run as formulas,
-    since they begin with one of `= + - @`, a tab or a line break, get an apostrophe in front; so do such beginnings
-    after a `;`, a tab or a line break in a text, where a program with another separator sees a new cell. NUL becomes
-    U+FFFD.
+    Parameters
+    ----------
+    path : str or path-like
+        File to write. An existing file is replaced. A name that ends in ``.csv`` selects CSV, every other name
+        Parquet. Endings of other formats, such as ``.xlsx``, are refused.
+    frame : pandas.DataFrame
+        Frame with at least one column. Column names must be strings. For Parquet, `frame.attrs` must be plain JSON.
 
-    The file is written beside its place, flushed to disk and moved there, so that a reader, a crash or
-    a full disk finds the old file or the new one, never part of one. A killed process may leave
-    `.buildframe-*.tmp` behind; a later `save` to the same folder deletes it when it is a day old.
+    Returns
+    -------
+    pathlib.Path
+        The path that was passed.
 
-    BadInput: no DataFrame, no such folder, a path that is no file, a name that ends as those of another format do, such
-    as `.xlsx`, columns without names or of values that the file cannot hold, for Parquet also attrs that are not plain
-    JSON. OSError: the disk is full or write-protected.
+    Raises
+    ------
+    BadInput
+        If the path names a folder, its folder does not exist, its ending belongs to another format, or the file
+        cannot hold the columns, values or attrs.
+    OSError
+        If the disk is full or read-only.
+
+    See Also
+    --------
+    load : Read the file again.
+
+    Notes
+    -----
+    Parquet: `load` restores dtypes, time zones, the index and `frame.attrs`, with two exceptions. Parquet has no
+    timestamps in whole seconds, so they become milliseconds. A column of dtype `object` that holds strings becomes
+    `str`. Other programs see a timedelta as an integer in its unit.
+
+    CSV: UTF-8 with a header. Times are in UTC, such as `2026-10-26T08:00:00.000000Z`. Timedeltas are in seconds, in a
+    column whose name ends in `_s`. Booleans are `true` and `false`, lists and objects are JSON, and nulls are empty.
+    Named index levels become columns. NUL becomes U+FFFD.
+
+    Text and headers that a spreadsheet program would run as a formula get an apostrophe in front. They start with
+    one of `= + - @`, a tab or a line break. The same applies after a `;`, tab or line break inside a text, because a
+    program with another separator starts a new cell there.
+
+    The data goes to a temporary file in the same folder, is flushed to disk and then renamed. A reader therefore sees
+    the old file or the new one, also after a crash. A killed process may leave a file `.buildframe-*.tmp`; a later
+    `save` to that folder deletes it after one day.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, pandas as pd, buildframe as bf
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = bf.save(pathlib.Path(folder.name, "builds.parquet"), pd.DataFrame({"number": [1, 2]}))
+    >>> bf.load(path)["number"].tolist()
+    [1, 2]
+    >>> folder.cleanup()
     """
     _check_ending(path)
-    place = target(path)
+    resolved = target(path)
     is_csv = Path(path).suffix.lower() == ".csv"
     _check_columns(frame)
     if not is_csv:
         _check_attrs(frame)
-    with _replacing(place) as file:
+    with _atomic_write(resolved) as file:
         try:
             (_write_csv if is_csv else _write_parquet)(frame, file)
         except (pa.ArrowException, TypeError, ValueError) as why:
-            raise BadInput(f"This frame does not fit into {'CSV' if is_csv else 'Parquet'}: {why}") from why
+            raise BadInput(f"The frame cannot be written as {'CSV' if is_csv else 'Parquet'}: {why}") from why
     return Path(path)
 
 
@@ -76,36 +112,65 @@ def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """In batches, so that memory holds few rows as texts."""
-    named = [level for level, name in enumerate(frame.index.names) if name is not None]
-    whole = frame.reset_index(named) if named else frame.copy(deep=False)
+    """Write in batches, so that few rows are in memory as text."""
+    named_levels = [level for level, name in enumerate(frame.index.names) if name is not None]
+    whole = frame.reset_index(named_levels) if named_levels else frame.copy(deep=False)
     whole.attrs = {}
     table = pa.Table.from_pandas(whole, preserve_index=False)
-    headers = cells.named(table.schema)
+    headers = csv_cells.csv_headers(table.schema)
     for start in range(0, max(1, len(table)), _BATCH):
-        columns = [cells.as_written(column.combine_chunks()) for column in table.slice(start, _BATCH).columns]
+        columns = [csv_cells.csv_cells(column.combine_chunks()) for column in table.slice(start, _BATCH).columns]
         csv.write_csv(pa.table(columns, headers), file, csv.WriteOptions(include_header=start == 0))
 
 
 @checked_call
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read the frame that `save` wrote, or any other Parquet file.
+    """
+    Read a frame from a Parquet file, such as one that `save` wrote.
 
-    BadInput: no such file, or one that is not Parquet or is damaged.
+    Parameters
+    ----------
+    path : str or path-like
+        Parquet file to read.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns of the file. Dtypes, index and `attrs` are restored if `save` wrote the file.
+
+    Raises
+    ------
+    BadInput
+        If the file does not exist, is not Parquet or is damaged.
+
+    See Also
+    --------
+    save : Write a frame to a file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, pandas as pd, buildframe as bf
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = bf.save(pathlib.Path(folder.name, "jobs.parquet"), pd.DataFrame({"state": ["passed"]}))
+    >>> bf.load(path).shape
+    (1, 1)
+    >>> folder.cleanup()
     """
     if not Path(path).is_file():
-        raise BadInput(f"{os.fspath(path)!r} is no file; write one with bf.save(path, frame).")
+        raise BadInput(
+            f"path={os.fspath(path)!r} is not a file. Pass an existing Parquet file, such as one written by bf.save()."
+        )
     try:
-        with open(path, "rb") as file:  # opened once: a replacement meanwhile does not mix two
+        with open(path, "rb") as file:  # open once, so that a concurrent save() cannot mix two files
             frame = _read(file)
             return _with_plain_utc(_with_exact_index(frame, file))
     except (pa.ArrowException, OSError) as why:
         advice = " Read CSV with pandas.read_csv." if Path(path).suffix.lower() == ".csv" else ""
-        raise BadInput(f"{os.fspath(path)!r} is not a whole Parquet file: {why}{advice}") from why
+        raise BadInput(f"path={os.fspath(path)!r} is not a complete Parquet file: {why}{advice}") from why
 
 
 def _read(file: BinaryIO) -> pd.DataFrame:
-    """The frame in a file. pandas alone does not know the names of its own dtypes for Arrow's lists and objects."""
+    """Read a frame; `pandas.read_parquet` cannot parse the names of nested Arrow dtypes that it wrote."""
     schema = pq.read_schema(file)
     described = (schema.pandas_metadata or {"columns": []})["columns"]
     by_arrow = [schema.field(column["field_name"]).type for column in described if _is_arrow(column)]
@@ -123,7 +188,7 @@ def _is_arrow(column: dict[str, Any]) -> bool:
 
 
 def _with_exact_index(frame: pd.DataFrame, file: BinaryIO) -> pd.DataFrame:
-    """The frame with its index as it was saved: pandas alone reads one of `Int64` as integers or floats."""
+    """Restore the dtype of the index; pandas reads an `Int64` index as int64 or float64."""
     described = pq.read_schema(file).pandas_metadata or {"index_columns": []}
     stored = [name for name in described["index_columns"] if isinstance(name, str)]
     if not stored:
@@ -135,7 +200,7 @@ def _with_exact_index(frame: pd.DataFrame, file: BinaryIO) -> pd.DataFrame:
 
 
 def _with_plain_utc(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the UTC of `datetime`, not `zoneinfo`'s, with which datetimes fail to compare."""
+    """Replace `zoneinfo` UTC by `datetime.UTC`, because datetimes with different UTC objects compare as unequal."""
     utc = {
         name: pd.DatetimeTZDtype(dtype.unit, dt.UTC)
         for name, dtype in frame.dtypes.items()
@@ -145,44 +210,50 @@ def _with_plain_utc(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def target(path: str | os.PathLike[str]) -> Path:
-    """Where the bytes of a file go: behind a link the file that it names. BadInput where there can be none."""
+    """Resolve links and return the file to write. Raise BadInput if no file can be written there."""
     if "\0" in os.fspath(path):
-        raise BadInput(f"path={os.fspath(path)!r}: a path holds no NUL.")
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        raise BadInput(f"{os.fspath(path)!r} is a folder or a device; name a file, such as 'builds.parquet'.")
-    if not place.parent.is_dir():
-        raise BadInput(f"There is no folder {os.fspath(place.parent)!r}; make it first.")
-    return place
+        raise BadInput(f"path={os.fspath(path)!r}: a path cannot contain NUL.")
+    resolved = Path(os.path.realpath(path))
+    if resolved.exists() and not resolved.is_file():
+        raise BadInput(f"{os.fspath(path)!r} is a folder or a device. Pass a file name, such as 'builds.parquet'.")
+    if not resolved.parent.is_dir():
+        raise BadInput(
+            f"{os.fspath(path)!r}: the folder {os.fspath(resolved.parent)!r} does not exist. Create it first."
+        )
+    return resolved
 
 
 def _check_ending(path: str | os.PathLike[str]) -> None:
     ending = Path(path).suffix.lower()
     if ending in _OTHER_FORMATS:
         raise BadInput(
-            f"path={os.fspath(path)!r}: save() does not write {ending}. Use a name that ends in .csv or .parquet."
+            f"path={os.fspath(path)!r}: save() cannot write {ending}. Use a name that ends in .csv or .parquet."
         )
 
 
 def _check_columns(frame: pd.DataFrame) -> None:
     if frame.columns.empty or not all(isinstance(name, str) for name in frame.columns):
-        raise BadInput("A file needs columns, and texts to name them; see frame.columns.")
+        raise BadInput(
+            "The frame needs at least one column, and every column name must be a string. Check frame.columns."
+        )
 
 
 def _check_attrs(frame: pd.DataFrame) -> None:
     try:
         same = json.loads(json.dumps(frame.attrs, allow_nan=False)) == frame.attrs
     except (TypeError, ValueError, RecursionError) as why:
-        raise BadInput(f"frame.attrs cannot be written as JSON: {why}") from None
+        raise BadInput(
+            f"frame.attrs cannot be written as JSON: {why}. Remove the entries that are not plain JSON."
+        ) from None
     if not same:
         raise BadInput(
-            "frame.attrs would not come back as they are; keep to dicts of text keys, lists and plain values."
+            "frame.attrs would change when read again. Use only dicts with string keys, lists and plain values."
         )
 
 
 @contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file beside `target` that takes its place when the block ends, and vanishes when it fails."""
+def _atomic_write(target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `target` when the block ends and is deleted when the block fails."""
     _delete_abandoned(target.parent)
     temporary = target.parent / f".buildframe-{secrets.token_hex(8)}.tmp"
     try:
@@ -201,7 +272,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _delete_abandoned(folder: Path) -> None:
-    """Delete the temporary files of processes that were killed, where that is possible."""
+    """Delete temporary files that killed processes left; ignore errors."""
     with contextlib.suppress(OSError):
         for file in folder.glob(".buildframe-*.tmp"):
             if time.time() - file.stat().st_mtime > _ABANDONED_S:
@@ -209,7 +280,7 @@ def _delete_abandoned(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the new name last over a crash of the machine."""
+    """Flush a folder to disk, so that a new name in it survives a crash of the machine."""
     if os.name != "posix":  # other systems cannot open a folder
         return
     descriptor = os.open(folder, os.O_RDONLY)

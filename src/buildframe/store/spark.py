@@ -1,4 +1,4 @@
-"""A version of the store as frames of PySpark."""
+"""Open one version of the store as PySpark DataFrames. Does not know syncs or pandas frames."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
-from buildframe.metrics.spark import check_session
-from buildframe.store.lake import Table
+from buildframe.metrics.engines.spark import check_session
+from buildframe.store.delta import TableVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-"""Spark looks up each file that is named by a task of its own, unless this says how many tasks there are to be."""
+"""Number of tasks that list files. By default Spark starts one task for each path that it receives."""
 
-_WHOLE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Else a setting of the session would leave rows out in silence."""
+_FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Override session settings that would silently skip rows of corrupt or missing files."""
 
-_PATTERN = re.compile(r"[][{}*?\\]")
-_LONGEST = 600
+_GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
+_MAX_MESSAGE = 600
 
 
 def check(session: Any) -> None:
-    """BadInput for what is no session of Spark, or one whose days are not those of UTC."""
+    """Raise BadInput unless `session` is a SparkSession whose time zone is UTC."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
         raise MissingExtra("store.spark()", "spark") from None
-    if type(session).__name__ != "SparkSession":  # that of Spark Connect is another class of this name
+    if type(session).__name__ != "SparkSession":  # Spark Connect has its own class of this name
         raise BadInput(
-            f"A {type(session).__name__} is no session of Spark; pass what SparkSession.builder.getOrCreate() gives."
+            f"session is a {type(session).__name__}, not a SparkSession. Pass SparkSession.builder.getOrCreate()."
         )
     check_session(session)
 
 
-def frames(tables: Mapping[str, Table], session: SparkSession) -> dict[str, DataFrame]:
-    """The tables as frames, by name; the session has been checked."""
-    with _few_tasks(session):
-        return {name: _opened(table, session) for name, table in tables.items()}
+def frames(tables: Mapping[str, TableVersion], session: SparkSession) -> dict[str, DataFrame]:
+    """Open tables as Spark DataFrames by name. Call `check` first."""
+    with _limited_listing_tasks(session):
+        return {name: _open_table(table, session) for name, table in tables.items()}
 
 
 @contextmanager
-def _few_tasks(session: SparkSession) -> Iterator[None]:
+def _limited_listing_tasks(session: SparkSession) -> Iterator[None]:
     before = session.conf.get(_LISTING_TASKS)
-    assert before is not None  # it has a default
+    assert before is not None  # Spark has a default
     session.conf.set(_LISTING_TASKS, "100")
     try:
         yield
@@ -56,38 +56,38 @@ def _few_tasks(session: SparkSession) -> Iterator[None]:
         session.conf.set(_LISTING_TASKS, before)
 
 
-def _opened(table: Table, session: SparkSession) -> DataFrame:
+def _open_table(table: TableVersion, session: SparkSession) -> DataFrame:
     try:
-        return _by_delta(table, session) if _knows_delta(session) else _by_files(table, session)
-    except Exception as why:  # of Spark, of Java behind it, or of a server that it is connected to
-        said = " ".join(str(why).split("\n\tat ")[0].split())[:_LONGEST]
+        return _open_delta(table, session) if _has_delta(session) else _open_parquet(table, session)
+    except Exception as why:  # from Spark, the JVM or a Spark Connect server
+        message = " ".join(str(why).split("\n\tat ")[0].split())[:_MAX_MESSAGE]
         raise StoreFailed(
-            f"Spark could not open the table {table.name!r} at {table.place.url}: {said} "
-            "(each machine of a cluster must reach that place; an object store takes settings of Spark's own)"
+            f"Spark could not open the table {table.name!r} at {table.location.url}: {message} "
+            "(every machine of the cluster must reach this location; an object store needs its own Spark settings)"
         ) from None
 
 
-def _knows_delta(session: SparkSession) -> bool:
+def _has_delta(session: SparkSession) -> bool:
     return any("delta" in (session.conf.get(name, "") or "").lower() for name in _DELTA_SETTINGS)
 
 
-def _by_delta(table: Table, session: SparkSession) -> DataFrame:
+def _open_delta(table: TableVersion, session: SparkSession) -> DataFrame:
     reader = session.read.format("delta").option("versionAsOf", table.version)
-    return reader.load(_address(table.place.of_table(table.name)))
+    return reader.load(_uri(table.location.table_url(table.name)))
 
 
-def _by_files(table: Table, session: SparkSession) -> DataFrame:
-    """With the table's own schema: Spark need not look into the files, and columns that older ones lack are null."""
+def _open_parquet(table: TableVersion, session: SparkSession) -> DataFrame:
+    """Open the Parquet files with the table schema, so that Spark reads no footers and missing columns are null."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema, files = from_arrow_schema(table.schema), table.uris()
     if not files:
         return session.createDataFrame([], schema)
-    reader = session.read.schema(schema).option("basePath", _address(table.place.of_table(table.name)))
-    reader = reader.options(**_WHOLE)
-    return reader.parquet(*(_PATTERN.sub(r"\\\g<0>", _address(file)) for file in files))
+    reader = session.read.schema(schema).option("basePath", _uri(table.location.table_url(table.name)))
+    reader = reader.options(**_FAIL_ON_BAD_FILES)
+    return reader.parquet(*(_GLOB_CHARACTER.sub(r"\\\g<0>", _uri(file)) for file in files))
 
 
-def _address(path: str) -> str:
-    """With its scheme, since a path without one lies in the cluster's own file system."""
+def _uri(path: str) -> str:
+    """Return a URI with a scheme, because Spark resolves bare paths in the default file system of the cluster."""
     return path if "://" in path else f"file://{path}"

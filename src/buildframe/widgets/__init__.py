@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from buildframe.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from buildframe.widgets.board import FlakyBoard
     from buildframe.widgets.browser import BuildBrowser
     from buildframe.widgets.buttons import actions
+    from buildframe.widgets.flaky_board import FlakyBoard
     from buildframe.widgets.monitor import BuildMonitor
 
 __all__ = ["BuildBrowser", "BuildMonitor", "FlakyBoard", "actions"]
 
-_PLACES = {"BuildBrowser": "browser", "BuildMonitor": "monitor", "FlakyBoard": "board", "actions": "buttons"}
+_PLACES = {"BuildBrowser": "browser", "BuildMonitor": "monitor", "FlakyBoard": "flaky_board", "actions": "buttons"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,18 +9,17 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import spec
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, BuildframeError
-from buildframe.pipeline import Pipeline
-from buildframe.widgets import faces
+from buildframe.guards.arguments import checked_names
+from buildframe.widgets import html
+from buildframe.widgets.arguments import check_workspace
+from buildframe.widgets.background_tasks import Lane, Piece
 from buildframe.widgets.detail import Detail
 from buildframe.widgets.filters import Filters
 from buildframe.widgets.form import CreateForm
-from buildframe.widgets.given import check_workspace
 from buildframe.widgets.loading import COLUMNS, Got, Listing, load, with_rows
 from buildframe.widgets.tables import Column, Table
-from buildframe.widgets.tasks import Lane, Piece
-from buildframe.workspace import Workspace
+from buildframe.workspace import Pipeline, Workspace
 
 SHOWN = (
     Column("Number", "number", "78px"),
@@ -37,7 +36,7 @@ _CREATED = 6
 _BEHIND = 1.0  # seconds: a page may send the click or the Enter before the value that was typed before it
 
 
-class BuildBrowser(faces.Face):
+class BuildBrowser(html.Face):
     """Builds of an organization or of one pipeline, to filter, sort, look at and act on.
 
     Pipeline, branch, state, creator and time are filtered by the service; message and commit among the rows that
@@ -54,17 +53,17 @@ class BuildBrowser(faces.Face):
         self._pressed_at = -math.inf
         self._chosen_id: str | None = None
         self._acted_on: dict[tuple[str, int], None] = {}
-        self.said, self.table = faces.Message(), Table("Builds", SHOWN)
+        self.said, self.table = html.Message(), Table("Builds", SHOWN)
         self.table.order = [_CREATED, True]
         self._lane = Lane(self._fail, self._wait)
         self._again = Lane(self._fail_again)
-        self.filters = Filters(ws, created_from, faces.guarded(self.said, self._press))
+        self.filters = Filters(ws, created_from, html.guarded(self.said, self._press))
         self.holds = (self._lane, self._again)
         self._make_inputs()
         self.detail = Detail(ws, acted=self._acted)
         self.form = CreateForm(ws, acted=self._acted)
-        faces.shown(self.form, False)
-        super().__init__([ipywidgets.HTML(faces.STYLE + _STYLE), *self._parts()], _view_count=0)
+        html.shown(self.form, False)
+        super().__init__([ipywidgets.HTML(html.STYLE + _STYLE), *self._parts()], _view_count=0)
         self.add_class("bf-browser")
         self._watch()
         self.load()
@@ -80,26 +79,26 @@ class BuildBrowser(faces.Face):
     def _make_inputs(self) -> None:
         self.message = ipywidgets.Text(description="Message contains", placeholder="among the loaded rows")
         self.commit = ipywidgets.Text(description="Commit begins with", placeholder="among the loaded rows")
-        self.load_button = faces.button("Load", "Ask the service with these filters", self._press, self.said, "primary")
-        self.stop_button = faces.button("Stop", "Stop loading; keep what is there", self.stop, self.said)
-        self.create_button = faces.button("Create build…", "Open a form", self._toggle_form, self.said)
+        self.load_button = html.button("Load", "Ask the service with these filters", self._press, self.said, "primary")
+        self.stop_button = html.button("Stop", "Stop loading; keep what is there", self.stop, self.said)
+        self.create_button = html.button("Create build…", "Open a form", self._toggle_form, self.said)
 
     def _parts(self) -> list[ipywidgets.Widget]:
         buttons = ipywidgets.HBox([self.load_button, self.stop_button, self.create_button])
-        words = "These two look among the loaded rows only; the filters above ask the service:"
+        words = "Filter loaded rows"
         hint = ipywidgets.HTML(f'<div class="bf-hint">{words}</div>')
-        narrow = faces.fields([hint, self.message, self.commit])
+        narrow = html.fields([hint, self.message, self.commit])
         split = ipywidgets.Box([ipywidgets.VBox([narrow, self.table]), self.detail])
         split.add_class("bf-split")
         return [self.filters, buttons, self.said, self.form, split]
 
     def _watch(self) -> None:
-        narrow = faces.guarded(self.said, lambda _: self._show_rows())
+        narrow = html.guarded(self.said, lambda _: self._show_rows())
         self.message.observe(narrow, "value")
         self.commit.observe(narrow, "value")
-        self.filters.changed(faces.guarded(self.said, self._filter_changed))
-        self.table.observe(faces.guarded(self.said, lambda _: self._choose()), "chosen")
-        self.observe(faces.guarded(self.said, lambda change: self._left(change.new)), "_view_count")
+        self.filters.changed(html.guarded(self.said, self._filter_changed))
+        self.table.observe(html.guarded(self.said, lambda _: self._choose()), "chosen")
+        self.observe(html.guarded(self.said, lambda change: self._left(change.new)), "_view_count")
 
     # --- loading
 
@@ -148,11 +147,11 @@ class BuildBrowser(faces.Face):
         self._tell()
 
     def _fail(self, why: BaseException) -> None:
-        self._asked.standing, self._asked.problem = "failed", faces.reason(why)
+        self._asked.standing, self._asked.problem = "failed", html.reason(why)
         self._tell()
 
     def _wait(self, seconds: float, why: str) -> None:
-        self._tell(faces.waiting("", seconds, why).strip())
+        self._tell(html.waiting("", seconds, why).strip())
 
     def _tell(self, more: str = "") -> None:
         """What the rows are, and how far the loading is."""
@@ -171,7 +170,7 @@ class BuildBrowser(faces.Face):
     def _former_words(self) -> str:
         if self._answer is self._asked or self._answer.builds.empty:
             return ""
-        return f"The rows below are still those of before ({self._answer.words}), as of {self._answer.time}."
+        return f"Showing previous results ({self._answer.words}), as of {self._answer.time}."
 
     def _left(self, views: int | None) -> None:
         """Nobody looks any more, as when its cell ran again: what is under way stops."""
@@ -212,7 +211,7 @@ class BuildBrowser(faces.Face):
         opens = self.form.layout.display == "none"
         if opens:
             self.form.offer(self.filters.pipeline.options, self.filters.pipeline.value)
-        faces.shown(self.form, opens)
+        html.shown(self.form, opens)
         self.create_button.description = "Close the form" if opens else "Create build…"
 
     def _acted(self, build: spec.Build) -> None:
@@ -229,7 +228,7 @@ class BuildBrowser(faces.Face):
         try:
             return with_rows(of.history_of(number).builds)
         except BuildframeError as why:
-            return f"The row of {slug} #{number} could not be brought up to date. {faces.reason(why)}"
+            return f"The row of {slug} #{number} could not be brought up to date. {html.reason(why)}"
 
     def _update(self, read: list[pd.DataFrame | str]) -> None:
         self._acted_on.clear()

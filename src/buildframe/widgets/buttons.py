@@ -11,14 +11,13 @@ import ipywidgets
 import traitlets
 
 from buildframe import connect, spec
-from buildframe.arguments import checked_names
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
-from buildframe.pipeline import Pipeline
-from buildframe.widgets import faces
-from buildframe.widgets.given import check_workspace
-from buildframe.widgets.tasks import Lane
-from buildframe.words import named
-from buildframe.workspace import Workspace
+from buildframe.formatting import named
+from buildframe.guards.arguments import checked_names
+from buildframe.widgets import html
+from buildframe.widgets.arguments import check_workspace
+from buildframe.widgets.background_tasks import Lane
+from buildframe.workspace import Pipeline, Workspace
 
 CANCELABLE = ("scheduled", "running", "failing")
 """The states in which the service cancels a build."""
@@ -76,7 +75,7 @@ class Question(NamedTuple):
     button: str
 
 
-class Actions(faces.Face):
+class Actions(html.Face):
     """The buttons, the question before a build is canceled or rebuilt once more, and what came of it."""
 
     def __init__(
@@ -89,7 +88,7 @@ class Actions(faces.Face):
         self._asks: Question | None = None
         self._shown, self._stayed = "", ""  # the last build that was shown, and what was said when it was
         self._about, self._doing = "", ""
-        self.said = faces.Message()
+        self.said = html.Message()
         self._lane = Lane(self._fail, self._tell_wait)
         self.holds = (self._lane,)
         self.cancel = self._button("Cancel…", "", self._ask_cancel, "bf-cancel")
@@ -99,7 +98,7 @@ class Actions(faces.Face):
         self.asked = ipywidgets.HTML()
         self.question = ipywidgets.VBox([self.asked, ipywidgets.HBox([self.yes, self.no])])
         self._guide = Guide(escape=".bf-no", attributes={".bf-question": _QUESTION})
-        style = ipywidgets.HTML(faces.STYLE + _STYLE, layout={"display": "none"})
+        style = ipywidgets.HTML(html.STYLE + _STYLE, layout={"display": "none"})
         buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
         super().__init__([style, buttons, self.question, self.said, self._guide])
         self.add_class("bf-guided")
@@ -107,7 +106,7 @@ class Actions(faces.Face):
         self.show(build)
 
     def _button(self, words: str, tip: str, act: Callable[[], None], name: str, look: str = "") -> ipywidgets.Button:
-        made = faces.button(words, tip, act, self.said, look)
+        made = html.button(words, tip, act, self.said, look)
         made.add_class(name)
         return made
 
@@ -132,7 +131,7 @@ class Actions(faces.Face):
         self.rebuild.description = "Rebuild once more…" if build and self._again.get(build.id) else "Rebuild"
         state = named(build.state) if build else "none"
         why = f"Only a build that is scheduled, running or failing can be canceled; this one is {state}"
-        self.cancel.tooltip = faces.label(why) if self.cancel.disabled else "Cancel this build; asks first"
+        self.cancel.tooltip = html.label(why) if self.cancel.disabled else "Cancel this build; asks first"
         self.rebuild.tooltip = _UNKNOWN if is_unknown else "Build the same again"
 
     # --- asking first
@@ -140,7 +139,7 @@ class Actions(faces.Face):
     def _ask_cancel(self) -> None:
         if self._build is not None and not self.cancel.disabled:
             words = f"Cancel build {_name(self._build)}? Its jobs stop, and what they did so far is lost."
-            self._ask(Question(words, "Yes, cancel it", "No, let it go on", self._start_cancel, ".bf-cancel"))
+            self._ask(Question(words, "Yes, cancel it", "Keep running", self._start_cancel, ".bf-cancel"))
 
     def _start_rebuild(self) -> None:
         if self._build is None or self.rebuild.disabled:
@@ -154,14 +153,14 @@ class Actions(faces.Face):
 
     def _ask(self, question: Question) -> None:
         self._asks = question
-        self.asked.value = f'<div role="alert" class="bf-failed">{faces.text(question.words)}</div>'
+        self.asked.value = f'<div role="alert" class="bf-failed">{html.text(question.words)}</div>'
         self.yes.description, self.no.description = question.yes, question.no
-        faces.shown(self.question, True)
+        html.shown(self.question, True)
         self._guide.lead(".bf-no")
 
     def _hide_question(self) -> None:
         self._asks = None
-        faces.shown(self.question, False)
+        html.shown(self.question, False)
 
     def _do_not(self) -> None:
         if self._asks is not None:
@@ -211,10 +210,10 @@ class Actions(faces.Face):
         self._tell_failure(why)
 
     def _tell_failure(self, why: BaseException) -> None:
-        self.said.fail(f"{self._about}: {faces.reason(why)}")
+        self.said.fail(f"{self._about}: {html.reason(why)}")
 
     def _tell_wait(self, seconds: float, why: str) -> None:
-        self.said.tell(faces.waiting(self._doing, seconds, why))
+        self.said.tell(html.waiting(self._doing, seconds, why))
 
     def _tell(self, came: Came) -> None:
         if came.why is not None:
@@ -264,7 +263,7 @@ def pipeline_of(ws: Workspace | Pipeline, build: spec.Build) -> Pipeline:
 
 def link_to(build: spec.Build) -> str:
     """A link to the page of a build, as HTML."""
-    return faces.link(build.web_url, f"open build {build.number}")
+    return html.link(build.web_url, f"open build {build.number}")
 
 
 def _name(build: spec.Build) -> str:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import ipywidgets
 
 from buildframe import spec
-from buildframe.pipeline import Pipeline
-from buildframe.widgets import faces
-from buildframe.widgets.buttons import Acted, Actions
-from buildframe.widgets.facts import (
+from buildframe.widgets import html
+from buildframe.widgets.arguments import check_workspace
+from buildframe.widgets.background_tasks import Lane, Piece
+from buildframe.widgets.build_summary import (
     COLUMNS,
     Row,
     facts_of,
@@ -21,11 +21,10 @@ from buildframe.widgets.facts import (
     rows_of,
     why_no_log,
 )
-from buildframe.widgets.given import check_workspace
+from buildframe.widgets.buttons import Acted, Actions
 from buildframe.widgets.tables import Table
-from buildframe.widgets.tasks import Lane, Piece
 from buildframe.widgets.timeline import STYLE, timeline
-from buildframe.workspace import Workspace
+from buildframe.workspace import Pipeline, Workspace
 
 _FAILED = ("failed", "timed_out", "expired")
 
@@ -39,7 +38,7 @@ class Found(NamedTuple):
     timeline: str
 
 
-class Detail(faces.Face):
+class Detail(html.Face):
     """One build; `show` gives it another one. `acted` is told of each build that its buttons canceled or created."""
 
     def __init__(self, ws: Workspace | Pipeline, *, acted: Acted | None = None) -> None:
@@ -48,23 +47,23 @@ class Detail(faces.Face):
         self.found: Found | None = None
         self._asked: tuple[str, int] | None = None
         self._in_sight: tuple[str, int] | None = None
-        self.said = faces.Message(layout={"flex": "1 1 200px", "min_height": "34px"})
+        self.said = html.Message(layout={"flex": "1 1 200px", "min_height": "34px"})
         self._loading, self._loading_log = "", ""
         self._lane, self._logs = Lane(self._fail, self._tell_wait), Lane(self._no_log, self._tell_wait_for_log)
         self.holds = (self._lane, self._logs)
         self.facts, self.timeline, self.log_text = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.HTML()
         self.actions = Actions(ws, acted=self._after)
         self.jobs = Table("Jobs", COLUMNS)
-        self.again = faces.button("Read again", "Ask the service for this build as it is now", self._reread, self.said)
-        self.log_button = faces.button("Show its log", "The log of the chosen job", self._show_log, self.said)
+        self.again = html.button("Read again", "Ask the service for this build as it is now", self._reread, self.said)
+        self.log_button = html.button("Show its log", "The log of the chosen job", self._show_log, self.said)
         super().__init__(self._parts())
-        self.jobs.observe(faces.guarded(self.said, lambda _: self._enliven_log()), "chosen")
-        faces.shown(self.body, False)
-        faces.shown(self.again, False)
+        self.jobs.observe(html.guarded(self.said, lambda _: self._enliven_log()), "chosen")
+        html.shown(self.body, False)
+        html.shown(self.again, False)
         self.said.tell("Choose a build in the table: with the arrow keys, or by a click.")
 
     def _parts(self) -> list[ipywidgets.Widget]:
-        style = ipywidgets.HTML(faces.STYLE + STYLE + _STYLE, layout={"display": "none"})
+        style = ipywidgets.HTML(html.STYLE + STYLE + _STYLE, layout={"display": "none"})
         self.body = ipywidgets.VBox(
             [self.facts, self.actions, self.jobs, self.log_button, self.log_text, self.timeline],
             layout={"width": "100%"},
@@ -103,18 +102,18 @@ class Detail(faces.Face):
         wanted = job["id"] if same and job else None
         ids = [each["id"] for each in found.jobs]
         place = ids.index(wanted) if wanted in ids else min(0, len(ids) - 1)
-        self.jobs.label = faces.label(f"Jobs of {found.build['pipeline']} #{found.build['number']}")
+        self.jobs.label = html.label(f"Jobs of {found.build['pipeline']} #{found.build['number']}")
         self.jobs.fill([job_cells(each) for each in found.jobs], chosen=place)
         self._enliven_log()
-        faces.shown(self.body, True)
-        faces.shown(self.again, True)
+        html.shown(self.body, True)
+        html.shown(self.again, True)
 
     def _tell_wait(self, seconds: float, why: str) -> None:
-        self.said.tell(faces.waiting(self._loading, seconds, why))
+        self.said.tell(html.waiting(self._loading, seconds, why))
 
     def _fail(self, why: BaseException) -> None:
-        faces.shown(self.body, self._asked == self._in_sight)
-        faces.shown(self.again, True)
+        html.shown(self.body, self._asked == self._in_sight)
+        html.shown(self.again, True)
         self.said.fail(why)
 
     def _after(self, build: spec.Build) -> None:
@@ -135,7 +134,7 @@ class Detail(faces.Face):
         self.log_button.disabled = (
             job is None or job["started_at"] is None or not (job["raw_log_url"] or job["log_url"])
         )
-        self.log_button.description = faces.label(f"Show its log: {name_of(job, 40)}") if job else "Show its log"
+        self.log_button.description = html.label(f"Show its log: {name_of(job, 40)}") if job else "Show its log"
         dead = "Only jobs that an agent ran have a log" if job else "Choose a job in the table"
         self.log_button.tooltip = dead if self.log_button.disabled else "The log of the chosen job"
 
@@ -153,17 +152,17 @@ class Detail(faces.Face):
         self._logs.instead(read, self._show_text)
 
     def _tell_of_log(self, words: str) -> None:
-        told = "<br>".join(map(faces.text, words.splitlines()))
+        told = "<br>".join(map(html.text, words.splitlines()))
         self.log_text.value = f'<div role="status" class="bf-told">{told}</div>'
 
     def _tell_wait_for_log(self, seconds: float, why: str) -> None:
-        self._tell_of_log(faces.waiting(self._loading_log, seconds, why))
+        self._tell_of_log(html.waiting(self._loading_log, seconds, why))
 
     def _show_text(self, log: str) -> None:
         self.log_text.value = log
 
     def _no_log(self, why: BaseException) -> None:
-        said = "<br>".join(map(faces.text, why_no_log(why).splitlines()))
+        said = "<br>".join(map(html.text, why_no_log(why).splitlines()))
         self.log_text.value = f'<div role="alert" class="bf-failed">{said}</div>'
 
 

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, get_args
 import ipywidgets
 
 from buildframe.errors import BadInput, BuildframeError, Forbidden
-from buildframe.pipeline import Pipeline
+from buildframe.formatting import named
 from buildframe.spec.builds import BuildState
-from buildframe.widgets import faces
-from buildframe.widgets.tasks import Lane, Piece
-from buildframe.words import named
-from buildframe.workspace import Workspace
+from buildframe.widgets import html
+from buildframe.widgets.background_tasks import Lane, Piece
+from buildframe.workspace import Pipeline, Workspace
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _ENTER = "submit"  # the event that ipywidgets sends
@@ -35,17 +34,17 @@ class Names(NamedTuple):
     problem: str
 
 
-class Filters(faces.Face):
+class Filters(html.Face):
     """Inputs for pipeline, branch, state, creator and time. `enter` is called when Enter is pressed in one of them."""
 
     def __init__(self, ws: Workspace | Pipeline, created_from: str, enter: Callable[[], Any]) -> None:
         self._ws = ws
         self._creators: dict[str, str] = {}
-        self._lane = Lane(lambda why: self._offer(Names([], {}, faces.reason(why))))
+        self._lane = Lane(lambda why: self._offer(Names([], {}, html.reason(why))))
         self.holds = (self._lane,)
         self._make_inputs(created_from)
         self.said = ipywidgets.HTML()
-        super().__init__([faces.fields(self._inputs.values()), self.said])
+        super().__init__([html.fields(self._inputs.values()), self.said])
         for given in self._inputs.values():
             given.on_msg(lambda _, content, buffers: self._heard(content, enter))
         self._lane.instead(lambda piece: _names(ws, piece), self._offer)
@@ -107,9 +106,7 @@ class Filters(faces.Face):
     def _offer(self, names: Names) -> None:
         self._creators = names.creators
         self.pipeline.options, self.creator.options = tuple(names.slugs), tuple(names.creators)
-        self.said.value = (
-            f'<div role="alert" class="bf-hint">{faces.text(names.problem)}</div>' if names.problem else ""
-        )
+        self.said.value = f'<div role="alert" class="bf-hint">{html.text(names.problem)}</div>' if names.problem else ""
 
 
 def _text(name: str, empty: str, tip: str, value: str = "") -> ipywidgets.Text:
@@ -138,6 +135,6 @@ def _names(ws: Workspace | Pipeline, piece: Piece) -> Names:
 
 def _creators(members: Any) -> dict[str, str]:
     """The UUID of each member by the name; one whose name others have, too, by name and UUID."""
-    names = members["name"].fillna("").map(faces.label)
+    names = members["name"].fillna("").map(html.label)
     told = names.where(~names.duplicated(keep=False), names + " " + members["id"])
     return dict(zip(told, members["id"], strict=True))

@@ -9,17 +9,16 @@ from typing import Any, is_typeddict
 import ipywidgets
 
 from buildframe import spec
-from buildframe.bodies import body_of
 from buildframe.errors import BadInput, NotFound, OutcomeUnknown, ServiceError
-from buildframe.pipeline import Pipeline
-from buildframe.spec.bodies import misfits
+from buildframe.formatting import named
+from buildframe.http.request_body import body_of
+from buildframe.spec.bodies import find_violations
 from buildframe.spec.declare import Property, properties_of
-from buildframe.widgets import faces
+from buildframe.widgets import html
+from buildframe.widgets.arguments import check_workspace
+from buildframe.widgets.background_tasks import Lane
 from buildframe.widgets.buttons import Acted, Guide, link_to
-from buildframe.widgets.given import check_workspace
-from buildframe.widgets.tasks import Lane
-from buildframe.words import named
-from buildframe.workspace import Workspace
+from buildframe.workspace import Pipeline, Workspace
 
 Input = Any
 _PIPELINE = Property("pipeline", str, True, "slug of the pipeline that it is a build of", None)
@@ -90,7 +89,7 @@ class Field:
         """Show what is wrong with it; nothing: what it means."""
         self.problem = problem
         words, look = (f"{self.name} {problem}", "bf-failed") if problem else (_meaning(self.entry), "bf-hint")
-        self.hint.value = f'<div id="{self._id}" class="{look}">{faces.text(words)}</div>'
+        self.hint.value = f'<div id="{self._id}" class="{look}">{html.text(words)}</div>'
 
     def clear(self, sent: Any) -> None:
         """Empty it, unless its input is no longer what was sent, as one typed meanwhile."""
@@ -98,29 +97,29 @@ class Field:
             self.input.value = ""
 
 
-class CreateForm(faces.Face):
+class CreateForm(html.Face):
     """Creates a build of a pipeline. `acted` is called with the new build."""
 
     def __init__(self, ws: Workspace | Pipeline, *, acted: Acted | None = None) -> None:
         check_workspace(ws)
         self._ws, self._acted = ws, acted
-        self.said = faces.Message()
+        self.said = html.Message()
         self._lane = Lane(self._fail, self._tell_wait)
         self.holds = (self._lane,)
         self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_WIDE)
         self._place = Field(_PIPELINE, input=self.pipeline)
         self.fields = {entry.name: Field(entry) for entry in spec.create_build.properties}
-        self.create = faces.button(
+        self.create = html.button(
             "Create this build", "Checks the fields, then sends", self._submit, self.said, "primary"
         )
         self.create.layout.align_self = "flex-start"
         self._guide = Guide()
-        style = ipywidgets.HTML(faces.STYLE + _STYLE, layout={"display": "none"})
+        style = ipywidgets.HTML(html.STYLE + _STYLE, layout={"display": "none"})
         super().__init__([style, self._groups(), self.create, self.said, self._guide])
         self.add_class("bf-guided")
         for each in self._every():
             if each.input is not None:
-                each.input.observe(faces.guarded(self.said, lambda _, field=each: self._typed(field)), "value")
+                each.input.observe(html.guarded(self.said, lambda _, field=each: self._typed(field)), "value")
         self._mark()
 
     def _groups(self) -> ipywidgets.Widget:
@@ -132,13 +131,13 @@ class CreateForm(faces.Face):
         return groups
 
     def _group(self, title: str, names: Sequence[str]) -> ipywidgets.Widget:
-        heading = ipywidgets.HTML(f'<div role="heading" aria-level="4" class="bf-group">{faces.text(title)}</div>')
+        heading = ipywidgets.HTML(f'<div role="heading" aria-level="4" class="bf-group">{html.text(title)}</div>')
         fields = [*(self._own() if "commit" in names else []), *(self.fields[n] for n in names if n in self.fields)]
         return ipywidgets.VBox([heading, *(field.face for field in fields)])
 
     def offer(self, slugs: Sequence[str], chosen: str | None = None) -> None:
         """Pipelines to choose from."""
-        self.pipeline.options = tuple(map(faces.label, slugs))
+        self.pipeline.options = tuple(map(html.label, slugs))
         self.pipeline.value = chosen or self.pipeline.value
 
     def _own(self) -> list[Field]:
@@ -164,7 +163,7 @@ class CreateForm(faces.Face):
         if self.create.disabled:
             return  # a second click, before anything was changed
         given, wrong = self._given()
-        wrong |= {misfit.field: misfit.problem for misfit in self._misfits(given) if misfit.field not in wrong}
+        wrong |= {misfit.field: misfit.problem for misfit in self._find_violations(given) if misfit.field not in wrong}
         self._tell_problems(wrong)
         if wrong:
             self.said.fail(f"Nothing was sent: {len(wrong)} of the fields cannot be used; see there.")
@@ -196,9 +195,9 @@ class CreateForm(faces.Face):
                 wrong[field.name] = str(why)
         return {name: value for name, value in given.items() if value is not ...}, wrong
 
-    def _misfits(self, given: Mapping[str, Any]) -> list[spec.Misfit]:
+    def _find_violations(self, given: Mapping[str, Any]) -> list[spec.Violation]:
         own = [field.entry for field in self._own()]
-        return list(misfits((*own, *spec.create_build.properties), given))
+        return list(find_violations((*own, *spec.create_build.properties), given))
 
     def _tell_problems(self, wrong: Mapping[str, str]) -> None:
         """Each at its field; the first one that is wrong is where the focus goes."""
@@ -210,7 +209,7 @@ class CreateForm(faces.Face):
             self._guide.lead(first.selector)
 
     def _tell_wait(self, seconds: float, why: str) -> None:
-        self.said.tell(faces.waiting(_CREATING, seconds, why))
+        self.said.tell(html.waiting(_CREATING, seconds, why))
 
     def _done(self, build: spec.Build, sent: Mapping[Field, Any]) -> None:
         for field, value in sent.items():

@@ -9,12 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from buildframe.pipeline import Pipeline
-from buildframe.widgets import faces
+from buildframe.formatting import clipped, counted, visible
+from buildframe.widgets import html
+from buildframe.widgets.background_tasks import Piece
 from buildframe.widgets.tables import Cell
-from buildframe.widgets.tasks import Piece
-from buildframe.words import clipped, counted, visible
-from buildframe.workspace import Workspace
+from buildframe.workspace import Pipeline, Workspace
 
 COLUMNS = [
     "id", "number", "pipeline", "state", "blocked", "branch", "commit", "message", "creator", "creator_id",
@@ -70,7 +69,11 @@ class Listing:
     @property
     def told(self) -> str:
         """What is to be said of how many there are, and whether these are all."""
-        again = f" Read again since, whatever the filters: {', '.join(self._again)}." if self._again else ""
+        again = (
+            f" {', '.join(self._again)} updated; {'they' if len(self._again) > 1 else 'it'} may not match the filters."
+            if self._again
+            else ""
+        )
         return self._standing_words() + again
 
     def _standing_words(self) -> str:
@@ -144,7 +147,7 @@ def with_rows(builds: pd.DataFrame) -> pd.DataFrame:
 def _row(build: dict[Any, Any]) -> list[Cell]:
     is_blocked = build["blocked"] is True
     took = pd.NaT if is_blocked else build["finished_at"] - build["created_at"]  # a blocked build is not over
-    message = faces.plain(_known(build["message"])).splitlines() or [""]
+    message = html.plain(_known(build["message"])).splitlines() or [""]
     return [
         None if pd.isna(build["number"]) else int(build["number"]),
         "blocked" if is_blocked else _cell(build["state"]),
@@ -159,7 +162,7 @@ def _row(build: dict[Any, Any]) -> list[Cell]:
 
 
 def _cell(value: Any) -> str:
-    return visible(clipped(faces.plain(_known(value))))
+    return visible(clipped(html.plain(_known(value))))
 
 
 def _known(value: Any) -> Any:

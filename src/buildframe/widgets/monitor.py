@@ -11,16 +11,15 @@ import ipywidgets
 import pandas as pd
 
 from buildframe import spec
-from buildframe.arguments import checked_names
-from buildframe.pipeline import Pipeline
-from buildframe.widgets import faces, watched, watching
+from buildframe.formatting import span
+from buildframe.guards.arguments import checked_names
+from buildframe.widgets import build_tracker, html, monitor_rows
+from buildframe.widgets.arguments import check_workspace, length
+from buildframe.widgets.background_tasks import Lane, Piece, home
+from buildframe.widgets.build_tracker import Seen, Watch
 from buildframe.widgets.buttons import CANCELABLE, Actions
-from buildframe.widgets.given import check_workspace, length
 from buildframe.widgets.tables import Table
-from buildframe.widgets.tasks import Lane, Piece, home
-from buildframe.widgets.watching import Seen, Watch
-from buildframe.words import span
-from buildframe.workspace import Workspace
+from buildframe.workspace import Pipeline, Workspace
 
 LEAST = dt.timedelta(seconds=10)
 _PATIENCE = 2
@@ -30,7 +29,7 @@ _HISTORIES = 2
 """Of pipelines, that one refresh reads at most, so that rows are not old when they come."""
 
 
-class BuildMonitor(faces.Face):
+class BuildMonitor(html.Face):
     """Builds of an organization or of one pipeline that wait or run, followed to their end.
 
     Asks at once, and again `every` so often (at least 10 s) as long as somebody looks and for at most `for_at_most`;
@@ -56,30 +55,30 @@ class BuildMonitor(faces.Face):
         self._resting = ""  # why, where it does
         self._is_outdated = False
         self._acts_on: tuple[str, str] | None = None
-        self.said, self.table = faces.Message(), Table("Builds that wait or run", watched.COLUMNS)
-        self._lane, self._pulse = Lane(self._fail, self._wait), Pulse(faces.guarded(self.said, self._beat))
+        self.said, self.table = html.Message(), Table("Builds that wait or run", monitor_rows.COLUMNS)
+        self._lane, self._pulse = Lane(self._fail, self._wait), Pulse(html.guarded(self.said, self._beat))
         self.holds = (self._pulse, self._lane)
         self.is_on, self._is_unseen = False, False
         self._unanswered = 0
         self._make_parts(ws)
         parts = [self._buttons, self.said, self.queue, self.table, self.meaning, self.facts, self.actions, self.ended]
-        super().__init__([ipywidgets.HTML(faces.STYLE), *parts], _view_count=0)
+        super().__init__([ipywidgets.HTML(html.STYLE), *parts], _view_count=0)
         self.layout.width = "100%"
-        self.table.observe(faces.guarded(self.said, lambda _: self._choose()), "chosen")
-        self.observe(faces.guarded(self.said, lambda change: self._looked_at(change.new)), "_view_count")
-        self.table.observe(faces.guarded(self.said, lambda _: self._looked_at(1)), "answered")
+        self.table.observe(html.guarded(self.said, lambda _: self._choose()), "chosen")
+        self.observe(html.guarded(self.said, lambda change: self._looked_at(change.new)), "_view_count")
+        self.table.observe(html.guarded(self.said, lambda _: self._looked_at(1)), "answered")
         self.go_on()
 
     def _make_parts(self, ws: Workspace | Pipeline) -> None:
-        self.switch = faces.button("Pause", "Stop refreshing, or go on with it", self._turn, self.said)
-        self.again = faces.button("Refresh now", "Ask the service now", self.refresh, self.said)
+        self.switch = html.button("Pause", "Stop refreshing, or go on with it", self._turn, self.said)
+        self.again = html.button("Refresh now", "Ask the service now", self.refresh, self.said)
         self.told = ipywidgets.HTML()
         center: dict[str, Any] = {"flex_flow": "row wrap", "align_items": "center"}
         self._buttons = ipywidgets.HBox([self.switch, self.again, self.told], layout=center)
         self.queue, self.facts, self.ended = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.HTML()
-        self.meaning = ipywidgets.HTML(f'<div class="bf-hint">{watched.MEANING}</div>')
+        self.meaning = ipywidgets.HTML(f'<div class="bf-hint">{monitor_rows.MEANING}</div>')
         self.actions = Actions(ws, acted=lambda build: self._acted())
-        faces.shown(self.actions, False)
+        html.shown(self.actions, False)
 
     # --- when it asks
 
@@ -168,7 +167,7 @@ class BuildMonitor(faces.Face):
             self._hand(piece, watch.seen())
 
     def _hand(self, piece: Piece, seen: Seen) -> None:
-        piece.show(faces.guarded(self.said, lambda: self._show(seen)))
+        piece.show(html.guarded(self.said, lambda: self._show(seen)))
 
     def _fail(self, why: BaseException) -> None:
         self.said.fail(why)
@@ -183,24 +182,24 @@ class BuildMonitor(faces.Face):
         self.seen = seen
         self._say_whether()
         self.table.former = False
-        self.queue.value = watched.queue(seen)
-        self.ended.value = watched.ended(seen)
+        self.queue.value = monitor_rows.queue(seen)
+        self.ended.value = monitor_rows.ended(seen)
         places = {row["id"]: place for place, row in enumerate(seen.rows)}
         chosen = places.get(self._build.id, -1) if self._build else -1
-        self.table.fill([watched.cells(row) for row in seen.rows], chosen=chosen)
+        self.table.fill([monitor_rows.cells(row) for row in seen.rows], chosen=chosen)
         self._show_chosen()
         self._tell("asking …")
 
     def _tell(self, words: str) -> None:
         """Of when the rows are, and what goes on; no live region, as it changes all the time."""
         as_of = f"As of {_time(self.seen)}" if self.seen else "Nothing read yet"
-        self.told.value = f'<div class="bf-hint">{faces.text(", ".join(filter(None, [as_of, words])))}</div>'
+        self.told.value = f'<div class="bf-hint">{html.text(", ".join(filter(None, [as_of, words])))}</div>'
 
     # --- the chosen one
 
     def _choose(self) -> None:
         if self.seen is not None and 0 <= self.table.chosen < len(self.seen.rows):
-            self._build = watching.build_of(self.seen.rows[self.table.chosen])
+            self._build = build_tracker.build_of(self.seen.rows[self.table.chosen])
             self._show_chosen()
 
     def _show_chosen(self) -> None:
@@ -211,13 +210,13 @@ class BuildMonitor(faces.Face):
         row = next((row for row in self.seen.rows if row["id"] == id), None)
         end = next((one for one in self.seen.ended if one.build.id == id), None)
         if row is not None:
-            self._build = watching.build_of(row)
-            self.facts.value = watched.facts(row, self._build)
+            self._build = build_tracker.build_of(row)
+            self.facts.value = monitor_rows.facts(row, self._build)
         elif end is not None:
             self._build = end.build
-            self.facts.value = watched.facts_of_end(end)
+            self.facts.value = monitor_rows.facts_of_end(end)
         self._act_on(self._build)
-        faces.shown(self.actions, end is None or end.is_there)
+        html.shown(self.actions, end is None or end.is_there)
 
     def _act_on(self, build: spec.Build) -> None:
         """Its buttons; a question that they ask stays while it can be answered."""

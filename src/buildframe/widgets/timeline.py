@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.bars import bars_of, is_negative
+from buildframe.formatting import counted, span
 from buildframe.metrics.steps import without_emoji
-from buildframe.widgets import faces
-from buildframe.words import counted, span
+from buildframe.metrics.timeline import compute_bars, is_negative
+from buildframe.widgets import html
 
 _TICKS = 6
 _OF_MANY = ("are not runnable yet", "were never runnable")
@@ -26,11 +26,11 @@ def timeline(jobs: pd.DataFrame, name: str, *, goes_on: bool) -> str:
     Takes the frame of jobs of `Pipeline.history_of`. `goes_on` tells that the build is not over, so that more of its
     jobs may come up. Every text in it is escaped.
     """
-    bars = bars_of(jobs)
+    bars = compute_bars(jobs)
     if bars.empty:
-        return f'<div class="bf-hint">{faces.text(f"Timeline: no job of {name} has been runnable.")}</div>'
+        return f'<div class="bf-hint">{html.text(f"Timeline: no job of {name} has been runnable.")}</div>'
     low, high = _ends(bars)
-    told = faces.text(f"Timeline of {name}: {_summary(bars, jobs, goes_on)}")
+    told = html.text(f"Timeline of {name}: {_summary(bars, jobs, goes_on)}")
     rows = "".join(_row(bar, low, high) for bar in bars.to_dict("records"))
     return (
         f'<figure class="bf-timeline"><figcaption>{told}</figcaption>{_legend(bars)}'
@@ -71,9 +71,9 @@ def _marks(bar: dict[Any, Any]) -> list[str]:
 
 
 def _row(bar: dict[Any, Any], low: float, high: float) -> str:
-    label = faces.text(without_emoji(str(bar["name"])), 80)
+    label = html.text(without_emoji(str(bar["name"])), 80)
     parts = "".join(_parts(bar, low, high))
-    return f'<div class="bf-line" title="{faces.text(_told(bar), 600)}"><span>{label}</span><b>{parts}</b></div>'
+    return f'<div class="bf-line" title="{html.text(_told(bar), 600)}"><span>{label}</span><b>{parts}</b></div>'
 
 
 def _parts(bar: dict[Any, Any], low: float, high: float) -> Iterator[str]:
@@ -109,9 +109,9 @@ def _legend(bars: pd.DataFrame) -> str:
     shown = {kind: kind.replace(" ", "-") for kind in kinds if kind in {bar["kind"] for bar in rows}}
     waited = {"waiting for an agent": "waited"} if (bars["wait_to"] > bars["first"]).any() else {}
     negative = {"ends before it starts": "backwards"} if is_negative(bars).any() else {}
-    keys = [f'<i class="bf-bar-{look}"></i>{faces.text(name)}' for name, look in (waited | shown | negative).items()]
+    keys = [f'<i class="bf-bar-{look}"></i>{html.text(name)}' for name, look in (waited | shown | negative).items()]
     said = set(itertools.chain.from_iterable(map(_marks, rows)))
-    keys += [f"{sign} {faces.text(name)}" for name, sign in _MARKS.items() if name in said]
+    keys += [f"{sign} {html.text(name)}" for name, sign in _MARKS.items() if name in said]
     return f'<div class="bf-legend">{"".join(f"<span>{key}</span>" for key in keys)}</div>'
 
 

@@ -1,0 +1,287 @@
+"""Export one table from a store or the service to a Parquet or CSV file. Does not know the command line."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.http.request_body import nearest
+from buildframe.spec import TABLES, BuildFilters, Moment, is_relative, when
+from buildframe.store import files
+from buildframe.store.retained_columns import PERSONAL, SECRET, Retention
+from buildframe.store.store import Store
+from buildframe.workspace import Workspace
+
+TIME_RANGE_TABLES = ("builds", "jobs")
+"""Tables that are exported for a range of creation times. The others are exported as last listed."""
+
+_DEFAULT_AGE = "30d"
+_FLAGS = {"--personal": PERSONAL, "--env": SECRET}
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """
+    Hold the options of an export.
+
+    Parameters
+    ----------
+    out : Path
+        File to write. Its suffix, `.parquet` or `.csv`, defines the format.
+    table : str
+        Table to export: `builds`, `jobs`, `pipelines`, `members` or `flaky_tests`.
+    keeping : Retention
+        Whether personal and secret columns are included. Applies to stores and to the service.
+    created_from, created_to : str, optional
+        Range of creation times of builds: an ISO date, a time or an age. By default the last 30 days.
+    pipeline : str, optional
+        Slug of the pipeline whose builds or jobs are exported. By default all pipelines.
+    suite : str, optional
+        Slug of the test suite whose flaky tests are exported.
+    columns : sequence of str, optional
+        Columns in the order in which they are written. By default all columns that `keeping` allows.
+    """
+
+    out: Path
+    table: str
+    keeping: Retention
+    created_from: str | None = None
+    created_to: str | None = None
+    pipeline: str | None = None
+    suite: str | None = None
+    columns: Sequence[str] | None = None
+
+    def validated(self) -> Self:
+        """
+        Return these options after validation. Sends no request.
+
+        Raises
+        ------
+        BadInput
+            If an option is invalid or does not apply to the table.
+        """
+        if self.out.suffix.lower() not in (".parquet", ".csv"):
+            raise BadInput(f"{str(self.out)!r} is neither a Parquet nor a CSV file. End its name in .parquet or .csv.")
+        files.target(self.out)
+        self._refuse(
+            "--from, --to and --pipeline", TIME_RANGE_TABLES, self.created_from, self.created_to, self.pipeline
+        )
+        self._refuse("--suite", ("flaky_tests",), self.suite)
+        if self.table == "members" and not self.keeping.personal:
+            raise BadInput("members contain names and e-mail addresses. Add --personal to export them.")
+        for name in self.columns or ():
+            self._refuse_excluded(name)
+            self._refuse_unknown(name)
+        self._check_times()
+        return self
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Names of the columns that are not exported."""
+        return self.keeping.excluded_columns(self.table)
+
+    def _refuse(self, options: str, tables: Sequence[str], *values: str | None) -> None:
+        if self.table not in tables and any(value is not None for value in values):
+            raise BadInput(f"{options} cannot be used with {self.table}, only with {' and '.join(tables)}.")
+
+    def _refuse_excluded(self, name: str) -> None:
+        if name in self.excluded:
+            needed = [flag for flag, columns in _FLAGS.items() if name in columns.get(self.table, ())]
+            why = f"Add {needed[0]} to export it." if needed else "It is valid at the time of a request only."
+            raise BadInput(f"--columns: {name} of {self.table} is not exported. {why}")
+
+    def _refuse_unknown(self, name: str) -> None:
+        known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.keeping.schema(self.table).names])
+        if name not in known:
+            raise BadInput(f"--columns: {self.table} has no column {name!r}.{nearest(name, list(known))}")
+
+    def _check_times(self) -> None:
+        """Compare the times if both are ages or both are dates. Mixed times need the time of the service."""
+        now, since, until = Moment.of(dt.datetime.now(dt.UTC)), self.created_from or _DEFAULT_AGE, self.created_to
+        first = when(since, "--from", now)
+        if until is None:
+            return
+        last = when(until, "--to", now)
+        if is_relative(since) == is_relative(until) and first >= last:
+            raise BadInput(f"--from {since} is not before --to {until}. Exchange them.")
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """
+    Hold the result of an export.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows that were written.
+    as_of : str
+        Time at which the rows were listed.
+    time_range : str
+        Text that describes the range of creation times.
+    why : str, optional
+        Reason why the rows are incomplete. None if they are complete.
+    """
+
+    frame: pd.DataFrame
+    as_of: str
+    time_range: str = ""
+    why: str | None = None
+
+    def summary(self, options: ExportOptions) -> str:
+        """Return one line with the file, the number of rows, the time range and the completeness."""
+        state = f"complete as of {self.as_of}" if self.why is None else f"INCOMPLETE: {self.why}"
+        return f"{options.out}: {len(self.frame):,} {options.table.replace('_', ' ')}{self.time_range}; {state}"
+
+
+def from_service(ws: Workspace, options: ExportOptions) -> ExportResult:
+    """
+    Export a table from the service.
+
+    Parameters
+    ----------
+    ws : Workspace
+        Connection to read from.
+    options : ExportOptions
+        Table, file and filters.
+
+    Returns
+    -------
+    ExportResult
+        The rows and whether they are complete.
+    """
+    result = _from_builds(ws, options) if options.table in TIME_RANGE_TABLES else _from_list(ws, options)
+    files.save(options.out, result.frame)
+    return result
+
+
+def from_store(store: Store, options: ExportOptions) -> ExportResult:
+    """
+    Export a table from a store.
+
+    Parameters
+    ----------
+    store : Store
+        Store to read from.
+    options : ExportOptions
+        Table, file and filters.
+
+    Returns
+    -------
+    ExportResult
+        The rows and whether they are complete.
+    """
+    result = _stored_builds(store, options) if options.table in TIME_RANGE_TABLES else _stored_list(store, options)
+    files.save(options.out, result.frame)
+    return result
+
+
+# --- service
+
+
+def _from_builds(ws: Workspace, options: ExportOptions) -> ExportResult:
+    lists = ws if options.pipeline is None else ws.pipeline(options.pipeline)
+    columns = options.columns or [c.name for c in TABLES[options.table] if c.name not in options.excluded]
+    read = lists.builds if options.table == "builds" else lists.jobs
+    filters: BuildFilters = {"created_from": options.created_from or _DEFAULT_AGE}
+    if options.created_to is not None:
+        filters["created_to"] = options.created_to
+    frame = read(columns=columns, **filters)
+    as_of, query = frame.attrs["as_of"], parse_qs(urlsplit(frame.attrs["source"]).query)
+    time_range = _time_range(options, query["created_from"][0], query.get("created_to", [as_of])[0])
+    return ExportResult(frame, as_of, time_range, frame.attrs["why"])
+
+
+def _from_list(ws: Workspace, options: ExportOptions) -> ExportResult:
+    if options.table == "flaky_tests":
+        if options.suite is None:
+            raise BadInput("The service lists flaky tests per suite. Name one with --suite.")
+        frame = ws.flaky_tests(options.suite)
+        frame.insert(0, "suite", pd.Series(options.suite, frame.index, dtype=frame["name"].dtype))
+    else:
+        frame = ws.pipelines() if options.table == "pipelines" else ws.members()
+    if "organization" not in frame:
+        frame.insert(0, "organization", pd.Series(ws.organization, frame.index, dtype=frame["name"].dtype))
+    return ExportResult(_selected(frame, options), frame.attrs["as_of"], why=frame.attrs["why"])
+
+
+# --- store
+
+
+def _stored_builds(store: Store, options: ExportOptions) -> ExportResult:
+    since, until = _complete_range(store, options.pipeline)
+    first = when(options.created_from or _DEFAULT_AGE, "--from", store.as_of)
+    last = None if options.created_to is None else when(options.created_to, "--to", store.as_of)
+    why = _missing_range(first, since, last, until)
+    if last is None and until < store.as_of:  # later builds may be incomplete
+        last = until
+    read = store.builds if options.table == "builds" else store.jobs
+    frame = read(created_from=first, created_to=last, pipeline=options.pipeline, columns=options.columns)
+    time_range = _time_range(options, first.text(), (last or until).text())
+    return ExportResult(_selected(frame, options), until.text(), time_range, why)
+
+
+def _missing_range(first: Moment, since: Moment, last: Moment | None, until: Moment) -> str | None:
+    """Return why the store lacks builds of the range from `first` to `last`; None if it has all."""
+    if first < since:
+        return f"the store is complete from {since.text()} only"
+    return f"the store is complete up to {until.text()} only" if last is not None and last > until else None
+
+
+def _stored_list(store: Store, options: ExportOptions) -> ExportResult:
+    lists = {"pipelines": store.pipelines, "members": store.members}
+    frame = store.flaky_tests(options.suite) if options.table == "flaky_tests" else lists[options.table]()
+    return ExportResult(_selected(frame, options), frame.attrs["as_of"])
+
+
+def _complete_range(store: Store, pipeline: str | None) -> tuple[Moment, Moment]:
+    """Return the time range for which the store has all builds, or all builds of a pipeline."""
+    marks = store.covers
+    if pipeline is None:
+        scopes = [scope for scope in marks if "/" not in scope or scope.split("/")[0] not in marks]
+        return max(marks[scope][0] for scope in scopes), min(marks[scope][1] for scope in scopes)
+    rows = store.builds(pipeline=pipeline, columns=["organization", "pipeline_id"]).drop_duplicates()
+    names = {name for org, id in rows.itertuples(index=False) for name in (org, f"{org}/{id}")} & set(marks)
+    if not names:
+        return _complete_range(store, None)
+    return _latest_contiguous([marks[name] for name in names])
+
+
+def _latest_contiguous(ranges: Sequence[tuple[Moment, Moment]]) -> tuple[Moment, Moment]:
+    """Return the latest of several time ranges, extended by the ranges that touch it."""
+    *others, (since, until) = sorted(ranges)
+    for start, end in reversed(others):
+        if end >= since:
+            since, until = start, max(until, end)
+    return since, until
+
+
+def _selected(frame: pd.DataFrame, options: ExportOptions) -> pd.DataFrame:
+    """Return the exported columns of a frame. Raise BadInput if a selected column is missing."""
+    if options.columns is None:
+        _refuse_unstored(frame, options)
+        return frame.drop(columns=[name for name in frame if name in options.excluded])
+    for name in options.columns:
+        if name not in frame:
+            raise BadInput(
+                f"--columns: {options.table} has no column {name!r}.{nearest(name, [str(known) for known in frame])}"
+            )
+    return frame[list(options.columns)]
+
+
+def _refuse_unstored(frame: pd.DataFrame, options: ExportOptions) -> None:
+    for flag, columns in _FLAGS.items():
+        selected = columns.get(options.table, frozenset()) - options.excluded
+        if not selected.issubset(frame):
+            raise BadInput(f"{flag}: the store has no {', '.join(sorted(selected))}. Sync it with {flag}.")
+
+
+def _time_range(options: ExportOptions, first: str, last: str) -> str:
+    return f"{' of builds' if options.table == 'jobs' else ''} created from {first} to {last}"

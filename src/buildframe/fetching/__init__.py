@@ -1,0 +1,1 @@
+"""Turn paginated lists of the service into frames: pagination, workers, decoding, ordering."""

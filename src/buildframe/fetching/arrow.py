@@ -1,0 +1,287 @@
+"""Rows of an answer to Arrow tables to DataFrames, with the dtypes that the spec declares."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buildframe.errors import Malformed
+from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment
+from buildframe.spec.declare import Kind
+from buildframe.spec.rows import MORE
+
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "text": pa.large_string(),  # as pandas keeps texts, so that a frame takes them over without a copy
+    "integer": pa.int64(),
+    "flag": pa.bool_(),
+    "moment": pa.timestamp("us", tz="UTC"),
+    "json": pa.large_string(),
+}
+_POOL = pa.system_memory_pool()
+"""Arrow's own pools take several times as long for the arrays of a page, once those of many pages are kept."""
+
+PANDAS_TYPES: dict[pa.DataType, Any] = {
+    pa.large_string(): pd.StringDtype(na_value=np.nan),
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+    ARROW_TYPES["moment"]: pd.DatetimeTZDtype("us", dt.UTC),  # not zoneinfo's UTC, which datetimes fail to compare with
+}
+
+
+Names = tuple[str, ...]
+
+
+def columns_named(table: str, names: Names | None = None) -> list[Column]:
+    """The columns of a table in the order of `names`, or all of them in the order of their declaration."""
+    declared = {column.name: column for column in TABLES[table]}
+    return [declared[name] for name in (declared if names is None else names)]
+
+
+@functools.lru_cache
+def needed_for(table: str, names: Names | None = None) -> list[Column]:
+    """The columns named and those that they are derived from."""
+    columns = columns_named(table, names)
+    sources = [need for column in columns if column.derived for need in column.derived.needs]
+    return columns_named(table, tuple(dict.fromkeys([*(column.name for column in columns), *sources])))
+
+
+@functools.lru_cache
+def schema(table: str, names: Names | None = None, more: Names = ()) -> pa.Schema:
+    """The Arrow schema of a table, meanings as field metadata.
+
+    `names` chooses among the declared columns; `more` names text columns asked for by path.
+    """
+    declared = [pa.field(c.name, ARROW_TYPES[c.kind], metadata={"doc": c.doc}) for c in columns_named(table, names)]
+    return pa.schema([*declared, *(pa.field(name, ARROW_TYPES["text"]) for name in more)])
+
+
+def from_rows(
+    table: str, rows: Sequence[Any], fetched_at: Moment, names: Names | None = None, more: Names = ()
+) -> pa.Table:
+    """Rows of one answer as an Arrow table; a value that cannot be of its column's type raises Malformed."""
+    return _table(table, {"fetched_at": _constant(fetched_at, len(rows))}, rows, names, more)
+
+
+def beside(names: Names | None = None) -> dict[str, str]:
+    """Which of a job's columns are its build's: their name there, by their name in the table of jobs."""
+    sources = {**BUILD_COLUMNS_OF_JOBS, "fetched_at": "fetched_at"}
+    return {column.name: sources[column.name] for column in columns_named("jobs", names) if column.name in sources}
+
+
+def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, more: Names = ()) -> pa.Table:
+    """The jobs inside rows of builds, each beside its build's columns.
+
+    `builds` is the table of those same rows, with at least the columns that `beside` tells.
+    """
+    jobs = [job for row in rows for job in row.jobs or ()]
+    which = pa.array(np.repeat(np.arange(len(rows)), [len(row.jobs or ()) for row in rows]), pa.int64())
+    heads = {name: builds.column(source).combine_chunks() for name, source in beside(names).items()}
+    taken = {name: pc.take(head, which, memory_pool=_POOL) for name, head in heads.items()}
+    return _table("jobs", taken, jobs, names, more)
+
+
+def _table(
+    table: str, unsent: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, more: Names
+) -> pa.Table:
+    """A table of the columns named: those in `unsent`, those that the rows hold, those derived from both."""
+    columns, fields, needed = dict(unsent), _fields(rows), needed_for(table, names)
+    columns |= {column.name: _sent(column, fields) for column in needed if column.path}
+    columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
+    columns |= {name: _more(name, fields) for name in more}
+    wanted = schema(table, names, more)
+    return pa.Table.from_arrays([columns[name] for name in wanted.names], schema=wanted)
+
+
+class _Fields:
+    """The values of structs of one kind, field by field: slices of one long list, much faster than by attribute."""
+
+    def __init__(self, kind: type[msgspec.Struct] | None, rows: Iterable[tuple[Any, ...]], n: int) -> None:
+        self._names: Names = kind.__struct_fields__ if kind else ()
+        self._values = list(itertools.chain.from_iterable(rows))
+        self._inside: dict[str, _Inside] = {}
+        self.nulls = [None] * n
+
+    def of(self, name: str) -> list[Any]:
+        """The values of a field."""
+        return self._values[self._names.index(name) :: len(self._names)] if self._names else []
+
+    def inside(self, name: str) -> _Inside:
+        """What lies in the objects of a field."""
+        if name not in self._inside:
+            self._inside[name] = _inside(self.of(name))
+        return self._inside[name]
+
+
+def _fields(rows: Sequence[Any]) -> _Fields:
+    return _Fields(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
+
+
+class _Inside(NamedTuple):
+    """What stands in a field of objects: their fields, nulls where there is none; bare texts in place of some."""
+
+    fields: _Fields | None  # None: there is no object at all
+    texts: list[str | None] | None  # None: there is no text at all
+
+
+def _inside(values: list[Any]) -> _Inside:
+    kinds: set[Any] = set(map(type, values)) - {type(None)}
+    texts = [value if type(value) is str else None for value in values] if str in kinds else None
+    structs = kinds - {str}
+    return _Inside(_fields_inside(structs.pop(), values) if structs else None, texts)
+
+
+def _fields_inside(kind: type[msgspec.Struct], values: list[Any]) -> _Fields:
+    as_tuple, nothing = msgspec.structs.astuple, msgspec.structs.astuple(kind())
+    rows = (as_tuple(value) if type(value) is kind else nothing for value in values)
+    return _Fields(kind, rows, len(values))
+
+
+def _constant(moment: Moment, n: int) -> pa.Array[Any]:
+    return pa.repeat(pa.scalar(moment.us, pa.int64()), n).cast(ARROW_TYPES["moment"])
+
+
+@functools.lru_cache(maxsize=16)  # columns of a page that hold nothing share their memory
+def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
+    nulls: pa.Array[Any] = pa.nulls(n).cast(ARROW_TYPES[kind])
+    return nulls
+
+
+def _more(name: str, fields: _Fields) -> pa.Array[Any]:
+    return _array([(found or {}).get(name) for found in fields.of(MORE)], ARROW_TYPES["text"])
+
+
+def _sent(column: Column, fields: _Fields) -> pa.Array[Any]:
+    values = _values(column, fields)
+    if values == fields.nulls:  # a third of the columns, and found out at the first value where not
+        return _nulls(column.kind, len(values))
+    try:
+        return _READERS[column.kind](values)
+    except (pa.ArrowInvalid, OverflowError) as why:
+        raise Malformed(f"The service sent a value for `{'.'.join(column.path)}` that does not fit: {why}") from None
+
+
+def _values(column: Column, fields: _Fields) -> list[Any]:
+    first, *rest = column.path
+    if not rest:
+        return fields.of(first)
+    inside = fields.inside(first)
+    values = inside.fields.of(rest[0]) if inside.fields else fields.nulls
+    if inside.texts is None or column.name != first:
+        return values
+    return [value if text is None else text for value, text in zip(values, inside.texts, strict=True)]
+
+
+def _array(values: Iterable[Any], kind: pa.DataType) -> pa.Array[Any]:
+    return pa.array(values, kind, memory_pool=_POOL)
+
+
+def _texts(values: list[Any]) -> pa.Array[Any]:
+    try:
+        return _array(values, ARROW_TYPES["text"])
+    except pa.ArrowTypeError:  # a number or a flag where a text is declared
+        return _array([_as_text(value) for value in values], ARROW_TYPES["text"])
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _integers(values: list[int | None]) -> pa.Array[Any]:
+    return _array(values, ARROW_TYPES["integer"])
+
+
+def _flags(values: list[bool | None]) -> pa.Array[Any]:
+    return _array(values, ARROW_TYPES["flag"])
+
+
+def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
+    joined = b"".join(values)  # by hand: an object for each value would take twice as long
+    if joined == b"null" * len(values):
+        return _nulls("json", len(values))
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.fromiter(map(len, values), np.int64, len(values)).cumsum(out=ends[1:])
+    is_there = np.frombuffer(joined, np.uint8)[ends[:-1]] != ord("n")  # no JSON but null begins with it
+    valid = np.packbits(is_there, bitorder="little")
+    buffers = [pa.py_buffer(valid.data), pa.py_buffer(ends.data), pa.py_buffer(joined)]
+    texts = pa.Array.from_buffers(pa.large_binary(), len(values), [*buffers])
+    return texts.cast(ARROW_TYPES["json"], memory_pool=_POOL)
+
+
+def _moments(values: list[str | None]) -> pa.Array[Any]:
+    texts = _array(values, pa.string())
+    try:
+        return _as_moments(texts)
+    except pa.ArrowInvalid:  # a rarer form, which the slower reader knows, or no time at all
+        read = [None if value is None else Moment.parse(value).us for value in values]
+        return pa.array(read, pa.int64()).cast(ARROW_TYPES["moment"])
+
+
+def _as_moments(texts: pa.Array[Any]) -> pa.Array[Any]:
+    try:
+        return texts.cast(ARROW_TYPES["moment"], memory_pool=_POOL)
+    except pa.ArrowInvalid:
+        return pc.replace_substring_regex(texts, r" UTC$", "Z").cast(ARROW_TYPES["moment"])
+
+
+_READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
+    "text": _texts,
+    "integer": _integers,
+    "flag": _flags,
+    "moment": _moments,
+    "json": _json,
+}
+
+
+def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
+    """What a column is derived from is the same in many rows, so it is made once for each combination."""
+    assert column.derived is not None
+    sent = columns.get(column.name)
+    if sent is not None and not sent.null_count:
+        return sent
+    needs = [columns[name].dictionary_encode(null_encoding="encode") for name in column.derived.needs]
+    sizes = [max(1, len(need.dictionary)) for need in needs]
+    combined = pa.array(np.ravel_multi_index([need.indices.to_numpy() for need in needs], sizes)).dictionary_encode()
+    distinct = zip(needs, np.unravel_index(combined.dictionary.to_numpy(), sizes), strict=True)
+    values = (need.dictionary.take(which).to_pylist() for need, which in distinct)
+    made = _array(map(column.derived.of, *values), ARROW_TYPES[column.kind])
+    made = pc.take(made, combined.indices, memory_pool=_POOL)
+    return made if sent is None else pc.coalesce(sent, made)
+
+
+def to_frame(table: str, parts: Sequence[pa.Table], names: Names | None = None, more: Names = ()) -> pd.DataFrame:
+    """Tables of one kind as one DataFrame with the declared dtypes, also where there are no rows.
+
+    `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
+    """
+    whole = pa.concat_tables([schema(table, names, more).empty_table(), *parts])
+    frame = whole.to_pandas(types_mapper=PANDAS_TYPES.get)
+    if sum(part.num_rows > 0 for part in parts) > 1:
+        return frame
+    moments = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
+    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # of one page they are read-only
+
+
+def paths_of(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The keys to follow for each extra column: "meta_data.team", or a sequence of keys where one holds a dot."""
+    return {name: tuple(path.split(".")) if isinstance(path, str) else tuple(path) for name, path in extra.items()}
+
+
+def at_path(document: Any, path: Sequence[str]) -> str | None:
+    """The value at `path` inside a decoded JSON document: text as it is, anything else as JSON text."""
+    for key in path:
+        if isinstance(document, Mapping):
+            document = document.get(key)
+        elif isinstance(document, list) and key.isdecimal() and int(key) < len(document):
+            document = document[int(key)]
+        else:
+            return None
+    return _as_text(document)

@@ -1,0 +1,1 @@
+"""Checks and protections that any module may use: arguments, forks, interrupts, secrets."""

@@ -1,0 +1,31 @@
+"""Reset connections, locks and rate limiters in forked child processes. Does not know what the objects do."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class Inherited(Protocol):
+    """An object that a forked child inherits but must reset before use."""
+
+    def start_over(self) -> None:
+        """Replace everything that belongs to the parent. Runs in the child; must not raise or wait."""
+
+
+_INHERITED: weakref.WeakSet[Inherited] = weakref.WeakSet()
+
+
+def start_over_in_children(inherited: Inherited) -> None:
+    """Register an object for a reset in every child that is forked from now on."""
+    _INHERITED.add(inherited)
+
+
+def _start_over() -> None:
+    for inherited in list(_INHERITED):
+        inherited.start_over()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_over)

@@ -1,0 +1,1 @@
+"""Send requests and read responses: client, retries, rate limits, protocol. The only package that imports httpx."""

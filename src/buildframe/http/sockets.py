@@ -1,0 +1,214 @@
+"""The network of a client: connections that end at a request's time limit, and that another thread can cut off."""
+
+from __future__ import annotations
+
+import math
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from typing import Any
+
+import httpcore
+import httpx
+
+from buildframe.errors import BadInput
+from buildframe.guards import interrupts
+from buildframe.guards.secrets import confined
+
+_PIECE = 16_384  # bytes; a write is timed piece by piece, since httpcore grants its time to each part that is accepted
+
+
+class Sockets(httpcore.NetworkBackend):
+    """The connections of one HTTP session.
+
+    httpcore's timeouts are per read, so a response that drips never exceeds them. Here each operation gets at most the
+    time that is left for the request of its thread (see `within`).
+
+    Closing a socket wakes no thread that waits on it; shutting it down does. TLS moves a connection to another
+    socket and waits meanwhile: for that long a duplicate of the first stays at hand.
+    """
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self._backend = httpcore.SyncBackend()
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._shaking_hands: set[socket.socket] = set()
+        self._mine = threading.local()
+        self._lock = threading.Lock()
+
+    def serve(self, session: httpx.Client) -> httpx.Client:
+        """Make a session, and its proxies, use these connections; httpx has no argument for that."""
+        for transport in (session._transport, *session._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):
+                transport._pool._network_backend = self
+                # httpcore's own lock stays held if Ctrl-C comes as it is taken, and its clean-up would wait for it
+                transport._pool._optional_thread_lock = threading.Lock()  # type: ignore[assignment]
+        return session
+
+    def cut(self) -> None:
+        """Cut off all of them, and those that are still to come. From any thread."""
+        with self._lock:
+            self.is_cut = True
+            for each in [*self._open, *self._shaking_hands]:
+                _shut(each)
+
+    def start_over(self) -> None:
+        """Forget all of them in a forked child: close its descriptors, and say nothing to the server."""
+        for each in [*self._open, *self._shaking_hands]:
+            with suppress(OSError):
+                each.close()  # TLS, too, sends nothing here
+        self._open = weakref.WeakSet()
+        self._shaking_hands = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What this thread sends and receives meanwhile takes no longer than this, connecting included."""
+        self._mine.end = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._mine.end = math.inf
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are left for the request of this thread."""
+        end: float = getattr(self._mine, "end", math.inf)
+        return max(0.0, end - time.monotonic())
+
+    def left(self, timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
+        """Seconds that an operation may take; raises `late` if the request's time is over."""
+        seconds = min(self.seconds_left, math.inf if timeout is None else timeout)
+        if seconds <= 0:
+            raise late("timed out")
+        return None if seconds == math.inf else seconds
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        """Connect to the first address of a host that accepts; all of them together have the request's time."""
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        for address in _addresses(host, port):
+            seconds = self.left(timeout, httpcore.ConnectTimeout)
+            try:
+                stream = self._backend.connect_tcp(address, port, seconds, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as why:
+                failure = why
+            else:
+                self.add(stream)
+                return _Stream(stream, self)
+            if self.is_cut:
+                break
+        raise failure
+
+    def add(self, stream: httpcore.NetworkStream) -> None:
+        """Watch the socket of a new stream."""
+        new = stream.get_extra_info("socket")
+        with self._lock:
+            self._open.add(new)
+            if self.is_cut:
+                _shut(new)
+
+    @contextmanager
+    def shaking_hands(self, stream: httpcore.NetworkStream) -> Iterator[None]:
+        """While TLS begins on a stream; TLS inside of TLS leaves the socket as it is."""
+        before: socket.socket = stream.get_extra_info("socket")
+        if isinstance(before, ssl.SSLSocket):
+            yield
+            return
+        before = before.dup()
+        with before:
+            with self._lock:
+                self._shaking_hands.add(before)
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._shaking_hands.discard(before)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose operations end when the request's time is over."""
+
+    def __init__(self, stream: httpcore.NetworkStream, sockets: Sockets) -> None:
+        self._stream, self._sockets = stream, sockets
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._sockets.left(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _PIECE):
+            seconds = self._sockets.left(timeout, httpcore.WriteTimeout)
+            interrupts.mark_sent()
+            self._stream.write(buffer[start : start + _PIECE], seconds)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        seconds = self._sockets.left(timeout, httpcore.ConnectTimeout)
+        with self._sockets.shaking_hands(self._stream):
+            stream = self._stream.start_tls(ssl_context, server_hostname, seconds)
+        self._sockets.add(stream)
+        interrupts.mark_not_performed()  # that was for a proxy
+        return _Stream(stream, self._sockets)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def close_idle(session: httpx.Client) -> None:
+    """Close the connections of a session that no request uses, without its locks, which an interrupt may leave held."""
+    for transport in (session._transport, *session._mounts.values()):
+        for each in transport._pool.connections if isinstance(transport, httpx.HTTPTransport) else ():
+            if each.is_idle():
+                each.close()
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as why:
+        raise httpcore.ConnectError(str(why)) from None
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _shut(each: socket.socket) -> None:
+    with suppress(OSError):  # it is closed already
+        socket.socket.shutdown(each, socket.SHUT_RDWR)  # ssl's own would also take TLS from a thread that reads
+
+
+@confined
+def tls_context(from_environment: bool) -> ssl.SSLContext:
+    """Certificates to trust; `httpx` reads the environment in frames of its own."""
+    try:
+        return httpx.create_ssl_context(trust_env=from_environment)
+    except OSError as why:
+        raise BadInput(f"The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: {why}.") from None
+
+
+@confined
+def new_session(sockets: Sockets, tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
+    """A session over these connections, by the proxy of the environment if it names one."""
+    headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
+    try:
+        return sockets.serve(httpx.Client(headers=headers, trust_env=from_environment, verify=tls))
+    except ImportError as why:
+        raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
+    except (ValueError, httpx.InvalidURL):  # whose text may quote a password
+        raise BadInput(
+            "The proxy that the environment names (HTTPS_PROXY, HTTP_PROXY or ALL_PROXY) cannot be used: "
+            "write its address like http://proxy.example.com:3128."
+        ) from None

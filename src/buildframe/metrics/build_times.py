@@ -1,0 +1,526 @@
+"""Compute numbers of builds from the intervals of their jobs. Does not know how frames are fetched or stored.
+
+Every function has one entry per `build_id`: a pandas Series for frames of pandas, Polars and DuckDB, and a lazy frame
+of PySpark with `build_id` and a column of seconds such as `active_time_s` for PySpark.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import NAT, microseconds, timestamps
+from buildframe.metrics.engines import Frame, collect_columns, is_pandas, select_columns, spark
+from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded
+from buildframe.metrics.engines.group_map import map_clustered, map_in_spark
+from buildframe.metrics.validation import check_spellings
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@checked_names
+def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
+    """
+    Compute the sum of run times of all jobs of each build, over every attempt.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `started_at` and
+        `finished_at`. Fetch with `include_retried_jobs=True`, or only last attempts count. Ids must be unique.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no job has both timestamps. For PySpark a lazy
+        frame of PySpark with `build_id` and `machine_time_s` (seconds; null for NaT).
+
+    Raises
+    ------
+    BadInput
+        If a column is missing or a timestamp has no time zone.
+
+    See Also
+    --------
+    active_time : Time in which at least one job ran.
+    waste : Split machine time into useful and wasted parts.
+
+    Notes
+    -----
+    A job that still runs has no run time and is left out. A negative run time, from clocks that disagree, is included.
+
+    Examples
+    --------
+    >>> spent = builds.assign(spent=builds["id"].map(metrics.machine_time(jobs)))
+    >>> spent.groupby("pipeline")["spent"].sum().nlargest(3).dt.round("1min")
+    pipeline
+    mobile   1 days 15:54:00
+    web      1 days 00:51:00
+    api      0 days 21:36:00
+    Name: spent, dtype: timedelta64[us]
+    """
+    return _of_builds(jobs, ("started_at", "finished_at"), _machine_time)
+
+
+def _machine_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
+    start, end = builds.stamps("started_at"), builds.stamps("finished_at")
+    ran = (start != NAT) & (end != NAT)
+    return builds.sums(builds.codes[ran], (end - start)[ran], "machine_time")
+
+
+@checked_names
+def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
+    """
+    Compute how long at least one job of each build ran.
+
+    This is the length of the union of the runs [started_at, finished_at). Runs that a retry superseded do not count.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `started_at`,
+        `finished_at` and `retried`. Ids must be unique.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no run counts. For PySpark a lazy frame of PySpark
+        with `build_id` and `active_time_s` (seconds; null for NaT).
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+
+    See Also
+    --------
+    machine_time : Sum of all run times.
+    parallelism : Run time divided by active time.
+
+    Notes
+    -----
+    A (0, 2) that is retried as A' (2, 4), B (1, 3) and C (6, 7) cover (1, 4) and (6, 7), so the active time is 4.
+    A job that still runs is left out. A run that ends before it starts covers nothing.
+
+    Examples
+    --------
+    >>> builds["id"].map(metrics.active_time(jobs)).median().round("1s")
+    Timedelta('0 days 00:15:27')
+    """
+    return _of_builds(jobs, ("started_at", "finished_at", "retried"), _active_time)
+
+
+def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
+    swept = _sweep(builds, _last_attempts(builds))
+    return builds.sums(swept.codes, swept.covered, "active_time")
+
+
+def _last_attempts(builds: _Builds) -> _Spans:
+    """Return the runs that active time counts: finished, and not superseded."""
+    start, end = builds.stamps("started_at"), builds.stamps("finished_at")
+    counted = (start != NAT) & (end != NAT) & ~builds.flags(is_superseded())
+    return _Spans(builds.codes, start, end).filter(counted)
+
+
+@checked_names
+def parallelism(jobs: Frame) -> pd.Series[float]:
+    """
+    Compute how many jobs of each build ran at once on average while the build was active.
+
+    This is the run time of the attempts that `active_time` counts, divided by the active time.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `started_at`,
+        `finished_at` and `retried`. Ids must be unique.
+
+    Returns
+    -------
+    pandas.Series
+        float64, indexed and ordered by `build_id`: 1.0 for a strictly serial build, also if a job was retried. NaN if
+        the active time is 0 or missing. For PySpark a lazy frame of PySpark with `build_id` and `parallelism`.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+
+    See Also
+    --------
+    concurrency : Jobs that ran at once, over time.
+
+    Examples
+    --------
+    >>> metrics.parallelism(jobs).describe()[["min", "50%", "max"]].round(2)
+    min    1.00
+    50%    2.27
+    max    4.13
+    Name: parallelism, dtype: float64
+    """
+    return _of_builds(jobs, ("started_at", "finished_at", "retried"), _parallelism)
+
+
+def _parallelism(builds: _Builds) -> pd.Series[float]:
+    active, runs = _active_time(builds), _last_attempts(builds)
+    run_time = builds.sums(runs.codes, np.maximum(runs.end - runs.start, 0), "run_time")
+    return (run_time / active.where(active > pd.Timedelta(0))).rename("parallelism")
+
+
+@checked_names
+def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
+    """
+    Compute how long each build waited with no job running and no block step holding it.
+
+    Most idle time is waiting for agents.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
+        `type`, `state`, `started_at`, `finished_at`, `unblocked_at` and `fetched_at`. Ids must be unique.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if the creation is missing, or no job has ended, run
+        or been unblocked yet. For PySpark a lazy frame of PySpark with `build_id` and `idle_time_s` (seconds; null for
+        NaT).
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+
+    See Also
+    --------
+    blocked_time : Time in which a block step held the build.
+
+    Notes
+    -----
+    The span of a build runs from `build_created_at` to the last time at which one of its jobs ended, was seen running
+    or was unblocked (`fetched_at` if it is still blocked or running). Over this span
+
+        idle_time + blocked_time + time in which at least one job ran = span.
+
+    Runs of every attempt count, including running jobs. A run that ends before it starts covers nothing. A trigger
+    step uses no agent, so a build that only waits for one is idle. A block step of a canceled build has no timestamp if
+    nobody unblocked it, so the wait for it counts as idle.
+
+    Examples
+    --------
+    >>> idle = builds.assign(idle=builds["id"].map(metrics.idle_time(jobs)))
+    >>> idle.groupby("pipeline")["idle"].median().dt.round("1s")
+    pipeline
+    api        0 days 00:00:05
+    billing    0 days 00:00:04
+    data       0 days 00:00:05
+    docs       0 days 00:00:01
+    mobile     0 days 00:15:40
+    platform   0 days 00:00:04
+    release    0 days 00:00:04
+    web        0 days 00:00:05
+    Name: idle, dtype: timedelta64[us]
+    """
+    return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "idle_time", False))
+
+
+@checked_names
+def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
+    """
+    Compute how long each build waited for somebody to unblock it while no job ran.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `idle_time` needs. Ids must be
+        unique.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]`, indexed and ordered by `build_id`: 0 for a build that was never blocked, NaT as in
+        `idle_time`. For PySpark a lazy frame of PySpark with `build_id` and `blocked_time_s` (seconds; null for NaT).
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+
+    See Also
+    --------
+    idle_time : The rest of the time in which no job ran.
+
+    Notes
+    -----
+    A block step has no timestamp but `unblocked_at`. So in each gap in which no job runs, the part up to the last
+    `unblocked_at` counts, and the rest is idle. A block step that still waits counts up to `fetched_at`.
+
+    Examples
+    --------
+    >>> blocked = metrics.blocked_time(jobs)
+    >>> (blocked > pd.Timedelta(0)).sum().item()
+    4
+    """
+    return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "blocked_time", True))
+
+
+@checked_names
+def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
+    """
+    Compute the time from each build's creation until the first of its jobs failed hard.
+
+    A hard failure is a job in state `failed` that is not soft, or in state `timed_out`. Attempts that were retried
+    count, so a build that passed may have one.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
+        `state`, `soft_failed` and `finished_at`. Fetch with `include_retried_jobs=True` to include every attempt.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT without a hard failure, negative if clocks disagree.
+        For PySpark a lazy frame of PySpark with `build_id` and `time_to_first_failure_s` (seconds; null for NaT).
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+
+    Examples
+    --------
+    >>> metrics.time_to_first_failure(jobs).dropna().median().round("1s")
+    Timedelta('0 days 00:05:30')
+    """
+    return _of_builds(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
+
+
+def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
+    check_spellings(builds.jobs["state"].dropna(), "state")
+    failed = builds.flags(has_failed_hard())
+    first = builds.earliest(builds.codes[failed], builds.stamps("finished_at")[failed])
+    return builds.series(_difference(builds.created(), first), "time_to_first_failure")
+
+
+@checked_names
+def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
+    """
+    Compute the time from each passed build's creation until the last of its jobs ended.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
+        `build_state`, `type`, `state` and `finished_at`.
+
+    Returns
+    -------
+    pandas.Series
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT for builds in other states and for builds that a block
+        step holds, negative if clocks disagree. For PySpark a lazy frame of PySpark with `build_id` and
+        `time_to_pass_s` (seconds; null for NaT).
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `build_state` holds states in an unknown spelling.
+
+    Notes
+    -----
+    A retry or an unblocked step reopens a build, so its time can still grow.
+
+    Examples
+    --------
+    >>> metrics.time_to_pass(jobs).dropna().median().round("1s")
+    Timedelta('0 days 00:16:40')
+    """
+    return _of_builds(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
+
+
+def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
+    check_spellings(builds.jobs["build_state"].dropna(), "build_state")
+    has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))
+    unsettled = ~has_passed | builds.flags(_holds())
+    last = builds.latest(builds.codes, builds.stamps("finished_at"))
+    last[builds.codes[unsettled]] = NAT
+    return builds.series(_difference(builds.created(), last), "time_to_pass")
+
+
+class _Builds(NamedTuple):
+    """Jobs, and for each the number of its build in `ids`."""
+
+    jobs: pd.DataFrame
+    codes: Integers
+    ids: pd.Index[Any]
+
+    def stamps(self, name: str) -> Integers:
+        return timestamp_micros(self.jobs, name)
+
+    def flags(self, of: nw.Expr) -> Flags:
+        return nw.from_native(self.jobs, eager_only=True).select(flag=of)["flag"].to_numpy().astype(np.bool_)
+
+    def earliest(self, codes: Integers, times: Integers) -> Integers:
+        none = np.iinfo(np.int64).max
+        result = np.full(len(self.ids), none)
+        np.minimum.at(result, codes, np.where(times == NAT, none, times))
+        return np.where(result == none, NAT, result)
+
+    def latest(self, codes: Integers, times: Integers) -> Integers:
+        result = np.full(len(self.ids), NAT)
+        np.maximum.at(result, codes, times)
+        return result
+
+    def created(self) -> Integers:
+        return self.earliest(self.codes, self.stamps("build_created_at"))
+
+    def sums(self, codes: Integers, durations: Integers, name: str) -> pd.Series[pd.Timedelta]:
+        """Sum durations per build; NaT for builds without a code."""
+        result = np.full(len(self.ids), NAT)
+        result[codes] = 0
+        np.add.at(result, codes, durations)
+        return self.series(result, name)
+
+    def series(self, durations: Integers, name: str) -> pd.Series[pd.Timedelta]:
+        return pd.Series(pd.TimedeltaIndex(durations.view("timedelta64[us]")), index=self.ids, name=name)
+
+
+def _of_builds(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
+    """Apply `of` to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
+    if is_pandas(jobs):
+        return of(_builds(collect_columns(jobs, ["build_id", *needs])))
+    rows = select_columns(jobs, ["build_id", *needs])
+    if spark.is_spark(rows):
+        lazily: pd.Series[Any] = map_in_spark(rows, ["build_id"], functools.partial(_in_seconds, of))
+        return lazily
+    result = map_clustered(rows, "build_id", functools.partial(_as_columns, of)).set_index("build_id")
+    return result.iloc[:, 0].sort_index()
+
+
+def _builds(table: pd.DataFrame) -> _Builds:
+    table = table.dropna(subset=["build_id"])
+    codes, ids = pd.factorize(table["build_id"], sort=True)
+    return _Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id"))
+
+
+def _as_columns(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
+    return of(_builds(table)).reset_index()
+
+
+def _in_seconds(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
+    result = of(_builds(table))
+    if pd.api.types.is_timedelta64_dtype(result.dtype):
+        result = result.dt.total_seconds().rename(f"{result.name}_s")
+    return result.reset_index().astype({"build_id": "str"})
+
+
+def timestamp_micros(table: pd.DataFrame, name: str) -> Integers:
+    """Return the timestamps of a column as whole microseconds since 1970, NAT if missing."""
+    return microseconds(timestamps(table, name))
+
+
+def _difference(start: Integers, end: Integers) -> Integers:
+    return np.where((start == NAT) | (end == NAT), NAT, end - start)
+
+
+def _holds() -> nw.Expr:
+    """Block steps that wait to be unblocked; jobs behind one are in this state, too."""
+    return ((nw.col("type") == "manual") & (nw.col("state") == "blocked")).fill_null(False)
+
+
+# --- union of intervals
+
+
+class _Spans(NamedTuple):
+    """Intervals [start, end), each with the number of its build."""
+
+    codes: Integers
+    start: Integers
+    end: Integers
+
+    def filter(self, chosen: Flags) -> _Spans:
+        return _Spans(*(column[chosen] for column in self))
+
+
+class _Swept(NamedTuple):
+    """Intervals by build and start: what each adds to the union of earlier ones, and the gap before it.
+
+    `order` holds the original position of each interval.
+    """
+
+    order: npt.NDArray[np.intp]
+    codes: Integers
+    covered: Integers
+    gap: Integers
+
+
+def _sweep(builds: _Builds, spans: _Spans) -> _Swept:
+    """Sort the intervals (stable); one that ends before it starts covers nothing."""
+    codes, start, end = spans.codes, spans.start, np.maximum(spans.start, spans.end)
+    shift = _end_to_end(builds, codes, start, end)[codes]
+    order = np.argsort(start + shift, kind="stable")
+    codes, start, end = codes[order], (start + shift)[order], (end + shift)[order]
+    reached = np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]])
+    gap = np.where(np.diff(codes, prepend=-1) > 0, 0, np.maximum(start - reached, 0))
+    return _Swept(order, codes, np.maximum(end - np.maximum(start, reached), 0), gap)
+
+
+def _end_to_end(builds: _Builds, codes: Integers, start: Integers, end: Integers) -> Integers:
+    """Return shifts that put builds one after another, so that one sort and one running maximum serve all."""
+    first, last = builds.earliest(codes, start), builds.latest(codes, end)
+    lengths = np.where(last == NAT, 0, last - first + 1)  # 1 more, so that no two builds touch
+    if lengths.sum(dtype=np.float64) > 2**62:
+        worst, years = builds.ids[int(lengths.argmax())], lengths.max() / 31_557_600e6
+        raise BadInput(f"Timestamps of build {worst} are {years:.0f} years apart. Correct them first.")
+    return np.cumsum(lengths) - lengths - np.where(last == NAT, 0, first)
+
+
+_STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fetched_at")
+
+
+def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedelta]:
+    """Sum the gaps between runs that end at a release (`blocked`), or those that end at a run or the last timestamp."""
+    finished, created = builds.stamps("finished_at"), builds.created()
+    runs, releases = _runs(builds, finished), _releases(builds)
+    ends = (_Spans(builds.codes, finished, finished), releases, runs)
+    last = np.maximum.reduce([builds.latest(one.codes, one.end) for one in ends])
+    known = np.flatnonzero((created != NAT) & (last != NAT))
+    # The sort is stable: at one start, the creation comes first, then a release, a run, and the last timestamp.
+    parts = [_Spans(known, created[known], created[known]), releases, runs, _Spans(known, last[known], last[known])]
+    parts = [_since(created, one) for one in parts]
+    swept = _sweep(builds, _Spans(*map(np.concatenate, zip(*parts, strict=True))))
+    is_release = np.repeat([False, True, False, False], [len(one.codes) for one in parts])
+    return builds.sums(swept.codes, np.where(is_release[swept.order] == blocked, swept.gap, 0), name)
+
+
+def _runs(builds: _Builds, finished: Integers) -> _Spans:
+    """Return the runs of every attempt until they ended or were last seen, without those that cover nothing."""
+    start = builds.stamps("started_at")
+    end = np.where(finished == NAT, builds.stamps("fetched_at"), finished)
+    return _Spans(builds.codes, start, end).filter((start != NAT) & (end > start))
+
+
+def _releases(builds: _Builds) -> _Spans:
+    """Return when builds were unblocked, and when builds that are still blocked were last seen."""
+    unblocked = builds.stamps("unblocked_at")
+    held = builds.flags(_holds()) & (unblocked == NAT)
+    at = np.where(held, builds.stamps("fetched_at"), unblocked)
+    return _Spans(builds.codes, at, at).filter(at != NAT)
+
+
+def _since(created: Integers, spans: _Spans) -> _Spans:
+    """Cut the spans at their builds' creation; drop builds without a creation."""
+    since = created[spans.codes]
+    cut = _Spans(spans.codes, np.maximum(spans.start, since), np.maximum(spans.end, since))
+    return cut.filter(since != NAT)

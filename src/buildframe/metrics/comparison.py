@@ -1,0 +1,488 @@
+"""Compare two periods: differences of percentiles and rates, with intervals that allow for dependence within days."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.clustering import Spread, effective_sizes, measure_spread, sum_by_day, with_days
+from buildframe.metrics.duration_columns import measure
+from buildframe.metrics.durations import RowMetric, wall_time
+from buildframe.metrics.engines import GROUP, Floats, Frame, GroupedRows, GroupSums, Integers, expressions, group_rows
+from buildframe.metrics.engines.group_metadata import with_group_values
+from buildframe.metrics.engines.ranks import values_at_ranks
+from buildframe.metrics.grouping import By, as_key_list, join_keys
+from buildframe.metrics.percentiles import (
+    CONFIDENCE,
+    check_percentiles,
+    count_rows,
+    percentile_label,
+    point_percentiles,
+)
+from buildframe.metrics.rates import wilson
+from buildframe.metrics.validation import check_states
+
+_COUNTS = ["n", "n_censored", "n_negative"]
+_SPREAD = ["rows", "days", "ratio"]
+
+
+@checked_names
+def percentile_change(
+    now: Frame,
+    before: Frame,
+    of: RowMetric | str = wall_time,
+    by: By = None,
+    q: float | Sequence[float] = 0.5,
+    at: str = "created_at",
+    tz: str = "UTC",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """
+    Compare percentiles of a duration between two periods.
+
+    Parameters
+    ----------
+    now : DataFrame
+        Rows of the later period: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at` and
+        the columns that `of` needs.
+    before : DataFrame
+        Rows of the earlier period. No row may be in both.
+    of : row metric or str, default wall_time
+        Duration to compare: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. By default all rows form one group.
+    q : float or sequence of float, default 0.5
+        Percentiles as fractions in (0, 1).
+    at : str, default "created_at"
+        Column of timestamps that assigns rows to days.
+    tz : str, default "UTC"
+        Time zone of the days.
+    confidence : float, default 0.95
+        Confidence level of the interval of the change, as a fraction in (0, 1).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group of either period, ordered by key, null keys last. After the keys:
+
+        ========================================== ======= ==================================================
+        n, n_censored, n_negative                  Int64   as in `percentiles`; 0 if the group is only in
+                                                           `before`
+        n_before, n_censored_before,               Int64   the same for `before`
+        n_negative_before
+        p50_s, p50_before_s                        float64 percentiles in seconds; NaN with too few rows
+        p50_low_s, p50_high_s                      float64 95 % interval of `p50_s`
+        p50_change_s                               float64 `p50_s - p50_before_s`: above 0 if it became slower
+        p50_change_low_s, p50_change_high_s        float64 interval of the change; NaN with fewer than two
+                                                           days in a period, or too few rows
+        ========================================== ======= ==================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `of`, `q`, `tz` or `confidence` is invalid.
+
+    See Also
+    --------
+    success_change : Compare success rates.
+    change_point : Find when a duration changed.
+
+    Notes
+    -----
+    In each period the share of rows up to the percentile has a Wilson interval with an effective number of rows from
+    the variance between days [1]_. The durations at its ends enclose the percentile [2]_. The interval of the
+    difference adds the distances to the ends of both as squares [3]_.
+
+    With many groups some intervals exclude 0 by chance. Use `confidence = 1 - .05 / groups` to have none by chance in
+    19 of 20 comparisons.
+
+    References
+    ----------
+    .. [1] Korn, E. L., and Graubard, B. I. (1998). Survey Methodology 24, 193-201.
+    .. [2] Woodruff, R. S. (1952). Journal of the American Statistical Association 47, 635-646.
+    .. [3] Zou, G. Y., and Donner, A. (2008). Statistics in Medicine 27, 1693-1702.
+
+    Examples
+    --------
+    >>> is_now = builds["created_at"] >= "2026-10-29"
+    >>> change = metrics.percentile_change(builds[is_now], builds[~is_now])
+    >>> change[["n", "n_before", "p50_change_s", "p50_change_low_s", "p50_change_high_s"]].round(0)
+        n  n_before  p50_change_s  p50_change_low_s  p50_change_high_s
+    0  78        84          58.0             -85.0              301.0
+    """
+    shares = check_percentiles(q, "linear")
+    wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
+    sides = [_Side.of(frame, of, by, shares, at, tz) for frame in (now, before)]
+    keys, one, other = _align(sides[0].table, sides[1].table, by)
+    columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
+    columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
+    columns |= _change_columns(sides, (one, other), shares, confidence)
+    return join_keys(keys, pd.DataFrame(columns, index=keys.index))
+
+
+@checked_names
+def success_change(
+    now: Frame, before: Frame, by: By = None, at: str = "created_at", tz: str = "UTC", confidence: float = 0.95
+) -> pd.DataFrame:
+    """
+    Compare success rates between two periods.
+
+    Parameters
+    ----------
+    now : DataFrame
+        Builds of the later period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `state`,
+        `blocked` and `at`.
+    before : DataFrame
+        Builds of the earlier period. No build may be in both.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. By default all rows form one group.
+    at : str, default "created_at"
+        Column of timestamps that assigns builds to days.
+    tz : str, default "UTC"
+        Time zone of the days.
+    confidence : float, default 0.95
+        Confidence level of the interval of the change, as a fraction in (0, 1).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group of either period, ordered by key, null keys last. After the keys:
+
+        ======================= ======= ===========================================================
+        passed, n               Int64   builds that passed, and that passed or failed
+        passed_before, n_before Int64   the same for `before`
+        rate, rate_before       float64 `passed / n`; NaN if `n` is 0
+        rate_low, rate_high     float64 95 % interval of `rate`; NaN with fewer than two days
+        change                  float64 `rate - rate_before`
+        low, high               float64 interval of `change`; NaN with fewer than two days
+        ======================= ======= ===========================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, or `tz` or
+        `confidence` is invalid.
+
+    See Also
+    --------
+    success_rate : The definition of the rate.
+    newcombe : The interval of the change from counts.
+
+    Notes
+    -----
+    Intervals use an effective number of builds from the variance between days [1]_ in place of `n`.
+
+    References
+    ----------
+    .. [1] Korn, E. L., and Graubard, B. I. (1998). Survey Methodology 24, 193-201.
+
+    Examples
+    --------
+    >>> is_now = builds["created_at"] >= "2026-10-29"
+    >>> change = metrics.success_change(builds[is_now], builds[~is_now])
+    >>> change[["rate", "rate_before", "change", "low", "high"]].round(3)
+       rate  rate_before  change    low   high
+    0  0.84        0.783   0.057 -0.233  0.328
+    """
+    settled, passed = expressions.is_settled(), expressions.has_passed()
+    needs = ("state", "blocked", at)
+    counted = {"hits": settled & passed, "counted": settled & (passed | expressions.has_failed())}
+    one, other = (_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
+    return _compare_rates(one, other, by, "passed", confidence)
+
+
+@checked_names
+def failure_change(
+    now: Frame, before: Frame, by: By = None, at: str = "finished_at", tz: str = "UTC", confidence: float = 0.95
+) -> pd.DataFrame:
+    """
+    Compare the share of executions that fail between two periods.
+
+    Script jobs that passed or failed hard (failed or timed out, not softly) count, attempt by attempt. Canceled,
+    skipped and unfinished jobs do not.
+
+    Parameters
+    ----------
+    now : DataFrame
+        Jobs of the later period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `type`, `state`,
+        `soft_failed` and `at`.
+    before : DataFrame
+        Jobs of the earlier period. No job may be in both.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. By default all rows form one group.
+    at : str, default "finished_at"
+        Column of timestamps that assigns jobs to days.
+    tz : str, default "UTC"
+        Time zone of the days.
+    confidence : float, default 0.95
+        Confidence level of the interval of the change, as a fraction in (0, 1).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group of either period with script jobs, ordered by key, null keys last. After the keys:
+
+        ======================= ======= ===========================================================
+        failed, n               Int64   jobs that failed hard, and that passed or failed hard
+        failed_before, n_before Int64   the same for `before`
+        rate, rate_before       float64 `failed / n`; NaN if `n` is 0
+        rate_low, rate_high     float64 95 % interval of `rate`; NaN with fewer than two days
+        change                  float64 `rate - rate_before`
+        low, high               float64 interval of `change`; NaN with fewer than two days
+        ======================= ======= ===========================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, or `tz` or
+        `confidence` is invalid.
+
+    See Also
+    --------
+    success_change : The same for builds, with notes on the intervals.
+
+    Examples
+    --------
+    >>> is_now = jobs["build_created_at"] >= "2026-10-29"
+    >>> change = metrics.failure_change(jobs[is_now], jobs[~is_now], by="queue")
+    >>> change[["queue", "failed", "n", "change"]].round(3)
+         queue  failed     n  change
+    0  default      15  1038  -0.005
+    1   deploy       1    18   0.020
+    2   docker       5    66   0.053
+    3    macos       1    93  -0.002
+    """
+    failed = expressions.has_failed_hard()
+    needs = ("type", "state", "soft_failed", at)
+    counted = {"hits": failed, "counted": failed | expressions.has_passed()}
+    one, other = (_shares(frame, needs, by, counted, at, tz, expressions.is_script()) for frame in (now, before))
+    return _compare_rates(one, other, by, "failed", confidence)
+
+
+@checked_names
+def newcombe(
+    successes: npt.ArrayLike,
+    n: npt.ArrayLike,
+    successes_before: npt.ArrayLike,
+    n_before: npt.ArrayLike,
+    confidence: float = 0.95,
+) -> tuple[Floats, Floats, Floats]:
+    """
+    Compute the difference of two independent proportions, with its interval.
+
+    Parameters
+    ----------
+    successes : array_like of float
+        Number of successes of the first sample. NaN if unknown.
+    n : array_like of float
+        Number of trials of the first sample. NaN if unknown.
+    successes_before : array_like of float
+        Number of successes of the second sample.
+    n_before : array_like of float
+        Number of trials of the second sample.
+    confidence : float, default 0.95
+        Confidence level as a fraction in (0, 1).
+
+    Returns
+    -------
+    difference, low, high : numpy.ndarray of float64
+        First proportion minus second, and the limits of its interval. NaN if an n is 0 or a count is unknown.
+
+    Raises
+    ------
+    BadInput
+        As for `wilson`.
+
+    See Also
+    --------
+    wilson : Interval of one proportion.
+
+    Notes
+    -----
+    The interval combines the Wilson intervals of both proportions (method 10 in [1]_).
+
+    References
+    ----------
+    .. [1] Newcombe, R. G. (1998). Statistics in Medicine 17, 873-890.
+
+    Examples
+    --------
+    >>> difference, low, high = metrics.newcombe(56, 70, 48, 80)
+    >>> round(difference.item(), 4), round(low.item(), 4), round(high.item(), 4)
+    (0.2, 0.0524, 0.3339)
+    """
+    one, other = wilson(successes, n, confidence), wilson(successes_before, n_before, confidence)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = np.asarray(successes, np.float64) / np.asarray(n, np.float64)
+        rate_before = np.asarray(successes_before, np.float64) / np.asarray(n_before, np.float64)
+    low, high = _square_and_add((rate, *one), (rate_before, *other))
+    return rate - rate_before, low, high
+
+
+def _shares(
+    frame: Frame,
+    needs: Sequence[str],
+    by: By,
+    counted: Mapping[str, nw.Expr],
+    at: str,
+    tz: str,
+    only: nw.Expr | None = None,
+) -> pd.DataFrame:
+    """Count hits and trials (`n`) of each group and measure their spread over days; `only` drops other rows first."""
+    check_states(frame, "state")
+    rows = group_rows(frame, needs, by)
+    rows = rows if only is None else rows.filter(only)
+    days, keys = sum_by_day(with_days(rows.with_columns(**counted), at, tz), *counted)
+    days = days[days["counted"] > 0]
+    sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
+    summary = pd.DataFrame({"hits": sums["hits"], "n": sums["counted"]}).join(_spreads(days, "hits"))
+    return join_keys(keys, summary.rename_axis(None))
+
+
+def _spreads(days: pd.DataFrame, hits: str) -> pd.DataFrame:
+    """Measure for each group how the hits spread over days."""
+    spread = {group: measure_spread(own[hits], own["counted"]) for group, own in days.groupby(GROUP)}
+    return pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
+
+
+def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, confidence: float) -> pd.DataFrame:
+    """Compute counts and rates of both periods, and the difference."""
+    keys, one, other = _align(one, other, by)
+    columns: dict[str, Any] = {}
+    for end, side in (("", one), ("_before", other)):
+        columns |= {f"{hits}{end}": side["hits"].fillna(0), f"n{end}": side["n"].fillna(0)}
+    rate, rate_before = (_proportion(side["hits"], side["n"]) for side in (one, other))
+    wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
+    sizes, sizes_before = effective_sizes(_spread(one), _spread(other), confidence)
+    _, low, high = newcombe(rate * sizes, sizes, rate_before * sizes_before, sizes_before, confidence)
+    sizes, _ = effective_sizes(_spread(one), _spread(other), CONFIDENCE)
+    rate_low, rate_high = wilson(rate * sizes, sizes, CONFIDENCE)
+    columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
+    columns |= {"change": rate - rate_before, "low": low, "high": high}
+    return join_keys(keys, pd.DataFrame(columns, index=keys.index))
+
+
+def _spread(side: pd.DataFrame, name: str = "") -> Spread:
+    rows, days, ratio = (side[f"{name}{column}"].to_numpy(np.float64, na_value=np.nan) for column in _SPREAD)
+    return Spread(np.nan_to_num(rows), np.nan_to_num(days), ratio)
+
+
+def _proportion(hits: pd.Series[Any], n: pd.Series[Any]) -> Floats:
+    """Return the proportion, NaN if n is 0."""
+    whole = n.to_numpy(np.float64, na_value=0)
+    return hits.to_numpy(np.float64, na_value=0) / np.where(whole > 0, whole, np.nan)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One period: a `table` of its groups, with their `place` in `counts`."""
+
+    rows: GroupedRows
+    counts: GroupSums
+    table: pd.DataFrame
+
+    @classmethod
+    def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
+        rows = measure(frame, of, by, needs=(at,))
+        counts = count_rows(rows)
+        values = point_percentiles(rows, counts, q)
+        spreads = _spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
+        table = pd.concat([counts.sums, values, spreads], axis=1).assign(place=range(len(spreads)))
+        return cls(rows, counts, join_keys(counts.keys, table))
+
+    def values_at_ranks(self, place: pd.Series[Any], ranks: Integers) -> Floats:
+        """Return the durations at these ranks of the groups at these places; NaN if either is missing."""
+        is_present = place.notna().to_numpy()
+        own = place[is_present].to_numpy(np.int64)
+        requested = np.zeros((len(self.counts.groups), ranks.shape[1]), np.int64)
+        requested[own] = ranks[is_present]
+        n = self.counts.sums["n"].to_numpy(np.int64)
+        values = np.full(ranks.shape, np.nan)
+        values[is_present] = values_at_ranks(self.rows, "value", self.counts.groups, n, requested)[own]
+        return values
+
+
+def _spreads_up_to(rows: GroupedRows, counts: GroupSums, values: pd.DataFrame) -> pd.DataFrame:
+    """Measure for each group how the rows up to each percentile spread over days, in the order of `counts`."""
+    names = list(map(str, values))
+    limited = with_group_values(rows, counts.groups, {name: values[name].to_numpy(np.float64) for name in names})
+    is_up_to = {f"up to {name}": nw.col("value") <= nw.col(name) for name in names}
+    days, _ = sum_by_day(limited.with_columns(counted=~nw.col("value").is_null(), **is_up_to), "counted", *is_up_to)
+    days = days[days["counted"] > 0]
+    each = [_spreads(days, f"up to {name}").reindex(values.index).where(values[name].notna()) for name in names]
+    spreads = [one.add_prefix(f"{name} ") for name, one in zip(names, each, strict=True)]
+    return pd.concat([values[[]], *spreads], axis=1)
+
+
+def _change_columns(
+    sides: Sequence[_Side], tables: Sequence[pd.DataFrame], q: Sequence[float], confidence: float
+) -> dict[str, Any]:
+    """Compute the columns of each percentile."""
+    ranks: tuple[list[Integers], ...] = ([], [])
+    for p in q:
+        spreads = [_spread(table, f"{percentile_label(p)} ") for table in tables]
+        sizes = effective_sizes(spreads[0], spreads[1], confidence)
+        own, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
+        for side, table, size in zip(ranks, tables, sizes, strict=True):
+            side.append(_ranks(table, p, size, confidence))
+        ranks[0].append(_ranks(tables[0], p, own, CONFIDENCE))
+    now, before = (
+        side.values_at_ranks(table["place"], np.concatenate(own, axis=1)) if q else np.empty((len(table), 0))
+        for side, table, own in zip(sides, tables, ranks, strict=True)
+    )
+    columns: dict[str, Any] = {}
+    for i, p in enumerate(q):
+        columns |= _compare_percentile(tables, p, now[:, 4 * i : 4 * i + 4].T, before[:, 2 * i : 2 * i + 2].T)
+    return columns
+
+
+def _compare_percentile(tables: Sequence[pd.DataFrame], p: float, now: Floats, before: Floats) -> dict[str, Any]:
+    """Compute the columns of one percentile; `now` has the ends for both confidence levels, `before` for the first."""
+    name, (one, other) = percentile_label(p).removesuffix("_s"), (table[percentile_label(p)] for table in tables)
+    low, high = _square_and_add((one.to_numpy(np.float64), *now[:2]), (other.to_numpy(np.float64), *before))
+    return {
+        f"{name}_s": one,
+        percentile_label(p, "low"): now[2],
+        percentile_label(p, "high"): now[3],
+        f"{name}_before_s": other,
+        f"{name}_change_s": one - other,
+        f"{name}_change_low_s": low,
+        f"{name}_change_high_s": high,
+    }
+
+
+def _ranks(table: pd.DataFrame, p: float, sizes: Floats, confidence: float) -> Integers:
+    """Return the ranks that enclose a percentile with this effective size; 0 if there is none."""
+    low, high = wilson(p * sizes, sizes, confidence)
+    n = table["n"].to_numpy(np.float64, na_value=0)
+    ranks = np.column_stack([np.floor(low * n), np.ceil(high * n) + 1])
+    return np.where((ranks >= 1) & (ranks <= n[:, None]), np.nan_to_num(ranks), 0).astype(np.int64)
+
+
+def _align(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return the keys of both tables, and both tables aligned with them."""
+    n_keys = len(as_key_list(by))
+    names = list(one.columns[:n_keys])
+    if not names:
+        index = range(max(len(one), len(other)))
+        return pd.DataFrame(index=index), one.reindex(index), other.reindex(index)
+    keys = pd.concat([one[names], other[names]]).drop_duplicates().sort_values(names, na_position="last")
+    keys = keys.reset_index(drop=True)
+    return keys, keys.merge(one, how="left", on=names), keys.merge(other, how="left", on=names)
+
+
+def _square_and_add(one: tuple[Floats, ...], other: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+    """Return the limits of a difference from two values with their limits."""
+    (value, low, high), (value_before, low_before, high_before) = one, other
+    difference = value - value_before
+    return (
+        difference - np.hypot(value - low, high_before - value_before),
+        difference + np.hypot(high - value, value_before - low_before),
+    )

@@ -1,0 +1,111 @@
+"""Assign rows of pandas to groups: by columns, by functions of rows, or all in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import check_aligned, typed_column
+
+Key = str | Callable[[pd.DataFrame], "pd.Series[Any]"]
+By = Key | Sequence[Key] | None
+"""A column's name, a function `frame -> Series` such as `metrics.step`, several of these, or None for one group."""
+
+
+class Groups(NamedTuple):
+    """Group number of each row (`codes`), and a frame with one row per group, in order (`keys`)."""
+
+    codes: npt.NDArray[np.intp]
+    keys: pd.DataFrame
+
+
+def find_groups(frame: pd.DataFrame, by: By) -> Groups:
+    """Return the groups in order of their keys, null keys last; an empty frame has none."""
+    keys = _keys(frame, by)
+    if keys.columns.empty:
+        return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
+    first, *others = (_in_order(keys[name]) for name in keys)
+    codes, many = first
+    for own, more in others:
+        if many * more > 2**62:
+            codes, many = compact_codes(codes, many)
+        codes, many = codes * more + own, many * more
+    if others:
+        codes, _ = compact_codes(codes, many)
+    return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
+
+
+def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
+    """Return the position of each value among the ordered distinct values, null last, and their number."""
+    try:
+        codes, values = pd.factorize(key, use_na_sentinel=False)
+        values = pd.Index(values)
+        order = values.argsort()
+    except TypeError as why:
+        raise BadInput(f"The column {str(key.name)!r} cannot be grouped by: {why}.") from None
+    is_null = np.asarray(values.isna(), bool)[order]
+    order = np.concatenate([order[~is_null], order[is_null]])
+    return _inverse(order)[codes], len(values)
+
+
+def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
+    """Renumber codes in the same order without gaps, and return how many there are."""
+    if many <= 2 * len(codes) + 1024:
+        is_there = np.bincount(codes, minlength=many) > 0
+        return (np.cumsum(is_there) - 1)[codes], int(is_there.sum())
+    numbers, there = pd.factorize(codes)
+    return _inverse(np.argsort(there))[numbers], len(there)
+
+
+def _inverse(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def _first_of_each(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    first = np.empty(codes.max(initial=-1) + 1, np.intp)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
+    return first
+
+
+def join_keys(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """Join group columns and summary into one flat frame; raise BadInput if they share a name."""
+    if shared := set(keys.columns) & set(summary.columns):
+        raise BadInput(f"The summary has a column {min(shared)!r} of its own. Rename the column of the frame.")
+    return pd.concat([keys, summary], axis=1)
+
+
+def as_key_list(by: By) -> list[Key]:
+    """Return the keys as a list; raise BadInput for an invalid key."""
+    keys: list[Any] = [] if by is None else list(by) if isinstance(by, list | tuple) else [by]
+    if wrong := [key for key in keys if not isinstance(key, str) and not callable(key)]:
+        raise BadInput(
+            f"by={wrong[0]!r}: group by a column's name, a function such as metrics.step, or a list of these."
+        )
+    return keys
+
+
+def check_distinct_names(names: Sequence[str]) -> None:
+    """Raise BadInput if two keys have one name."""
+    if len(set(names)) < len(names):
+        raise BadInput(f"by= has two keys of the same name: {list(names)}. Rename one of them.")
+
+
+def _keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
+    series = [_key(frame, key) for key in as_key_list(by)]
+    names = [str(one.name) for one in series]
+    check_distinct_names(names)
+    return pd.DataFrame({name: one.array for name, one in zip(names, series, strict=True)})
+
+
+def _key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
+    if isinstance(key, str):
+        return typed_column(frame, key)
+    result = check_aligned(key(frame), frame, f"by={getattr(key, '__name__', key)}")
+    return result if result.name is not None else result.rename(getattr(key, "__name__", "group"))

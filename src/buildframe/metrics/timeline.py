@@ -1,0 +1,95 @@
+"""Compute the jobs of one build as bars over time. Does not know how they are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from buildframe.formatting import named
+from buildframe.metrics.columns import column, timestamps
+from buildframe.metrics.steps import step
+
+
+def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
+    """One row a job that came up, in the order of drawing; stamps in minutes since the build's creation.
+
+    It waits from `first` to `wait_to` and runs from `run_from` to `end` (float64, NaN where it did not). `kind` is
+    `ran`, `failed`, `timed out`, `canceled`, `triggered build` or `blocked`; `open` tells that it is not over yet, and
+    `retried` that another attempt followed. Beside these `step`, `name` and `came_up`, the step's first `first`.
+    """
+    stamps = _stamps(jobs)
+    zero = timestamps(jobs, "build_created_at").min()
+    minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
+    bars = pd.DataFrame({**minutes, "kind": _kinds(jobs), "step": step(jobs)})
+    bars["open"] = timestamps(jobs, "finished_at").isna() & ~(
+        _is(jobs, "manual") & (column(jobs, "state") != "blocked")
+    )
+    bars["name"] = _names(jobs, bars["step"])
+    bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
+    return _in_order(bars[bars["first"].notna()])
+
+
+def is_negative(bars: pd.DataFrame) -> pd.Series[bool]:
+    """Return which bars end before they run, because clocks disagree."""
+    return bars["end"] < bars["run_from"]
+
+
+def _stamps(jobs: pd.DataFrame) -> dict[str, pd.Series[Any]]:
+    """Return when each bar begins (`first`), stops waiting, starts to run, and ends."""
+    runnable, started, finished, fetched = (
+        timestamps(jobs, name) for name in ("runnable_at", "started_at", "finished_at", "fetched_at")
+    )
+    runs_at_once = _is(jobs, "trigger") & runnable.notna()
+    run_from, end = started.mask(runs_at_once, runnable), finished.fillna(fetched)
+    manual = _is(jobs, "manual")
+    if manual.any():
+        unblocked = timestamps(jobs, "unblocked_at").mask(column(jobs, "state").eq("blocked"), fetched)
+        end = end.mask(manual, unblocked)
+        run_from = run_from.mask(manual, _gaps(unblocked.where(manual), jobs, run_from, end))
+    first = runnable.fillna(run_from)
+    return {"first": first, "wait_to": run_from.fillna(finished).fillna(fetched), "run_from": run_from, "end": end}
+
+
+def _gaps(until: pd.Series[Any], jobs: pd.DataFrame, run_from: pd.Series[Any], end: pd.Series[Any]) -> pd.Series[Any]:
+    """Where the gap before each block step's end begins: at the last end of what had begun by then."""
+    created = timestamps(jobs, "build_created_at")
+
+    def gap(row: Any, moment: pd.Timestamp) -> Any:
+        ends = end[(run_from < moment) | (end < moment)].max()
+        return min(moment, max(created[row], ends) if pd.notna(ends) else created[row])
+
+    begins = {row: gap(row, moment) for row, moment in until.dropna().items()}
+    return pd.Series(begins, index=until.index, dtype=until.dtype)
+
+
+def _is(jobs: pd.DataFrame, kind: str) -> pd.Series[bool]:
+    return column(jobs, "type").eq(kind).fillna(False).astype(bool)
+
+
+def _names(jobs: pd.DataFrame, steps: pd.Series[Any]) -> pd.Series[str]:
+    known = column(jobs, "name")
+    if "label" in jobs:
+        known = known.fillna(jobs["label"])  # block steps have no name, but a label
+    return known.fillna(steps).fillna(named(None))
+
+
+def _in_order(bars: pd.DataFrame) -> pd.DataFrame:
+    """Order steps by their first job, and the jobs of a step by time."""
+    steps = bars["step"].fillna(bars["name"])
+    came_up = bars.groupby(steps)["first"].transform("min")
+    ordered = bars.assign(step=steps, came_up=came_up).sort_values(["came_up", "step", "first", "end", "name"])
+    return ordered.reset_index(drop=True)
+
+
+_STATES = {
+    **dict.fromkeys(["failed", "expired", "broken"], "failed"),
+    "timed_out": "timed out",
+    **dict.fromkeys(["canceled", "canceling"], "canceled"),
+}
+
+
+def _kinds(jobs: pd.DataFrame) -> pd.Series[str]:
+    done = pd.Series("ran", index=jobs.index, dtype="str").mask(_is(jobs, "trigger"), "triggered build")
+    by_state = column(jobs, "state").map(_STATES).astype("str")
+    return by_state.fillna(done).mask(_is(jobs, "manual"), "blocked")

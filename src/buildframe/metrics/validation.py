@@ -1,0 +1,69 @@
+"""Refuse states in the spelling of other systems, which a rate would silently leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import typed_column
+from buildframe.metrics.engines import Frame, as_pandas, is_pandas, select_columns
+from buildframe.spec.builds import BuildState
+
+_OF_JOBS = (
+    "pending", "waiting", "waiting_failed", "blocked", "blocked_failed", "unblocked", "unblocked_failed", "limiting",
+    "limited", "scheduled", "reserved", "assigned", "accepted", "running", "passed", "failed", "canceling", "canceled",
+    "expired", "timing_out", "timed_out", "skipped", "broken",
+)  # fmt: skip
+_OF_WEBHOOKS = ("started", "finished")
+KNOWN = frozenset({*get_args(BuildState), *_OF_JOBS, *_OF_WEBHOOKS})
+"""States of builds and jobs that the service has."""
+
+_MEANT = {
+    **dict.fromkeys(["pass", "success", "successful", "succeeded", "ok", "green"], "passed"),
+    **dict.fromkeys(["fail", "failure", "error", "errored", "red"], "failed"),
+    **dict.fromkeys(["cancel", "cancelled"], "canceled"),
+    **dict.fromkeys(["cancelling"], "canceling"),
+    **dict.fromkeys(["timeout"], "timed_out"),
+}
+_MEANT |= {state.replace("_", ""): state for state in KNOWN}
+
+
+def check_states(frame: Frame, *names: str) -> None:
+    """Raise BadInput if a column of states, on any engine, holds states that would silently not count.
+
+    These are other spellings of known states ("Passed", "success"), and all states if none is known. A new state of the
+    service beside known ones is accepted: it is neither passed nor failed.
+    """
+    for name in names:
+        states = _states(frame, name)
+        check_spellings(states, name)
+        if states and not KNOWN & set(states):
+            raise BadInput(
+                f"The column {name!r} contains no known state, only {_listed(states)}, so nothing would be counted. "
+                f"Convert them to known states: {_listed(KNOWN)}."
+            )
+
+
+def check_spellings(states: Iterable[str], name: str) -> None:
+    """Raise BadInput if one of these states is a known state in another spelling."""
+    for state in sorted({*states} - KNOWN):
+        if meant := _MEANT.get("".join(filter(str.isalnum, state.lower()))):
+            raise BadInput(
+                f"The column {name!r} contains {state!r}, which is not a state of the service. If it means {meant!r}, "
+                f"convert it, in pandas by frame[{name!r}].replace({{{state!r}: {meant!r}}}). "
+                f"Known states: {_listed(KNOWN)}."
+            )
+
+
+def _states(frame: Frame, name: str) -> list[str]:
+    """Return the distinct states of a column."""
+    if is_pandas(frame):
+        return [str(state) for state in pd.unique(typed_column(frame, name).dropna())]
+    return as_pandas(select_columns(frame, [name]).unique())[name].dropna().astype("str").tolist()
+
+
+def _listed(states: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(states)[:40]))

@@ -1,0 +1,213 @@
+"""Plot the jobs of one build as bars along time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import column
+from buildframe.metrics.steps import without_emoji
+from buildframe.metrics.timeline import compute_bars, is_negative
+from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
+from buildframe.plots.theme import (
+    BLUE,
+    BROWN,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    RED,
+    background,
+    count_note,
+    counted,
+    decorate,
+    drawable,
+    grid_color,
+    join_notes,
+    show_message,
+    text_color,
+    themed_axes,
+    unique_labels,
+)  # fmt: skip
+
+
+@checked_call
+def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """
+    Plot the jobs of one build as bars: time in queue, then run time.
+
+    Triggers and block steps have bars too. Attempts and shards of a step are adjacent, and steps are in the order in
+    which they became runnable.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs of one build with `build_id`, `build_number`, `build_created_at`, `fetched_at`, `state`, `retried`, `type`,
+        `pipeline`, `step_key`, `name`, `runnable_at`, `started_at` and `finished_at`, and `unblocked_at` if there are
+        block steps.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If the frame contains several builds, a column is missing, or a time has no zone.
+
+    See Also
+    --------
+    concurrency : Jobs of many builds over time.
+
+    Notes
+    -----
+    Failed and timed-out runs are hatched. A ring marks an attempt that was retried. An arrow at `fetched_at` marks a
+    job that had not finished. A trigger's bar ends when the triggered build ended. A block step's bar ends with a
+    diamond at `unblocked_at`; the service does not report when it was blocked, so the bar starts when all earlier jobs
+    had ended. Builds with many jobs are labeled by step. Jobs that were never runnable are counted, and wait steps are
+    not shown.
+
+    If clocks disagree, a run can end before it starts. It is drawn as a dotted line from its start back to its end. A
+    run that starts before its job was runnable has no queue bar. The note counts both.
+
+    Examples
+    --------
+    >>> builds, jobs = ci.history(created_from="7d")
+    >>> ax = plots.timeline(jobs[jobs["build_id"] == builds["id"].iloc[-1]])
+    >>> ax.get_xlabel()
+    'minutes since the build was created'
+    """
+    shown = _of_one_build(jobs)
+    bars = compute_bars(shown)
+    with themed_axes(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
+        if bars.empty:
+            return show_message(ax, "No job of this build was runnable." if len(shown) else "No jobs.")
+        _draw(ax, bars)
+        _label_rows(ax, bars)
+        ax.set_xlabel("minutes since the build was created")
+        pipeline, number = drawable(str(column(shown, "pipeline").iloc[0]), 40), column(shown, "build_number").iloc[0]
+        decorate(
+            ax, f"{pipeline} #{number}: {counted(len(bars), 'job')}", _note(bars, len(shown) - len(bars)), grid="x"
+        )
+    return ax
+
+
+def _note(bars: pd.DataFrame, never: int) -> str:
+    return join_notes(
+        count_note(never, "more job", f"{'was' if never == 1 else 'were'} never runnable"),
+        count_note(int(is_negative(bars).sum()), "negative run", "(clocks disagree)"),
+        count_note(int((bars["wait_to"] < bars["first"]).sum()), "negative wait", "not drawn"),
+    )
+
+
+def _of_one_build(jobs: pd.DataFrame) -> pd.DataFrame:
+    builds = column(jobs, "build_id").nunique()
+    if builds > 1:
+        number = column(jobs, "build_number").iloc[0]
+        raise BadInput(
+            f"jobs: the frame contains {builds} builds; pass the jobs of one build of one pipeline, such as "
+            f'jobs[jobs["build_number"] == {number}].'
+        )
+    return jobs[column(jobs, "type").isin(["script", "trigger", "manual"])]
+
+
+# Drawing
+
+
+def _bar_styles(ax: Axes, thin: bool) -> dict[str, dict[str, Any]]:
+    """Return the bar style of each outcome; thin bars have no hatch, so their colors also differ."""
+    back, outline = background(ax), 0.0 if thin else 0.8
+    gray, green = (
+        ("#909090", "#74CBB0") if thin else ("#C4C4C4", GREEN)
+    )  # distinct from adjacent bars in prints without color
+    styles: dict[str, dict[str, Any]] = {
+        "ran": {"facecolor": BLUE},
+        "failed": {"facecolor": RED, "edgecolor": back, "hatch": "////", "linewidth": 0},
+        "timed out": {"facecolor": BROWN, "edgecolor": back, "hatch": "xxxx", "linewidth": 0},
+        "canceled": {"facecolor": gray, "edgecolor": text_color(), "linewidth": outline},
+        "triggered build": {"facecolor": green},
+        "blocked": {"facecolor": back, "edgecolor": PURPLE, "hatch": "....", "linewidth": 0.8},
+    }
+    return {kind: style | ({"hatch": None} if thin and kind != "blocked" else {}) for kind, style in styles.items()}
+
+
+def _draw(ax: Axes, bars: pd.DataFrame) -> None:
+    waited = bars[bars["wait_to"] > bars["first"]]
+    thin = _is_thin(ax, bars)
+    height = 1.0 if thin else 0.7
+    ax.barh(waited.index, waited["wait_to"] - waited["first"], 1.0 if thin else 0.42, left=waited["first"],
+            color=ORANGE, alpha=0.55, label="waiting for an agent")  # fmt: skip
+    for kind, style in _bar_styles(ax, thin).items():
+        ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~is_negative(bars)]
+        if len(ran):
+            ax.barh(ran.index, ran["end"] - ran["run_from"], height, left=ran["run_from"], label=kind, **style)
+    _mark_ends(ax, bars)
+    ax.set_ylim(max(len(bars), 3) - 0.4, -0.6)
+    _draw_negative(ax, bars[is_negative(bars)])
+    ax.set_xlim(left=min(0, np.nanmin(bars[["first", "run_from", "end"]])))
+
+
+def _is_thin(ax: Axes, bars: pd.DataFrame) -> bool:
+    """Return whether bars are too thin for a hatch."""
+    return len(bars) > min(60, plot_area(ax)[1] / 5)
+
+
+def _draw_negative(ax: Axes, bars: pd.DataFrame) -> None:
+    """Draw runs that end before they start, from the reported start back to the reported end."""
+    if bars.empty:
+        return
+    ax.hlines(bars.index, bars["end"], bars["run_from"], color=text_color(), linestyle=":", linewidth=1.2,
+              label="ends before it starts")  # fmt: skip
+    ax.plot(bars["run_from"], bars.index, "|", color=text_color(), markersize=7, label="its start")
+    ax.plot(bars["end"], bars.index, "<", color=RED, markersize=5, label="its end", clip_on=False)
+
+
+def _mark_ends(ax: Axes, bars: pd.DataFrame) -> None:
+    size = 3.5 if _is_thin(ax, bars) else 6
+    unblocked = (bars["kind"] == "blocked") & ~bars["open"]
+    for label, rows, marker, face in (
+        ("retried", bars["retried"], "o", background(ax)),
+        ("unblocked", unblocked, "D", text_color()),
+        ("not over yet", bars["open"], ">", text_color()),
+    ):
+        if rows.any():
+            ends = bars.loc[rows, "end"]
+            ax.plot(ends, ends.index, marker, color=text_color(), markersize=size, markerfacecolor=face,
+                    markeredgewidth=1.2, label=label, clip_on=False)  # fmt: skip
+
+
+def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
+    """Label each job if there is room, otherwise each step once."""
+    rows_of_room = plot_area(ax)[1] / POINTS_PER_LABEL
+    if len(bars) <= rows_of_room:
+        names = unique_labels(
+            bars["name"], max_characters(ax, 32), lambda name, width: drawable(without_emoji(name), width)
+        )
+        ax.set_yticks(bars.index, list(bars["name"].map(names)), parse_math=False)
+        return
+    steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])
+    labeled = steps.loc[_spaced(steps["mean"], len(bars) / rows_of_room)]
+    names = unique_labels(labeled.index, max_characters(ax, 28))
+    ax.set_yticks(labeled["mean"], [f"{names[str(name)]}  ({n:,})" for name, n in labeled["size"].items()],
+                  parse_math=False)  # fmt: skip
+    borders = np.flatnonzero(bars["step"].ne(bars["step"].shift()))[1:] - 0.5
+    if not (hidden := len(steps) - len(labeled)):
+        ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=grid_color(), linewidth=0.8, zorder=0)
+    ax.set_ylabel(f"step (jobs); {counted(hidden, 'more step')} without a label" if hidden else "step (jobs)")
+
+
+def _spaced(positions: pd.Series[float], apart: float) -> list[bool]:
+    """Return which of the ascending positions to keep so that neighbors are at least `apart` apart."""
+    is_kept: list[bool] = []
+    last = -np.inf
+    for position in positions:
+        is_kept.append(position - last >= apart)
+        last = position if is_kept[-1] else last
+    return is_kept

@@ -1,0 +1,177 @@
+"""Plot the flaky tests of a suite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from buildframe import metrics
+from buildframe.guards.arguments import checked_call
+from buildframe.plots.layout import POINTS_PER_LABEL, label_width, max_characters, plot_area
+from buildframe.plots.theme import (
+    BLUE,
+    GREEN,
+    NO_NAME,
+    ORANGE,
+    RED,
+    background,
+    check_top,
+    count_note,
+    counted,
+    decorate,
+    join_notes,
+    list_counts,
+    show_message,
+    text_color,
+    themed_axes,
+    unique_labels,
+)  # fmt: skip
+
+_UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
+_STATUS = {
+    "new": ("new", RED, ""),
+    "came_back": ("came back", ORANGE, "////"),
+    "still": ("still flaky", BLUE, ""),
+    "resolved": ("resolved", GREEN, "...."),
+}
+
+
+@checked_call
+def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFrame | None = None, top: int = 20) -> Axes:
+    """
+    Plot the tests with the most instances of flaking, and when each flaked last.
+
+    Tests that are still flaky come first, resolved tests last.
+
+    Parameters
+    ----------
+    tests : pandas.DataFrame
+        Result of `ws.flaky_tests(suite=...)`, with `id`, `scope`, `name`, `location`, `instances`,
+        `latest_occurrence_at`, `last_resolved_at` and `fetched_at`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    before : pandas.DataFrame, optional
+        An earlier snapshot of the same list. Colors then separate tests that are new, came back, are still flaky, or
+        were resolved between the two snapshots.
+    top : int, default 20
+        Maximum number of tests, at least 1.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, a test is listed twice, `before` is later than `tests`, or `top` is
+        below 1.
+
+    See Also
+    --------
+    buildframe.metrics.flaky_board : The ranking of this plot.
+    flips : Steps that both failed and passed on one commit.
+
+    Notes
+    -----
+    With `before`, rows are shared among the statuses, so that no status hides another. Tests that were already resolved
+    in `before` are counted in the note and not drawn.
+
+    Examples
+    --------
+    >>> tests = ci.flaky_tests(suite="rspec")
+    >>> ax = plots.flaky_board(tests, top=10)
+    >>> ax.get_xlabel()
+    'instances of flaking'
+    """
+    ranked = metrics.flaky_board(tests, before)
+    ranked = ranked.assign(status=_status(ranked))
+    is_hidden = pd.Series(False, index=ranked.index) if before is None else _resolved_then(ranked, before)
+    board = ranked[~is_hidden]
+    with themed_axes(ax, 9, 1.8 + 0.3 * float(np.clip(len(board), 3, check_top(top)))) as ax:
+        if board.empty:
+            return show_message(ax, _empty_message(len(ranked)))
+        shown = _select(board, min(top, max(int(plot_area(ax)[1] / POINTS_PER_LABEL), 1)), before is not None)
+        _draw(ax, shown.iloc[::-1].reset_index(drop=True))
+        ax.set_xlabel("instances of flaking")
+        decorate(ax, _title(board), _note(board, len(shown), int(is_hidden.sum()), before is not None), grid="x")
+    return ax
+
+
+def _status(ranked: pd.DataFrame) -> pd.Series[str]:
+    status = ranked["status"] if "status" in ranked else ranked["is_resolved"].map({True: "resolved", False: "still"})
+    return status.astype("str")
+
+
+def _resolved_then(ranked: pd.DataFrame, before: pd.DataFrame) -> pd.Series[bool]:
+    """Return which tests are resolved and were already resolved in the earlier list."""
+    then = metrics.flaky_board(before).set_index("id").reindex(ranked["id"])
+    was = then["is_resolved"].fillna(False).to_numpy(bool)
+    again = ranked["last_resolved_at"].to_numpy() > then["last_resolved_at"].to_numpy()
+    return ranked["status"].eq("resolved") & was & ~again
+
+
+def _select(board: pd.DataFrame, top: int, has_before: bool) -> pd.DataFrame:
+    """Return up to `top` tests grouped by status, in each those with most instances."""
+    place = board["status"].map({status: k for k, status in enumerate(_STATUS)})
+    turn = board.groupby("status").cumcount() + (0 if has_before else len(board) * board["status"].eq("resolved"))
+    taken = board.assign(place=place, turn=turn).sort_values(["turn", "place"], kind="stable").head(top)
+    return taken.sort_values(["place", "turn"])
+
+
+def _empty_message(resolved: int) -> str:
+    earlier = f" {counted(resolved, 'test')} already resolved." if resolved else ""
+    return f"The service lists no flaky test.{earlier}"
+
+
+def _title(board: pd.DataFrame) -> str:
+    """Return the number of flaky tests and instances; resolved tests are not included."""
+    flaky = board[board["status"] != "resolved"]
+    if flaky.empty:
+        return f"No flaky test, {len(board):,} resolved"
+    instances = int(flaky["instances"].fillna(0).sum())
+    return f"{counted(len(flaky), 'flaky test')}, {counted(instances, 'instance')}"
+
+
+def _note(board: pd.DataFrame, shown: int, resolved_then: int, has_before: bool) -> str:
+    counts = board["status"].value_counts()
+    by_status = {what: int(counts.get(status, 0)) for status, (what, *_) in _STATUS.items()}
+    counted_by_status = list_counts(**by_status) if has_before or by_status["resolved"] else ""
+    earlier = count_note(resolved_then, "test", "resolved before the earlier list not shown")
+    hidden = f"{shown:,} of {len(board):,} shown" if shown < len(board) else ""
+    return join_notes(counted_by_status, earlier, hidden, "Label: time since last flake")
+
+
+def _draw(ax: Axes, shown: pd.DataFrame) -> None:
+    instances = shown["instances"].fillna(0).to_numpy(np.float64)
+    for key, (label, color, hatch) in _STATUS.items():
+        if (own := shown["status"].eq(key).to_numpy(bool)).any():
+            ax.barh(np.flatnonzero(own), instances[own], 0.7, color=color, hatch=hatch, edgecolor=background(ax),
+                    linewidth=0, label=label)  # fmt: skip
+    for row, (n, seconds) in enumerate(zip(instances, shown["last_seen_s"], strict=True)):
+        ax.annotate(
+            _ago(seconds), (n, row), (4, 0), textcoords="offset points", va="center", fontsize=9, color=text_color()
+        )
+    names = _names(shown)
+    short = unique_labels(names, max_characters(ax, 44))
+    ax.set_yticks(range(len(shown)), [short[name] for name in names], parse_math=False)
+    ax.set_xlim(0, max(instances.max(), 1) / max(1 - 95 / plot_area(ax, label_width(ax, 44))[0], 0.15))
+    ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
+
+
+def _names(shown: pd.DataFrame) -> list[str]:
+    """Return distinct names: the name, extended by scope, location and id where tests share it."""
+    names = shown["name"].fillna(NO_NAME)
+    for more in ("scope", "location", "id"):
+        twice = names.duplicated(keep=False) & shown[more].notna()
+        names = names.mask(twice, names + " · " + shown[more])
+    return list(names)
+
+
+def _ago(seconds: float) -> str:
+    """Return an age such as "3 days ago", in the largest unit of which there is at least one."""
+    if np.isnan(seconds):
+        return "unknown"
+    unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= length), _UNITS[-1])
+    return f"{counted(max(int(seconds // length), 0), unit)} ago"

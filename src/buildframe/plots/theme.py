@@ -1,0 +1,367 @@
+"""Theme that all plots share: colors, title, note, legend, axis formats, and labels for names.
+
+Knows Matplotlib, but no builds or jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colors, rcParams
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.font_manager import fontManager, get_font
+from matplotlib.ft2font import FT2Font
+from matplotlib.legend import Legend
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from pandas.tseries.frequencies import to_offset
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_call
+from buildframe.plots.layout import (
+    apply_layout,
+    axes_cell,
+    is_small,
+    plot_area,
+    points_per_pixel,
+    root_figure,
+    wrap_text,
+)
+
+BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GRAY = (
+    "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999",
+)  # fmt: skip
+"""Colors that color-blind readers can distinguish (Okabe and Ito, Color Universal Design, 2008)."""
+
+BROWN = "#7A3300"
+"""A darker red, for special cases of failure."""
+
+_SEQUENTIAL = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9CCBE8", BLUE, "#00263F"])
+"""Luminance decreases steadily, so that prints without color remain readable."""
+
+NO_NAME = "(no name)"
+_BOX = "\N{WHITE VERTICAL RECTANGLE}"
+_RIGHT_TO_LEFT = {"R", "AL"}
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.usetex": False,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.8,
+}
+_LIGHT: dict[Any, Any] = {"text.color": "#333333", "grid.color": "#E4E4E4", "figure.facecolor": "white"}
+_DARK: dict[Any, Any] = {"text.color": "#DDDDDD", "grid.color": "#444444", "figure.facecolor": "black"}
+
+
+@contextlib.contextmanager
+def themed_axes(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
+    """Yield Axes to draw on, with the theme active: `ax`, or those of a new figure of `width` by `height` inches."""
+    theme: dict[Any, Any] = _STYLE | (_DARK if ax is not None and luminance(background(ax)) < 0.2 else _LIGHT)
+    before: dict[Any, Any] = {name: rcParams[name] for name in theme}
+    rcParams.update(theme)
+    try:
+        yield plt.subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
+    finally:
+        rcParams.update(before)
+
+
+def check_top(top: int) -> int:
+    """Return `top`; raise BadInput if it is below 1."""
+    if top < 1:
+        raise BadInput(f"top={top}: pass a whole number of at least 1.")
+    return top
+
+
+def text_color() -> Any:
+    """Return the color of text and marks of the active theme."""
+    return rcParams["text.color"]
+
+
+def grid_color() -> Any:
+    """Return the color of grid lines of the active theme."""
+    return rcParams["grid.color"]
+
+
+def is_light() -> bool:
+    """Return whether the active theme has a light background."""
+    return luminance(text_color()) < 0.5
+
+
+def sequential_colormap() -> colors.Colormap:
+    """Return the colormap of the active theme from small values, close to the background, to large values."""
+    return _SEQUENTIAL if is_light() else _SEQUENTIAL.reversed()
+
+
+def background(ax: Axes) -> Any:
+    """Return the background color of the figure; white if it is transparent."""
+    face = colors.to_rgba(root_figure(ax).get_facecolor())
+    return face if face[3] > 0.5 else colors.to_rgba("white")
+
+
+def luminance(color: Any) -> float:
+    """Return the relative luminance of a color, from 0 to 1 (WCAG 2.1)."""
+    parts = colors.to_rgb(tuple(color) if not isinstance(color, str) else color)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+
+
+# Title, note and legend
+
+
+def decorate(ax: Axes, title: str, note: str = "", grid: str = "") -> None:
+    """
+    Add title, note, legend and grid to finished Axes, and style their axes.
+
+    From the top: title, note, legend. Small Axes get those that fit. `grid` is the axis of values, "x" or "y"; it has
+    grid lines and plain numbers.
+    """
+    ax.set_facecolor(background(ax))
+    ax.grid(visible=False)
+    if grid in ("x", "y"):
+        ax.grid(axis="x" if grid == "x" else "y", color=grid_color(), linewidth=0.8)
+        format_numbers(ax, grid)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left" if grid == "y" else "bottom"]].set_visible(False)
+    ax.spines[:].set_color(GRAY)
+    ax.tick_params(length=0, labelsize=9, labelcolor=text_color())
+    ax.tick_params(axis="x", pad=6)  # keeps the first label apart from the 0 of the other axis
+    apply_layout(ax)  # the size of the Axes is not final before
+    width, height = _text_extent(ax)
+    _fit_axis_labels(ax, width, height)
+    _draw_header(ax, title, note, width)
+    apply_layout(ax)
+
+
+def _text_extent(ax: Axes) -> tuple[float, float]:
+    """Return the width and height in points that texts of the Axes may take."""
+    extent, points = ax.get_window_extent(), points_per_pixel(ax)
+    width, height = extent.width * points, extent.height * points - 45
+    if len(root_figure(ax).axes) == 1:
+        return width, height
+    return min(width, plot_area(ax)[0]), min(height, plot_area(ax)[1])
+
+
+def _fit_axis_labels(ax: Axes, width: float, height: float) -> None:
+    for label, length in ((ax.xaxis.label, width), (ax.yaxis.label, height)):
+        label.set_color(text_color())
+        label.set_parse_math(False)
+        if is_small(ax):
+            label.set_text("")
+        wrap_text(label, length)
+
+
+def _draw_header(ax: Axes, title: str, note: str, width: float) -> None:
+    """Draw legend, note and title from bottom to top, as far as there is room; the title always."""
+    points = points_per_pixel(ax)
+    limit = 0.45 * axes_cell(ax).height * points
+    heading = ax.set_title(title, loc="left", color=text_color(), parse_math=False)
+    wrap_text(heading, width)
+    limit -= heading.get_window_extent().height * points + 8
+    height = _legend_above(ax, width, limit) + 6
+    if note:
+        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, color=text_color(),
+                           alpha=0.85, va="bottom", annotation_clip=False, parse_math=False)  # fmt: skip
+        wrap_text(line, width)
+        if (high := line.get_window_extent().height * points) + height > limit and is_small(ax):
+            line.remove()
+        else:
+            height += high
+    ax.set_title(heading.get_text(), loc="left", pad=height + 4, color=text_color(), parse_math=False)
+
+
+def _legend_above(ax: Axes, width: float, limit: float) -> float:
+    """Draw the legend in as many columns as fit, lines before markers, and return its height in points."""
+    handles, labels = ax.get_legend_handles_labels()
+    if not labels:
+        return 0
+    order = sorted(range(len(labels)), key=lambda i: getattr(handles[i], "get_linestyle", str)() == "None")
+    entries = [handles[i] for i in order], [labels[i] for i in order]
+    columns, points = min(len(labels), 7), points_per_pixel(ax)
+    while (legend := _legend(ax, *entries, columns)).get_window_extent().width * points > 0.94 * width and columns > 1:
+        columns -= 1
+    for text in legend.get_texts() if columns == 1 else []:
+        wrap_text(text, width - 24)
+    height = float(legend.get_window_extent().height * points)
+    if height > limit and is_small(ax):
+        legend.remove()
+        return 0
+    return height
+
+
+def _legend(ax: Axes, handles: list[Any], labels: list[str], columns: int) -> Legend:
+    legend = ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.3,
+                       borderpad=0.2, handlelength=1.6, columnspacing=1.4, labelcolor=text_color())  # fmt: skip
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return legend
+
+
+def show_message(ax: Axes, sentence: str) -> Axes:
+    """Show a sentence in place of a plot, and return the Axes."""
+    ax.set_axis_off()
+    text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=11,
+                   color=text_color(), parse_math=False)  # fmt: skip
+    wrap_text(text, min(ax.get_window_extent().width * points_per_pixel(ax), 400))
+    return ax
+
+
+# Axes
+
+
+def format_numbers(ax: Axes, which: str) -> None:
+    """Format numbers of the axis "x" or "y" in full, 90,000 rather than 9e4, with as many ticks as fit."""
+    width, height = plot_area(ax)
+    axis, limit = (ax.xaxis, width / 42) if which == "x" else (ax.yaxis, height / 16)
+    axis.set_major_locator(MaxNLocator(int(np.clip(limit, 1, 8)), steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+
+
+def format_dates(ax: Axes) -> None:
+    """Format naive times along the x axis as they are, whatever time zone Matplotlib is set to."""
+    limit = int(np.clip(plot_area(ax)[0] / 34, 5, 9))  # with fewer, AutoDateLocator finds no ticks for some ranges
+    locator = AutoDateLocator(tz=UTC, minticks=3 if limit >= 7 else 2, maxticks=limit)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+
+
+def created_label(freq: str, tz: str) -> str:
+    """Return the label of an axis of creation times: "Day created (UTC)"."""
+    unit = {"1h": "Hour", "1D": "Day", "1W": "Week"}.get(freq)
+    return f"{unit} created ({tz})" if unit else f"Created ({tz}), in buckets of {freq}"
+
+
+def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
+    """Extend the x axis by three buckets to each side if there is only one, so that its date can be read."""
+    if len(buckets) == 1:
+        at = buckets.dt.tz_localize(None).iloc[0]
+        apart = max(at + to_offset(freq) - at, pd.Timedelta(1, "min"))
+        low, high = date2num([at - 3 * apart, at + 3 * apart])  # type: ignore[no-untyped-call]
+        ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
+
+
+def start_at_zero(ax: Axes, least: float) -> None:
+    """Let the y axis start at 0 unless `least` is negative."""
+    if least >= 0:
+        ax.set_ylim(bottom=0)
+
+
+# Names and counts
+
+
+@checked_call
+def shortened(name: str, width: int) -> str:
+    """
+    Shorten a name to one line of at most `width` characters by removing its middle.
+
+    Wide characters count twice. Line breaks become spaces, and unprintable characters become U+FFFD.
+
+    Parameters
+    ----------
+    name : str
+        Name to shorten. An empty name becomes "(no name)".
+    width : int
+        Maximum number of characters, at least 1.
+
+    Returns
+    -------
+    str
+        The name on one line, with "…" in place of what was removed.
+
+    Raises
+    ------
+    BadInput
+        If `width` is below 1.
+
+    Examples
+    --------
+    >>> plots.shortened("integration tests of the billing service", 21)
+    'integratio…ng service'
+    """
+    if width < 1:
+        raise BadInput(f"width={width}: pass a whole number of at least 1.")
+    line = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for character in " ".join(name.split()) or NO_NAME
+    )
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
+    if len(line) + wide <= width:
+        return line
+    width = width * len(line) // (len(line) + wide)
+    tail = (width - 1) // 2
+    return f"{line[: width - 1 - tail]}…{line[len(line) - tail :]}"
+
+
+def drawable(name: str, width: int) -> str:
+    """
+    Return the name `shortened`, with a box for each character that no font has.
+
+    Without the boxes, Matplotlib warns about each such character. A right-to-left name is isolated, so that it does not
+    reorder the text beside it.
+    """
+    fonts = _fonts(tuple(rcParams["font.sans-serif"]))
+    line = shortened(name, width)
+    shown = "".join(char if any(font.get_char_index(ord(char)) for font in fonts) else _BOX for char in line)
+    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.intersection(map(unicodedata.bidirectional, shown)) else shown
+
+
+@functools.cache
+def _fonts(families: tuple[str, ...]) -> list[FT2Font]:
+    """Return the installed fonts of these families, or DejaVu Sans if there is none."""
+    fonts = []
+    for family in families:
+        with contextlib.suppress(ValueError):
+            fonts.append(get_font(fontManager.findfont(family, fallback_to_default=False)))
+    return fonts or [get_font(fontManager.findfont("DejaVu Sans"))]
+
+
+def unique_labels(names: Iterable[str], width: int, short: Callable[[str, int], str] = drawable) -> dict[str, str]:
+    """Return a distinct label per name; names that look alike when shortened are numbered."""
+    chosen: dict[str, str] = {}
+    taken: set[str] = set()
+    count: Counter[str] = Counter()
+    for name in sorted(set(names), key=lambda name: (len(name), name)):
+        plain = label = short(name, width)
+        while label in taken:
+            count[plain] += 1
+            label = f"{short(name, width - 5)} ‹{count[plain] + 1}›"
+        taken.add(label)
+        chosen[name] = label
+    return chosen
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number and a noun: "1 job", "2,000 jobs"."""
+    return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
+def count_note(n: int, what: str, rest: str) -> str:
+    """Return a number, a noun and the rest of a note, or "" if the number is 0."""
+    return f"{counted(n, what)} {rest}" if n else ""
+
+
+def join_notes(*parts: str) -> str:
+    """Join the notes that are not empty."""
+    return "; ".join(part for part in parts if part)
+
+
+def list_counts(**counts: int | str) -> str:
+    """Return "3 not finished, 1 negative" for counts above zero; underscores in names become spaces."""
+    return ", ".join(f"{int(n):,} {word.replace('_', ' ')}" for word, n in counts.items() if n)
+
+
+def column_total(frame: pd.DataFrame, name: str) -> int:
+    """Return the sum of a column of counts, without missing values."""
+    return int(frame[name].fillna(0).sum())

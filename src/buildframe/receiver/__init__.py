@@ -1,0 +1,141 @@
+"""Receive webhook deliveries over HTTP and write them to a store in batches.
+
+    buildframe receive ci-history --port 8080
+    uvicorn --factory buildframe.receiver:app          # BUILDFRAME_STORE, BUILDFRAME_WEBHOOK_TOKEN
+
+A delivery is on disk before it is acknowledged. The next sync adds deliveries that were lost before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from buildframe.errors import BadInput, MissingExtra
+from buildframe.guards.arguments import checked_names
+from buildframe.guards.secrets import confined, environment
+from buildframe.receiver.inbox import WRITE_INTERVAL_S, Inbox
+from buildframe.store.store import Store
+from buildframe.webhooks import HEADER_NAMES, HeaderNames
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+__all__ = ["app", "application", "secrets_set"]
+
+STORE = "BUILDFRAME_STORE"
+WRITE_AHEAD = "BUILDFRAME_WRITE_AHEAD"
+TOKENS = "BUILDFRAME_WEBHOOK_TOKEN"
+
+
+def app() -> Starlette:
+    """
+    Return the application that is configured by environment variables, for any ASGI server.
+
+    Reads `BUILDFRAME_STORE` (path or URL of the store), `BUILDFRAME_WEBHOOK_TOKEN` and `BUILDFRAME_WRITE_AHEAD`.
+
+    Returns
+    -------
+    starlette.applications.Starlette
+        ASGI application.
+
+    Raises
+    ------
+    BadInput
+        If a required variable is not set or invalid.
+
+    See Also
+    --------
+    application : The same with arguments.
+    """
+    store = environment(STORE)
+    if not store:
+        raise BadInput(f"{STORE} is not set. Set it to the path or URL of the store.")
+    return application(Store(store), secrets_set(), write_ahead=environment(WRITE_AHEAD) or None)
+
+
+def secrets_set() -> list[str]:
+    """
+    Return the tokens of the webhook from `BUILDFRAME_WEBHOOK_TOKEN`.
+
+    Returns
+    -------
+    list of str
+        One token, or several that are separated by spaces, such as the old and the new one.
+
+    Raises
+    ------
+    BadInput
+        If the variable is not set.
+    """
+    secrets = environment(TOKENS).split()
+    if not secrets:
+        raise BadInput(
+            f"{TOKENS} is not set. Set it to the token that the service shows in the settings of the webhook."
+        )
+    return secrets
+
+
+@checked_names
+@confined
+def application(
+    store: Store,
+    secrets: Sequence[str],
+    *,
+    personal: bool = False,
+    env: bool = False,
+    every: float = WRITE_INTERVAL_S,
+    names: HeaderNames = HEADER_NAMES,
+    write_ahead: str | os.PathLike[str] | None = None,
+) -> Starlette:
+    """
+    Return an ASGI application that verifies webhook deliveries and writes them to a store.
+
+    `POST /` receives deliveries. `GET /health` returns counts as JSON, with status 503 while writes fail.
+
+    Parameters
+    ----------
+    store : Store
+        Store that has been synced at least once.
+    secrets : sequence of str
+        Tokens of the webhook: one, or the old and the new one.
+    personal : bool, default False
+        Whether to store names and e-mail addresses.
+    env : bool, default False
+        Whether to store environment variables, which may contain secrets.
+    every : float, default 60.0
+        Maximum time in seconds that a delivery waits before it is written. Many deliveries are written earlier.
+    names : HeaderNames
+        Names of the headers that carry token, signature and event.
+    write_ahead : str or path-like, optional
+        Local folder that holds acknowledged deliveries until the store has them. By default `_deliveries` in the
+        folder of the store. Required for object stores.
+
+    Returns
+    -------
+    starlette.applications.Starlette
+        ASGI application.
+
+    Raises
+    ------
+    BadInput
+        If the store was never synced, a token is invalid, or an object store has no `write_ahead`.
+    StoreFailed
+        If the folder `write_ahead` cannot be written.
+    MissingExtra
+        If the extra `receiver` is not installed.
+
+    See Also
+    --------
+    app : The same, configured by environment variables.
+    """
+    try:
+        from buildframe.receiver.asgi import ReceiverApp
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] != "starlette":
+            raise
+        raise MissingExtra("The webhook receiver", "receiver") from None
+    return ReceiverApp(
+        Inbox(store, personal=personal, env=env, every=every, write_ahead=write_ahead), secrets, names
+    ).application()

@@ -1,0 +1,189 @@
+"""Compute the tables of a report: two periods compared, and the current state. Does not know texts or pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+
+from buildframe import metrics
+from buildframe.metrics.durations import RowMetric, is_blocked
+from buildframe.metrics.grouping import Key
+from buildframe.report.periods import Period, midnights
+
+STEP: list[Key] = ["pipeline", "step"]
+Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str, float], pd.DataFrame]
+_HOUR = pd.Timedelta(1, "h")
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """
+    Hold the tables of a report. Each is written to a Parquet file of its name.
+
+    Notes
+    -----
+    The confidence of the intervals is adjusted for the number of rows (Bonferroni correction). If nothing has changed,
+    all intervals of a table contain 0 in 19 of 20 reports.
+    """
+
+    wall_time: pd.DataFrame
+    """`metrics.percentile_change` of the wall time of passed builds by pipeline: p50 and p95."""
+    wall_time_shift: pd.DataFrame
+    """`metrics.change_point` of the daily median wall time of passed builds, by pipeline, over the history."""
+    step_time: pd.DataFrame
+    """`metrics.percentile_change` of passed jobs by pipeline and step: p50. `part` is `run` or `queue`."""
+    step_shift: pd.DataFrame
+    """`metrics.change_point` of the daily median run time of passed jobs, by pipeline and step."""
+    success: pd.DataFrame
+    """`metrics.success_change` of builds by pipeline."""
+    step_failures: pd.DataFrame
+    """`metrics.failure_change` of jobs by pipeline and step."""
+    outages: pd.DataFrame
+    """`metrics.outages` of default branches that are open, or ended in the period."""
+    queue_time: pd.DataFrame
+    """`metrics.percentile_change` of the queue time of jobs by queue: p50 and p95."""
+    load: pd.DataFrame
+    """Amount of work: `what`, `now` and `before` (NaN if the period before is not covered)."""
+    waste: pd.DataFrame
+    """`metrics.waste` of jobs by pipeline."""
+    flips: pd.DataFrame
+    """`metrics.flips` of jobs over the history."""
+    flaky_tests: pd.DataFrame
+    """`metrics.flaky_lifecycle` of the stored flaky tests. Without columns if the store has none."""
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return all tables by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def measure(
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    pipelines: pd.DataFrame,
+    flaky: pd.DataFrame | None,
+    period: Period,
+    *,
+    compares: bool = True,
+) -> Measurements:
+    """
+    Compute the tables of a report.
+
+    Builds and jobs belong to the day on which they finished, queue times to the day on which they ended.
+
+    Parameters
+    ----------
+    builds, jobs : DataFrame
+        Builds of the period's history, and their jobs.
+    pipelines : DataFrame
+        Pipelines with their default branches.
+    flaky : DataFrame or None
+        Versions of the flaky tests. None if the store has none.
+    period : Period
+        Days to measure.
+    compares : bool, default True
+        Whether the data covers the whole period before. If not, the tables contain no comparison.
+
+    Returns
+    -------
+    Measurements
+        The tables.
+    """
+
+    jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
+
+    def both(frame: pd.DataFrame, at: str) -> list[pd.DataFrame]:
+        before = period.before.of(frame, at)
+        return [period.of(frame, at), before if compares else before.iloc[:0]]
+
+    ended, ended_before = both(builds, "finished_at")
+    ran, ran_before = both(jobs, "finished_at")
+    begun, begun_before = both(jobs, "started_at")
+    done, done_before = _passed(ended), _passed(ended_before)
+    passed = {name: _passed(period.history.of(frame, "finished_at")) for name, frame in (("b", builds), ("j", jobs))}
+    return Measurements(
+        wall_time=_duration_change(done, done_before, metrics.wall_time, ["pipeline"], "finished_at", period),
+        wall_time_shift=_change_points(passed["b"], metrics.wall_time, ["pipeline"], period),
+        step_time=_step_changes(_passed(ran), _passed(ran_before), period),
+        step_shift=_change_points(passed["j"], metrics.run_time, STEP, period),
+        success=_rate_change(metrics.success_change, ended, ended_before, ["pipeline"], period),
+        step_failures=_rate_change(metrics.failure_change, ran, ran_before, STEP, period),
+        outages=_outages(builds, pipelines, period),
+        queue_time=_duration_change(begun, begun_before, metrics.queue_time, ["queue"], "started_at", period),
+        load=_load(builds, jobs, period, compares),
+        waste=metrics.waste(ran, by="pipeline"),
+        flips=metrics.flips(period.history.of(jobs, "finished_at")),
+        flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
+    )
+
+
+def ended_builds(builds: pd.DataFrame) -> pd.DataFrame:
+    """Return the builds that are over: blocked builds have a `finished_at`, but can continue."""
+    return builds[~is_blocked(builds)]
+
+
+def _passed(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["state"] == "passed"]
+
+
+def _duration_change(
+    now: pd.DataFrame,
+    before: pd.DataFrame,
+    of: RowMetric,
+    by: list[Key],
+    at: str,
+    period: Period,
+    q: tuple[float, ...] = (0.5, 0.95),
+) -> pd.DataFrame:
+    confidence = _bonferroni(len(q) * len(metrics.percentiles(now, of, by)))
+    return metrics.percentile_change(now, before, of, by, q, at=at, tz=period.tz, confidence=confidence)
+
+
+def _bonferroni(many: int) -> float:
+    """Return the confidence per interval that gives 95 % for all intervals together."""
+    return 1 - 0.05 / max(1, many)
+
+
+def _step_changes(now: pd.DataFrame, before: pd.DataFrame, period: Period) -> pd.DataFrame:
+    parts = {"run": metrics.run_time, "queue": metrics.queue_time}
+    changes = [
+        _duration_change(now, before, of, STEP, "finished_at", period, (0.5,)).assign(part=name)
+        for name, of in parts.items()
+    ]
+    return pd.concat(changes, ignore_index=True)
+
+
+def _change_points(passed: pd.DataFrame, of: RowMetric, by: list[Key], period: Period) -> pd.DataFrame:
+    """Return change points of daily medians, because rows of one day depend on each other."""
+    days = midnights(passed["finished_at"], period.tz).rename("day")
+    medians = metrics.percentiles(passed, of, [*by, lambda _: days], 0.5)
+    rows = metrics.change_point(medians, "p50_s", list(medians.columns[: len(by)]), at="day")
+    return rows.assign(at=rows["at"].dt.tz_convert(period.tz))
+
+
+def _rate_change(
+    summary: Change, now: pd.DataFrame, before: pd.DataFrame, by: list[Key], period: Period
+) -> pd.DataFrame:
+    groups = len(metrics.percentiles(now, metrics.wall_time, by))
+    return summary(now, before, by, "finished_at", period.tz, _bonferroni(groups))
+
+
+def _outages(builds: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:
+    with_branch = pipelines[pipelines["default_branch"].fillna("") != ""]
+    rows = metrics.outages(builds[builds["pipeline_id"].isin(with_branch["id"])], pipelines=with_branch)
+    return rows[rows["open"] | (rows["recovered_at"] >= period.start)].reset_index(drop=True)
+
+
+def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, compares: bool) -> pd.DataFrame:
+    counts = {
+        "builds created": (builds, "created_at"),
+        "builds finished": (ended_builds(builds), "finished_at"),
+        "jobs finished": (jobs, "finished_at"),
+    }
+    both = (period, period.before)
+    rows = {name: [float(len(p.of(frame, at))) for p in both] for name, (frame, at) in counts.items()}
+    rows["machine hours"] = [metrics.run_time(p.of(jobs, "finished_at")).sum() / _HOUR for p in both]
+    load = pd.DataFrame.from_dict(rows, orient="index", columns=["now", "before"]).rename_axis("what").reset_index()
+    return load if compares else load.assign(before=np.nan)

@@ -1,0 +1,160 @@
+"""Render the plots of a report page as embedded PNG images, each for a light and a dark theme.
+
+PNG images show names as pixels, so names cannot become markup. A small palette keeps the page small.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from buildframe.formatting import counted, named
+from buildframe.report.content import Report
+from buildframe.report.measurements import ended_builds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LIGHT, DARK = "#ffffff", "#15191d"
+"""Background colors of the page."""
+
+WIDTH, HEIGHT = 520, 340
+"""Size of a plot in CSS pixels (96 per inch)."""
+
+_MARKERS = {"#0072B2": "o", "#E69F00": "s", "#009E73": "^", "#CC79A7": "D"}
+"""Colors for color-blind readers, each with a marker for prints without color."""
+
+_PALETTE_SIZE = 64
+_LOCK = threading.Lock()  # a plot changes matplotlib's global settings while it is drawn
+
+
+@dataclass(frozen=True)
+class EmbeddedPlot:
+    """Hold a plot as `data:` URLs for the light and the dark theme, with its caption and text alternative."""
+
+    light: str
+    dark: str
+    caption: str
+    alt: str
+
+
+def render_plots(report: Report) -> list[EmbeddedPlot]:
+    """Return the plots of wall time and step times of one pipeline, of success rates, and of queue times."""
+    if report.builds.empty:
+        return []
+    from buildframe import plots
+
+    period, history = report.period, report.period.history
+    pipeline = _most_changed_pipeline(report)
+    builds, jobs = (frame[frame["pipeline"] == pipeline] for frame in (report.builds, report.jobs))
+    passed = history.of(builds[builds["state"] == "passed"], "created_at")
+    ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
+    finished = history.of(report.builds, "created_at")
+    name, days = named(pipeline), counted(report.history_days, "day")
+    return [
+        _embed(
+            lambda ax: plots.duration_trend(passed, ax, tz=period.tz),
+            f"Wall time of passed builds of {name} by day, {days}",
+            f"Line: daily median wall time of {counted(len(ended_builds(passed)), 'passed build')} of {name}. "
+            "Band: up to the 95th percentile.",
+        ),
+        _embed(
+            lambda ax: plots.step_times(ran, ax, top=8),
+            f"Queue time and run time of the steps of {name}",
+            f"Slowest steps of {name} in the period, {counted(len(ran), 'job')}. Dots: median queue time and run time. "
+            "Bars: up to the 95th percentile.",
+        ),
+        _embed(
+            lambda ax: plots.success_trend(finished, ax, tz=period.tz),
+            f"Success rate of all pipelines by day, {days}",
+            f"Line: daily success rate of {counted(len(finished), 'build')}. Band: its 95 % interval.",
+        ),
+        _embed(
+            lambda ax: plot_waits(waited, ax, period.tz),
+            f"Queue time by queue and day, {days}",
+            f"Lines: daily 95th percentile of the queue time, for the queues with the longest waits. "
+            f"{counted(len(waited), 'job')} became runnable.",
+        ),
+    ]
+
+
+def _most_changed_pipeline(report: Report) -> str:
+    """Return the pipeline with most findings about speed, deteriorations first, or else with most builds."""
+    count = report.builds["pipeline"].value_counts()
+    findings = [one for one in report.findings if one.question == "speed"]
+
+    def weight(pipeline: str) -> tuple[int, int, int]:
+        about = [one for one in findings if one.subject.split(": ")[0] == named(pipeline)]
+        return sum(one.bad for one in about), len(about), int(count[pipeline])
+
+    return str(max(count.index, key=weight))
+
+
+def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
+    """Plot the daily 95th percentile of the queue time for the queues with the longest waits."""
+    from buildframe.plots.theme import (
+        NO_NAME,
+        decorate,
+        format_dates,
+        show_message,
+        themed_axes,
+        unique_labels,
+        widen_single_bucket,
+    )
+
+    by_queue = {str(queue): _waits_by_day(own, tz) for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))}
+    known = {queue: days for queue, days in by_queue.items() if days.notna().any()}
+    shown = sorted(known, key=lambda queue: -known[queue].max())[: len(_MARKERS)]
+    names = unique_labels(shown, 24)
+    with themed_axes(ax, 9, 4.2):
+        if not shown:
+            show_message(ax, "No queue has 20 jobs on one day, which a 95th percentile needs.")
+            return
+        for queue, (color, mark) in zip(sorted(shown), _MARKERS.items(), strict=False):
+            days = known[queue] / 60  # matplotlib hides labels that begin with "_"
+            ax.plot(days.index, days, mark, linestyle="-", color=color, markersize=4, label=f" {names[queue]}")
+        widen_single_bucket(ax, pd.concat([known[queue] for queue in shown]).index.to_series().drop_duplicates(), "1D")
+        format_dates(ax)
+        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(known[queue].min() for queue in shown) < 0 else 0)
+        ax.set_xlabel(f"Day runnable ({tz})")
+        ax.set_ylabel("Queue time, p95 (min)")
+        decorate(ax, f"Queue time of {counted(len(jobs), 'job')}", _hidden_queues(len(by_queue) - len(shown)), grid="y")
+
+
+def _waits_by_day(jobs: pd.DataFrame, tz: str) -> pd.Series[float]:
+    from buildframe import metrics
+
+    days = metrics.trend(jobs, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
+    return days.set_index(days["bucket"].dt.tz_localize(None))["p95_s"]
+
+
+def _hidden_queues(n: int) -> str:
+    return f"{counted(n, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day" if n else ""
+
+
+def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:
+    return EmbeddedPlot(_draw_png(draw, LIGHT), _draw_png(draw, DARK), caption, alt)
+
+
+def _draw_png(draw: Callable[[Any], object], background: str) -> str:
+    """Draw on a figure that pyplot does not manage, and return it as a `data:` URL."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    with _LOCK:
+        figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=background)
+        canvas = FigureCanvasAgg(figure)
+        draw(figure.add_subplot())
+        canvas.draw()  # type: ignore[no-untyped-call]
+    pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+    image = Image.frombuffer("RGBA", canvas.get_width_height(physical=True), bytes(pixels)).convert("RGB")
+    file = io.BytesIO()
+    image.quantize(_PALETTE_SIZE, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

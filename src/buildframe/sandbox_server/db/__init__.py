@@ -1,0 +1,1 @@
+"""The database of the sandbox, and the serialization of its records."""

@@ -1,0 +1,320 @@
+"""Transactional outbox of webhooks: deliveries are stored with the change that they report, until they are sent.
+
+Deliveries of a hook are sent in order, at least once. A delivery is dropped after too many attempts, or if too many
+newer ones wait. Knows SQL; does not know how deliveries are sent.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import check
+from buildframe.http.protocol import is_loopback
+from buildframe.spec import Moment
+
+if TYPE_CHECKING:
+    from buildframe.sandbox_server.db.database import Database
+    from buildframe.sandbox_server.pagination import PageRequest
+    from buildframe.sandbox_server.simulation.lifecycle import WebhookEvent
+
+
+EVENTS = ("build.*", "job.*")
+
+MOST_PENDING = 5000
+"""Maximum number of pending deliveries of a hook; beyond it the oldest are dropped."""
+
+MOST_SETTLED = 2000
+"""Number of delivered or dropped deliveries of a hook that the log retains: the newest."""
+
+
+@dataclass(frozen=True)
+class Hook:
+    """
+    A webhook of the sandbox, as `Sandbox.webhook` returns it.
+
+    Attributes
+    ----------
+    id : str
+        UUID of the webhook.
+    url : str
+        Address that receives the deliveries.
+    organization : str
+        Slug of the organization whose events are delivered.
+    events : tuple of str or None
+        Names or patterns of events, such as ``build.*``. None means all events.
+    signed : bool
+        Whether deliveries contain a signature made with the token, instead of the token itself.
+    token : str
+        The shared secret.
+    """
+
+    id: str
+    url: str
+    organization: str
+    events: tuple[str, ...] | None
+    signed: bool
+    token: str = field(repr=False)
+
+    def accepts(self, event: str) -> bool:
+        """
+        Return whether the webhook receives events of a name.
+
+        Parameters
+        ----------
+        event : str
+            Name of the event, such as ``build.finished``.
+
+        Returns
+        -------
+        bool
+        """
+        return self.events is None or any(fnmatchcase(event, pattern) for pattern in self.events)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """
+    One event for one webhook, as `Sandbox.deliveries` lists it.
+
+    Attributes
+    ----------
+    id : str
+        UUID of the delivery.
+    hook : str
+        UUID of the webhook.
+    url : str
+        Address that receives the delivery.
+    event : str
+        Name of the event, such as ``build.finished``.
+    at : Moment
+        Time of the event, by the sandbox's clock.
+    attempts : int
+        Number of attempts so far.
+    pending : bool
+        Whether the delivery will be sent, or sent again.
+    status : int or None
+        HTTP status of the last response; None without one.
+    failure : str or None
+        Why the last attempt failed; None if it succeeded or there was none.
+    delivered_at : Moment or None
+        Time of the successful attempt, by this machine's clock; None if there was none.
+    """
+
+    id: str
+    hook: str
+    url: str
+    event: str
+    at: Moment
+    attempts: int
+    pending: bool
+    status: int | None
+    failure: str | None
+    delivered_at: Moment | None
+
+
+class PendingDelivery(NamedTuple):
+    """A delivery to send; `due` is in seconds of real time since 1970."""
+
+    seq: int
+    id: str
+    hook: Hook
+    event: str
+    body: bytes
+    attempts: int
+    due: float
+
+
+class Outbox:
+    """The webhooks and their deliveries. `pipeline` serializes a pipeline, given its key."""
+
+    def __init__(self, db: Database, pipeline: Callable[[str], bytes]) -> None:
+        self._db, self._pipeline = db, pipeline
+        self.wake: Callable[[str], None] = lambda hook: None
+        """Callback with the id of a hook that may have pending deliveries; the database lock is held."""
+        rows = db.rows("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
+        self._hooks = {row[0]: _to_hook(*row) for row in rows}
+
+    # --- hooks ---
+
+    def has_webhooks(self, organization: str) -> bool:
+        """Return whether an organization has a webhook."""
+        return any(hook.organization == organization for hook in self._hooks.values())
+
+    def add(self, hook: Hook) -> None:
+        """Add a webhook and send it a `ping`. Raises `BadInput` for an unknown organization."""
+        slugs = [organization.slug for organization in self._db.serializer.world.organizations]
+        if hook.organization not in slugs:
+            raise BadInput(f"organization={hook.organization!r} does not exist. Use one of: {', '.join(slugs)}.")
+        body = {"event": "ping", "organization": {"slug": hook.organization}, "sender": None}
+        events = msgspec.json.encode(hook.events).decode()
+        values = (hook.id, hook.organization, hook.url, hook.token, hook.signed, events)
+        with self._db.lock:
+            with self._db.writing():
+                self._db.write("INSERT INTO hooks VALUES (?, ?, ?, ?, ?, ?)", values)
+                self._insert(hook, "ping", self._db.load_now(), msgspec.json.encode(body))
+            self._hooks = self._hooks | {hook.id: hook}
+            self.wake(hook.id)
+
+    def remove(self, id: str) -> None:
+        """Remove a webhook and drop its pending deliveries."""
+        if id not in self._hooks:
+            raise BadInput(f"There is no webhook {id!r}. Pass one that `webhook()` returned.")
+        with self._db.lock:
+            with self._db.writing():
+                self._db.write("DELETE FROM hooks WHERE id = ?", (id,))
+                self._db.write(
+                    "UPDATE deliveries SET body = NULL, failure = 'the webhook was removed'"
+                    " WHERE hook = ? AND body IS NOT NULL",
+                    (id,),
+                )
+            self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
+            self.wake(id)
+
+    # --- new deliveries ---
+
+    def store(self, notices: Iterable[WebhookEvent]) -> None:
+        """Store events for the webhooks that accept them, in the transaction of the change."""
+        ids: set[str] = set()
+        for notice in notices:
+            hooks = [hook for hook in self._hooks.values() if hook.organization == notice.organization]
+            receivers = [hook for hook in hooks if hook.accepts(notice.event)]
+            body = self._body(notice) if receivers else b""
+            for hook in receivers:
+                self._insert(hook, notice.event, notice.at, body)
+                ids.add(hook.id)
+        for id in ids:
+            self._trim(id)
+            self.wake(id)
+
+    def _body(self, notice: WebhookEvent) -> bytes:
+        rows = self._db.rows("SELECT pipeline_key FROM builds WHERE id = ?", (notice.build_id,))
+        creator = notice.body["build"].get("creator")
+        sender = {"id": creator["id"], "name": creator["name"]} if creator else None
+        pipeline = msgspec.Raw(self._pipeline(rows[0][0]) if rows else b"null")  # null: just deleted
+        return msgspec.json.encode({"event": notice.event, **notice.body, "pipeline": pipeline, "sender": sender})
+
+    def _insert(self, hook: Hook, event: str, at: int, body: bytes) -> None:
+        values = (str(uuid.uuid4()), hook.id, hook.url, event, at, body, time.time())
+        self._db.write(
+            "INSERT INTO deliveries (id, hook, url, event, at, body, due, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+            values,
+        )
+
+    def _trim(self, hook: str) -> None:
+        self._db.write(
+            "UPDATE deliveries SET body = NULL, failure = 'dropped: too many pending deliveries' WHERE hook = ?"
+            " AND body IS NOT NULL AND seq <= (SELECT seq FROM deliveries WHERE hook = ? AND body IS NOT NULL"
+            " ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+            (hook, hook, MOST_PENDING),
+        )
+        self._db.write(
+            "DELETE FROM deliveries WHERE hook = ? AND body IS NULL AND seq <= (SELECT seq FROM deliveries"
+            " WHERE hook = ? AND body IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+            (hook, hook, MOST_SETTLED),
+        )
+
+    # --- sending ---
+
+    def pending_hooks(self) -> list[str]:
+        """Return the ids of the hooks with pending deliveries."""
+        return [id for (id,) in self._db.rows("SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL")]
+
+    def has_hook(self, hook: str) -> bool:
+        """Return whether a hook exists."""
+        return hook in self._hooks
+
+    def next_pending(self, hook: str) -> PendingDelivery | None:
+        """Return the oldest pending delivery of a hook, due or not; None if there is none."""
+        with self._db.lock:
+            rows = self._db.rows(
+                "SELECT seq, id, event, body, attempts, due FROM deliveries WHERE hook = ? AND body IS NOT NULL"
+                " ORDER BY seq LIMIT 1",
+                (hook,),
+            )
+            return next((PendingDelivery(row[0], row[1], self._hooks[hook], *row[2:]) for row in rows), None)
+
+    def mark_delivered(self, delivery: PendingDelivery, status: int) -> None:
+        """Record that a delivery was accepted."""
+        self._db.write(
+            "UPDATE deliveries SET body = NULL, attempts = attempts + 1, status = ?, failure = NULL, delivered = ?"
+            " WHERE seq = ?",
+            (status, time.time(), delivery.seq),
+        )
+
+    def mark_failed(self, delivery: PendingDelivery, status: int | None, failure: str, again: float | None) -> None:
+        """Record a failed attempt and the time of the next one; None drops the delivery.
+
+        A delivery that was dropped during the attempt stays dropped.
+        """
+        self._db.write(
+            "UPDATE deliveries SET body = CASE WHEN ? THEN body END, attempts = attempts + 1, status = ?,"
+            " failure = CASE WHEN body IS NULL THEN failure ELSE ? END, due = ? WHERE seq = ?",
+            (again is not None, status, failure, again or 0.0, delivery.seq),
+        )
+
+    # --- log ---
+
+    def log(self, page: PageRequest | None = None) -> list[Delivery]:
+        """Return the stored deliveries, oldest first: all of them, or one page."""
+        rows = self._db.rows(
+            "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure, delivered"
+            " FROM deliveries ORDER BY seq LIMIT ? OFFSET ?",
+            (page.size, page.offset) if page else (-1, 0),
+        )
+        return list(_to_deliveries(rows))
+
+    def count(self) -> int:
+        """Return the number of stored deliveries."""
+        ((count,),) = self._db.rows("SELECT count(*) FROM deliveries")
+        return int(count)
+
+
+_DECLARED = {"url": str, "signed": bool, "events": Sequence[str] | None, "organization": str}
+"""Types of the arguments that error messages may show: all but the token."""
+
+
+def create_hook(url: str, token: str, signed: bool, events: Sequence[str] | None, organization: str) -> Hook:
+    """Validate the arguments of a webhook. Raises `BadInput` for an address that is not on this machine."""
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
+        raise BadInput("token must be a text of printable ASCII characters, not empty.")
+    if isinstance(events, str):
+        raise BadInput(f"events={events!r} is a text. Pass a list: [{events!r}].")
+    arguments = {"url": url, "signed": signed, "events": events, "organization": organization}
+    check("webhook()", _DECLARED, arguments)
+    _check_address(url)
+    return Hook(str(uuid.uuid4()), url, organization, tuple(events) if events is not None else None, signed, token)
+
+
+def _check_address(url: str) -> None:
+    if not url.isascii() or not url.isprintable() or " " in url or not _is_http(url):
+        raise BadInput(f"url={url!r} is not an http or https address.")
+    if not is_loopback(urlsplit(url).hostname or ""):
+        raise BadInput(f"url={url!r} is not on this machine. Use a loopback address such as 'http://127.0.0.1:8000/'.")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        return False
+
+
+def _to_hook(id: str, url: str, organization: str, events: str, signed: int, token: str) -> Hook:
+    chosen = msgspec.json.decode(events, type=tuple[str, ...] | None)
+    return Hook(id, url, organization, chosen, bool(signed), token)
+
+
+def _to_deliveries(rows: Iterable[tuple[Any, ...]]) -> Iterator[Delivery]:
+    for id, hook, url, event, at, attempts, pending, status, failure, delivered in rows:
+        when = None if delivered is None else Moment.from_us(int(delivered * 1_000_000))
+        yield Delivery(id, hook, url, event, Moment.from_us(at), attempts, bool(pending), status, failure, when)

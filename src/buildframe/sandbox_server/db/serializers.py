@@ -1,0 +1,355 @@
+"""Serialize builds, jobs, agents and users to JSON-ready dictionaries, as the REST API shows them.
+
+URLs begin with `ORIGIN`, which is replaced in each response, because the port is not known before. Does not know SQL.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from buildframe.sandbox_server.db import timestamps
+from buildframe.sandbox_server.simulation.agents import agent_tags, queue_of_agent
+from buildframe.sandbox_server.world.build_state import Actor, BuildLink, BuildRun, JobRun, TokenUser
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+from buildframe.sandbox_server.world.model import DAY, Organization, Person, World
+from buildframe.sandbox_server.world.pipeline_settings import cluster_id
+from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
+from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, Plan, Slot
+
+JsonObject = dict[str, Any]
+
+ORIGIN = "http://buildframe.invalid"
+
+_SCHEDULED_BEFORE = 90_000
+_YEARS_BEFORE = 4 * 365 * DAY
+_NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
+_CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
+_NOT_IN_LEGACY_JOBS = (
+    "graphql_id", "group_key", "priority", "signal", "signal_reason", "expired_at", "retry_source", "matrix",
+    "parallel_group_index", "parallel_group_total", "cluster_id", "cluster_url", "cluster_queue_id",
+    "cluster_queue_url", "step", "raw_log_url",
+)  # fmt: skip
+
+
+def graphql_id(kind: str, uuid: str) -> str:
+    """Return the GraphQL ID of an object."""
+    return base64.b64encode(f"{kind}---{uuid}".encode()).decode()
+
+
+class Serializer:
+    """Serializes the records of a world."""
+
+    def __init__(self, world: World, entries: PipelineRegistry) -> None:
+        self.world, self.pipelines = world, entries
+        self.random = SeededRandom(world.seed)
+        self._slot_fields: dict[tuple[str, str], dict[str, JsonObject]] = {}
+
+    # --- people and agents ---
+
+    def user_id(self, organization: Organization, person: Person) -> str:
+        """Return the UUID of a person."""
+        return self.random.uuid("user", organization.slug, person.email)
+
+    def user(self, organization: Organization, person: Person) -> JsonObject:
+        """Serialize a person as a user."""
+        id = self.user_id(organization, person)
+        return {
+            "id": id,
+            "graphql_id": graphql_id("User", id),
+            "name": person.name,
+            "email": person.email,
+            "avatar_url": f"{ORIGIN}/avatars/{id}.svg",
+            "created_at": timestamps.format_time(self._long_ago("user", id)),
+        }
+
+    def user_or_none(self, organization: Organization, who: Actor | None) -> JsonObject | None:
+        """Serialize a person or the user of a token; None for nobody."""
+        if who is None:
+            return None
+        return (
+            self._token_user(who) if isinstance(who, TokenUser) else self.user(organization, organization.people[who])
+        )
+
+    def _token_user(self, user: TokenUser) -> JsonObject:
+        return {
+            "id": user.id,
+            "graphql_id": graphql_id("User", user.id),
+            "name": user.name,
+            "email": user.email,
+            "avatar_url": f"{ORIGIN}/avatars/{user.id}.svg",
+            "created_at": timestamps.format_time(user.created),
+        }
+
+    def _long_ago(self, *key: str) -> int:
+        return self.world.start - int(self.random.uniform_between(0.2, 1.0, *key, "created") * _YEARS_BEFORE)
+
+    def agent(self, organization: Organization, name: str) -> JsonObject:
+        """Serialize an agent in the short form of lists."""
+        id = self.random.uuid("agent", organization.slug, name)
+        return {"id": id, "url": f"{ORIGIN}/v2/organizations/{organization.slug}/agents/{id}", "name": name}
+
+    def full_agent(self, organization: Organization, name: str, lost: bool) -> JsonObject:
+        """Serialize an agent in the full form of single builds."""
+        short = self.agent(organization, name)
+        queue = queue_of_agent(name)
+        tags = agent_tags(queue)
+        system = "darwin; arm64" if "os=darwin" in tags else "linux; amd64"
+        return short | {
+            "graphql_id": graphql_id("Agent", short["id"]),
+            "web_url": f"{ORIGIN}/organizations/{organization.slug}/agents/{short['id']}",
+            "connection_state": "lost" if lost else "connected",
+            "hostname": f"{name}.{organization.slug}.example.com",
+            "ip_address": f"203.0.113.{1 + int(self.random.uniform('ip', short['id']) * 254)}",
+            "user_agent": f"buildframe-agent/3.2.1 ({system})",
+            "creator": self.user(organization, organization.people[0]),
+            "created_at": timestamps.format_time(self._long_ago("agent", short["id"])),
+            "meta_data": tags,
+        }
+
+    # --- builds ---
+
+    def build(self, build: BuildRun) -> JsonObject:
+        """Serialize a build without its jobs and its pipeline."""
+        entry, commit = self.pipelines[build.pipeline_key], build.commit
+        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
+        scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
+        body = {
+            "id": build.id,
+            "graphql_id": graphql_id("Build", build.id),
+            "url": self.build_url(entry, build.number),
+            "web_url": self._web_url(entry, build.number),
+            "number": build.number,
+            "state": build.state,
+            "cancel_reason": build.cancel_reason,
+            "blocked": build.blocked,
+            "blocked_state": build.state if build.blocked else "",
+            "message": commit.message,
+            "commit": commit.sha,
+            "branch": commit.branch,
+            "tag": commit.tag,
+            "env": commit.env,
+            "source": commit.source,
+            "author": _author(build),
+            "creator": self.user_or_none(entry.organization, commit.creator),
+            "created_at": format_timestamp(build.created),
+            "scheduled_at": format_timestamp(scheduled),
+            "started_at": format_timestamp(build.started),
+            "failing_at": format_timestamp(build.failing),
+            "finished_at": format_timestamp(build.finished),
+            "meta_data": commit.meta_data,
+            "pull_request": self._pull_request(entry, build),
+            "rebuilt_from": self._rebuilt_from(entry, build),
+            "triggered_from": self._triggered_from(build),
+            "cluster_id": entry.pipeline.cluster_id,
+        }
+        return without_keys(body, _NOT_IN_LEGACY_BUILDS) if entry.pipeline.legacy else body
+
+    def build_url(self, entry: PipelineEntry, number: int) -> str:
+        """Return the API URL of a build."""
+        return f"{self.pipeline_url(entry)}/builds/{number}"
+
+    def pipeline_url(self, entry: PipelineEntry) -> str:
+        """Return the API URL of a pipeline."""
+        return f"{ORIGIN}/v2/organizations/{entry.organization.slug}/pipelines/{entry.pipeline.slug}"
+
+    def pipeline_id(self, entry: PipelineEntry) -> str:
+        """Return the UUID of a pipeline, which does not change when its slug does."""
+        return self.random.uuid("pipeline", entry.key) if "/" in entry.key else entry.key
+
+    def _web_url(self, entry: PipelineEntry, number: int) -> str:
+        return f"{ORIGIN}/{entry.path}/builds/{number}"
+
+    def _on_main(self, entry: PipelineEntry, build: BuildRun) -> bool:
+        return build.commit.branch == entry.pipeline.default_branch
+
+    def creator_id(self, build: BuildRun) -> str | None:
+        """Return the UUID of the user who created a build; None if nobody did."""
+        organization, who = self.pipelines[build.pipeline_key].organization, build.commit.creator
+        if who is None:
+            return None
+        return who.id if isinstance(who, TokenUser) else self.user_id(organization, organization.people[who])
+
+    def _pull_request(self, entry: PipelineEntry, build: BuildRun) -> JsonObject | None:
+        pull_request = build.commit.pull_request
+        if pull_request is None:
+            return None if self._on_main(entry, build) else {}
+        own = pull_request.repository is None
+        return {
+            "id": str(pull_request.id),
+            "base": pull_request.base,
+            "repository": entry.pipeline.repository if own else pull_request.repository,
+            "labels": list(pull_request.labels),
+        }
+
+    def _triggered_from(self, build: BuildRun) -> JsonObject | None:
+        cause = build.triggered_from
+        entry = cause and self.pipelines.get(cause.build.pipeline_key)
+        if cause is None or not entry:
+            return None
+        return {
+            "build_id": cause.build.id,
+            "build_number": cause.build.number,
+            "build_pipeline_slug": entry.pipeline.slug,
+        }
+
+    def _rebuilt_from(self, entry: PipelineEntry, build: BuildRun) -> JsonObject | None:
+        if build.rebuilt_from is None:
+            return None
+        id, number = build.rebuilt_from
+        return {"id": id, "number": number, "url": self.build_url(entry, number)}
+
+    # --- jobs ---
+
+    def job(self, build: BuildRun, job: JobRun) -> JsonObject:
+        """Serialize a job; its fields depend on its type."""
+        entry = self.pipelines[build.pipeline_key]
+        fixed = self._fields_by_slot(entry.organization, self.pipelines.plan(build.plan))[job.step]
+        if fixed["type"] == "waiter":
+            return {"id": job.id, "type": "waiter"}
+        common = fixed | {
+            "id": job.id,
+            "graphql_id": graphql_id("Job", job.id),
+            "state": job.state,
+            "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
+        }
+        serialize = {"script": self._script, "manual": self._manual, "trigger": self._trigger}[fixed["type"]]
+        body = common | serialize(entry, build, job, fixed)
+        return without_keys(body, _NOT_IN_LEGACY_JOBS) if entry.pipeline.legacy else body
+
+    def _manual(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
+        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
+        return {
+            "unblockable": job.state == "blocked",
+            "unblock_url": f"{self.build_url(entry, build.number)}/jobs/{job.id}/unblock",
+            "unblocked_by": self.user_or_none(entry.organization, job.unblocked_by),
+            "unblocked_at": format_timestamp(job.unblocked_at),
+        }
+
+    def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
+        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
+        return {
+            "triggered_build": self._triggered_build(job.triggered),
+            "created_at": format_timestamp(job.created),
+            "scheduled_at": format_timestamp(build.created),
+            "runnable_at": format_timestamp(job.runnable),
+            "finished_at": format_timestamp(job.finished),
+        }
+
+    def _triggered_build(self, link: BuildLink | None) -> JsonObject | None:
+        entry = link and self.pipelines.get(link.pipeline_key)
+        if link is None or not entry:
+            return None
+        return {
+            "id": link.id,
+            "number": link.number,
+            "url": self.build_url(entry, link.number),
+            "web_url": self._web_url(entry, link.number),
+        }
+
+    def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
+        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
+        log = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log"
+        step_id = self.random.uuid("step", build.id, job.step)
+        no_cluster = dict.fromkeys(_CLUSTER_KEYS) if entry.pipeline.cluster_id is None else {}
+        return no_cluster | {
+            "step": {"id": step_id, "signature": self._signature(fixed, step_id)},
+            "log_url": log,
+            "raw_log_url": f"{log}.txt",
+            "soft_failed": job.soft_failed,
+            "exit_status": job.exit_status,
+            "signal": "SIGTERM" if job.signal_reason == "cancel" else None,
+            "signal_reason": job.signal_reason,
+            "agent": self.agent(entry.organization, job.agent) if job.agent else None,
+            "created_at": format_timestamp(job.created),
+            "scheduled_at": format_timestamp(build.created),
+            "runnable_at": format_timestamp(job.runnable),
+            "started_at": format_timestamp(job.started),
+            "finished_at": format_timestamp(job.finished),
+            "retried": job.retried_in is not None,
+            "retried_in_job_id": job.retried_in,
+            "retries_count": job.attempt or None,
+            "retry_type": job.retry_type,
+            "retry_source": {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None,
+        }
+
+    def _signature(self, fixed: JsonObject, step_id: str) -> JsonObject | None:
+        if "queue=deploy" not in fixed["agent_query_rules"]:
+            return None
+        value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
+        return {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
+
+    def cluster_id(self, organization: Organization) -> str:
+        """Return the UUID of an organization's only cluster."""
+        return cluster_id(self.random, organization.slug)
+
+    def queue_id(self, organization: Organization, queue: str) -> str:
+        """Return the UUID of a queue in that cluster."""
+        return self.random.uuid("queue", organization.slug, queue)
+
+    def _fields_by_slot(self, organization: Organization, plan: Plan) -> dict[str, JsonObject]:
+        """Return the fields that all jobs of a slot share, by slot id."""
+        key = organization.slug, plan.key
+        if key not in self._slot_fields:
+            self._slot_fields[key] = {slot.id: self._fields_of_slot(organization, slot) for slot in plan.slots.values()}
+        return self._slot_fields[key]
+
+    def _fields_of_slot(self, organization: Organization, slot: Slot) -> JsonObject:
+        """Return the fields that all jobs of a slot share."""
+        step = slot.step
+        if step.kind == "script":
+            return self._script_fields(organization, slot)
+        if step.kind == "manual":
+            return {"type": "manual", "label": step.label, "step_key": step.key}
+        if step.kind == "trigger":
+            is_async = step.trigger is not None and step.trigger.is_async
+            return {"type": "trigger", "name": step.label or None, "step_key": step.key, "async": is_async}
+        return {"type": "waiter"}
+
+    def _script_fields(self, organization: Organization, slot: Slot) -> JsonObject:
+        step = slot.step
+        cluster = self.cluster_id(organization)
+        queue = self.queue_id(organization, step.queue) if step.queue in organization.agents else None
+        cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
+        queue_rules = [] if step.queue == "default" else [f"queue={step.queue}"]
+        body = {
+            "type": "script",
+            "name": _fill_placeholders(step.label, slot) or None,
+            "step_key": step.key,
+            "group_key": step.group,
+            "agent_query_rules": [*queue_rules, *step.agent_query_rules],
+            "priority": {"number": step.priority},
+            "command": _fill_placeholders(step.command, slot),
+            "artifact_paths": step.artifact_paths,
+            "expired_at": None,
+            "parallel_group_index": slot.index,
+            "parallel_group_total": slot.total,
+            "matrix": slot.matrix,
+            "cluster_id": cluster,
+            "cluster_url": cluster_url,
+            "cluster_queue_id": queue,
+            "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
+        }
+        return body if step.group else without_keys(body, ("group_key",))
+
+
+def _fill_placeholders(text: str, slot: Slot) -> str:
+    """Replace the placeholders of a label or command with the values of a slot."""
+    if slot.index is not None and slot.total is not None:
+        text = text.replace("%n", str(slot.index + 1)).replace("%t", str(slot.total))
+    for dimension, value in (slot.matrix or {}).items():
+        whole = "matrix" if dimension == ONLY_DIMENSION else f"matrix.{dimension}"
+        text = text.replace("{{" + whole + "}}", value)
+    return text
+
+
+def _author(build: BuildRun) -> JsonObject | str | None:
+    author = build.commit.author
+    if isinstance(author, tuple):
+        return {"name": author[0], "email": author[1]}
+    return {} if author is None and build.commit.source == "ui" else author
+
+
+def without_keys(body: JsonObject, keys: tuple[str, ...]) -> JsonObject:
+    """Return a copy of a body without some keys."""
+    return {key: value for key, value in body.items() if key not in keys}

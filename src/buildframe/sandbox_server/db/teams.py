@@ -1,0 +1,133 @@
+"""Teams and their access to pipelines: rules and queries. Does not know REST or GraphQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
+
+if TYPE_CHECKING:
+    from buildframe.sandbox_server.db.database import Database
+    from buildframe.sandbox_server.pagination import PageRequest
+
+MANAGES = "manage_build_and_read"
+
+_LAST_MANAGER = "It is the last team that manages this pipeline, and other teams have access to it."
+
+
+class TeamDirectory:
+    """Queries and changes teams. Hold the database lock while you change something."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    # --- teams ---
+
+    def list_teams(self, organization: str) -> list[TeamRecord]:
+        """Return the teams of an organization in order of creation."""
+        return [
+            TeamRecord(*row)
+            for row in self._db.rows("SELECT * FROM teams WHERE organization = ? ORDER BY rowid", (organization,))
+        ]
+
+    def get_team(self, organization: str, id: str) -> TeamRecord:
+        """Return a team by its UUID. Raises 404 if the organization has no such team."""
+        rows = [team for team in self.list_teams(organization) if team.id == id.lower()]
+        if not rows:
+            raise error_responses.not_found("team")
+        return rows[0]
+
+    # --- their pipelines ---
+
+    def list_grants(self, team: TeamRecord, page: PageRequest) -> tuple[list[TeamGrant], int]:
+        """Return a page of a team's grants in order of creation, and their total number."""
+        ((total,),) = self._db.rows("SELECT count(*) FROM team_pipelines WHERE team = ?", (team.id,))
+        sql = "SELECT * FROM team_pipelines WHERE team = ? ORDER BY rowid LIMIT ? OFFSET ?"
+        return [TeamGrant(*row) for row in self._db.rows(sql, (team.id, page.size, page.offset))], total
+
+    def grants_of(self, entry: PipelineEntry) -> list[TeamGrant]:
+        """Return the grants for a pipeline in order of creation."""
+        sql = "SELECT * FROM team_pipelines WHERE pipeline = ? ORDER BY rowid"
+        return [TeamGrant(*row) for row in self._db.rows(sql, (entry.key,))]
+
+    def find_pipeline(self, organization: str, pipeline_id: str) -> PipelineEntry | None:
+        """Return a pipeline by its UUID; None if it does not exist."""
+        entries = self._db.pipelines.in_organization(organization)
+        return next((entry for entry in entries if self._db.serializer.pipeline_id(entry) == pipeline_id.lower()), None)
+
+    def get_grant(self, team: TeamRecord, pipeline_id: str) -> TeamGrant:
+        """Return the grant of a team for a pipeline. Raises 404 if there is none."""
+        entry = self.find_pipeline(team.organization, pipeline_id)
+        rows = [grant for grant in self.grants_of(entry) if grant.team == team.id] if entry is not None else []
+        if not rows:
+            raise error_responses.not_found("team pipeline")
+        return rows[0]
+
+    def find_grant(self, id: str) -> TeamGrant | None:
+        """Return a grant by its own UUID; None if it does not exist."""
+        rows = self._db.rows("SELECT * FROM team_pipelines WHERE id = ?", (id,))
+        return TeamGrant(*rows[0]) if rows else None
+
+    # --- changes ---
+
+    def grant(self, team: TeamRecord, pipeline_id: str, level: str) -> TeamGrant:
+        """Grant a team access to a pipeline. Raises 422 if the pipeline does not exist or the team has it already."""
+        entry = self.find_pipeline(team.organization, pipeline_id)
+        if entry is None:
+            raise _invalid("Pipeline must exist")
+        if any(grant.team == team.id for grant in self.grants_of(entry)):
+            raise _invalid("Pipeline has already been added to this team")
+        return self._insert(team.id, entry, level)
+
+    def _insert(self, team: str, entry: PipelineEntry, level: str) -> TeamGrant:
+        now = self._db.load_now()
+        id = self._db.serializer.random.uuid("team pipeline", team, entry.key, now)
+        grant = TeamGrant(id, team, entry.key, level, now)
+        self._db.write("INSERT INTO team_pipelines VALUES (?, ?, ?, ?, ?)", grant)
+        return grant
+
+    def change_level(self, grant: TeamGrant, level: str) -> TeamGrant:
+        """Change the level of a grant. Raises 422 if no team could manage the pipeline any more."""
+        if level != MANAGES and self._is_last_manager(grant):
+            raise _invalid(_LAST_MANAGER)
+        self._db.write("UPDATE team_pipelines SET level = ? WHERE id = ?", (level, grant.id))
+        return grant._replace(level=level)
+
+    def revoke(self, grant: TeamGrant) -> None:
+        """Delete a grant. Raises 422 if no team could manage the pipeline any more."""
+        if self._is_last_manager(grant):
+            raise HttpError(422, f"Team pipeline could not be deleted. {_LAST_MANAGER}")
+        self._db.write("DELETE FROM team_pipelines WHERE id = ?", (grant.id,))
+
+    def _is_last_manager(self, grant: TeamGrant) -> bool:
+        others = [
+            other.level for other in self.grants_of(self._db.pipelines[grant.pipeline_key]) if other.id != grant.id
+        ]
+        return grant.level == MANAGES and bool(others) and MANAGES not in others
+
+    # --- teams of a new pipeline ---
+
+    def parse_levels(self, organization: str, teams: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+        """Return the access level of each team of a new pipeline, by UUID. Raises 422 for unknown teams.
+
+        Teams without a level get the right to manage the pipeline.
+        """
+        levels = dict(teams) if isinstance(teams, Mapping) else dict.fromkeys(teams, MANAGES)
+        ids = {team.id for team in self.list_teams(organization)}
+        unknown = [id for id in levels if id.lower() not in ids]
+        if unknown:
+            raise error_responses.invalid(("teams", f"There is no team {id!r} in this organization") for id in unknown)
+        return {id.lower(): level for id, level in levels.items()}
+
+    def grant_all(self, entry: PipelineEntry, levels: Mapping[str, str]) -> None:
+        """Grant teams access to a new pipeline."""
+        for team, level in levels.items():
+            self._insert(team, entry, level)
+
+
+def _invalid(reason: str) -> HttpError:
+    return HttpError(422, f"Validation failed: {reason}")

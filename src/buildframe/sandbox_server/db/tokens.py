@@ -1,0 +1,61 @@
+"""Create tokens and look up the access of a request's token. Stores hashes only."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from buildframe.errors import BadInput
+from buildframe.guards.secrets import confined
+from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.db.access import CONTROL, SCOPES, Access
+from buildframe.sandbox_server.world.build_state import TokenUser
+
+if TYPE_CHECKING:
+    from buildframe.sandbox_server.db.database import Database
+
+
+@confined
+def create_token(db: Database, scopes: Sequence[str], organizations: Sequence[str], may_edit: bool) -> str:
+    """Create a token for a new user. Raises `BadInput` for unknown scopes or organizations."""
+    allowed = [organization.slug for organization in db.serializer.world.organizations]
+    _check_names("scope", scopes, (*SCOPES, CONTROL))
+    _check_names("organization", organizations, allowed)
+    token = f"bfs_{secrets.token_hex(20)}"
+    with db.lock:
+        db.add_token(_hash(token), Access(_new_user(db), tuple(scopes), tuple(organizations), may_edit))
+    return token
+
+
+def _new_user(db: Database) -> TokenUser:
+    """Return the next user, which is the same in every sandbox of the same seed."""
+    number = 1 + db.count_tokens()
+    return TokenUser(
+        id=db.serializer.random.uuid("user of token", number),
+        name=f"Token user {number}",
+        email=f"user{number}@example.com",
+        created=db.load_now(),
+    )
+
+
+def authenticate(db: Database, authorization: str | None) -> Access:
+    """Return the permissions of the token in an `Authorization` header. Raises 401 without a valid one."""
+    kind, _, token = (authorization or "").partition(" ")
+    access = db.find_token(_hash(token.strip())) if kind.lower() == "bearer" else None
+    if access is None:
+        raise error_responses.unauthenticated()
+    return access
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _check_names(what: str, names: Sequence[str], allowed: Sequence[str]) -> None:
+    if isinstance(names, str):
+        raise BadInput(f"{what}s={names!r} is a text. Pass a list: [{names!r}].")
+    for name in names:
+        if name not in allowed:
+            raise BadInput(f"There is no {what} {name!r}. Use one of: {', '.join(allowed)}.")

@@ -1,0 +1,65 @@
+"""Error responses of the service. Each has a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class HttpError(Exception):
+    """An HTTP error response."""
+
+    def __init__(self, status: int, message: str, **more: Any) -> None:
+        self.status = status
+        self.body = {"message": message, **more}
+        super().__init__(message)
+
+
+def unauthenticated() -> HttpError:
+    """Return the error of a missing or unknown token."""
+    return HttpError(401, "Authentication required. Please supply a valid API Access Token")
+
+
+def lacks_scope(scope: str) -> HttpError:
+    """Return the error of a token without a scope."""
+    return HttpError(403, f"Your access token doesn't have the {scope} scope")
+
+
+def not_found(what: str) -> HttpError:
+    """Return the error of a resource that does not exist or that the token cannot see."""
+    return HttpError(404, f"No {what} found")
+
+
+def no_route(path: str) -> HttpError:
+    """Return the error of an unknown path."""
+    return HttpError(404, f"No route matches {path.lstrip('/')}")
+
+
+def too_deep() -> HttpError:
+    """Return the error of a page beyond the maximum depth."""
+    return HttpError(
+        400,
+        "Listing builds this deep is not supported. "
+        "Please narrow your query using filters such as branch or created_from.",
+    )
+
+
+def unreadable(why: str) -> HttpError:
+    """Return the error of a body that is not a JSON object."""
+    return HttpError(400, why)
+
+
+def too_large(most: int) -> HttpError:
+    """Return the error of a body that is too large."""
+    return HttpError(413, f"The body is longer than {most} bytes")
+
+
+def forbidden() -> HttpError:
+    """Return the error of a user without the permission."""
+    return HttpError(403, "Forbidden")
+
+
+def invalid(wrong: Iterable[tuple[str, str]]) -> HttpError:
+    """Return the error of invalid properties: pairs of field and problem."""
+    errors = [{"field": field, "code": code} for field, code in wrong]
+    return HttpError(422, "Validation Failed", errors=errors)

@@ -1,0 +1,225 @@
+"""Handler of GraphQL: organizations, pipelines, teams, and mutations of team pipelines."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buildframe.sandbox_server.db import timestamps
+from buildframe.sandbox_server.db.access import Access
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.serializers import graphql_id
+from buildframe.sandbox_server.db.teams import TeamDirectory
+from buildframe.sandbox_server.error_responses import HttpError, not_found
+from buildframe.sandbox_server.handlers.graphql_schema import parse_query, schema
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers, refuse_viewers
+from buildframe.sandbox_server.world.model import Organization
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
+
+if TYPE_CHECKING:
+    from graphql import GraphQLError
+
+Node = dict[str, Any]
+Resolver = Callable[..., Any]
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 100, 500
+
+
+class GraphQLHandlers:
+    """Handles GraphQL with the same data and rules as REST."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.handlers: Handlers = {"query_graphql": self._execute}
+
+    def _execute(self, request: ApiRequest) -> ApiResponse:
+        try:
+            from graphql import GraphQLError, execute_sync
+        except ModuleNotFoundError:
+            raise HttpError(501, 'GraphQL needs the extra "sandbox": pip install "buildframe[sandbox]"') from None
+        query, variables, operation = _read(request.body)
+        try:
+            document = parse_query(query, variables, self._sizes())
+        except GraphQLError as error:
+            return _respond(None, [error])
+        root = _Root(self._db, request.access).fields
+        result = execute_sync(schema(), document, root, variable_values=variables, operation_name=operation)
+        return _respond(result.data, result.errors)
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the largest numbers of teams and of pipelines in an organization."""
+        slugs = [organization.slug for organization in self._db.serializer.world.organizations]
+        return {
+            "teams": max(len(TeamDirectory(self._db).list_teams(slug)) for slug in slugs),
+            "pipelines": max(len(self._db.pipelines.in_organization(slug)) for slug in slugs),
+        }
+
+
+def _read(body: Any) -> tuple[str, dict[str, Any], str | None]:
+    query, variables, operation = body.get("query"), body.get("variables"), body.get("operationName")
+    if not isinstance(query, str):
+        raise HttpError(400, "The body must hold a query")
+    if not isinstance(variables, dict | None) or not isinstance(operation, str | None):
+        raise HttpError(400, "variables must be an object, and operationName text")
+    return query, variables or {}, operation
+
+
+def _respond(result: Any, errors: Sequence[GraphQLError] | None) -> ApiResponse:
+    body = {"data": result} if result is not None or not errors else {}
+    return ApiResponse(
+        msgspec.json.encode(body | ({"errors": [error.formatted for error in errors]} if errors else {}))
+    )
+
+
+# --- resolvers ---
+
+
+class _Root:
+    """Root resolvers of queries and mutations, limited to the organizations of a token."""
+
+    def __init__(self, db: Database, access: Access) -> None:
+        self._db, self._teams, self._access = db, TeamDirectory(db), access
+        self._visible = access.organizations
+        self.fields: dict[str, Resolver] = {
+            "pipeline": self._pipeline,
+            "organization": self._organization,
+            "teamPipelineCreate": self._create,
+            "teamPipelineUpdate": self._update,
+            "teamPipelineDelete": self._delete,
+        }
+
+    # --- queries ---
+
+    def _pipeline(self, info: Any, slug: str) -> Node | None:
+        organization, _, pipeline = slug.partition("/")
+        entry = self._db.pipelines.find(organization, pipeline) if organization in self._visible else None
+        return None if entry is None else self._pipeline_node(entry)
+
+    def _organization(self, info: Any, slug: str) -> Node | None:
+        organizations = self._db.serializer.world.organizations
+        matches = [one for one in organizations if one.slug == slug and slug in self._visible]
+        return self._organization_node(matches[0]) if matches else None
+
+    def _organization_node(self, organization: Organization) -> Node:
+        slug = organization.slug
+        uuid = self._db.serializer.random.uuid("organization", slug)
+        return _node("Organization", uuid) | {
+            "slug": slug,
+            "name": organization.name,
+            "teams": _connection(lambda: self._teams.list_teams(slug), _team_node),
+            "pipelines": _connection(lambda: self._db.pipelines.in_organization(slug), self._pipeline_node),
+        }
+
+    def _pipeline_node(self, entry: PipelineEntry) -> Node:
+        return _node("Pipeline", self._db.serializer.pipeline_id(entry)) | {
+            "slug": entry.pipeline.slug,
+            "name": entry.pipeline.name,
+            "teams": _connection(lambda: self._teams.grants_of(entry), self._grant_node),
+        }
+
+    def _grant_node(self, grant: TeamGrant) -> Node:
+        team = self._teams.get_team(self._db.pipelines[grant.pipeline_key].organization.slug, grant.team)
+        return _node("TeamPipeline", grant.id) | {
+            "accessLevel": grant.level.upper(),
+            "createdAt": timestamps.format_time(grant.created),
+            "team": _team_node(team),
+        }
+
+    # --- mutations ---
+
+    def _create(self, info: Any, input: Node) -> Node:
+        team = self._team(_uuid("Team", input["teamID"]))
+        refuse_viewers(self._access)
+        grant = self._teams.grant(team, _uuid("Pipeline", input["pipelineID"]), input["accessLevel"].lower())
+        entry = self._db.pipelines[grant.pipeline_key]
+        edge = {"cursor": _cursor(self._teams.grants_of(entry).index(grant)), "node": self._grant_node(grant)}
+        return _payload(input, team=_team_node(team), pipeline=self._pipeline_node(entry), teamPipelineEdge=edge)
+
+    def _update(self, info: Any, input: Node) -> Node:
+        _, grant = self._grant(input)
+        grant = self._teams.change_level(grant, input["accessLevel"].lower())
+        return _payload(input, teamPipeline=self._grant_node(grant))
+
+    def _delete(self, info: Any, input: Node) -> Node:
+        team, grant = self._grant(input)
+        self._teams.revoke(grant)
+        return _payload(input, deletedTeamPipelineID=input["id"], team=_team_node(team))
+
+    def _team(self, uuid: str) -> TeamRecord:
+        for organization in self._visible:
+            for team in self._teams.list_teams(organization):
+                if team.id == uuid:
+                    return team
+        raise not_found("team")
+
+    def _grant(self, input: Node) -> tuple[TeamRecord, TeamGrant]:
+        """Return the team and the grant that a mutation changes."""
+        grant = self._teams.find_grant(_uuid("TeamPipeline", input["id"]))
+        if grant is None:
+            raise not_found("team pipeline")
+        team = self._team(grant.team)
+        refuse_viewers(self._access)
+        return team, grant
+
+
+def _team_node(team: TeamRecord) -> Node:
+    return _node("Team", team.id) | {"name": team.name, "description": team.description}
+
+
+def _node(kind: str, uuid: str) -> Node:
+    return {"id": graphql_id(kind, uuid), "uuid": uuid}
+
+
+def _payload(input: Node, **fields: Any) -> Node:
+    return {"clientMutationId": input.get("clientMutationId"), **fields}
+
+
+def _uuid(kind: str, id: str) -> str:
+    """Return the UUID in a GraphQL ID of a kind."""
+    try:
+        prefix, _, uuid = base64.b64decode(id, validate=True).decode().partition("---")
+    except ValueError:
+        prefix, uuid = "", ""
+    if prefix != kind:
+        raise HttpError(422, f"{id!r} is not the id of a {kind}")
+    return uuid
+
+
+# --- pages ---
+
+
+def _connection(all_items: Callable[[], Sequence[Any]], node: Callable[[Any], Node]) -> Resolver:
+    """Return the resolver of a connection: a slice of a list after a cursor."""
+
+    def resolve(info: Any, first: int | None = None, after: str | None = None) -> Node:
+        items, start = all_items(), 0 if after is None else _position(after) + 1
+        size = _DEFAULT_PAGE if first is None else first
+        if not 0 <= size <= _LARGEST_PAGE:
+            raise HttpError(422, f"first must be from 0 to {_LARGEST_PAGE}")
+        page = list(enumerate(items))[start : start + size]
+        page_info = {"hasNextPage": start + size < len(items), "endCursor": _cursor(page[-1][0]) if page else None}
+        return {"count": len(items), "edges": lambda info: _edges(page, node), "pageInfo": page_info}
+
+    return resolve
+
+
+def _edges(page: Sequence[tuple[int, Any]], node: Callable[[Any], Node]) -> list[Node]:
+    return [{"cursor": _cursor(place), "node": node(item)} for place, item in page]
+
+
+def _cursor(place: int) -> str:
+    return base64.b64encode(f"after {place}".encode()).decode()
+
+
+def _position(cursor: str) -> int:
+    try:
+        word, _, place = base64.b64decode(cursor, validate=True).decode().partition(" ")
+    except ValueError:
+        word, place = "", ""
+    if word != "after" or not (place.isascii() and place.isdigit() and len(place) < 10):
+        raise HttpError(422, f"{cursor!r} is not a cursor")
+    return int(place)

@@ -1,0 +1,116 @@
+"""Handlers of members and of team pipelines."""
+
+from __future__ import annotations
+
+import msgspec
+
+from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.db import timestamps
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.serializers import JsonObject
+from buildframe.sandbox_server.db.teams import TeamDirectory
+from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.handlers import lookup
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers, refuse_viewers
+from buildframe.sandbox_server.world.teams import TeamGrant
+
+
+class TeamHandlers:
+    """Handles the operations on members and team pipelines."""
+
+    def __init__(self, db: Database) -> None:
+        self._db, self._teams = db, TeamDirectory(db)
+        self.handlers: Handlers = {
+            "list_members": self._list_members,
+            "get_member": self._get_member,
+            "list_team_pipelines": self._list,
+            "get_team_pipeline": self._get,
+            "create_team_pipeline": self._create,
+            "update_team_pipeline": self._update,
+            "delete_team_pipeline": self._delete,
+            "delete_team_pipeline_named": self._delete_named,
+        }
+
+    # --- members ---
+
+    def _members(self, request: ApiRequest) -> list[JsonObject]:
+        """Serialize the members of an organization. The first is its administrator."""
+        organization = lookup.find_organization(self._db, request.path["org"])
+        return [
+            {
+                "id": self._db.serializer.user_id(organization, person),
+                "name": person.name,
+                "email": person.email,
+                "role": "member" if place else "admin",
+            }
+            for place, person in enumerate(organization.people)
+        ]
+
+    def _list_members(self, request: ApiRequest) -> ApiResponse:
+        members, first = self._members(request), request.page.offset
+        return ApiResponse(msgspec.json.encode(members[first : first + request.page.size]), len(members))
+
+    def _get_member(self, request: ApiRequest) -> ApiResponse:
+        for member in self._members(request):
+            if member["id"] == request.path["user"].lower():
+                return ApiResponse(msgspec.json.encode(member))
+        raise error_responses.not_found("user")
+
+    # --- pipelines of teams ---
+
+    def _list(self, request: ApiRequest) -> ApiResponse:
+        team = self._teams.get_team(request.path["org"], request.path["team"])
+        grants, total = self._teams.list_grants(team, request.page)
+        return ApiResponse(msgspec.json.encode([self._body(grant) for grant in grants]), total)
+
+    def _get(self, request: ApiRequest) -> ApiResponse:
+        return self._respond(self._grant(request))
+
+    def _create(self, request: ApiRequest) -> ApiResponse:
+        team = self._teams.get_team(request.path["org"], request.path["team"])
+        refuse_viewers(request.access)
+        properties = request.properties(_validation_failed)
+        return self._respond(self._teams.grant(team, properties["pipeline_id"], properties["access_level"]))
+
+    def _update(self, request: ApiRequest) -> ApiResponse:
+        grant = self._editable(request)
+        return self._respond(self._teams.change_level(grant, request.properties(_validation_failed)["access_level"]))
+
+    def _delete(self, request: ApiRequest) -> ApiResponse:
+        self._teams.revoke(self._editable(request))
+        return ApiResponse()
+
+    def _delete_named(self, request: ApiRequest) -> ApiResponse:
+        team = self._teams.get_team(request.path["org"], request.path["team"])
+        refuse_viewers(request.access)
+        named = request.body.get("pipeline_id", dict(request.query).get("pipeline_id"))
+        if not isinstance(named, str):
+            raise HttpError(422, "Team pipeline could not be deleted. Pass pipeline_id.")
+        self._teams.revoke(self._teams.get_grant(team, named))
+        return ApiResponse()
+
+    def _editable(self, request: ApiRequest) -> TeamGrant:
+        """Return the grant in the path of a request, if the user can edit it."""
+        grant = self._grant(request)
+        refuse_viewers(request.access)
+        return grant
+
+    def _grant(self, request: ApiRequest) -> TeamGrant:
+        team = self._teams.get_team(request.path["org"], request.path["team"])
+        return self._teams.get_grant(team, request.path["pipeline_id"])
+
+    def _respond(self, grant: TeamGrant) -> ApiResponse:
+        return ApiResponse(msgspec.json.encode(self._body(grant)))
+
+    def _body(self, grant: TeamGrant) -> JsonObject:
+        bodies, entry = self._db.serializer, self._db.pipelines[grant.pipeline_key]
+        return {
+            "pipeline_id": bodies.pipeline_id(entry),
+            "access_level": grant.level,
+            "pipeline_url": bodies.pipeline_url(entry),
+            "created_at": timestamps.format_time(grant.created),
+        }
+
+
+def _validation_failed(wrong: list[tuple[str, str]]) -> HttpError:
+    return HttpError(422, "Validation failed: " + "; ".join(f"{field} {problem}" for field, problem in wrong))

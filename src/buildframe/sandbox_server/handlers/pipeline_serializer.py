@@ -1,0 +1,107 @@
+"""Serialize pipelines: whole, or embedded in builds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from buildframe.sandbox_server.db import timestamps
+from buildframe.sandbox_server.db.access import Access
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id, without_keys
+from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
+from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
+
+_NOT_EMBEDDED = ("description", "tags", "steps")
+_ONLY_IN_CREATION = ("allow_rebuilds",)
+_RUNNING_BUILDS = ("running", "failing", "canceling")
+_RUNNING_JOBS = ("assigned", "running", "canceling")
+
+
+class PipelineSerializer:
+    """Serializes pipelines for a token; only editors see the webhook URL."""
+
+    def __init__(self, db: Database) -> None:
+        self._db, self._serializer = db, db.serializer
+        self._cache: dict[str, tuple[PipelineEntry, JsonObject]] = {}
+
+    def created(self, entry: PipelineEntry, access: Access) -> bytes:
+        """Serialize a pipeline for the response to its creation."""
+        return msgspec.json.encode(self._body_for(entry, access))
+
+    def whole(self, entry: PipelineEntry, access: Access) -> bytes:
+        """Serialize a pipeline for its own response."""
+        return msgspec.json.encode(without_keys(self._body_for(entry, access), _ONLY_IN_CREATION))
+
+    def embedded(self, entry: PipelineEntry, access: Access) -> bytes:
+        """Serialize a pipeline for embedding in builds."""
+        return msgspec.json.encode(without_keys(self._body_for(entry, access), _ONLY_IN_CREATION + _NOT_EMBEDDED))
+
+    def _body_for(self, entry: PipelineEntry, access: Access) -> JsonObject:
+        cached, body = self._cache.get(entry.key, (None, {}))
+        if cached is not entry:
+            body = self._static_fields(entry)
+            self._cache[entry.key] = entry, body
+        body = body | self._counts(entry)
+        if access.may_edit and "write_pipelines" in access.scopes:
+            return body
+        return body | {"provider": body["provider"] | {"webhook_url": ""}}
+
+    def _counts(self, entry: PipelineEntry) -> JsonObject:
+        of_builds = "SELECT state, count(*) FROM builds WHERE over = 0 AND pipeline_key = ? GROUP BY state"
+        of_jobs = "SELECT state, count(*) FROM jobs WHERE active = 1 AND pipeline_key = ? GROUP BY state"
+        builds: dict[str, int] = dict(self._db.rows(of_builds, (entry.key,)))
+        jobs: dict[str, int] = dict(self._db.rows(of_jobs, (entry.key,)))
+        return {
+            "scheduled_builds_count": builds.get("scheduled", 0),
+            "running_builds_count": sum(builds.get(state, 0) for state in _RUNNING_BUILDS),
+            "scheduled_jobs_count": jobs.get("scheduled", 0),
+            "running_jobs_count": sum(jobs.get(state, 0) for state in _RUNNING_JOBS),
+            "waiting_jobs_count": jobs.get("waiting", 0),
+        }
+
+    def _static_fields(self, entry: PipelineEntry) -> JsonObject:
+        pipeline, random = entry.pipeline, self._serializer.random
+        id = self._serializer.pipeline_id(entry)
+        url = self._serializer.pipeline_url(entry)
+        return {
+            "id": id,
+            "graphql_id": graphql_id("Pipeline", id),
+            "url": url,
+            "web_url": f"{ORIGIN}/{entry.path}",
+            "builds_url": f"{url}/builds",
+            "badge_url": f"{ORIGIN}/badges/{random.sha('badge', id)}.svg",
+            "name": pipeline.name,
+            "slug": pipeline.slug,
+            "description": pipeline.description,
+            "repository": pipeline.repository,
+            "cluster_id": pipeline.cluster_id,
+            "pipeline_template_uuid": pipeline.pipeline_template_uuid,
+            "branch_configuration": pipeline.branch_configuration,
+            "default_branch": pipeline.default_branch,
+            "provider": {
+                "id": pipeline.provider,
+                "webhook_url": f"{ORIGIN}/deliver/{random.sha('webhook', id)}",
+                "settings": {"repository": repository_name(pipeline.repository)} | pipeline.settings,
+            },
+            "skip_queued_branch_builds": pipeline.skip_queued_branch_builds,
+            "skip_queued_branch_builds_filter": pipeline.skip_queued_branch_builds_filter,
+            "cancel_running_branch_builds": pipeline.cancel_running_branch_builds,
+            "cancel_running_branch_builds_filter": pipeline.cancel_running_branch_builds_filter,
+            "allow_rebuilds": pipeline.allow_rebuilds,
+            "created_by": self._serializer.user_or_none(entry.organization, pipeline.created_by),
+            "created_at": (timestamps.format_legacy_time if pipeline.legacy else timestamps.format_time)(
+                pipeline.created_at
+            ),
+            "archived_at": timestamps.format_time(pipeline.archived_at),
+            "env": pipeline.env,
+            "tags": None if pipeline.tags is None else list(pipeline.tags),
+            "configuration": configuration_yaml(pipeline),
+            "steps": [step_json(step) for step in pipeline.steps],
+            "visibility": pipeline.visibility,
+        }
+
+
+def configuration_yaml(pipeline: PipelineRecord) -> str:
+    """Return the YAML of a pipeline: as it was sent, or generated from its steps."""
+    return format_yaml(pipeline.steps) if pipeline.configuration is None else pipeline.configuration

@@ -1,0 +1,33 @@
+"""Read and parse request bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+
+from buildframe.sandbox_server import error_responses
+
+_LARGEST_BODY = 1024 * 1024
+
+
+async def body_of(http: HttpRequest) -> bytes | None:
+    """Read the body; None if it is too large. The rest is read and discarded."""
+    body = b""
+    async for chunk in http.stream():
+        body = body + chunk if len(body) <= _LARGEST_BODY else body
+    return body if len(body) <= _LARGEST_BODY else None
+
+
+def object_in(sent: bytes | None) -> dict[str, Any]:
+    """Parse a JSON object; an empty body is an empty object."""
+    if sent is None:
+        raise error_responses.too_large(_LARGEST_BODY)
+    try:
+        body = msgspec.json.decode(sent) if sent.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        raise error_responses.unreadable(f"The body cannot be read as JSON: {why}") from None
+    if not isinstance(body, dict):
+        raise error_responses.unreadable("The body must be a JSON object")
+    return body

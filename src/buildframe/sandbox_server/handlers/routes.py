@@ -1,0 +1,125 @@
+"""All endpoints of the sandbox: those of the client, the others of the API document, and undocumented ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Required, TypedDict, Unpack
+
+from buildframe.spec import ENDPOINTS, Endpoint, Resource, unblock_job
+from buildframe.spec.declare import Uuid, endpoint, filters_of
+from buildframe.spec.jobs import Agent
+
+_JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
+_CLUSTER = "/organizations/{org}/clusters/{cluster}"
+
+
+def route_path(route: Endpoint) -> str:
+    """Return the URL path template of an endpoint. All except GraphQL are below /v2."""
+    return route.path if route.path == "/graphql" else f"/v2{route.path}"
+
+
+# --- documented ---
+
+
+class TeamPipelineQuery(TypedDict, total=False):
+    """The pipeline to remove from a team."""
+
+    pipeline_id: Annotated[Uuid, "UUID of the pipeline; in the body or in the query"]
+
+
+@endpoint("DELETE /organizations/{org}/teams/{team}/pipelines", returns=None, scope="write_teams", success=204)
+def _delete_team_pipeline_named(org: str, team: Uuid, /, **properties: Unpack[TeamPipelineQuery]) -> None:
+    """Remove a pipeline from a team; `pipeline_id` is in the body or in the query."""
+
+
+delete_team_pipeline_named = replace(
+    _delete_team_pipeline_named, name="delete_team_pipeline_named", filters=filters_of(TeamPipelineQuery)
+)
+
+
+class GraphQLQuery(TypedDict, total=False):
+    """A GraphQL document with its variables."""
+
+    query: Required[Annotated[str, "a query or a mutation"]]
+    variables: Annotated[Mapping[str, Any] | None, "values of its variables"]
+    operationName: Annotated[str | None, "name of the operation to execute, if there are several"]
+
+
+class GraphQLResponse(Resource):
+    """A GraphQL response. Errors have status 200, too."""
+
+    data: Annotated[dict[str, Any] | None, "the result"] = None
+    errors: Annotated[list[dict[str, Any]] | None, "the errors, each with a `message`"] = None
+
+
+@endpoint("POST /graphql", returns=GraphQLResponse, scope="GraphQL")
+def query_graphql(**properties: Unpack[GraphQLQuery]) -> None:
+    """Execute a query or a mutation."""
+
+
+# --- undocumented ---
+
+
+class JobLog(Resource):
+    """The log of a job."""
+
+    url: Annotated[str | None, "API address"] = None
+    content: Annotated[str | None, "the text"] = None
+    size: Annotated[int | None, "its length in bytes"] = None
+    header_times: Annotated[list[int] | None, "when each group of lines began, in nanoseconds since 1970"] = None
+
+
+class Cluster(Resource):
+    """A cluster of agents and queues."""
+
+    id: Annotated[str | None, "UUID of the cluster"] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
+    name: Annotated[str | None, "its name for people"] = None
+    url: Annotated[str | None, "API address"] = None
+
+
+class ClusterQueue(Resource):
+    """A queue of a cluster."""
+
+    id: Annotated[str | None, "UUID of the queue"] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
+    key: Annotated[str | None, "the name that steps use"] = None
+    url: Annotated[str | None, "API address"] = None
+    cluster_url: Annotated[str | None, "API address of its cluster"] = None
+
+
+@endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds")
+def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
+    """Return the log of a job: JSON, or plain text if the request accepts it."""
+
+
+@endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds")
+def get_raw_log(org: str, pipeline: str, number: int, job: str, /) -> None:
+    """Return the log of a job as plain text."""
+
+
+@endpoint("GET /organizations/{org}/agents", returns=Agent, scope=None, paginated=True)
+def list_agents(org: str, /) -> None:
+    """List the agents of an organization."""
+
+
+@endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None)
+def get_agent(org: str, agent: str, /) -> None:
+    """Return an agent."""
+
+
+@endpoint(f"GET {_CLUSTER}", returns=Cluster, scope=None)
+def get_cluster(org: str, cluster: str, /) -> None:
+    """Return the cluster of an organization."""
+
+
+@endpoint(f"GET {_CLUSTER}/queues/{{queue}}", returns=ClusterQueue, scope=None)
+def get_queue(org: str, cluster: str, queue: str, /) -> None:
+    """A queue of a cluster."""
+
+
+UNDOCUMENTED = (unblock_job, get_log, get_raw_log, list_agents, get_agent, get_cluster, get_queue)
+"""Endpoints that responses link to although the API document does not list them."""
+
+ROUTES = (*dict.fromkeys((*ENDPOINTS, delete_team_pipeline_named, query_graphql, *UNDOCUMENTED)),)

@@ -1,0 +1,145 @@
+"""Convert the declared filters of build lists to SQL conditions.
+
+As in the service, an unknown state, a shortened SHA or an unknown user matches nothing. A time that is invalid or has
+no zone is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+from buildframe.errors import BadInput
+from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.pagination import Query
+from buildframe.sandbox_server.world.build_state import BuildState
+from buildframe.spec import Filter, when
+
+_MOST_VALUES = 200
+_FULL_SHA = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
+
+FilterValue = str | bool | list[str] | dict[str, str]
+
+
+class Condition(NamedTuple):
+    """An SQL condition on builds, with its bound values."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+def parse_filters(filters: Sequence[Filter], query: Query) -> dict[str, FilterValue]:
+    """Parse the declared filters of a query; other parameters are ignored."""
+    parsed = ((entry.name, _parse_filter(entry, query)) for entry in filters)
+    return {name: value for name, value in parsed if value is not None}
+
+
+def _parse_filter(entry: Filter, query: Query) -> FilterValue | None:
+    single = [value for name, value in query if name == entry.name]
+    if entry.kind == "map":
+        return _map(entry.name, query) or None
+    if entry.many:
+        return [value for name, value in query if name == f"{entry.name}[]"] + single[-1:] or None
+    if not single:
+        return None
+    return single[-1].lower() in ("true", "1") if entry.kind == "flag" else single[-1]
+
+
+def _map(prefix: str, query: Query) -> dict[str, str]:
+    start = f"{prefix}["
+    return {
+        name.removeprefix(start).removesuffix("]"): value
+        for name, value in query
+        if name.startswith(start) and name.endswith("]")
+    }
+
+
+def filter_conditions(filters: Mapping[str, FilterValue]) -> list[Condition]:
+    """Return the SQL conditions of filters."""
+    return [CONDITIONS[name](value) for name, value in filters.items() if name in CONDITIONS]
+
+
+def any_of(column: str, values: Sequence[str | int]) -> Condition:
+    """Return the condition that a column has one of the values."""
+    return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
+
+
+def _either(conditions: Sequence[Condition], joint: str = " OR ") -> Condition:
+    sql = joint.join(condition.sql for condition in conditions)
+    return Condition(f"({sql})", tuple(value for condition in conditions for value in condition.values))
+
+
+def _unique(name: str, values: Iterable[Any]) -> list[Any]:
+    """Return the unique values. Raises 400 if there are too many for one condition."""
+    unique = list(dict.fromkeys(values))
+    if len(unique) > _MOST_VALUES:
+        raise HttpError(400, f"At most {_MOST_VALUES} values of {name} are allowed")
+    return unique
+
+
+def _branches(values: Any) -> Condition:
+    values = _unique("branch", values)
+    plain = any_of("branch", [name for name in values if "*" not in name])
+    globs = [Condition("branch GLOB ?", (_glob(name),)) for name in values if "*" in name]
+    return _either([plain, *globs])
+
+
+def _glob(pattern: str) -> str:
+    """Convert a pattern in which only `*` is special to SQLite GLOB."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
+
+
+_STATES = {
+    "finished": Condition("(state IN ('passed', 'failed', 'canceled') OR blocked = 1)"),
+    "blocked": Condition("blocked = 1"),
+}
+
+
+def _states(values: Any) -> Condition:
+    plain = any_of("state", [state for state in get_args(BuildState) if state in values])
+    return _either([plain, *(condition for name, condition in _STATES.items() if name in values)])
+
+
+def _commits(values: Any) -> Condition:
+    return any_of("sha", _unique("commit", [sha for sha in values if _FULL_SHA.fullmatch(sha)]))
+
+
+def _meta_data(values: Any) -> Condition:
+    _unique("meta_data", values)
+    sql = "EXISTS (SELECT 1 FROM meta_data AS m WHERE m.build = builds.seq AND m.key = ? AND m.value = ?)"
+    return _either([Condition(sql, pair) for pair in values.items()], " AND ")
+
+
+def _time(name: str, sql: str) -> Callable[[Any], Condition]:
+    def condition(value: Any) -> Condition:
+        return Condition(sql, (_parse_timestamp(name, value),))
+
+    return condition
+
+
+_UNENCODED_PLUS = re.compile(r"(T[\d:.]+) (\d\d:\d\d)")  # clients that do not encode `+` send a space instead
+
+
+def _parse_timestamp(name: str, text: str) -> int:
+    try:
+        return when(_UNENCODED_PLUS.sub(r"\1+\2", text), name).us
+    except (BadInput, ValueError, OverflowError):
+        message = f"{name} must be an ISO 8601 timestamp with a time zone"
+        raise HttpError(422, message, errors=[{"field": name, "code": "invalid"}]) from None
+
+
+CONDITIONS: dict[str, Callable[[Any], Condition]] = {
+    "branch": _branches,
+    "commit": _commits,
+    "created_from": _time("created_from", "created >= ?"),
+    "created_to": _time("created_to", "created < ?"),
+    "creator": lambda value: Condition("creator = ?", (value,)),
+    "finished_from": _time("finished_from", "finished >= ?"),
+    "meta_data": _meta_data,
+    "state": _states,
+}
+"""The SQL condition of each filter that selects builds."""
+
+SHAPES = frozenset({"include_retried_jobs", "exclude_jobs", "exclude_pipeline"})
+"""The filters that control which fields of builds a response contains."""

@@ -1,0 +1,94 @@
+"""Handlers of endpoints that responses link to although the API document does not list them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
+from buildframe.sandbox_server.handlers import logs, lookup
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers
+
+TEXT = "text/plain; charset=utf-8"
+_JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
+
+
+class UndocumentedHandlers:
+    """Handles logs, agents, clusters and queues."""
+
+    def __init__(self, db: Database) -> None:
+        self._db, self._serializer = db, db.serializer
+        self.handlers: Handlers = {
+            "get_log": self._get_log,
+            "get_raw_log": self._get_raw_log,
+            "list_agents": self._list_agents,
+            "get_agent": self._get_agent,
+            "get_cluster": self._get_cluster,
+            "get_queue": self._get_queue,
+        }
+
+    # --- logs ---
+
+    def _get_log(self, request: ApiRequest) -> ApiResponse:
+        if request.accept.startswith("text/plain"):
+            return self._get_raw_log(request)
+        entries = self._log_lines(request)
+        content = logs.format_log(entries)
+        body = {
+            "url": ORIGIN + "/v2" + _JOB.format_map(request.path) + "/log",
+            "content": content,
+            "size": len(content.encode()),
+            "header_times": [entry.at * 1000 for entry in entries if entry.is_header],  # nanoseconds
+        }
+        return ApiResponse(msgspec.json.encode(body))
+
+    def _get_raw_log(self, request: ApiRequest) -> ApiResponse:
+        return ApiResponse(logs.format_log(self._log_lines(request)).encode(), kind=TEXT)
+
+    def _log_lines(self, request: ApiRequest) -> list[logs.LogLine]:
+        path = request.path
+        build = lookup.find_build(
+            self._db, lookup.find_pipeline(self._db, path["org"], path["pipeline"]), path["number"]
+        )
+        job = lookup.find_job(build, path["job"])
+        step = self._db.pipelines.plan(build.plan).slots[job.step].step
+        if step.kind != "script":
+            raise error_responses.not_found("log")
+        return logs.generate_lines(build, job, step, self._serializer.random, self._db.load_now())
+
+    # --- agents and clusters ---
+
+    def _list_agents(self, request: ApiRequest) -> ApiResponse:
+        organization, first = lookup.find_organization(self._db, request.path["org"]), request.page.offset
+        names = lookup.agent_names(organization)
+        page = names[first : first + request.page.size]
+        bodies = [self._serializer.full_agent(organization, name, lost=False) for name in page]
+        return ApiResponse(msgspec.json.encode(bodies), len(names))
+
+    def _get_agent(self, request: ApiRequest) -> ApiResponse:
+        organization = lookup.find_organization(self._db, request.path["org"])
+        name = lookup.find_agent(self._db, organization, request.path["agent"])
+        return ApiResponse(msgspec.json.encode(self._serializer.full_agent(organization, name, lost=False)))
+
+    def _get_cluster(self, request: ApiRequest) -> ApiResponse:
+        return ApiResponse(msgspec.json.encode(self._cluster_body(request)))
+
+    def _cluster_body(self, request: ApiRequest) -> JsonObject:
+        organization = lookup.find_organization(self._db, request.path["org"])
+        id = self._serializer.cluster_id(organization)
+        if not organization.has_cluster or request.path["cluster"].lower() != id:
+            raise error_responses.not_found("cluster")
+        url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
+        return {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents", "url": url}
+
+    def _get_queue(self, request: ApiRequest) -> ApiResponse:
+        cluster = self._cluster_body(request)
+        organization = lookup.find_organization(self._db, request.path["org"])
+        for queue in organization.agents:
+            id = self._serializer.queue_id(organization, queue)
+            if id == request.path["queue"].lower():
+                url = f"{cluster['url']}/queues/{id}"
+                body = {"id": id, "graphql_id": graphql_id("ClusterQueue", id), "key": queue, "url": url}
+                return ApiResponse(msgspec.json.encode(body | {"cluster_url": cluster["url"]}))
+        raise error_responses.not_found("queue")

@@ -1,0 +1,1 @@
+"""The HTTP server: routes, limits, faults, control routes and webhooks."""

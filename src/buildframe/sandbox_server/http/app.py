@@ -1,0 +1,165 @@
+"""The ASGI application of the API: routes of the declared endpoints, and common headers."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
+from email.utils import formatdate
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.db.access import Access
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.serializers import ORIGIN
+from buildframe.sandbox_server.db.tokens import authenticate
+from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
+from buildframe.sandbox_server.handlers.registry import ApiHandlers
+from buildframe.sandbox_server.handlers.request_body import body_of, object_in
+from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql, route_path
+from buildframe.sandbox_server.handlers.sql_filters import parse_filters
+from buildframe.sandbox_server.http import rate_limit
+from buildframe.sandbox_server.pages.pages import WebPages
+from buildframe.sandbox_server.pages.push_webhooks import PushRoutes
+from buildframe.sandbox_server.pagination import link_header, parse_page
+from buildframe.sandbox_server.simulation.simulator import Simulator
+from buildframe.spec import Endpoint
+
+Headers = dict[str, str]
+
+_FAILED = HttpError(500, "Internal Server Error")
+_LOG = logging.getLogger(__name__)
+
+
+class ServiceApp:
+    """Routes HTTP requests to handlers."""
+
+    def __init__(
+        self, db: Database, simulator: Simulator, meter: rate_limit.RequestCounter, deepest: int, origin: str
+    ) -> None:
+        self._db, self._simulator, self._meter, self._origin = db, simulator, meter, origin
+        self._handlers = ApiHandlers(db, simulator, deepest)
+        self.app = Starlette(
+            routes=[
+                *self._routes(),
+                *PushRoutes(db, simulator).routes,
+                *WebPages(db, simulator, origin).routes,
+            ],
+            exception_handlers={HTTPException: self._http_error, Exception: self._failed},
+        )
+        self.app.router.redirect_slashes = False
+
+    def _routes(self) -> Iterable[Route]:
+        """Yield one route per path, so that a wrong method gets the list of allowed ones."""
+        paths: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in ROUTES:
+            paths.setdefault(route_path(endpoint), {})[endpoint.method] = endpoint
+        for path, by_method in paths.items():
+            for slash in ("", "/"):
+                yield Route(path + slash, self._handler(by_method), methods=list(by_method))
+
+    def _handler(self, by_method: dict[str, Endpoint]) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handle(http: HttpRequest) -> Response:
+            endpoint = by_method["GET" if http.method == "HEAD" else http.method]
+            try:
+                sent = await body_of(http)
+            except ClientDisconnect:  # nobody is left to read a response
+                return Response(status_code=400)
+            return await run_in_threadpool(self._handle_request, endpoint, http, sent)
+
+        return handle
+
+    def _handle_request(self, endpoint: Endpoint, http: HttpRequest, sent: bytes | None) -> Response:
+        headers: Headers = {}
+        try:
+            self._simulator.catch_up()
+            with ExitStack() as locks:
+                if endpoint.method != "GET" and endpoint is not query_graphql:
+                    locks.enter_context(self._simulator.lock)  # before the database lock, as in the simulator
+                locks.enter_context(self._db.lock)
+                return self._respond(endpoint, http, sent, headers)
+        except HttpError as refused:
+            return self._refusal(refused, headers)
+        except Exception:
+            _LOG.exception("%s failed", endpoint.name)
+            return self._refusal(_FAILED, headers)
+
+    def _respond(self, endpoint: Endpoint, http: HttpRequest, sent: bytes | None, headers: Headers) -> Response:
+        access = authenticate(self._db, http.headers.get("authorization"))
+        headers |= {
+            "X-OAuth-Scopes": ",".join(access.scopes),
+            "X-Accepted-OAuth-Scopes": endpoint.scope or "",
+        }
+        self._count(http, access, headers)
+        self._admit(endpoint, http, access)
+        request = _request(endpoint, http, access, sent)
+        response = self._handlers.handlers[endpoint.name](request)
+        if endpoint.paginated:
+            address = f"{self._origin}{http.url.path}"
+            headers["Link"] = link_header(address, request.query, request.page, response.total)
+        return self._response(endpoint.success, response, headers)
+
+    def _count(self, http: HttpRequest, access: Access, headers: Headers) -> None:
+        """Count a request. Without an organization of the token it counts for the user only."""
+        named = http.path_params.get("org", "")
+        user = access.user.id
+        standings = self._meter.count(named if named in access.organizations else user, user)
+        headers |= rate_limit.headers(standings)
+        rate_limit.check_limits(standings)
+
+    def _admit(self, endpoint: Endpoint, http: HttpRequest, access: Access) -> None:
+        """Raise 404 for organizations that the token cannot access, and only then 403 for a missing scope."""
+        if "org" in http.path_params and http.path_params["org"] not in access.organizations:
+            raise error_responses.not_found("organization")
+        if endpoint.scope is not None and endpoint.scope not in access.scopes:
+            raise error_responses.lacks_scope(endpoint.scope)
+
+    def _response(self, status: int, response: ApiResponse, headers: Headers) -> Response:
+        body = response.body.replace(ORIGIN.encode(), self._origin.encode())
+        every = headers | {
+            "Date": formatdate(self._db.load_now() // 1_000_000, usegmt=True),
+            "X-Request-Id": str(uuid.uuid4()),
+            "X-Simulated-Time": "true",  # clients must not compare this clock with their own
+        }
+        if status == 204:
+            return Response(status_code=status, headers=every)
+        tag = f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+        return Response(body, status, every | {"ETag": tag}, response.kind)
+
+    def _refusal(self, refused: HttpError, headers: Headers) -> Response:
+        return self._response(refused.status, ApiResponse(msgspec.json.encode(refused.body)), headers)
+
+    async def _http_error(self, http: HttpRequest, why: Exception) -> Response:
+        assert isinstance(why, HTTPException)
+        if why.status_code == 404:
+            return self._refusal(error_responses.no_route(http.url.path), {})
+        return self._refusal(HttpError(why.status_code, why.detail), dict(why.headers or {}))
+
+    async def _failed(self, http: HttpRequest, why: Exception) -> Response:
+        return self._refusal(_FAILED, {})
+
+
+def _request(endpoint: Endpoint, http: HttpRequest, access: Access, sent: bytes | None) -> ApiRequest:
+    query = parse_qsl(http.url.query, keep_blank_values=True)
+    return ApiRequest(
+        endpoint=endpoint,
+        path=http.path_params,
+        filters=parse_filters(endpoint.filters, query),
+        page=parse_page(query),
+        access=access,
+        body=object_in(sent) if endpoint.properties else {},
+        query=query,
+        accept=http.headers.get("accept", ""),
+    )

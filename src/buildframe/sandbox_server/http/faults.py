@@ -1,0 +1,291 @@
+"""Faults between a client and the service, drawn reproducibly.
+
+sandbox.fault(Fault("status", status=502, route="list_builds", times=2))
+sandbox.fault(Fault("latency", seconds=0.5, rate=0.1))
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import check
+from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
+from buildframe.sandbox_server.simulation.rules import matches
+from buildframe.sandbox_server.world.build_state import Commit
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+
+if TYPE_CHECKING:
+    from buildframe.sandbox_server.db.database import Database
+    from buildframe.sandbox_server.simulation.clock import Clock
+    from buildframe.sandbox_server.simulation.simulator import Simulator
+    from buildframe.sandbox_server.world.pipelines import PipelineEntry
+
+Kind = Literal[
+    "latency", "arrive", "finish", "vanish",
+    "limited", "exhausted", "too_deep", "status", "reset", "cut", "garbage",
+]  # fmt: skip
+
+CHANGES = ("arrive", "finish", "vanish")
+"""The kinds that change the world before a normal response."""
+
+_DAY = 86_400
+_MOST_BUILDS, _MOST_TIMES = 1000, 1_000_000
+_FINISH_STEP = dt.timedelta(minutes=1)
+_FINISH_LIMIT = dt.timedelta(hours=12)
+
+_NAMES = [entry.name for entry in ROUTES]
+
+
+def _pattern(address: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(address)) + "/?")
+
+
+_ROUTES = [(entry.name, entry.method, _pattern(route_path(entry))) for entry in ROUTES]
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """
+    A fault of the sandbox.
+
+    Without `before`, the service executes the request of a spoiled response (`status`, `reset`, `cut`, `garbage`), so
+    that the outcome of an action is lost. If several faults spoil a response, only the first applies. A fault that has
+    nothing to change (`arrive`, `vanish`, `finish`) does not count as one of `times`.
+
+    Parameters
+    ----------
+    kind : str
+        The kind of fault:
+
+        - ``latency``: delay the response by `seconds`.
+        - ``arrive``: before the response, push `n` commits that are built, to the requested pipeline or organization.
+        - ``vanish``: before the response, delete its `n` newest builds that are over.
+        - ``finish``: before the response, advance the clock until `n` of the requested active builds have finished or
+          are blocked, for 12 hours at most; with `seconds`, by exactly that duration.
+        - ``limited``: respond with 429 and a limit that is reset after `seconds`.
+        - ``exhausted``: respond normally, report that no requests remain, then respond with 429 for `seconds`.
+        - ``too_deep``: respond with the 400 of pages that are too deep.
+        - ``status``: respond with `status`.
+        - ``reset``: close the connection without a response.
+        - ``cut``: close the connection in the middle of the response.
+        - ``garbage``: respond with 200 and invalid JSON.
+    route : str, optional
+        Name of an operation in ``/openapi.json``, such as ``list_builds``. By default every request.
+    rate : float, default 1.0
+        Share of the requests, from 0 to 1.
+    times : int, optional
+        Maximum number of occurrences, up to 1,000,000. By default unlimited.
+    seconds : float, optional
+        Duration, up to 86,400. By default 1, except for ``finish``.
+    status : int, default 503
+        Status from 500 to 599.
+    html : bool, default False
+        Whether ``status`` responds with an HTML page instead of JSON.
+    before : bool, default False
+        Whether the request is lost before the service executes it.
+    n : int, default 1
+        Number of builds, from 1 to 1000.
+
+    Raises
+    ------
+    BadInput
+        If a value is invalid.
+
+    Examples
+    --------
+    >>> Fault("status", status=502, route="list_builds", times=2).kind
+    'status'
+    """
+
+    kind: Kind
+    route: str | None = None
+    rate: float = 1.0
+    times: int | None = None
+    seconds: float | None = None
+    status: int = 503
+    html: bool = False
+    before: bool = False
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        check("Fault()", _TYPES, msgspec.structs.asdict(self))
+        if self.kind not in get_args(Kind):
+            raise BadInput(f"There is no fault {self.kind!r}. Use one of: {', '.join(get_args(Kind))}.")
+        if self.route is not None and self.route not in _NAMES:
+            raise BadInput(f"There is no operation {self.route!r}. Use one of: {', '.join(_NAMES)}.")
+        if not 0 <= self.rate <= 1:
+            raise BadInput(f"rate={self.rate} must be between 0 and 1.")
+        if self.seconds is not None and not 0 <= self.seconds <= _DAY:
+            raise BadInput(f"seconds={self.seconds} must be between 0 and {_DAY}.")
+        if not 1 <= self.n <= _MOST_BUILDS:
+            raise BadInput(f"n={self.n} must be between 1 and {_MOST_BUILDS}.")
+        if self.times is not None and not 1 <= self.times <= _MOST_TIMES:
+            raise BadInput(f"times={self.times} must be between 1 and {_MOST_TIMES}.")
+        if not 500 <= self.status <= 599:
+            raise BadInput(f"status={self.status} must be between 500 and 599.")
+
+    @property
+    def wait(self) -> float:
+        """Duration in seconds, with the default of 1."""
+        return 1.0 if self.seconds is None else self.seconds
+
+
+_TYPES = {"kind": str, **{name: hint for name, hint in get_type_hints(Fault).items() if name != "kind"}}
+"""Types of the fields. `kind` has its own error, which lists all kinds."""
+
+
+class RequestTarget(NamedTuple):
+    """The operation of a request, if any, and its path parameters."""
+
+    operation: str | None
+    path: Mapping[str, str]
+
+
+def identify_request(method: str, path: str) -> RequestTarget:
+    """Return the operation of a request; HEAD counts as GET."""
+    http_method = "GET" if method == "HEAD" else method
+    for name, operation_method, pattern in _ROUTES:
+        match = pattern.fullmatch(path)
+        if match and http_method == operation_method:
+            return RequestTarget(name, match.groupdict())
+    return RequestTarget(None, {})
+
+
+class FaultInjector:
+    """The active faults. A hash of the seed and the request number decides which requests they hit."""
+
+    def __init__(self, seed: int, faults: Iterable[Fault] = ()) -> None:
+        self._random = SeededRandom(seed)
+        self._lock = threading.Lock()
+        self._refuses_until = -math.inf
+        self._armed: list[Fault] = list(faults)
+        self._seen = [0] * len(self._armed)
+        self._done = [0] * len(self._armed)
+
+    def add(self, fault: Fault) -> None:
+        """Add a fault."""
+        with self._lock:
+            self._armed.append(fault)
+            self._seen.append(0)
+            self._done.append(0)
+
+    def clear(self) -> None:
+        """Remove all faults."""
+        with self._lock:
+            self._armed, self._seen, self._done = [], [], []
+            self._refuses_until = -math.inf
+
+    def exhaust(self, seconds: float) -> None:
+        """Refuse all requests for a duration in real time."""
+        with self._lock:
+            self._refuses_until = time.monotonic() + seconds
+
+    def refuses_for(self) -> float:
+        """Return for how many seconds all requests are refused; not positive if none are."""
+        with self._lock:
+            return self._refuses_until - time.monotonic()
+
+    def describe(self) -> list[dict[str, object]]:
+        """Return the faults with the number of occurrences (`happened`)."""
+        with self._lock:
+            pairs = zip(self._armed, self._done, strict=True)
+            return [msgspec.to_builtins(fault) | {"happened": done} for fault, done in pairs]
+
+    def draw(self, operation: str | None) -> list[Fault]:
+        """Return the faults that hit the next request for an operation."""
+        with self._lock:
+            concerned = [place for place, fault in enumerate(self._armed) if fault.route in (None, operation)]
+            return [self._armed[place] for place in concerned if self._happens(place)]
+
+    def undo(self, fault: Fault) -> None:
+        """Undo the count of a fault that was drawn but had no effect."""
+        with self._lock:
+            for place, armed in enumerate(self._armed):
+                if armed is fault:
+                    self._done[place] -= 1
+                    return
+
+    def _happens(self, place: int) -> bool:
+        fault = self._armed[place]
+        if self._done[place] == fault.times:
+            return False
+        self._seen[place] += 1
+        happens = self._random.happens(fault.rate, "fault", place, self._seen[place])
+        self._done[place] += happens
+        return happens
+
+
+class WorldChanges:
+    """Changes the world before a response, as described in `Fault`."""
+
+    def __init__(self, simulator: Simulator, db: Database, clock: Clock) -> None:
+        self._simulator, self._db, self._clock = simulator, db, clock
+
+    def make(self, fault: Fault, path: Mapping[str, str]) -> bool:
+        """Apply a fault to the pipelines of a path, or to all; return whether anything changed."""
+        change = {"arrive": self._arrive, "finish": self._finish, "vanish": self._vanish}[fault.kind]
+        with self._simulator.lock:  # so that nothing changes between the query and the change
+            return change(self._named(path), fault, path)
+
+    def _named(self, path: Mapping[str, str]) -> list[PipelineEntry]:
+        return [
+            entry
+            for entry in self._db.pipelines
+            if path.get("org") in (None, entry.organization.slug)
+            and path.get("pipeline") in (None, entry.pipeline.slug)
+        ]
+
+    def _arrive(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:
+        active = [entry for entry in entries if entry.pipeline.archived_at is None and entry.plan.slots]
+        pushed = [self._push(active[place % len(active)]) for place in range(fault.n if active else 0)]
+        return any(pushed)
+
+    def _push(self, entry: PipelineEntry) -> bool:
+        """Push a commit that is built, if necessary on a branch that the branch filter includes."""
+        if self._simulator.push(entry, 1):
+            return True
+        branch_filter = entry.pipeline.branch_configuration
+        branches = [entry.pipeline.default_branch, "topic", *(branch_filter or "").replace("*", "topic").split()]
+        branch = next((branch for branch in branches if matches(branch_filter, branch)), None)
+        if branch is None:
+            return False
+        sha = self._db.serializer.random.sha("arrived", entry.key, self._db.load_counters()[0])
+        self._simulator.create_build(entry, Commit(sha, branch, "Arrive during a request", "webhook"))
+        return True
+
+    def _finish(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:
+        if fault.seconds is not None:
+            self._clock.advance(dt.timedelta(seconds=fault.seconds))
+            return True
+        running, until = self._active_builds(entries, path), self._clock.now() + _FINISH_LIMIT
+        left = len(running) - min(fault.n, len(running))
+        while len(running & self._active_builds(entries, path)) > left and self._clock.now() < until:
+            self._clock.advance(_FINISH_STEP)
+        return bool(running - self._active_builds(entries, path))
+
+    def _active_builds(self, entries: list[PipelineEntry], path: Mapping[str, str]) -> set[str]:
+        number = path.get("number")
+        rows = self._db.rows("SELECT id, pipeline_key, number FROM builds WHERE over = 0 AND blocked = 0")
+        keys = {entry.key for entry in entries}
+        return {id for id, key, build_number in rows if key in keys and number in (None, str(build_number))}
+
+    def _vanish(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:
+        marks = ", ".join("?" * len(entries))
+        newest = self._db.rows(
+            f"SELECT pipeline_key, number FROM builds WHERE over = 1 AND pipeline_key IN ({marks})"  # noqa: S608  values are bound
+            " ORDER BY created DESC, seq DESC LIMIT ?",
+            [*(entry.key for entry in entries), fault.n],
+        )
+        for entry in entries:
+            numbers = [number for key, number in newest if key == entry.key]
+            if numbers:
+                self._simulator.delete_builds(entry, numbers)
+        return bool(newest)

@@ -1,0 +1,284 @@
+"""Generate the OpenAPI document from the declared endpoints."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
+
+import msgspec
+
+from buildframe.sandbox_server.handlers.routes import ROUTES, UNDOCUMENTED, get_log, get_raw_log, query_graphql
+from buildframe.spec import (
+    Build,
+    Check,
+    Endpoint,
+    Filter,
+    Moment,
+    Property,
+    Resource,
+    delete_pipeline,
+    fields_of,
+    properties_of,
+)
+from buildframe.spec.declare import check_in
+
+Schema = dict[str, Any]
+
+_TAGS = ("builds", "teams", "members", "flaky-tests", "emojis", "pipelines", "graphql")
+"""Tags of operations: the first of these in the path."""
+
+_UNDOCUMENTED_TAG = "undocumented"
+
+_REFUSALS = {
+    400: "The body is invalid, or the page is too deep in a list of builds.",
+    401: "The token is missing or unknown.",
+    403: "The token lacks the scope, or its user the permission.",
+    404: "The resource does not exist, or the token cannot see it.",
+    413: "The body is too long.",
+    422: "The request is valid but cannot be executed; the message gives the reason.",
+    429: "Over the limit of requests.",
+    501: "GraphQL is not installed where the service runs.",
+}
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    types.NoneType: {"type": "null"},
+    Moment: {"type": "string", "description": "ISO 8601, or a date and time followed by UTC"},
+    Any: {},
+}
+_ERROR: Schema = {
+    "type": "object",
+    "required": ["message"],
+    "properties": {
+        "message": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "code"],
+                "properties": {"field": {"type": "string"}, "code": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def document(origin: str) -> Schema:
+    """Return the OpenAPI 3.1 document; `origin` is the URL of the service without `/v2`."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Pipelines and builds", "version": "2"},
+        "servers": [{"url": f"{origin}/v2"}],
+        "tags": [
+            *({"name": tag} for tag in _TAGS),
+            {
+                "name": _UNDOCUMENTED_TAG,
+                "description": "Endpoints that responses link to; not in the API document.",
+            },
+        ],
+        "security": [{"token": []}],
+        "paths": _paths(origin),
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {str(status): _refusal(doc) for status, doc in _REFUSALS.items()},
+            "schemas": {"Error": _ERROR} | _schemas(),
+        },
+    }
+
+
+# --- operations ---
+
+
+def _paths(origin: str) -> Schema:
+    paths: Schema = {query_graphql.path: {"servers": [{"url": origin}]}}
+    for endpoint in ROUTES:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return paths
+
+
+def _operation(endpoint: Endpoint) -> Schema:
+    needs = f"Needs the scope `{endpoint.scope}`." if endpoint.scope else "Needs a token, and no scope."
+    beyond = " The API document does not list it; responses link to it." if endpoint in UNDOCUMENTED else ""
+    operation = {
+        "operationId": endpoint.name,
+        "summary": endpoint.doc,
+        "description": needs + beyond,
+        "tags": [*_about(endpoint), *([_UNDOCUMENTED_TAG] if beyond else [])],
+        "parameters": [*_of_path(endpoint), *_of_query(endpoint)],
+        "responses": {str(endpoint.success): _success(endpoint)}
+        | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_refusals(endpoint))},
+    }
+    return operation | _request_body(endpoint.properties)
+
+
+def _about(endpoint: Endpoint) -> list[str]:
+    return [tag for tag in _TAGS if tag in endpoint.path.split("/")][:1]
+
+
+def _refusals(endpoint: Endpoint) -> Iterator[int]:
+    """Yield the error statuses of an operation, except failures of the server."""
+    yield from (401, 429)
+    if endpoint.properties:
+        yield from (400, 413)
+    if endpoint.returns is Build and endpoint.paginated:
+        yield 400
+    if endpoint.scope is not None:
+        yield 403
+    if endpoint.parameters:
+        yield 404
+    if _can_be_unfit(endpoint):
+        yield 422
+    if endpoint is query_graphql:
+        yield 501
+
+
+def _can_be_unfit(endpoint: Endpoint) -> bool:
+    """Return whether a valid request can get a 422: by a filter, a body or the state of a resource."""
+    if endpoint.method == "GET":
+        return any(entry.kind == "moment" or entry.name == "period" for entry in endpoint.filters)
+    return endpoint not in (delete_pipeline, query_graphql)
+
+
+def _of_path(endpoint: Endpoint) -> Iterator[Schema]:
+    for entry in endpoint.parameters:
+        schema = _schema(entry.type) | _form(entry.check)
+        yield {"name": entry.name, "in": "path", "required": True, "schema": schema}
+
+
+def _of_query(endpoint: Endpoint) -> Iterator[Schema]:
+    for entry in endpoint.filters:
+        yield from _of_filter(entry)
+    if endpoint.paginated:
+        yield _query("page", "which page, counted from 1", {"type": "integer", "minimum": 1})
+        yield _query("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
+
+
+def _of_filter(entry: Filter) -> Iterator[Schema]:
+    kinds: dict[str, Schema] = {
+        "text": {"type": "string"} | ({"enum": list(entry.choices)} if entry.choices else _form(entry.check)),
+        "flag": {"type": "boolean"},
+        "moment": {"type": "string", "format": "date-time"},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    shape = {"style": "deepObject", "explode": True} if entry.kind == "map" else {}
+    yield _query(entry.name, entry.doc, kinds[entry.kind]) | shape
+    if entry.many:
+        yield _query(f"{entry.name}[]", entry.doc, {"type": "array", "items": kinds[entry.kind]})
+
+
+def _query(name: str, doc: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "description": doc, "schema": schema}
+
+
+def _request_body(properties: Sequence[Property]) -> Schema:
+    if not properties:
+        return {}
+    required = any(entry.required for entry in properties)
+    return {"requestBody": {"required": required, "content": _json(_object(properties))}}
+
+
+def _success(endpoint: Endpoint) -> Schema:
+    response: Schema = {"description": "Done." if endpoint.method != "GET" else "Found."}
+    content: Schema = {}
+    if endpoint.returns is not None:
+        one = _reference(endpoint.returns)
+        content |= _json({"type": "array", "items": one} if endpoint.lists else one)
+    if endpoint in (get_log, get_raw_log):
+        content["text/plain"] = {"schema": {"type": "string"}}
+    if content:
+        response["content"] = content
+    if endpoint.paginated:
+        doc = "addresses of the first, previous, next and last page; empty where there is one page"
+        response["headers"] = {"Link": {"description": doc, "schema": {"type": "string"}}}
+    return response
+
+
+def _refusal(doc: str) -> Schema:
+    return {"description": doc, "content": _json({"$ref": "#/components/schemas/Error"})}
+
+
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+# --- schemas ---
+
+
+def _schemas() -> Schema:
+    """Return the schemas of resources and of objects in bodies, by name."""
+    schemas: dict[str, Schema] = {}
+    for endpoint in ROUTES:
+        hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
+        for named in _named_in(hints):
+            schemas[named.__name__] = _of_resource(named) if issubclass(named, Resource) else _of_typed_dict(named)
+    return schemas
+
+
+def _named_in(hints: Iterable[Any]) -> Iterator[type]:
+    """Yield the resources and typed dictionaries in type hints, including nested ones."""
+    for hint in hints:
+        if is_typeddict(hint):
+            yield hint
+            yield from _named_in(entry.type for entry in properties_of(hint))
+        elif isinstance(hint, type) and issubclass(hint, Resource):
+            yield hint
+            yield from _named_in(field.type for field in fields_of(hint))
+        else:
+            yield from _named_in(get_args(hint))
+
+
+def _of_resource(resource: type[Resource]) -> Schema:
+    """Return the schema of a resource: fields can be missing or null, except for the required ones."""
+    needed = [field.encode_name for field in msgspec.structs.fields(resource) if field.required]
+    properties = {
+        field.name: _described(_schema(field.type if field.name in needed else field.type | None), field.doc)
+        for field in fields_of(resource)
+        if field.sent
+    }
+    schema = _described({"type": "object", "properties": properties}, resource.__doc__ or "")
+    return schema | {"required": needed} if needed else schema
+
+
+def _of_typed_dict(declared: type) -> Schema:
+    return _described(_object(properties_of(declared)), declared.__doc__ or "")
+
+
+def _object(properties: Sequence[Property]) -> Schema:
+    schema: Schema = {
+        "type": "object",
+        "properties": {
+            entry.name: _described(_schema(entry.type) | _form(entry.check), entry.doc) for entry in properties
+        },
+    }
+    required = [entry.name for entry in properties if entry.required]
+    return schema | {"required": required} if required else schema
+
+
+def _schema(hint: Any) -> Schema:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _schema(inner[0]) | _form(check_in(hint))
+    if origin is Literal:
+        return {"type": "string", "enum": list(inner)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(option) for option in inner]}
+    if origin in (list, Sequence):
+        return {"type": "array", "items": _schema(inner[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _schema(inner[1])}
+    return _PLAIN[hint] if hint in _PLAIN else _reference(hint)
+
+
+def _reference(named: type) -> Schema:
+    return {"$ref": f"#/components/schemas/{named.__name__}"}
+
+
+def _form(check: Check | None) -> Schema:
+    forms: dict[str, Schema] = {"uuid": {"format": "uuid"}, "sha": {"pattern": "^[0-9a-f]{40}$"}}
+    return forms.get(check.form, {}) if check else {}
+
+
+def _described(schema: Schema, doc: str) -> Schema:
+    return schema | {"description": doc} if doc else schema

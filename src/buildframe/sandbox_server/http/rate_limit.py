@@ -1,0 +1,118 @@
+"""Rate limits per organization and user, in windows of real time."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_fields
+from buildframe.sandbox_server.error_responses import HttpError
+
+
+@checked_fields
+@dataclass(frozen=True)
+class Quota:
+    """
+    The rate limits of the sandbox.
+
+    Parameters
+    ----------
+    organization, user : int, default 1,000,000
+        Maximum number of requests of an organization and of a user per window.
+    window : float, default 60.0
+        Length of a window in seconds of real time.
+
+    Notes
+    -----
+    `Quota.REAL` holds the limits of the hosted service.
+    """
+
+    organization: int = 1_000_000
+    user: int = 1_000_000
+    window: float = 60.0
+
+    REAL: ClassVar[Quota]
+
+    def __post_init__(self) -> None:
+        for name, limit in (("organization", self.organization), ("user", self.user)):
+            if limit < 0:
+                raise BadInput(f"{name}={limit} must be a number of requests from 0.")
+        if not 0 < self.window < math.inf:
+            raise BadInput(f"window={self.window} must be a number of seconds above 0.")
+
+
+Quota.REAL = Quota(organization=200, user=50)
+
+
+class LimitStatus(NamedTuple):
+    """The state of a limit after a request."""
+
+    scope: str
+    limit: int
+    current: int
+    reset: int
+
+    @property
+    def remaining(self) -> int:
+        """The number of requests left in this window."""
+        return max(0, self.limit - self.current)
+
+
+class RequestCounter:
+    """Counts requests per window."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def count(self, organization: str, user: str) -> tuple[LimitStatus, LimitStatus]:
+        """Count a request and return the limits of the organization and of the user."""
+        with self._lock:
+            return (
+                self._count("rest", organization, self._quota.organization),
+                self._count("rest_user", user, self._quota.user),
+            )
+
+    def _count(self, scope: str, who: str, limit: int) -> LimitStatus:
+        window, passed = divmod(time.monotonic(), self._quota.window)
+        began, before = self._counts.get((scope, who), (0, 0))
+        current = before + 1 if began == int(window) else 1
+        self._counts[scope, who] = (int(window), current)
+        return LimitStatus(scope, limit, current, math.ceil(self._quota.window - passed))
+
+
+def headers(standings: tuple[LimitStatus, LimitStatus]) -> dict[str, str]:
+    """Return the headers of the limits."""
+    return {
+        f"{prefix}-{word}": str(value)
+        for prefix, standing in zip(("RateLimit", "RateLimit-User"), standings, strict=True)
+        for word, value in (
+            ("Remaining", standing.remaining),
+            ("Limit", standing.limit),
+            ("Reset", standing.reset),
+        )
+    }
+
+
+def check_limits(standings: tuple[LimitStatus, LimitStatus]) -> None:
+    """Raise 429 if a limit is exceeded."""
+    for standing in standings:
+        if standing.current > standing.limit:
+            raise too_many_requests(standing)
+
+
+def too_many_requests(standing: LimitStatus) -> HttpError:
+    """Return the error of an exceeded limit."""
+    return HttpError(
+        429,
+        f"Too many requests. Please wait {standing.reset} seconds.",
+        scope=standing.scope,
+        limit=standing.limit,
+        current=standing.current,
+        reset=standing.reset,
+    )

@@ -1,0 +1,108 @@
+"""Run an ASGI application in a thread, on a socket that is bound first."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from buildframe.errors import BadInput
+from buildframe.guards.forks import start_over_in_children
+
+CLOSE_CONNECTION = "buildframe.hang_up"
+"""Key of an ASGI extension: a function that closes the connection after sending."""
+
+_STARTS_WITHIN = 15.0
+_STOPS_WITHIN = 10.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a socket; port 0 chooses a free port."""
+    if not 0 <= port <= 65535:
+        raise BadInput(f"port={port} must be between 1 and 65535, or 0 for a free port.")
+    if not host:  # which would listen on all addresses
+        raise BadInput("host='' is not an address of this machine. Use '127.0.0.1', or '0.0.0.0' for all addresses.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio then sets TCP_NODELAY
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, port))
+    except (OSError, TypeError, UnicodeError) as why:  # TypeError, UnicodeError: not a host name
+        door.close()
+        if isinstance(why, OSError) and not _is_of_the_host(why):
+            raise
+        raise BadInput(
+            f"host={host!r} is not an address of this machine ({why}). Use '127.0.0.1' or '0.0.0.0'."
+        ) from None
+    return door
+
+
+def _is_of_the_host(why: OSError) -> bool:
+    return isinstance(why, socket.gaierror) or why.errno == errno.EADDRNOTAVAIL
+
+
+def address(door: socket.socket) -> str:
+    """Return the URL of a bound socket, as seen from this machine."""
+    bound, port = door.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound) or str(bound)  # noqa: S104  everywhere includes here
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Connection(H11Protocol):
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._application: Any = self.app
+        self.app = self._respond
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"] = {CLOSE_CONNECTION: self.transport.close}
+        await self._application(scope, receive, send)
+
+
+class HttpServer:
+    """Serves an application until it is stopped."""
+
+    def __init__(self, app: ASGIApp, door: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [door]}, name="buildframe sandbox", daemon=True
+        )
+        self._door = door
+        start_over_in_children(self)
+
+    def start_over(self) -> None:
+        """Close the socket in a forked child, otherwise clients of a stopped sandbox would hang."""
+        self._door.close()
+
+    def start(self) -> None:
+        """Start and wait until requests are served."""
+        self._thread.start()
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("The sandbox's server did not start.")
+            time.sleep(0.002)
+
+    def stop(self) -> None:
+        """Stop the thread and close the socket."""
+        self._server.should_exit = True
+        self._thread.join(_STOPS_WITHIN)
+        self._door.close()

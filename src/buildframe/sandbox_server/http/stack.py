@@ -1,0 +1,56 @@
+"""Assemble the HTTP server of a sandbox: API, faults, control routes and webhooks."""
+
+from __future__ import annotations
+
+from buildframe.sandbox_server.db.access import Access
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.outbox import Outbox
+from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
+from buildframe.sandbox_server.http.app import ServiceApp
+from buildframe.sandbox_server.http.control_api import ControlApp
+from buildframe.sandbox_server.http.fault_injection import FaultMiddleware
+from buildframe.sandbox_server.http.faults import FaultInjector, WorldChanges
+from buildframe.sandbox_server.http.host_check import HostCheck
+from buildframe.sandbox_server.http.rate_limit import Quota, RequestCounter
+from buildframe.sandbox_server.http.server import HttpServer, address, bind
+from buildframe.sandbox_server.http.webhook_sender import Patience, WebhookSender
+from buildframe.sandbox_server.simulation.clock import Clock
+from buildframe.sandbox_server.simulation.simulator import Simulator
+from buildframe.sandbox_server.world.build_state import TokenUser
+
+_ANYONE = Access(TokenUser("", "", "", 0), (), ())
+"""Webhooks show pipelines as a token without any permission sees them."""
+
+
+class SandboxServer:
+    """Serves a sandbox until it is stopped."""
+
+    def __init__(
+        self,
+        db: Database,
+        simulator: Simulator,
+        clock: Clock,
+        faults: FaultInjector,
+        *,
+        quota: Quota,
+        patience: Patience,
+        deepest: int,
+        host: str,
+        port: int,
+    ) -> None:
+        listening = bind(host, port)
+        self.url = address(listening)
+        pipelines = PipelineSerializer(db)
+        self.outbox = db.outbox = Outbox(db, lambda key: pipelines.embedded(db.pipelines[key], _ANYONE))
+        door = ServiceApp(db, simulator, RequestCounter(quota), deepest, self.url)
+        faulty = FaultMiddleware(door.app, faults, WorldChanges(simulator, db, clock))
+        control = ControlApp(db, clock, faults, self.outbox, self.url, faulty)
+        self._server = HttpServer(HostCheck(control.app, host, listening.getsockname()[1]), listening)
+        self._courier = WebhookSender(self.outbox, self.url, patience)
+        self._server.start()
+        self._courier.start()
+
+    def stop(self) -> None:
+        """Stop the server and the deliveries; pending deliveries stay stored."""
+        self._courier.stop()
+        self._server.stop()

@@ -1,0 +1,1 @@
+"""Web pages, images, and the addresses that receive pushes."""

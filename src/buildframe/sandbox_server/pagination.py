@@ -1,0 +1,55 @@
+"""Pages of a list, and the `Link` header with their URLs. Does not know what is listed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+Query = list[tuple[str, str]]
+
+_DEFAULT_SIZE = 30
+_LARGEST_SIZE = 100
+_LAST_PAGE = 10**12  # larger numbers do not fit the database's integers
+
+
+class PageRequest(NamedTuple):
+    """A requested page."""
+
+    number: int
+    size: int
+
+    @property
+    def offset(self) -> int:
+        """The number of records before the page."""
+        return (self.number - 1) * self.size
+
+
+def parse_page(query: Query) -> PageRequest:
+    """Read the page from a query; values that are not numbers are ignored."""
+    asked = dict(query)
+    size = _number(asked.get("per_page")) or _DEFAULT_SIZE
+    return PageRequest(min(_number(asked.get("page")) or 1, _LAST_PAGE), min(size, _LARGEST_SIZE))
+
+
+def _number(text: str | None) -> int | None:
+    """Return a positive number, or None. Numbers that are too long count as the largest."""
+    if not text or not text.isascii() or not text.isdigit():
+        return None
+    return (int(text) or None) if len(text) <= 18 else _LAST_PAGE
+
+
+def link_header(address: str, query: Query, page: PageRequest, total: int) -> str:
+    """Return the URLs of the first, previous, next and last page with the same query; empty for a single page."""
+    last = -(-total // page.size)
+    if last <= 1:
+        return ""
+    pages = {"first": 1, "prev": min(page.number - 1, last)} if page.number > 1 else {}
+    if page.number < last:
+        pages |= {"next": page.number + 1, "last": last}
+    return ", ".join(f'<{address}?{_at(query, number)}>; rel="{name}"' for name, number in pages.items())
+
+
+def _at(query: Query, number: int) -> str:
+    """Put the page first: some clients read a number at the end together with the closing bracket."""
+    others = [(name, value) for name, value in query if name != "page"]
+    return urlencode([("page", str(number)), *others])

@@ -1,0 +1,1 @@
+"""Configurations of pipelines: parsing and formatting of YAML and visual steps."""

@@ -1,0 +1,220 @@
+"""Rules for creating and changing pipelines. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from buildframe.sandbox_server.pipeline_yaml.parser import ParsedSteps, parse_configuration, parse_visual_steps
+from buildframe.sandbox_server.world.build_state import TokenUser
+from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, default_settings, provider_of
+from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep
+from buildframe.spec import provider_settings_of
+
+TAKEN = "already_exists"
+LONGEST_SLUG = 100
+TRIGGER_MODES = ("code", "deployment", "fork", "none")
+
+Problem = tuple[str, str]  # a property and what is wrong with it
+_AS_SENT = frozenset({
+    "branch_configuration", "cancel_running_branch_builds", "cancel_running_branch_builds_filter", "cluster_id",
+    "default_branch", "description", "name", "pipeline_template_uuid", "repository", "skip_queued_branch_builds",
+    "skip_queued_branch_builds_filter", "visibility",
+})  # fmt: skip
+
+
+class InvalidPipeline(Exception):
+    """Properties that are not valid for a pipeline; `problems` are pairs of property and problem."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(str(self.problems))
+
+
+class PipelineContext(NamedTuple):
+    """What a pipeline must be consistent with: names and slugs of others, existing clusters and templates."""
+
+    names: frozenset[str]
+    slugs: frozenset[str]
+    clusters: frozenset[str]
+    templates: frozenset[str]
+
+
+def slug_of(name: str) -> str:
+    """Derive a slug from a name: spaces become hyphens, other characters are removed."""
+    hyphened = re.sub(r"\s+", "-", name.lower())
+    return re.sub(r"[^a-z0-9-]", "", hyphened).lstrip("-")[:LONGEST_SLUG]
+
+
+def is_slug(text: str) -> bool:
+    """Return whether a text is a valid slug."""
+    return re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-]*", text) is not None and len(text) <= LONGEST_SLUG
+
+
+def new_pipeline(properties: Mapping[str, Any], context: PipelineContext, now: int, user: TokenUser) -> PipelineRecord:
+    """Create a pipeline from properties. Raises `InvalidPipeline`."""
+    parsed = _new_steps(properties)
+    slug = properties.get("slug", slug_of(properties["name"]))
+    kind = provider_of(properties["repository"])
+    problems = [*_step_problems(properties, parsed), *_problems(properties, slug, kind, context)]
+    if problems:
+        raise InvalidPipeline(problems)
+    return PipelineRecord(
+        **_stored_properties(properties),
+        slug=slug,
+        steps=parsed.steps,
+        configuration=properties.get("configuration"),
+        provider=kind,
+        provider_settings=dict(properties.get("provider_settings", {})),
+        created_at=now,
+        created_by=user,
+    )
+
+
+def _new_steps(properties: Mapping[str, Any]) -> ParsedSteps:
+    if "steps" in properties:
+        return parse_visual_steps(properties["steps"])
+    return parse_configuration(properties.get("configuration", ""))
+
+
+def _step_problems(properties: Mapping[str, Any], parsed: ParsedSteps) -> Iterator[Problem]:
+    names = [name for name in ("configuration", "steps") if name in properties]
+    if not names:
+        yield "configuration", "is missing; `steps` may take its place"
+    elif len(names) > 1:
+        yield "steps", "cannot be combined with `configuration`"
+    elif parsed.problem is not None:
+        yield names[0], parsed.problem
+
+
+def change_pipeline(
+    before: PipelineRecord, text: str, properties: Mapping[str, Any], context: PipelineContext
+) -> PipelineRecord:
+    """Change properties of a pipeline whose YAML is `text`. Raises `InvalidPipeline`."""
+    slug = properties.get("slug", before.slug)
+    if properties.get("name", before.name) != before.name and "slug" not in properties:
+        slug = slug_of(properties["name"])
+    moved = properties.get("repository", before.repository) != before.repository
+    kind = provider_of(properties["repository"]) if moved else before.provider
+    parsed = parse_configuration(properties["configuration"]) if "configuration" in properties else ParsedSteps()
+    problems = [*_change_problems(before, text, properties, parsed), *_problems(properties, slug, kind, context)]
+    if problems:
+        raise InvalidPipeline(problems)
+    return msgspec.structs.replace(
+        before,
+        **_stored_properties(properties),
+        slug=slug,
+        steps=_changed_steps(before.steps, parsed.steps) if "configuration" in properties else before.steps,
+        configuration=properties.get("configuration", before.configuration),
+        provider=kind,
+        provider_settings=_remaining_settings(before, kind) | properties.get("provider_settings", {}),
+        has_webhook=before.has_webhook and not moved,
+    )
+
+
+def _change_problems(
+    before: PipelineRecord, text: str, properties: Mapping[str, Any], parsed: ParsedSteps
+) -> Iterator[Problem]:
+    if before.archived_at is not None:
+        yield "archived_at", "the pipeline is archived and cannot be changed"
+    if parsed.problem is not None:
+        yield "configuration", parsed.problem
+    elif "configuration" in properties:
+        more = sorted(parsed.attributes - parse_configuration(text).attributes)
+        if more:
+            yield "configuration", f"cannot add attributes that the YAML does not have yet: {', '.join(more)}"
+
+
+def _remaining_settings(before: PipelineRecord, kind: str) -> dict[str, bool | str]:
+    there = provider_settings_of(kind)
+    return {name: value for name, value in before.provider_settings.items() if name in there}
+
+
+def _changed_steps(before: Sequence[PipelineStep], after: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+    """Return the changed steps: keep the upload step, and the run times of steps whose key stays."""
+    uploads = [step for step in before[:1] if step.key == UPLOAD]
+    run_times = {step.key: step.seconds for step in before}
+    return (*uploads, *(msgspec.structs.replace(step, seconds=run_times.get(step.key, step.seconds)) for step in after))
+
+
+# --- properties of any pipeline ---
+
+
+def _stored_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties that are stored as they were sent."""
+    stored = {name: value for name, value in properties.items() if name in _AS_SENT}
+    for name in ("cluster_id", "pipeline_template_uuid"):
+        if stored.get(name):
+            stored[name] = stored[name].lower()
+    if "tags" in properties:
+        stored["tags"] = tuple(properties["tags"])
+    if "env" in properties:
+        stored["env"] = dict(properties["env"])
+    return stored
+
+
+def _problems(properties: Mapping[str, Any], slug: str, kind: str, context: PipelineContext) -> Iterator[Problem]:
+    for name, check in _CHECKS.items():
+        if name in properties:
+            problem = check(properties[name], context)
+            if problem is not None:
+                yield name, problem
+    yield from _slug_problems(properties, slug, context)
+    yield from _setting_problems(properties.get("provider_settings", {}), kind)
+
+
+def _slug_problems(properties: Mapping[str, Any], slug: str, context: PipelineContext) -> Iterator[Problem]:
+    if not is_slug(slug) and "slug" in properties:
+        yield "slug", "must begin with a letter or digit, then letters, digits and hyphens, 100 at most"
+    elif not is_slug(slug) and properties["name"].strip():
+        yield "name", "holds nothing that a slug can be made of; pass a `slug`"
+    elif slug in context.slugs and ("slug" in properties or properties.get("name") not in context.names):
+        yield "slug", TAKEN
+
+
+def _setting_problems(settings: Mapping[str, Any], kind: str) -> Iterator[Problem]:
+    there = default_settings(kind)
+    for name in settings:
+        if name not in there:
+            yield f"provider_settings.{name}", f"is no setting of repositories at a host of the kind `{kind}`"
+    if "trigger_mode" in there and settings.get("trigger_mode", "code") not in TRIGGER_MODES:
+        yield "provider_settings.trigger_mode", f"must be one of {', '.join(TRIGGER_MODES)}"
+
+
+def _name(name: str, context: PipelineContext) -> str | None:
+    if name in context.names:
+        return TAKEN
+    return None if name.strip() else "must not be empty"
+
+
+def _repository(address: str, _: PipelineContext) -> str | None:
+    return None if re.fullmatch(r"\S+", address) else "must be the address of a repository"
+
+
+def _default_branch(branch: str, _: PipelineContext) -> str | None:
+    return None if branch.strip() else "must not be empty"
+
+
+def _visibility(visibility: str, _: PipelineContext) -> str | None:
+    return None if visibility in ("private", "public") else "must be `private` or `public`"
+
+
+def _cluster_id(id: str | None, context: PipelineContext) -> str | None:
+    return None if id is None or id.lower() in context.clusters else "is no cluster of this organization"
+
+
+def _template(id: str | None, context: PipelineContext) -> str | None:
+    return None if id is None or id.lower() in context.templates else "is no pipeline template of this organization"
+
+
+_CHECKS: dict[str, Callable[[Any, PipelineContext], str | None]] = {
+    "name": _name,
+    "repository": _repository,
+    "default_branch": _default_branch,
+    "visibility": _visibility,
+    "cluster_id": _cluster_id,
+    "pipeline_template_uuid": _template,
+}

@@ -1,0 +1,415 @@
+"""State transitions of builds and jobs, and the events that they schedule. Does not know SQL or HTTP.
+
+Active builds are held in memory, all others in the storage. Changes are written in batches. Each batch is one
+transaction, so builds, scheduled events and the clock always agree.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from buildframe.sandbox_server.simulation import rules
+from buildframe.sandbox_server.simulation.agents import AgentPool, QueueKey, queue_of_agent, queue_of_step
+from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
+from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TriggerCause
+from buildframe.sandbox_server.world.model import World
+from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
+from buildframe.sandbox_server.world.steps import PipelineStep
+
+
+class ScheduledEvent(NamedTuple):
+    """An event of the simulation. `seq` orders simultaneous events; `about[0]` is a build, a pipeline or a queue."""
+
+    at: int
+    seq: int
+    kind: str
+    about: tuple[str, ...]
+
+
+class WebhookEvent(NamedTuple):
+    """An event for webhooks: its name, and the build and job as they were at that time."""
+
+    at: int
+    event: str
+    organization: str
+    build_id: str
+    job_id: str | None
+    body: dict[str, Any]
+
+
+class SimulationStorage(Protocol):
+    """The storage that the simulator requires."""
+
+    @property
+    def pipelines(self) -> PipelineRegistry: ...
+    def load_build(self, id: str) -> BuildRun | None: ...
+    def load_active(self) -> Iterable[BuildRun]: ...
+    def load_events(self) -> list[ScheduledEvent]: ...
+    def load_counters(self) -> tuple[int, dict[str, int]]: ...
+    def load_now(self) -> int: ...
+    def build_ids(self, pipeline_key: str, numbers: Sequence[int] | None = None) -> set[str]: ...
+    def has_webhooks(self, organization: str) -> bool: ...
+    def notice(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent: ...
+    def save(
+        self,
+        builds: Iterable[BuildRun],
+        events: Iterable[ScheduledEvent] | None,
+        now: int,
+        *,
+        notices: Sequence[WebhookEvent] = (),
+        deleted: Collection[str] = (),
+        deleted_pipeline: PipelineEntry | None = None,
+    ) -> None: ...
+
+
+class Simulation:
+    """Active builds and jobs, agents and scheduled events. A `Simulator` advances them in time."""
+
+    def __init__(self, world: World, store: SimulationStorage, cancels_at_once: bool) -> None:
+        self.world, self._store, self.pipelines = world, store, store.pipelines
+        self.scenario = Scenario(world, self.pipelines)
+        self._cancels_at_once = cancels_at_once
+        self._load()
+
+    # --- start and resume ---
+
+    def _load(self) -> None:
+        """Load the state that was written last."""
+        self._agents = AgentPool(self.world.organizations, self.scenario.random)
+        self._builds: dict[str, BuildRun] = {}
+        self._dirty: set[str] = set()
+        self._notices: list[WebhookEvent] = []
+        self._unsent: list[tuple[str, JobRun | None]] = []  # events of the build that `_settle` updates next
+        self._built, self._numbers = self._store.load_counters()
+        self.now = self._store.load_now()
+        self._events = self._store.load_events()
+        self._events_changed = False
+        heapq.heapify(self._events)
+        self._next_seq = 1 + max((event.seq for event in self._events), default=0)
+        if self._events or self._built:
+            self._resume()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        for entry in self.pipelines:
+            if entry.pipeline.pushes_per_hour:
+                self._schedule(self.scenario.next_push(entry, 0), "push", entry.key, "0")
+            if entry.pipeline.nightly_hour is not None:
+                self._schedule(entry.pipeline.nightly_hour * HOUR, "night", entry.key)
+
+        broken = self.world.truth.broken_branch
+        for timestamp in self.scenario.repair_times():
+            self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
+
+    def _resume(self) -> None:
+        for build in self._store.load_active():
+            self._builds[build.id] = build
+            for job in build.jobs:
+                self._resume_job(build, job)
+        for event in self._events:
+            if event.kind == "return":
+                self._agents.occupy((event.about[0], queue_of_agent(event.about[1])), event.about[1])
+
+    def _resume_job(self, build: BuildRun, job: JobRun) -> None:
+        if job.state == "scheduled" and self._step(build, job).kind == "script":
+            self._enqueue(build, job)
+        elif job.state in rules.WITH_AGENT and job.agent is not None:
+            self._agents.occupy(self._queue(build, job), job.agent)
+
+    # --- persistence ---
+
+    def _flush(self, deleted: Collection[str] = (), deleted_pipeline: PipelineEntry | None = None) -> None:
+        """Write all changes, then drop builds that are over from memory."""
+        self._store.save(
+            [self._builds[id] for id in sorted(self._dirty)],
+            self._events if self._events_changed else None,
+            self.now,
+            notices=self._notices,
+            deleted=deleted,
+            deleted_pipeline=deleted_pipeline,
+        )
+        self._dirty.clear()
+        self._notices, self._events_changed = [], False
+        self._builds = {id: build for id, build in self._builds.items() if not rules.is_over(build)}
+
+    def _schedule(self, after: int, kind: str, *about: str) -> None:
+        heapq.heappush(self._events, ScheduledEvent(self.now + after, self._next_seq, kind, about))
+        self._next_seq += 1
+        self._events_changed = True
+
+    def _notify(self, event: str, build: BuildRun, job: JobRun | None = None) -> None:
+        """Queue an event with the job as it is now; it is sent when its build is settled."""
+        if self._store.has_webhooks(self.pipelines[build.pipeline_key].organization.slug):
+            self._unsent.append((event, copy.copy(job)))
+
+    def _send_events(self, build: BuildRun) -> None:
+        """Send the queued events of a build; `job.scheduled` comes last, after the events that caused it."""
+        for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
+            self._notices.append(self._store.notice(self.now, event, build, job))
+        self._unsent.clear()
+
+    # --- builds ---
+
+    def _create(
+        self,
+        entry: PipelineEntry,
+        commit: Commit,
+        *,
+        rebuilt_from: tuple[str, int] | None = None,
+        cause: TriggerCause | None = None,
+        is_requested: bool = False,
+    ) -> BuildRun:
+        number = 1 + self._numbers.get(entry.key, 0)
+        number += self.scenario.skipped_numbers(entry, number)
+        self._numbers[entry.key] = number
+        self._built += 1
+        build = BuildRun(
+            self._built, self.scenario.random.uuid("build", entry.key, number), entry.key, entry.plan.key, number,
+            "scheduled", commit if is_requested else self.scenario.with_meta_data(entry, commit, number), self.now,
+            rebuilt_from=rebuilt_from, triggered_from=cause, is_requested=is_requested,
+        )  # fmt: skip
+        self._builds[build.id] = build
+        self._begin_build(entry, build)
+        return build
+
+    def _begin_build(self, entry: PipelineEntry, build: BuildRun) -> None:
+        self._supersede(entry, build)
+        self._notify("build.scheduled", build)
+        build.pending = not rules.has_first_jobs(entry.plan, build.commit.branch)
+        if build.pending:
+            self._schedule(self.scenario.begin_delay(build), "begin", build.id)
+        self._add_jobs(build, entry.plan.first())
+        self._settle(build)
+        wait = self.scenario.manual_cancel_delay(entry, build)
+        if wait is not None:
+            self._schedule(wait, "cancel", build.id)
+
+    def _supersede(self, entry: PipelineEntry, build: BuildRun) -> None:
+        """Skip or cancel older builds of the branch if the pipeline is configured to do so."""
+        pipeline, branch = entry.pipeline, build.commit.branch
+        skips = pipeline.skip_queued_branch_builds and rules.matches(pipeline.skip_queued_branch_builds_filter, branch)
+        cancels = pipeline.cancel_running_branch_builds and rules.matches(
+            pipeline.cancel_running_branch_builds_filter, branch
+        )
+        for other in rules.superseded(build, self._builds.values()) if skips or cancels else ():
+            if other.state == "scheduled" and skips:
+                self._skip(other)
+            elif other.state != "scheduled" and cancels:
+                self._cancel(other, f"Canceled because build {build.number} is newer")
+
+    def _settle(self, build: BuildRun) -> None:
+        """Derive the state of a build from its jobs, and send its events."""
+        self._dirty.add(build.id)
+        before, was_over = (build.state, build.blocked), rules.is_over(build)
+        build.blocked = build.ended is None and build.cancel_reason is None and rules.is_blocked(build)
+        build.state = rules.build_state(build)
+        if build.state in ("failing", "failed") and build.failing is None:
+            build.failing = self.now
+        if build.state not in rules.FINISHED:
+            build.finished = None
+        elif build.finished is None:
+            build.finished = self.now
+        if (build.state, build.blocked) != before:
+            self._notify_state(build)
+        self._send_events(build)
+        if rules.is_over(build) and not was_over:
+            self._after_end(build)
+
+    def _notify_state(self, build: BuildRun) -> None:
+        if build.state in ("running", "failing", "skipped"):
+            self._notify(f"build.{build.state}", build)
+        elif build.state in rules.OVER:
+            self._notify("build.finished", build)
+
+    def _after_end(self, build: BuildRun) -> None:
+        wait = None if build.reopened else self.scenario.rebuild_delay(self.pipelines[build.pipeline_key], build)
+        if wait is not None:
+            self._schedule(wait, "rebuild", build.id)
+        if build.triggered_from is not None:
+            self._finish_trigger_job(build.triggered_from, build.state == "passed")
+
+    def _cancel(self, build: BuildRun, reason: str) -> None:
+        build.cancel_reason = reason
+        for job in sorted(build.latest().values(), key=lambda job: job.agent is not None):  # waiting jobs first
+            if job.state == "running" and job.agent is not None and not self._cancels_at_once:
+                job.state = "canceling"
+                self._schedule(self.scenario.stop_delay(job), "stop", build.id, job.id)
+            elif job.state in rules.ACTIVE_JOB:
+                self._stop(build, job)
+        self._settle(build)
+
+    def _skip(self, build: BuildRun) -> None:
+        build.ended = "skipped"
+        for job in build.jobs:
+            if job.state in rules.ACTIVE_JOB:
+                self._end_job(build, job, "skipped")
+                self._notify_end(build, job)
+        self._settle(build)
+
+    def _find_build(self, id: str) -> BuildRun | None:
+        if id not in self._builds:
+            build = self._store.load_build(id)
+            if build is not None:
+                self._builds[id] = build
+        return self._builds.get(id)
+
+    def _build(self, id: str) -> BuildRun:
+        build = self._find_build(id)
+        assert build is not None
+        return build
+
+    # --- jobs ---
+
+    def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
+        return self.pipelines.plan(build.plan).slots[job.step].step
+
+    def _add_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
+        for slot in slots:
+            self._add_job(build, slot)
+        if not build.pending:
+            self._advance_jobs(build, slots)
+
+    def _add_job(self, build: BuildRun, slot: str, repeats: JobRun | None = None) -> JobRun:
+        attempt = repeats.attempt + 1 if repeats else 0
+        id = self.scenario.random.uuid("job", build.id, slot, attempt)
+        job = JobRun(id, slot, attempt, "waiting", self.now)
+        build.jobs.append(job)
+        job.state = rules.skipped_state(self._step(build, job), build.commit.branch) or "waiting"
+        self._dirty.add(build.id)
+        return job
+
+    def _advance_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
+        """Start the jobs whose dependencies are met; a wait step that passes releases further jobs."""
+        plan, latest = self.pipelines.plan(build.plan), build.latest()
+        pending = [slot for slot in slots if slot in latest]
+        for slot in pending:
+            job, step = latest[slot], plan.slots[slot].step
+            if job.state not in ("waiting", "waiting_failed"):
+                continue
+            verdict = rules.readiness(plan.needs.get(slot, ()), latest, step.continue_on_failure)
+            if verdict == "ready":
+                self._start_job(build, job, step)
+            elif (job.state == "waiting_failed") != (verdict == "failed"):
+                job.state = "waiting_failed" if verdict == "failed" else "waiting"
+            else:
+                continue
+            pending.extend(plan.dependents[slot])
+
+    def _start_job(self, build: BuildRun, job: JobRun, step: PipelineStep) -> None:
+        """Start a job whose dependencies are met, by the kind of its step."""
+        if step.kind == "waiter":
+            job.state, job.finished = "passed", self.now
+        elif step.kind == "manual":
+            self._block(build, job)
+        elif step.kind == "trigger":
+            job.state, job.runnable = "scheduled", self.now
+            self._schedule(self.scenario.trigger_delay(job), "trigger", build.id, job.id)
+            self._notify("job.scheduled", build, job)
+        else:
+            self._schedule_job(build, job)
+
+    def _schedule_job(self, build: BuildRun, job: JobRun) -> None:
+        job.state, job.runnable = "scheduled", self.now
+        self._enqueue(build, job)
+        self._notify("job.scheduled", build, job)
+        self._dispatch(self._queue(build, job))
+
+    def _block(self, build: BuildRun, job: JobRun) -> None:
+        job.state = "blocked"
+        unblocking = self.scenario.manual_unblock(self.pipelines[build.pipeline_key], build, job)
+        if unblocking is not None:
+            self._schedule(unblocking[0], "unblock", build.id, job.id, str(unblocking[1]))
+
+    def _unblock(self, build: BuildRun, job: JobRun, who: Actor) -> None:
+        job.state, job.unblocked_by, job.unblocked_at = "unblocked", who, self.now
+        build.finished = None  # the build continues, even if it ends at once
+        self._notify("job.activated", build, job)
+        self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+        self._settle(build)
+
+    def _queue(self, build: BuildRun, job: JobRun) -> QueueKey:
+        return self.pipelines[build.pipeline_key].organization.slug, queue_of_step(self._step(build, job))
+
+    def _enqueue(self, build: BuildRun, job: JobRun) -> None:
+        place = rules.queue_position(self._step(build, job).priority, build, job)
+        self._agents.enqueue(self._queue(build, job), place, build.id, job.id)
+
+    def _dispatch(self, queue: QueueKey) -> None:
+        """Assign waiting jobs to idle agents."""
+        for build_id, job_id in self._agents.assignable_jobs(queue):
+            build = self._builds.get(build_id)
+            job = build.job(job_id) if build else None
+            if job is not None and job.state == "scheduled":
+                job.state, job.agent = "assigned", self._agents.take(queue, job_id)
+                self._dirty.add(build_id)
+                self._schedule(self.scenario.dispatch_delay(job), "start", build_id, job_id)
+
+    def _started(self, build: BuildRun) -> None:
+        if build.started is None or build.restarts:
+            build.started, build.restarts = self.now, False
+
+    def _finish_job(self, build: BuildRun, job: JobRun, state: rules.JobEndState) -> None:
+        """End a job that finished on its own, and advance the jobs that depend on it."""
+        step = self._step(build, job)
+        job.soft_failed = step.soft_fail and state != "passed"
+        self._end_job(build, job, state)
+        if state != "passed" and step.kind == "script":
+            self._after_failure(build, job, step)
+        if job.retried_in is None:
+            self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+        self._notify_end(build, job)
+        self._settle(build)
+
+    def _notify_end(self, build: BuildRun, job: JobRun) -> None:
+        """Queue `job.finished`, but only for jobs that had a `job.scheduled`."""
+        if job.runnable is not None:
+            self._notify("job.finished", build, job)
+
+    def _end_job(self, build: BuildRun, job: JobRun, state: rules.JobEndState) -> None:
+        was, job.state, job.finished = job.state, state, self.now
+        if was in rules.WITH_AGENT and job.agent is not None:
+            self._release(build, job, job.agent)
+
+    def _release(self, build: BuildRun, job: JobRun, agent: str) -> None:
+        queue = self._queue(build, job)
+        if job.signal_reason == "agent_lost":
+            self._schedule(self.scenario.agent_absence(job), "return", queue[0], agent)
+            return
+        self._agents.release(queue, agent)
+        if job.started is None:
+            job.agent = None
+        self._dispatch(queue)
+
+    def _stop(self, build: BuildRun, job: JobRun) -> None:
+        """End a canceled job; a running job is killed."""
+        if job.started is not None:
+            job.exit_status, job.signal_reason = rules.LOST, "cancel"
+        self._end_job(build, job, "canceled")
+        self._notify_end(build, job)
+
+    def _repeat(self, build: BuildRun, job: JobRun, how: rules.RetryType) -> None:
+        again = self._add_job(build, job.step, job)
+        again.retry_type, again.retry_of = how, job.id
+        job.retried_in = again.id
+        self._schedule_job(build, again)
+
+    def _after_failure(self, build: BuildRun, job: JobRun, step: PipelineStep) -> None:
+        before = [other for other in build.jobs if other.step == job.step and other is not job]
+        lost = sum(other.signal_reason == "agent_lost" for other in before)
+        if rules.should_retry(job.signal_reason == "agent_lost", lost, len(before) - lost, step.retries):
+            self._repeat(build, job, "automatic")
+            return
+        wait = self.scenario.manual_retry_delay(self.pipelines[build.pipeline_key], build, job)
+        if wait is not None:
+            self._schedule(wait, "retry", build.id, job.id)
+
+    def _finish_trigger_job(self, cause: TriggerCause, passed: bool) -> None:
+        """Finish the trigger job that waited for a build which is over."""
+        build = self._find_build(cause.build.id)
+        job = build.job(cause.job) if build is not None else None
+        if build is not None and job is not None and job.state == "running" and job.triggered is not None:
+            self._finish_job(build, job, "passed" if passed else "failed")

@@ -1,0 +1,284 @@
+"""Random behavior of people, jobs and agents: who pushes when, how long a job runs and how it ends.
+
+Pure functions of the world and their arguments; does not know the state of the simulation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from buildframe.sandbox_server.simulation.rules import LOST, JobEndState
+from buildframe.sandbox_server.world import work_hours
+from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun, PullRequestInfo
+from buildframe.sandbox_server.world.ground_truth import BrokenBranch, FlakyStep, SlowerStep
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+from buildframe.sandbox_server.world.model import DAY, SECOND, World
+from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
+from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Trigger
+
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+
+_SPREAD = 0.18
+_LOST_SHARE = 0.004
+_FLAKE_SHARE = 0.003
+_REGRESSION_SHARE = 0.007
+_BAD_UPLOAD_SHARE = 0.002
+_FOLLOW_UP_SHARE = 0.04
+_QUIET_PERIOD = 3 * HOUR
+
+_MESSAGES = (
+    "Round totals before tax", "Retry the search once", "Move settings to their own page", "Pin the base image",
+    "Fix the flicker of the cart badge", "Speed up the first query", "Remove an unused flag",
+    "Say why an import failed",
+    "Update dependencies", "Log the request's id", "Cache the price list", "Handle empty baskets",
+    "Revert \"Cache the price list\"", "Show <b>bold</b> & \"quoted\" names as text", "<script>alert('hi')</script>",
+    "Größe, naïveté, 日本語 and 🚀 in titles",
+    "Split the migration\n\nThe first half is safe to run twice.\nThe second isn't.",
+    "=SUM(A1:A9) is a title, too", "Name the worker's queue; DROP TABLE builds;--",
+)  # fmt: skip
+_TOPICS = ("checkout", "search", "prices", "login", "import", "cleanup", "speed", "labels")
+
+
+class JobOutcome(NamedTuple):
+    """The run time of a job, and how it ends."""
+
+    microseconds: int
+    exit_status: int
+    signal_reason: str | None = None
+    state: JobEndState = "passed"
+
+
+class Scenario:
+    """Draws random behavior. Every method is a pure function of the world and its arguments."""
+
+    def __init__(self, world: World, entries: PipelineRegistry) -> None:
+        self.world, self._pipelines = world, entries
+        self.random = SeededRandom(world.seed)
+
+    def next_push(self, entry: PipelineEntry, n: int) -> int:
+        """Return the time until the next possible push, at the rate of the busiest hours."""
+        return int(self.random.exponential(HOUR / entry.pipeline.pushes_per_hour, entry.key, "push", n)) + 1
+
+    def push_happens(self, entry: PipelineEntry, n: int, now: int) -> bool:
+        """Return whether a possible push happens, by the working hours (thinning of a Poisson process)."""
+        return self.random.happens(work_hours.activity(now), entry.key, "pushed", n)
+
+    def commit(self, entry: PipelineEntry, key: str, now: int) -> Commit:
+        """Return a new random commit."""
+        random, pipeline = self.random, entry.pipeline
+        on_main = random.happens(pipeline.main_share, entry.key, key, "main")
+        branch = pipeline.default_branch if on_main else self._branch(entry, key, now)
+        person = int(
+            random.uniform(entry.key, branch if not on_main else key, "person") * len(entry.organization.people)
+        )
+        how = random.uniform(entry.key, key, "source")
+        source = "webhook" if how > 0.08 else "api" if how > 0.04 else "ui"
+        in_pull_request = not on_main and random.happens(0.6, entry.key, branch, "pr")
+        return Commit(
+            sha=random.sha(entry.key, key, "sha"),
+            branch=branch,
+            message=random.choice(_MESSAGES, entry.key, key, "message"),
+            source=source,
+            creator=person if random.happens(0.9, entry.key, person, key, "member") else None,
+            author=_author(entry, person, source),
+            env={"STARTED_BY": "release-bot"} if source == "api" else {},
+            pull_request=self._pull_request(entry, branch) if in_pull_request else None,
+        )
+
+    def _pull_request(self, entry: PipelineEntry, branch: str) -> PullRequestInfo:
+        id = 1 + int(self.random.uniform(entry.key, branch, "pr id") * 4000)
+        return PullRequestInfo(id, entry.pipeline.default_branch, labels=("preview",) if id % 4 == 0 else ())
+
+    def _branch(self, entry: PipelineEntry, key: str, now: int) -> str:
+        era, place = now // (2 * DAY), int(self.random.uniform(entry.key, key, "branch") * 8)
+        topic = self.random.choice(_TOPICS, entry.key, era, place, "topic")
+        kind = self.random.choice(("feature", "fix", "dev"), entry.key, era, place, "kind")
+        return f"{kind}/{topic}-{era % 1000}{place}"
+
+    def nightly_commit(self, entry: PipelineEntry, key: str) -> Commit:
+        """Return the commit of a scheduled nightly build of the default branch."""
+        return Commit(
+            sha=self.random.sha(entry.key, key, "sha"),
+            branch=entry.pipeline.default_branch,
+            message="Nightly",
+            source="schedule",
+        )
+
+    def repair_times(self) -> list[int]:
+        """Return the times of the attempts to repair the planted broken branch; the last one succeeds."""
+        broken = self.world.truth.broken_branch
+        return [int(broken.since.us + part * (broken.until.us - broken.since.us)) for part in (0.25, 0.5, 0.75, 1.0)]
+
+    def repair_commit(self, entry: PipelineEntry, key: str) -> Commit:
+        """Return a commit that attempts to repair the default branch."""
+        person = int(self.random.uniform(entry.key, key, "person") * len(entry.organization.people))
+        return Commit(
+            sha=self.random.sha(entry.key, key, "sha"),
+            branch=entry.pipeline.default_branch,
+            message="Repair the checkout",
+            source="webhook",
+            creator=person,
+            author=_author(entry, person, "webhook"),
+        )
+
+    def rebuild_commit(self, entry: PipelineEntry, build: BuildRun) -> Commit:
+        """Return the commit of a build with the person who rebuilds it."""
+        person = int(self.random.uniform(build.id, "rebuilder") * len(entry.organization.people))
+        return msgspec.structs.replace(build.commit, source="ui", creator=person, author=None)
+
+    def follow_up_delay(self, entry: PipelineEntry, n: str) -> int | None:
+        """Return the delay until a follow-up push to the same branch; None if there is none."""
+        if not self.random.happens(_FOLLOW_UP_SHARE, entry.key, n, "hurry"):
+            return None
+        return int(self.random.uniform_between(0.1, 0.4, entry.key, n, "hurried") * SECOND)
+
+    def follow_up_commit(self, build: BuildRun) -> Commit:
+        """Return the follow-up commit to that of a build."""
+        sha = self.random.sha(build.id, "hurried sha")
+        return msgspec.structs.replace(build.commit, sha=sha, message="Add what was forgotten")
+
+    def triggered_commit(self, build: BuildRun, trigger: Trigger) -> Commit:
+        """Return the commit that a trigger step of a build passes to the new build."""
+        own = build.commit
+        return Commit(
+            sha=own.sha if trigger.commit is None else trigger.commit,
+            branch=own.branch if trigger.branch is None else trigger.branch,
+            message=own.message if trigger.message is None else trigger.message,
+            source="trigger_job",
+            creator=own.creator,
+            author=own.author,
+            env=trigger.env or own.env,
+        )
+
+    def with_meta_data(self, entry: PipelineEntry, commit: Commit, number: int) -> Commit:
+        """Return a commit with the tag and the meta-data of its build number."""
+        if commit.branch != entry.pipeline.default_branch:
+            preview = {"preview": commit.branch} if commit.pull_request else {}
+            return msgspec.structs.replace(commit, tag=None, meta_data=preview)
+        release = {"release": f"2026.{number}", "channel": "stable" if number % 5 == 0 else "edge"}
+        tag = f"v2.{number}.0" if commit.source == "api" else None
+        return msgspec.structs.replace(commit, tag=tag, meta_data=release)
+
+    def skipped_numbers(self, entry: PipelineEntry, number: int) -> int:
+        """Return how many build numbers are skipped before this one."""
+        return int(self.random.happens(0.02, entry.key, number, "gap")) * (1 + number % 3)
+
+    def dispatch_delay(self, job: JobRun) -> int:
+        """Return the time from the assignment of a job to its start."""
+        return int(self.random.uniform_between(0.4, 2.2, job.id, "dispatch") * SECOND)
+
+    def outcome(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> JobOutcome:
+        """Return the outcome of an attempt, limited by the timeout of its step."""
+        outcome = self._unlimited(entry, build, job)
+        minutes = self._step(build, job).timeout_in_minutes
+        if minutes is None or outcome.microseconds <= minutes * MINUTE:
+            return outcome
+        return JobOutcome(minutes * MINUTE, LOST, "cancel", "timed_out")
+
+    def _unlimited(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> JobOutcome:
+        full = self._duration(entry, build, job)
+        if self.random.happens(_LOST_SHARE, job.id, "lost"):
+            return JobOutcome(int(full * self.random.uniform(job.id, "lost at")) + SECOND, LOST, "agent_lost", "failed")
+        if not self._fails(entry, build, job):
+            return JobOutcome(full, 0)
+        status = 1 if self.random.happens(0.8, job.id, "status") else 2
+        return JobOutcome(
+            int(full * self.random.uniform_between(0.4, 1.0, job.id, "failed at")), status, None, "failed"
+        )
+
+    def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
+        return self._pipelines.plan(build.plan).slots[job.step].step
+
+    def _duration(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int:
+        seconds = self.random.lognormal(self._step(build, job).seconds, _SPREAD, job.id, "seconds")
+        slower = self.world.truth.slower_step
+        if self._is(slower, entry, job) and build.created >= slower.day.us:
+            seconds *= slower.factor
+        return int(seconds * SECOND)
+
+    def _is(self, planted: SlowerStep | FlakyStep | BrokenBranch, entry: PipelineEntry, job: JobRun) -> bool:
+        return (f"{planted.organization}/{planted.pipeline}", planted.step_key) == (entry.key, job.step)
+
+    def _fails(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> bool:
+        if job.step == UPLOAD:
+            return not self._is_quiet_period(entry, build) and self.random.happens(_BAD_UPLOAD_SHARE, job.id, "fails")
+        flaky, broken = self.world.truth.flaky_step, self.world.truth.broken_branch
+        if self._is(broken, entry, job) and self.is_broken(entry, build):
+            return True
+        if self._is_quiet_period(entry, build):
+            return False
+        if self._is(flaky, entry, job):
+            return self.random.happens(flaky.rate, job.id, "flake")
+        regressed = self.random.happens(_REGRESSION_SHARE, entry.key, build.commit.sha, job.step, "bad")
+        return regressed or self.random.happens(_FLAKE_SHARE, job.id, "flake")
+
+    def is_broken(self, entry: PipelineEntry, build: BuildRun) -> bool:
+        """Return whether a build falls into the planted outage of its branch."""
+        broken = self.world.truth.broken_branch
+        return self._is_on_broken_branch(entry, build) and broken.since.us <= build.created < broken.until.us
+
+    def _is_quiet_period(self, entry: PipelineEntry, build: BuildRun) -> bool:
+        """Return whether a build is in or near the planted outage: nothing else fails there, so that it stands out."""
+        broken = self.world.truth.broken_branch
+        if not self._is_on_broken_branch(entry, build):
+            return False
+        return broken.since.us - _QUIET_PERIOD <= build.created < broken.until.us + _QUIET_PERIOD
+
+    def _is_on_broken_branch(self, entry: PipelineEntry, build: BuildRun) -> bool:
+        broken = self.world.truth.broken_branch
+        return (f"{broken.organization}/{broken.pipeline}", broken.branch) == (entry.key, build.commit.branch)
+
+    def manual_retry_delay(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int | None:
+        """Return the delay until someone retries a failed job; None if nobody does."""
+        is_skipped = build.is_requested or job.soft_failed or self.is_broken(entry, build)
+        if is_skipped or not self.random.happens(0.3, job.id, "by hand"):
+            return None
+        return int(self.random.lognormal(7 * MINUTE, 0.6, job.id, "by hand after"))
+
+    def manual_unblock(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> tuple[int, int] | None:
+        """Return the delay until someone unblocks a job, and the person; None if nobody does."""
+        if build.is_requested or not self.random.happens(0.8, job.id, "unblock"):
+            return None
+        person = int(self.random.uniform(job.id, "unblocker") * len(entry.organization.people))
+        return int(self.random.lognormal(35 * MINUTE, 1.2, job.id, "unblock after")), person
+
+    def manual_cancel_delay(self, entry: PipelineEntry, build: BuildRun) -> int | None:
+        """Return the delay until someone cancels a build; None if nobody does."""
+        is_skipped = build.is_requested or build.commit.branch == entry.pipeline.default_branch
+        if is_skipped or not self.random.happens(0.04, build.id, "cancel"):
+            return None
+        return int(self.random.lognormal(4 * MINUTE, 0.7, build.id, "cancel after"))
+
+    def rebuild_delay(self, entry: PipelineEntry, build: BuildRun) -> int | None:
+        """Return the delay until someone rebuilds a finished build; None if nobody does."""
+        probability = 0.25 if build.state == "failed" else 0.02 if build.state == "passed" else 0.0
+        is_skipped = build.is_requested or build.triggered_from or build.commit.branch == entry.pipeline.default_branch
+        if is_skipped or not self.random.happens(probability, build.id, "rebuild"):
+            return None
+        return int(self.random.lognormal(12 * MINUTE, 0.8, build.id, "rebuild after"))
+
+    def begin_delay(self, build: BuildRun) -> int:
+        """Return the time that a build without immediate jobs takes to begin."""
+        return int(self.random.uniform_between(0.3, 1.5, build.id, "begin") * SECOND)
+
+    def trigger_delay(self, job: JobRun) -> int:
+        """Return the time that a trigger job takes to create its build."""
+        return int(self.random.uniform_between(0.3, 1.5, job.id, "trigger") * SECOND)
+
+    def stop_delay(self, job: JobRun) -> int:
+        """Return the time that a canceled job takes to stop."""
+        return int(self.random.uniform_between(1, 9, job.id, "stop") * SECOND)
+
+    def agent_absence(self, job: JobRun) -> int:
+        """Return how long a lost agent stays offline."""
+        return int(self.random.uniform_between(4, 15, job.id, "away") * MINUTE)
+
+
+def _author(entry: PipelineEntry, person: int, source: str) -> tuple[str, str] | str | None:
+    """Return the author in the form that the source of the build reports."""
+    who = entry.organization.people[person]
+    shapes: dict[str, tuple[str, str] | str] = {"webhook": (who.name, who.email), "api": who.name}
+    return shapes.get(source)

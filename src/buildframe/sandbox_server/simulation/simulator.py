@@ -1,0 +1,350 @@
+"""Run the simulation: process scheduled events in order of time, and execute requested actions.
+
+Does not know SQL or HTTP; the storage is passed in.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from buildframe.sandbox_server.simulation import rules
+from buildframe.sandbox_server.simulation.agents import queue_of_agent
+from buildframe.sandbox_server.simulation.lifecycle import Simulation, SimulationStorage
+from buildframe.sandbox_server.simulation.rules import ActionRejected
+from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TriggerCause
+from buildframe.sandbox_server.world.model import DAY, World
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.sandbox_server.world.steps import UPLOAD
+
+_BATCH = 400
+_UPLOADED_AT = 0.85  # of the upload job's run time
+
+
+class Simulator(Simulation):
+    """Advances a world in time and executes actions.
+
+    Every action holds `lock`; take it before the lock of the database. Public methods take it. Each of them is one
+    transaction: if it fails, nothing changes. `catch_up` advances the world to the time of a running clock; call it
+    before reading, without holding a lock.
+    """
+
+    def __init__(self, world: World, store: SimulationStorage, cancels_at_once: bool = True) -> None:
+        self.lock = threading.RLock()
+        self.catch_up: Callable[[], None] = lambda: None
+        self._handlers: dict[str, Callable[..., None]] = {
+            "push": self._on_push,
+            "begin": self._on_begin,
+            "follow_up": self._on_follow_up,
+            "night": self._on_night,
+            "repair": self._on_repair,
+            "upload": self._on_upload,
+            "start": self._on_start,
+            "finish": self._on_finish,
+            "stop": self._on_stop,
+            "retry": self._on_retry,
+            "trigger": self._on_trigger,
+            "unblock": self._on_unblock,
+            "cancel": self._on_cancel,
+            "rebuild": self._on_rebuild,
+            "return": self._on_return,
+        }
+        super().__init__(world, store, cancels_at_once)
+
+    # --- time ---
+
+    def run_until(self, timestamp: int) -> None:
+        """Process and store all events that are due until a timestamp. A timestamp in the past changes nothing."""
+        with self._all_or_nothing():
+            if timestamp > self.now:
+                self._run_until(timestamp)
+
+    @contextmanager
+    def _action(self) -> Iterator[None]:
+        with self.lock:
+            self.catch_up()
+            with self._all_or_nothing():
+                yield
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Restore the last stored state if an action fails, including by Ctrl-C."""
+        with self.lock:
+            try:
+                yield
+            except ActionRejected:
+                raise
+            except BaseException:
+                self._load()
+                raise
+
+    def _run_until(self, timestamp: int) -> None:
+        while self._events and self._events[0].at <= timestamp:
+            event = heapq.heappop(self._events)
+            self._events_changed = True
+            self.now = event.at
+            self._handlers[event.kind](*event.about)
+            if len(self._dirty) >= _BATCH and (not self._events or self._events[0].at > self.now):
+                self._flush()
+        self.now = timestamp
+        self._flush()
+
+    # --- actions ---
+
+    def push(self, entry: PipelineEntry, count: int) -> list[int]:
+        """Push random commits now; return the numbers of their builds."""
+        with self._action():
+            first = self._built
+            commits = [self.scenario.commit(entry, f"pushed {first + place}", self.now) for place in range(count)]
+            numbers = [self._create(entry, commit).number for commit in commits if self._is_built(entry, commit.branch)]
+            self._flush()
+            return numbers
+
+    def create_build(self, entry: PipelineEntry, commit: Commit, *, ignore_branch_filters: bool = False) -> BuildRun:
+        """Create a build. Raises `ActionRejected` if the pipeline is archived, has no steps or excludes the branch."""
+        with self._action():
+            self._check(entry)
+            if not ignore_branch_filters and not rules.matches(entry.pipeline.branch_configuration, commit.branch):
+                raise ActionRejected(f"Branch {commit.branch} is not built by this pipeline's branch configuration.")
+            build = self._create(entry, commit, is_requested=True)
+            self._flush()
+            return build
+
+    def _check(self, entry: PipelineEntry) -> None:
+        if entry.pipeline.archived_at is not None:
+            raise ActionRejected("The pipeline is archived.")
+        if not entry.plan.slots:
+            raise ActionRejected("The pipeline has no steps.")
+
+    def cancel(self, id: str) -> BuildRun:
+        """Cancel a build. Raises `ActionRejected` unless it is scheduled, running or failing."""
+        with self._action():
+            build = self._build(id)
+            if build.state not in rules.CANCELABLE:
+                raise ActionRejected(f"Build can't be canceled because it's already {build.state.replace('_', ' ')}.")
+            self._cancel(build, "Canceled by request")
+            self._flush()
+            return build
+
+    def rebuild(self, id: str, who: Actor) -> BuildRun:
+        """Rebuild a build. Raises `ActionRejected` if the pipeline is archived or does not allow rebuilds."""
+        with self._action():
+            build = self._build(id)
+            entry = self.pipelines[build.pipeline_key]
+            self._check(entry)
+            if not entry.pipeline.allow_rebuilds:
+                raise ActionRejected("The pipeline does not allow rebuilds.")
+            commit = msgspec.structs.replace(build.commit, source="api", creator=who)
+            again = self._create(entry, commit, rebuilt_from=(build.id, build.number), is_requested=True)
+            self._flush()
+            return again
+
+    def unblock(self, build_id: str, job_id: str, who: Actor, fields: Mapping[str, str] | None = None) -> JobRun:
+        """Unblock a block step; the values of its fields become meta-data of the build.
+
+        Raises `ActionRejected` unless the job is blocked.
+        """
+        with self._action():
+            build = self._build(build_id)
+            job = build.job(job_id)
+            if job.state != "blocked":
+                raise ActionRejected("The job can't be unblocked because it isn't blocked.")
+            meta_data = {**build.commit.meta_data, **(fields or {})}
+            build.commit = msgspec.structs.replace(build.commit, meta_data=meta_data)
+            self._unblock(build, job, who)
+            self._flush()
+            return job
+
+    def retry(self, build_id: str, job_id: str) -> None:
+        """Retry a failed job. Raises `ActionRejected` unless it failed and was not retried."""
+        with self._action():
+            build = self._build(build_id)
+            job = build.job(job_id)
+            if not rules.can_be_retried(build, job):
+                raise ActionRejected(f"The job can't be retried because it is {job.state}, or was retried already.")
+            self._retry(build, job)
+            self._flush()
+
+    def delete_builds(self, entry: PipelineEntry, numbers: Sequence[int]) -> None:
+        """Delete builds, as retention does."""
+        with self._action():
+            ids = self._store.build_ids(entry.key, numbers)
+            self._discard(ids)
+            self._flush(deleted=ids)
+
+    def delete_pipeline(self, entry: PipelineEntry) -> None:
+        """Delete a pipeline and all its builds."""
+        with self._action():
+            ids = self._store.build_ids(entry.key)
+            self._discard(ids | {entry.key})
+            self._flush(deleted=ids, deleted_pipeline=entry)
+
+    def _discard(self, ids: Collection[str]) -> None:
+        """Drop active builds from memory, together with their scheduled events."""
+        removed = [self._builds.pop(id) for id in sorted(ids) if id in self._builds]
+        self._dirty.difference_update(ids)
+        self._events = [event for event in self._events if event.about[0] not in ids]
+        heapq.heapify(self._events)
+        self._events_changed = True
+        for build in removed:
+            for job in build.jobs:
+                if job.state in rules.WITH_AGENT and job.agent is not None:
+                    self._agents.release(self._queue(build, job), job.agent)
+                    self._dispatch(self._queue(build, job))
+            if build.triggered_from is not None and build.triggered_from.build.id not in ids:
+                self._finish_trigger_job(build.triggered_from, passed=False)
+
+    # --- event handlers ---
+
+    def _is_built(self, entry: PipelineEntry, branch: str) -> bool:
+        """Return whether commits pushed to a branch are built."""
+        matches = rules.matches(entry.pipeline.branch_configuration, branch)
+        return matches and entry.pipeline.archived_at is None and bool(entry.plan.slots)
+
+    def _on_push(self, pipeline_key: str, n: str) -> None:
+        entry = self.pipelines[pipeline_key]
+        self._schedule(self.scenario.next_push(entry, int(n) + 1), "push", pipeline_key, str(int(n) + 1))
+        if self.scenario.push_happens(entry, int(n), self.now):
+            self._build_push(entry, n)
+
+    def _build_push(self, entry: PipelineEntry, n: str) -> None:
+        commit = self.scenario.commit(entry, n, self.now)
+        if not self._is_built(entry, commit.branch):
+            return
+        build = self._create(entry, commit)
+        delay = self.scenario.follow_up_delay(entry, n)
+        if delay is not None:
+            self._schedule(delay, "follow_up", build.id)
+
+    def _on_follow_up(self, build_id: str) -> None:
+        build = self._build(build_id)
+        entry = self.pipelines[build.pipeline_key]
+        if self._is_built(entry, build.commit.branch):
+            self._create(entry, self.scenario.follow_up_commit(build))
+
+    def _on_night(self, pipeline_key: str) -> None:
+        entry = self.pipelines[pipeline_key]
+        if self._is_built(entry, entry.pipeline.default_branch):
+            self._create(entry, self.scenario.nightly_commit(entry, f"night {self.now // DAY}"))
+        self._schedule(DAY, "night", pipeline_key)
+
+    def _on_repair(self, pipeline_key: str) -> None:
+        entry = self.pipelines[pipeline_key]
+        if self._is_built(entry, entry.pipeline.default_branch):
+            self._create(entry, self.scenario.repair_commit(entry, f"repair {self.now}"))
+
+    def _on_begin(self, build_id: str) -> None:
+        build = self._build(build_id)
+        if build.state != "scheduled":  # canceled or skipped meanwhile
+            return
+        build.pending, plan = False, self.pipelines.plan(build.plan)
+        if rules.has_no_runnable_steps(plan, build.commit.branch):
+            build.ended = "not_run"
+        self._advance_jobs(build, plan.first())
+        self._settle(build)
+
+    def _on_start(self, build_id: str, job_id: str) -> None:
+        build = self._build(build_id)
+        job = build.job(job_id)
+        if job.state != "assigned":
+            return
+        job.state, job.started = "running", self.now
+        outcome = self.scenario.outcome(self.pipelines[build.pipeline_key], build, job)
+        self._schedule(outcome.microseconds, "finish", build_id, job_id)
+        if job.step == UPLOAD and outcome.exit_status == 0:
+            self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build_id, job_id)
+        self._started(build)
+        self._notify("job.started", build, job)
+        self._settle(build)
+
+    def _on_upload(self, build_id: str, job_id: str) -> None:
+        build = self._build(build_id)
+        if build.job(job_id).state == "running":
+            self._add_jobs(build, self.pipelines.plan(build.plan).needs)
+            self._settle(build)
+
+    def _on_finish(self, build_id: str, job_id: str) -> None:
+        build = self._build(build_id)
+        job = build.job(job_id)
+        if job.state == "running":
+            outcome = self.scenario.outcome(self.pipelines[build.pipeline_key], build, job)
+            job.exit_status, job.signal_reason = outcome.exit_status, outcome.signal_reason
+            self._finish_job(build, job, outcome.state)
+
+    def _on_trigger(self, build_id: str, job_id: str) -> None:
+        build = self._build(build_id)
+        job = build.job(job_id)
+        if job.state != "scheduled":
+            return
+        self._started(build)
+        trigger = self._step(build, job).trigger
+        target = trigger and self.pipelines.find(self.pipelines[build.pipeline_key].organization.slug, trigger.slug)
+        cause = self._cause(build, job)
+        if not trigger or not target or not cause or not self._can_be_triggered(target):
+            self._finish_job(build, job, "failed")
+            return
+        job.state = "running"
+        self._settle(build)
+        self._build(cause.root).n_triggered += 1
+        self._dirty.add(cause.root)
+        child = self._create(
+            target, self.scenario.triggered_commit(build, trigger), cause=cause, is_requested=build.is_requested
+        )
+        job.triggered = child.link()
+        if trigger.is_async and job.state == "running":  # a newer build may have canceled this one
+            self._finish_job(build, job, "passed")
+
+    def _cause(self, build: BuildRun, job: JobRun) -> TriggerCause | None:
+        """Return the cause of the build that a trigger job creates now; None if a limit of triggers is reached."""
+        above = build.triggered_from
+        root, depth = (self._find_build(above.root), above.depth + 1) if above else (build, 1)
+        if root is None or root.n_triggered >= rules.MOST_TRIGGERED or depth > rules.DEEPEST_TRIGGER:
+            return None
+        return TriggerCause(build.link(), job.id, depth, root.id)
+
+    def _can_be_triggered(self, target: PipelineEntry) -> bool:
+        return target.pipeline.archived_at is None and bool(target.plan.slots)
+
+    def _on_unblock(self, build_id: str, job_id: str, person: str) -> None:
+        build = self._build(build_id)
+        job = build.job(job_id)
+        if job.state == "blocked":
+            self._unblock(build, job, int(person))
+
+    def _on_stop(self, build_id: str, job_id: str) -> None:
+        build = self._build(build_id)
+        self._stop(build, build.job(job_id))
+        self._settle(build)
+
+    def _on_retry(self, build_id: str, job_id: str) -> None:
+        build = self._build(build_id)
+        job = build.job(job_id)
+        if rules.can_be_retried(build, job):
+            self._retry(build, job)
+
+    def _retry(self, build: BuildRun, job: JobRun) -> None:
+        if rules.is_over(build):
+            build.reopened, build.restarts, build.finished = True, True, None
+        self._repeat(build, job, "manual")
+        self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+        self._settle(build)
+
+    def _on_cancel(self, build_id: str) -> None:
+        build = self._build(build_id)
+        if build.state in rules.CANCELABLE:
+            self._cancel(build, "Canceled manually")
+
+    def _on_rebuild(self, build_id: str) -> None:
+        build = self._build(build_id)
+        entry = self.pipelines[build.pipeline_key]
+        if entry.pipeline.allow_rebuilds and entry.pipeline.archived_at is None and entry.plan.slots:
+            self._create(entry, self.scenario.rebuild_commit(entry, build), rebuilt_from=(build.id, build.number))
+
+    def _on_return(self, organization: str, agent: str) -> None:
+        queue = organization, queue_of_agent(agent)
+        self._agents.release(queue, agent)
+        self._dispatch(queue)

@@ -1,0 +1,59 @@
+"""Stateless random numbers: each draw is a hash of the seed and a key."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import TypeVar
+
+T = TypeVar("T")
+Key = str | int
+
+_NORMAL = NormalDist()
+
+
+class SeededRandom:
+    """Draws that depend on the seed and a key only, so that no generator state is stored."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
+
+    def _digest(self, size: int, key: tuple[Key, ...]) -> bytes:
+        return hashlib.blake2b("\x1f".join(map(str, key)).encode(), digest_size=size, key=self._seed).digest()
+
+    def uniform(self, *key: Key) -> float:
+        """Return a uniform number of at least 0 and below 1."""
+        return (int.from_bytes(self._digest(8, key), "big") >> 11) * 2.0**-53
+
+    def happens(self, probability: float, *key: Key) -> bool:
+        """Return True with a probability."""
+        return self.uniform(*key) < probability
+
+    def choice(self, options: Sequence[T], *key: Key) -> T:
+        """Return one of the options, all equally likely."""
+        return options[int(self.uniform(*key) * len(options))]
+
+    def uniform_between(self, low: float, high: float, *key: Key) -> float:
+        """Return a uniform number between two bounds."""
+        return low + (high - low) * self.uniform(*key)
+
+    def lognormal(self, median: float, spread: float, *key: Key) -> float:
+        """Return a log-normal number with a median; `spread` is the standard deviation of its logarithm."""
+        uniform = min(max(self.uniform(*key), 1e-9), 1 - 1e-9)
+        return median * math.exp(spread * _NORMAL.inv_cdf(uniform))
+
+    def exponential(self, mean: float, *key: Key) -> float:
+        """Return an exponential number: the time until the next event of a Poisson process."""
+        return -mean * math.log(1.0 - self.uniform(*key))
+
+    def uuid(self, *key: Key) -> str:
+        """Return a UUID of version 4."""
+        digits = self._digest(16, key).hex()
+        variant = "89ab"[int(digits[16], 16) % 4]
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+    def sha(self, *key: Key) -> str:
+        """Return the SHA of a commit: 40 hex digits."""
+        return self._digest(20, key).hex()

@@ -1,0 +1,132 @@
+"""Stored settings of pipelines, and their defaults. Does not know how pipelines run."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from buildframe.sandbox_server.world.build_state import Actor
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+from buildframe.sandbox_server.world.steps import PipelineStep
+from buildframe.spec import provider_settings_of
+
+Setting = bool | str
+
+_DEFAULTS: dict[str, Setting] = {
+    "filter_enabled": False,
+    "filter_condition": "",
+    "build_branches": True,
+    "build_pull_requests": True,
+    "build_tags": False,
+    "trigger_mode": "code",
+    "cancel_deleted_branch_builds": False,
+    "publish_commit_status": True,
+    "publish_commit_status_per_step": False,
+    "pull_request_branch_filter_enabled": False,
+    "pull_request_branch_filter_configuration": "",
+    "skip_builds_for_existing_commits": False,
+    "skip_pull_request_builds_for_existing_commits": True,
+    "build_pull_request_forks": False,
+    "build_pull_request_labels_changed": False,
+    "build_pull_request_ready_for_review": False,
+    "prefix_pull_request_fork_branch_names": True,
+    "publish_blocked_as_pending": False,
+    "separate_pull_request_statuses": False,
+}
+_HOSTS = ("github", "gitlab", "bitbucket")
+
+
+class PipelineRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of a pipeline. Timestamps are in microseconds; filters are branch filters.
+
+    `share`, `main_share`, `nightly_hour` and `pushes_per_hour` control its random builds. Responses show `legacy`
+    pipelines in an older format. `configuration` is the YAML as it was sent; None if it is derived from the steps.
+    `provider` is the kind of the repository host, `provider_settings` its changed settings, and `has_webhook` tells
+    whether the host reports pushes.
+    """
+
+    slug: str
+    name: str
+    steps: tuple[PipelineStep, ...]
+    share: float = 0.0
+    main_share: float = 0.5
+    nightly_hour: int | None = None
+    pushes_per_hour: float = 0.0
+    legacy: bool = False
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
+    default_branch: str = "main"
+    visibility: str = "private"
+    branch_configuration: str | None = None
+    skip_queued_branch_builds: bool = False
+    skip_queued_branch_builds_filter: str | None = None
+    cancel_running_branch_builds: bool = False
+    cancel_running_branch_builds_filter: str | None = None
+    allow_rebuilds: bool = True
+    archived_at: int | None = None
+    env: dict[str, str] = {}
+    repository: str = ""
+    cluster_id: str | None = None
+    pipeline_template_uuid: str | None = None
+    provider: str = ""
+    provider_settings: dict[str, Setting] = {}
+    has_webhook: bool = False
+    configuration: str | None = None
+    created_at: int = 0
+    created_by: Actor = 0
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """All provider settings, with their defaults."""
+        return default_settings(self.provider) | self.provider_settings
+
+
+def default_settings(provider: str) -> dict[str, Setting]:
+    """Return the default settings of a kind of repository host."""
+    there = provider_settings_of(provider)
+    return {name: value for name, value in _DEFAULTS.items() if name in there}
+
+
+def provider_of(repository: str) -> str:
+    """Return the kind of host in a repository URL; `private` for a self-hosted one."""
+    host = re.match(r"(?:[a-z+]+://)?(?:[^@/]*@)?([^/:]*)", repository.lower())
+    first = host[1].split(".")[0] if host else ""
+    return first if first in _HOSTS else "private"
+
+
+def repository_name(repository: str) -> str:
+    """Return the last two parts of a repository URL, such as `acme/web`."""
+    parts = [part for part in re.split(r"[:/]", repository.removesuffix("/").removesuffix(".git")) if part]
+    return "/".join(parts[-2:])
+
+
+_DAY = 86_400 * 1_000_000
+_LEGACY_CREATED = 1_378_214_678 * 1_000_000  # 2013-09-03
+
+
+def initial_record(
+    pipeline: PipelineRecord, organization: str, has_cluster: bool, random: SeededRandom, start: int
+) -> PipelineRecord:
+    """Complete a pipeline of the catalogue for a world that starts at `start`."""
+    id = random.uuid("pipeline", f"{organization}/{pipeline.slug}")
+    created = start - int(random.uniform_between(100, 900, id, "made") * _DAY)
+    return msgspec.structs.replace(
+        pipeline,
+        repository=f"git@git.example.com:{organization}/{pipeline.slug}.git",
+        provider="private" if pipeline.legacy else "github",
+        has_webhook=not pipeline.legacy,
+        cluster_id=cluster_id(random, organization) if has_cluster else None,
+        pipeline_template_uuid=template_uuid(random, organization) if pipeline.nightly_hour is not None else None,
+        created_at=_LEGACY_CREATED if pipeline.legacy else created,
+    )
+
+
+def cluster_id(random: SeededRandom, organization: str) -> str:
+    """Return the UUID of an organization's only cluster."""
+    return random.uuid("cluster", organization)
+
+
+def template_uuid(random: SeededRandom, organization: str) -> str:
+    """Return the UUID of an organization's only pipeline template."""
+    return random.uuid("template", organization)

@@ -1,0 +1,96 @@
+"""The current pipelines of a sandbox, by a key that does not change when the slug does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+from buildframe.sandbox_server.world.model import Organization, World
+from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, initial_record
+from buildframe.sandbox_server.world.steps import Plan
+
+
+class PipelineEntry:
+    """The current version of a pipeline in its organization. Immutable: a change creates a new entry with the same key.
+
+    `key` is "organization/pipeline" for pipelines of the catalogue and a UUID for those created later.
+    """
+
+    def __init__(self, key: str, organization: Organization, pipeline: PipelineRecord) -> None:
+        self.key, self.organization, self.pipeline = key, organization, pipeline
+        self.plan = Plan(pipeline.steps)
+
+    def changed(self, pipeline: PipelineRecord) -> PipelineEntry:
+        """Return an entry with the same key and another record."""
+        return PipelineEntry(self.key, self.organization, pipeline)
+
+    @property
+    def path(self) -> str:
+        """The current path: `organization/slug`."""
+        return f"{self.organization.slug}/{self.pipeline.slug}"
+
+
+class PipelineRegistry:
+    """All pipelines in order of creation, and every plan that some build was created with."""
+
+    def __init__(self, entries: Iterable[PipelineEntry] = (), plans: Iterable[Plan] = ()) -> None:
+        self._entries: dict[str, PipelineEntry] = {}
+        self._plans = {plan.key: plan for plan in plans}
+        for entry in entries:
+            self.put(entry)
+
+    def __getitem__(self, key: str) -> PipelineEntry:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[PipelineEntry]:
+        return iter(list(self._entries.values()))
+
+    def get(self, key: str) -> PipelineEntry | None:
+        """Return the pipeline with a key; None if it does not exist."""
+        return self._entries.get(key)
+
+    def find(self, organization: str, slug: str) -> PipelineEntry | None:
+        """Return the pipeline that currently has a slug; None if none has it."""
+        return next((entry for entry in self.in_organization(organization) if entry.pipeline.slug == slug), None)
+
+    def in_organization(self, organization: str) -> list[PipelineEntry]:
+        """Return the pipelines of an organization in order of creation."""
+        return [entry for entry in self if entry.organization.slug == organization]
+
+    def put(self, entry: PipelineEntry) -> None:
+        """Add a pipeline, or replace the entry of its key."""
+        self._entries[entry.key] = entry
+        self._plans[entry.plan.key] = entry.plan
+
+    @contextmanager
+    def rollback_on_error(self) -> Iterator[None]:
+        """Undo changes of the block if it fails."""
+        before = dict(self._entries)
+        try:
+            yield
+        except BaseException:
+            self._entries = before
+            raise
+
+    def drop(self, entry: PipelineEntry) -> None:
+        """Remove a pipeline; its plans stay."""
+        del self._entries[entry.key]
+
+    def plan(self, key: str) -> Plan:
+        """Return a plan by its key."""
+        return self._plans[key]
+
+
+def initial_pipelines(world: World) -> list[PipelineEntry]:
+    """Return the pipelines of a new world."""
+    random = SeededRandom(world.seed)
+    return [
+        PipelineEntry(
+            f"{organization.slug}/{pipeline.slug}",
+            organization,
+            initial_record(pipeline, organization.slug, organization.has_cluster, random, world.start),
+        )
+        for organization in world.organizations
+        for pipeline in organization.pipelines
+    ]

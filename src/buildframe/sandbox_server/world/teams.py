@@ -1,0 +1,73 @@
+"""Teams, the pipelines of each, and those that a world begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+from buildframe.sandbox_server.world.model import DAY, Organization, World
+from buildframe.sandbox_server.world.pipelines import PipelineEntry, initial_pipelines
+from buildframe.sandbox_server.world.roster import TEAMS, TeamBlueprint
+
+_AGE_OF_TEAMS = 700 * DAY
+
+
+_AGE_OF_LEVELS = 90 * DAY
+
+
+class TeamRecord(NamedTuple):
+    """A row of table `teams`; `created` in microseconds."""
+
+    id: str
+    organization: str
+    name: str
+    description: str
+    created: int
+
+
+class TeamGrant(NamedTuple):
+    """A row of table `team_pipelines`: the access level of a team to a pipeline; `created` in microseconds."""
+
+    id: str
+    team: str
+    pipeline_key: str
+    level: str
+    created: int
+
+
+def initial_teams(world: World) -> tuple[list[TeamRecord], list[TeamGrant]]:
+    """Return the teams of a new world, and their access to pipelines."""
+    random, entries = SeededRandom(world.seed), initial_pipelines(world)
+    squads = [
+        (_team(world, random, organization, squad), squad)
+        for organization in world.organizations
+        for squad in TEAMS.get(organization.slug, ())
+    ]
+    return [team for team, _ in squads], [
+        grant for team, squad in squads for grant in _initial_grants(random, team, squad, entries)
+    ]
+
+
+def team_id(random: SeededRandom, organization: str, name: str) -> str:
+    """Return the UUID of a team of the catalogue."""
+    return random.uuid("team", organization, name)
+
+
+def _team(world: World, random: SeededRandom, organization: Organization, squad: TeamBlueprint) -> TeamRecord:
+    id = team_id(random, organization.slug, squad.name)
+    created = world.start - _AGE_OF_TEAMS - int(random.uniform("team", id, "created") * _AGE_OF_TEAMS)
+    return TeamRecord(id, organization.slug, squad.name, squad.description, created)
+
+
+def _initial_grants(
+    random: SeededRandom, team: TeamRecord, squad: TeamBlueprint, entries: Sequence[PipelineEntry]
+) -> Iterator[TeamGrant]:
+    for entry in entries:
+        level = squad.levels.get(entry.pipeline.slug, squad.levels.get("*"))
+        if level is not None and entry.organization.slug == team.organization:
+            age = int(random.uniform("team pipeline", team.id, entry.key, "age") * _AGE_OF_LEVELS)
+            created = team.created + _AGE_OF_TEAMS - age
+            yield TeamGrant(
+                random.uuid("team pipeline", team.id, entry.key, created), team.id, entry.key, level, created
+            )

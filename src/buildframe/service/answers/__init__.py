@@ -1,1 +1,0 @@
-"""The answer to each operation."""

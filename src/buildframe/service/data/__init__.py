@@ -1,1 +1,0 @@
-"""Where everything is kept, and how records are written for answers."""

@@ -1,1 +1,0 @@
-"""The HTTP server: routes, limits, faults, controls, webhooks out."""

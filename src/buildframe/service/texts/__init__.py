@@ -1,1 +1,0 @@
-"""Configurations of pipelines: from YAML and from visual steps, and back."""

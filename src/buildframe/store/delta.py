@@ -1,0 +1,473 @@
+"""Read and commit versions of Delta tables in a local folder or an object store. Does not know builds, jobs or syncs.
+
+Data files are written before the commit that lists them, so readers see either the old version or the new one. A commit
+raises CommitConflict if another writer committed the same version number first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from buildframe.errors import StoreFailed
+from buildframe.guards.secrets import confined
+from buildframe.store.files import sync_folder
+from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use
+
+if TYPE_CHECKING:
+    import deltalake
+
+_KEY = "buildframe"
+"""Key of our metadata in the commit info."""
+
+_ID = "buildframe_change"
+"""Key of the change id in the commit info; the writer uses it to recognize its own commit."""
+
+_NULL_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""Partition folder of rows with a null day, as query engines name it."""
+
+_LOG = "_delta_log"
+_LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
+
+_MAX_ROWS = 10_000
+"""Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
+open for a full scan."""
+
+_MAX_SMALL_FILES = 8
+"""Most small files per day. If a day has more, the next write to it merges them."""
+
+_TABLE_CONFIGURATION = {
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.checkpointInterval": "20",  # opening takes 0.3 ms longer for each commit since the last checkpoint
+}
+
+
+class CommitConflict(Exception):
+    """Another writer committed this version first."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file of a table version: path within the table, size in bytes, number of rows, and partition values."""
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str | None]
+
+    @property
+    def day(self) -> str | None:
+        """The day of all rows as an ISO date; None if the table has no days or the day is null."""
+        return self.partition.get("day")
+
+
+class TableVersion:
+    """One version of one Delta table."""
+
+    def __init__(self, location: Location, name: str, delta: deltalake.DeltaTable) -> None:
+        self.location = location
+        self.name = name
+        self._delta = delta
+
+    @classmethod
+    @confined
+    def at(cls, location: Location, name: str, version: int | None = None) -> TableVersion | None:
+        """Open a version of a table, by default the newest; return None if the table does not exist."""
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            delta = import_deltalake_for_use().DeltaTable(
+                location.table_url(name), version=version, storage_options=dict(location.options)
+            )
+        except TableNotFoundError:
+            return None
+        return cls(location, name, delta)
+
+    @classmethod
+    def open_or_create(cls, location: Location, name: str, schema: pa.Schema) -> TableVersion:
+        """Open the newest version; create an empty table if none exists."""
+        existing = cls.at(location, name)
+        if existing is not None:
+            return existing
+        if location.is_local:
+            Path(location.table_url(name)).mkdir(parents=True, exist_ok=True)
+        _create(location, name, schema)
+        return cls.open_or_create(location, name, schema)
+
+    @property
+    def version(self) -> int:
+        """The version number."""
+        return int(self._delta.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema."""
+        schema: pa.Schema = pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
+        return schema
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns."""
+        return [entry.name for entry in self._delta.schema().fields]
+
+    def files(self) -> list[DataFile]:
+        """List the data files of this version."""
+        actions = pa.table(self._delta.get_add_actions())
+        columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+        days = actions["partition"].to_pylist() if "partition" in actions.column_names else [{}] * len(actions)
+        partitions = ({name: None if day is None else str(day) for name, day in (one or {}).items()} for one in days)
+        return [DataFile(*one) for one in zip(*columns, partitions, strict=True)]
+
+    def uris(self) -> list[str]:
+        """Return the paths or URLs of the data files, for programs that cannot read Delta tables."""
+        return [f"{self.location.table_url(self.name)}/{file.path}" for file in self.files()]
+
+    def dataset(self, first: str | None = None, last: str | None = None) -> ds.Dataset:
+        """Return an Arrow dataset of this version, limited to files from day `first` to day `last`."""
+        days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day is not None]
+        files = self.location.files(self.name) if self.location.is_local else None
+        return self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a file without its partition column; skip requested columns that the file lacks."""
+        with self.location.files(self.name).open_input_file(file.path) as source:
+            parquet = pq.ParquetFile(source)
+            available = None if columns is None else [name for name in columns if name in parquet.schema_arrow.names]
+            return parquet.read(available)
+
+    def files_with(self, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> list[DataFile]:
+        """Return the files of these days that contain a row whose `key` is in `ids`."""
+        return [file for file in self.files() if file.day in days and self._contains(file, key, ids)]
+
+    def _contains(self, file: DataFile, key: str, ids: pa.Array[Any]) -> bool:
+        return bool(pc.any(pc.is_in(self.read(file, [key])[key], value_set=ids)).as_py())
+
+    def read_rows(self, files: Sequence[DataFile], key: str, ids: pa.Array[Any]) -> pa.Table:
+        """Read the rows of these files whose `key` is in `ids`, with all columns."""
+        batches = [self.schema.empty_table()]
+        for file in files:
+            rows = self.read(file)
+            rows = rows.filter(pc.is_in(rows[key], value_set=ids))
+            day = None if file.day is None else dt.date.fromisoformat(file.day)
+            batches.append(rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), rows.num_rows)))
+        return pa.concat_tables(batches, promote_options="default")
+
+    def roll_back_to(self, version: int) -> TableVersion:
+        """Commit a new version with the rows of an older one."""
+        older = self.at(self.location, self.name, version)
+        assert older is not None
+        target, current = ({file.path: file for file in table.files()} for table in (older, self))
+        change = TableChange(self)
+        change.added = [_add_action(file) for path, file in target.items() if path not in current]
+        change.removed = [file for path, file in current.items() if path not in target]
+        if change.is_empty:
+            return self
+        self.commit(change)
+        return self._newest()
+
+    def add_columns(self, schema: pa.Schema) -> TableVersion:
+        """Commit a new version with the columns of the schema that this one lacks; return this one if it has all."""
+        existing = set(self.column_names)
+        fields = [entry for entry in schema if entry.name not in existing]
+        if not fields:
+            return self
+        added = import_deltalake().Schema.from_arrow(pa.schema(fields)).fields
+        with self._committing(secrets.token_hex(8)) as properties:
+            self._delta.alter.add_columns(added, commit_properties=properties)
+        return self._newest()
+
+    def _newest(self) -> TableVersion:
+        newest = self.at(self.location, self.name)
+        assert newest is not None
+        return newest
+
+    def commit(self, change: TableChange, metadata: Mapping[str, Any] | None = None) -> int:
+        """Commit a change as the version after this one and return its number; raise CommitConflict if it exists."""
+        version = change.attempted_version = self.version + 1
+        with self._committing(change.id, metadata) as properties:
+            self._delta.create_write_transaction(
+                [*change.added, *map(_remove_action, change.removed)],
+                "append",
+                self._delta.schema(),
+                self._delta.metadata().partition_columns,
+                commit_properties=properties,
+            )
+        return version
+
+    @contextmanager
+    def _committing(self, id: str, metadata: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """Yield the properties of a commit of the next version, and verify the outcome in the log.
+
+        An error does not prove that the commit failed: a checkpoint can fail after the commit, and the response of an
+        object store can be lost.
+        """
+        following = self.version + 1  # adding columns updates self._delta, so compute this first
+        own = {} if metadata is None else {_KEY: json.dumps(metadata)}
+        try:
+            yield import_deltalake().CommitProperties(custom_metadata={_ID: id, **own}, max_commit_retries=0)
+        except Exception as why:
+            entry = self.log_entry(following)
+            if entry is None:
+                raise
+            if id.encode() not in entry:
+                raise CommitConflict(str(why)) from None
+        if self.location.is_local:
+            _fsync(Path(self.location.table_url(self.name), _log_path(following)))
+
+    def log_entry(self, version: int) -> bytes | None:
+        """Return the bytes of a log entry; None if there is no such version."""
+        try:
+            with self.location.files(self.name).open_input_file(_log_path(version)) as file:
+                entry: bytes = file.read()
+                return entry
+        except FileNotFoundError:
+            return None
+
+    def metadata(self, version: int) -> Mapping[str, Any] | None:
+        """Return our metadata of a commit; None if it has none."""
+        info = self._actions(version, "commitInfo")
+        return next((json.loads(one[_KEY]) for one in info if _KEY in one), None)
+
+    def committed_at(self, version: int) -> dt.datetime:
+        """Return the commit time of a version, by the clock of the machine that committed it."""
+        us = next((int(one["timestamp"]) for one in self._actions(version, "commitInfo")), 0)
+        return dt.datetime.fromtimestamp(us / 1000, dt.UTC)
+
+    def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
+        try:
+            lines = map(json.loads, (self.log_entry(version) or b"").splitlines())
+            return [line[kind] for line in lines if kind in line]
+        except (ValueError, TypeError, KeyError):
+            raise StoreFailed(
+                f"The store at {self.location.url} is damaged: {self.name}/{_log_path(version)} is not a log entry. "
+                "Restore that file from a backup."
+            ) from None
+
+    def vacuum(self, first: int, before: dt.datetime) -> int:
+        """Delete data files older than `before` that no version from `first` on needs, and return their number.
+
+        Log entries are deleted, too, up to the last checkpoint from which version `first` can be read.
+        """
+        oldest = self.at(self.location, self.name, first)
+        assert oldest is not None
+        needed = {file.path for file in oldest.files()}
+        for version in range(first + 1, self.version + 1):
+            needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
+        files = self.location.files(self.name)
+        entries = files.get_file_info(fs.FileSelector("", recursive=True))
+        old = [one.path for one in entries if one.is_file and one.mtime is not None and one.mtime < before]
+        data = [path for path in old if path.endswith(".parquet") and not path.startswith(_LOG) and path not in needed]
+        for path in [*data, *_log_before(first, old)]:
+            files.delete_file(path)
+        return len(data)
+
+
+@dataclass
+class TableChange:
+    """Files that a commit adds and removes; added files are already written.
+
+    `started_paths` are the files that were started or written. `attempted_version` is the version that a commit of this
+    change tried to create.
+    """
+
+    table: TableVersion
+    added: list[Any] = field(default_factory=list)
+    removed: list[DataFile] = field(default_factory=list)
+    started_paths: list[str] = field(default_factory=list)
+    attempted_version: int | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.added and not self.removed
+
+    @property
+    def bytes_written(self) -> int:
+        """Total size of the added files."""
+        return sum(action.size for action in self.added)
+
+    def write(self, rows: pa.Table, day: str | None = None) -> None:
+        """Write rows to a new file, in the partition of `day` if the table has days."""
+        if not rows.num_rows:
+            return
+        has_days = "day" in self.table.column_names
+        folder = f"day={day or _NULL_DAY}/" if has_days else ""
+        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}.parquet"
+        plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
+        self.started_paths.append(path)
+        size = _write_parquet(self.table.location, self.table.name, path, plain)
+        self.added.append(_add_action(DataFile(path, size, rows.num_rows, {"day": day} if has_days else {})))
+
+    def discard(self) -> None:
+        """Delete the files that were written, unless a commit lists them or may still list them."""
+        if not self.started_paths or self._may_be_committed():
+            return
+        files = self.table.location.files(self.table.name)
+        for path in self.started_paths:
+            with suppress(Exception):  # Store.clean deletes it later
+                files.delete_file(path)
+
+    def _may_be_committed(self) -> bool:
+        if self.attempted_version is None:
+            return False
+        try:
+            entry = self.table.log_entry(self.attempted_version)
+        except Exception:
+            return True
+        return self.id.encode() in entry if entry is not None else not self.table.location.is_local
+
+    def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
+        """Replace the rows of these days whose `key` is in `ids` by `rows`."""
+        by_day = _by_day(rows)
+        files: dict[str | None, list[DataFile]] = {}
+        for file in self.table.files():
+            files.setdefault(file.day, []).append(file)
+        affected_paths = {file.path for file in self.table.files_with(key, ids, days)}
+        for day in {**by_day, **dict.fromkeys(days)}:
+            own = files.get(day, [])
+            affected = [file for file in own if file.path in affected_paths]
+            new = by_day.get(day)
+            if new is None and not affected:
+                continue
+            small = [file for file in own if file.rows < _MAX_ROWS // 2 and file not in affected]
+            if len(small) >= _MAX_SMALL_FILES:
+                affected += small
+            self._replace_in(day, affected, new, key, ids)
+
+    def _replace_in(
+        self, day: str | None, affected: Sequence[DataFile], new: pa.Table | None, key: str, ids: pa.Array[Any]
+    ) -> None:
+        """Rewrite files without the replaced rows. A file that stays large remains separate.
+
+        Only one large file is in memory at a time, and rows that change often end up in the same small file.
+        """
+        small_tables = [] if new is None else [new.drop_columns(["day"])]
+        for file in affected:
+            rows = self.table.read(file)
+            remaining = rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids)))
+            if remaining.num_rows < _MAX_ROWS // 2:
+                small_tables.insert(0, remaining)
+            else:
+                self.write(remaining, day)
+        self._write_sorted(day, small_tables)
+        self.removed.extend(affected)
+
+    def _write_sorted(self, day: str | None, tables: Sequence[pa.Table]) -> None:
+        if not tables:
+            return
+        whole = pa.concat_tables(tables, promote_options="default")
+        created = "build_created_at" if "build_created_at" in whole.column_names else "created_at"
+        order = pc.sort_indices(whole, [("pipeline_id", "ascending"), (created, "descending")])  # a stable sort
+        for batch in _split(whole.take(order)):
+            self.write(batch, day)
+
+    def compact_days(self) -> None:
+        """Merge the files of each day into as few as possible."""
+        files: dict[str | None, list[DataFile]] = {}
+        for file in self.table.files():
+            files.setdefault(file.day, []).append(file)
+        for day, own in files.items():
+            if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS):
+                self._write_sorted(day, [self.table.read(file) for file in own])
+                self.removed.extend(own)
+
+
+@confined
+def _create(location: Location, name: str, schema: pa.Schema) -> None:
+    """Create an empty table unless it exists."""
+    import_deltalake_for_use().DeltaTable.create(
+        location.table_url(name),
+        schema,
+        mode="ignore",
+        partition_by=["day"] if "day" in schema.names else None,
+        name=name,
+        configuration=_TABLE_CONFIGURATION,
+        storage_options=dict(location.options),
+    )
+
+
+def _add_action(file: DataFile) -> Any:
+    statistics = json.dumps({"numRecords": file.rows})
+    return import_deltalake().transaction.AddAction(
+        file.path, file.size, dict(file.partition), int(time.time() * 1000), True, statistics
+    )
+
+
+def _remove_action(file: DataFile) -> Any:
+    return import_deltalake().transaction.RemoveAction(
+        file.path, True, int(time.time() * 1000), file.size, dict(file.partition)
+    )
+
+
+def _log_path(version: int) -> str:
+    return f"{_LOG}/{version:020d}.json"
+
+
+def _log_before(first: int, paths: Sequence[str]) -> list[str]:
+    """Return the log entries and checkpoints that no version from `first` on needs."""
+    versions = {path: int(match[1]) for path in paths if (match := _LOG_FILE.match(path))}
+    checkpoints = [number for path, number in versions.items() if number <= first and path.endswith(".parquet")]
+    return [path for path, number in versions.items() if number < max(checkpoints, default=0)]
+
+
+def _write_parquet(location: Location, table: str, path: str, rows: pa.Table) -> int:
+    files = location.files(table)
+    if location.is_local:
+        Path(location.table_url(table), path).parent.mkdir(parents=True, exist_ok=True)
+    with files.open_output_stream(path) as sink:
+        pq.write_table(rows, sink, compression="zstd", store_schema=False)
+    if location.is_local:
+        _fsync(Path(location.table_url(table), path))
+    return int(files.get_file_info(path).size)
+
+
+def _fsync(path: Path) -> None:
+    """Flush the content and the name of a file to disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def _split(rows: pa.Table) -> Iterator[pa.Table]:
+    """Split rows into files; jobs of a build stay in one file, because only their position stores their order."""
+    build = rows["build_id" if "build_id" in rows.column_names else "id"]
+    start = 0
+    while start < rows.num_rows:
+        end = min(start + _MAX_ROWS, rows.num_rows)
+        while end < rows.num_rows and build[end] == build[end - 1]:
+            end += 1
+        yield rows.slice(start, end - start)
+        start = end
+
+
+def _by_day(rows: pa.Table) -> dict[str | None, pa.Table]:
+    return {day: rows.filter(_is_of(rows["day"], day)) for day in distinct_days(rows)}
+
+
+def _is_of(days: pa.ChunkedArray[Any], day: str | None) -> Any:
+    return pc.is_null(days) if day is None else pc.equal(days, pa.scalar(dt.date.fromisoformat(day)))
+
+
+def distinct_days(rows: pa.Table) -> list[str | None]:
+    """Return the distinct days of rows in ascending order, null last."""
+    days = pc.unique(rows["day"]).to_pylist()
+    return sorted((None if day is None else str(day) for day in days), key=lambda day: (day is None, day or ""))

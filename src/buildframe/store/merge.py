@@ -1,0 +1,146 @@
+"""Decide which fetched rows replace stored rows. Pure functions of tables; does not know files or the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buildframe.spec import BUILD_COLUMNS_OF_JOBS, Moment
+from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OPEN
+
+EVENT_TIMES = {
+    "builds": ("created_at", "started_at", "failing_at", "finished_at"),
+    "jobs": ("created_at", "runnable_at", "started_at", "finished_at", "unblocked_at"),
+}
+"""Columns with times of past events. `scheduled_at` and `expired_at` may lie in the future, so they are left out."""
+
+_METADATA_COLUMNS = frozenset({"fetched_at", "valid_from", "valid_to"})
+
+
+def latest_builds(listings: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return each build once, from the last listing that contains it, with its jobs from the same listing."""
+    builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*listings, strict=True))
+    of_build, of_job = (np.repeat(range(len(listings)), [*map(len, frames)]) for frames in zip(*listings, strict=True))
+    is_last = ~builds["id"].duplicated(keep="last")
+    last = pd.Series(of_build[is_last], builds.loc[is_last, "id"])
+    return builds[is_last], jobs[(jobs["build_id"].map(last) == of_job).to_numpy()]
+
+
+def newer_builds(new: pa.Table, stored: pa.Table) -> pa.Table:
+    """Return the builds of `new` that are not stored, or were not fetched before the stored rows.
+
+    The service reports whole seconds. Of two rows of the same second, the one that is stored last wins.
+    """
+    at = _by_id(stored)
+    rows: Any = zip(new["id"].to_pylist(), new["fetched_at"].to_pylist(), strict=True)
+    return new.filter(pa.array([id not in at or at[id] <= fetched for id, fetched in rows], pa.bool_()))
+
+
+def newest_mask(rows: pa.Table, stored: pa.Table, event_times: Sequence[str]) -> list[bool]:
+    """Return a mask that selects, for each id, the newest row if it is newer than the stored one.
+
+    Of two rows of the same second, the one with the later event time is newer, then the one with more event times.
+    """
+    newest: dict[Any, tuple[Any, int | None]] = {id: (age, None) for id, age in _row_ages(stored, event_times)}
+    for position, (id, age) in enumerate(_row_ages(rows, event_times)):
+        if id not in newest or age > newest[id][0]:
+            newest[id] = age, position
+    selected = {position for _, position in newest.values()}
+    return [position in selected for position in range(rows.num_rows)]
+
+
+def _row_ages(rows: pa.Table, event_times: Sequence[str]) -> Iterator[tuple[Any, tuple[int, int, int]]]:
+    """Yield each id with a sort key: fetch time, latest event time, number of event times."""
+    fetched, *columns = (rows[name].cast(pa.int64()).to_pylist() for name in ("fetched_at", *event_times))
+    for id, second, *times in zip(rows["id"].to_pylist(), fetched, *columns, strict=True):
+        present = [time for time in times if time is not None]
+        yield id, (second, max(present, default=0), len(present))
+
+
+def superseded_builds(new: pa.Table, stored: pa.Table) -> pa.Table:
+    """Return the builds of `new` that a webhook delivery has updated since they were fetched."""
+    if HAS_WEBHOOK_UPDATE not in stored.column_names:
+        return new.slice(0, 0)
+    at = _by_id(stored.filter(pc.field(HAS_WEBHOOK_UPDATE)))
+    rows: Any = zip(new["id"].to_pylist(), new["fetched_at"].to_pylist(), strict=True)
+    return new.filter(pa.array([id in at and at[id] > fetched for id, fetched in rows], pa.bool_()))
+
+
+def jobs_updated_since(jobs: pa.Table, builds: pa.Table) -> pa.Table:
+    """Return the stored jobs that a webhook delivery has updated since their builds were fetched."""
+    at = _by_id(builds)
+    rows: Any = zip(jobs["build_id"].to_pylist(), jobs["fetched_at"].to_pylist(), strict=True)
+    return jobs.filter(pa.array([updated > at[id] for id, updated in rows], pa.bool_()))
+
+
+def _by_id(builds: pa.Table) -> dict[Any, Any]:
+    return dict(zip(builds["id"].to_pylist(), builds["fetched_at"].to_pylist(), strict=True))
+
+
+def dated_by_deletion(builds: pa.Table) -> pa.Table:
+    """Set `fetched_at` of deleted builds to the time of their deletion, so that no earlier update replaces them."""
+    seen, gone = builds["fetched_at"], builds[GONE_AT]
+    last = pc.coalesce(pc.if_else(pc.greater(gone, seen), gone, seen), seen)
+    return builds.set_column(builds.column_names.index("fetched_at"), builds.schema.field("fetched_at"), last)
+
+
+def builds_with_updates(builds: pa.Table, new: pa.Table, jobs: pa.Table) -> pa.Table:
+    """Return the builds that are new or have updated jobs, marked so that the next sync fetches them completely."""
+    at: dict[Any, Any] = {}
+    updates: Any = zip(jobs["build_id"].to_pylist(), jobs["fetched_at"].to_pylist(), strict=True)
+    for id, updated in updates:
+        at[id] = max(updated, at.get(id, updated))
+    ids = pa.array({*at, *new["id"].to_pylist()}, builds.schema.field("id").type)
+    rows = builds.filter(pc.is_in(builds["id"], value_set=ids))
+    fetched: Any = zip(rows["id"].to_pylist(), rows["fetched_at"].to_pylist(), strict=True)
+    times = [max(time, at.get(id, time)) for id, time in fetched]
+    marked = [True] * len(times)
+    for name, values in (("fetched_at", times), (IS_OPEN, marked), (HAS_WEBHOOK_UPDATE, marked)):
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.column_names.index(name), field, pa.array(values, field.type))
+    return rows
+
+
+def upsert(new: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return the rows with those of `new` added, which replace rows of the same id."""
+    others = rows.filter(pc.invert(pc.is_in(rows["id"], value_set=new["id"].combine_chunks())))
+    return pa.concat_tables([others, new.select(rows.column_names)])
+
+
+def with_build_columns(jobs: pa.Table, builds: pa.Table) -> pa.Table:
+    """Update the build columns of jobs, such as `build_state`, from these builds."""
+    index = pc.index_in(jobs["build_id"], value_set=builds["id"].combine_chunks())
+    for name, source in BUILD_COLUMNS_OF_JOBS.items():
+        values = pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
+        jobs = jobs.set_column(jobs.column_names.index(name), jobs.schema.field(name), values)
+    return jobs
+
+
+def update_history(stored: pa.Table, listed: pa.Table, keys: Mapping[str, str], at: Moment) -> pa.Table:
+    """Apply a list that was read at `at` to its stored history; return `stored` itself if nothing changed.
+
+    New and changed rows are valid from `at`. Rows that they replace, and rows that are no longer listed, are valid
+    until `at`.
+    """
+    rows = stored.to_pylist()
+    is_current = [row["valid_to"] is None and all(row[name] == key for name, key in keys.items()) for row in rows]
+    before = {row["id"]: row for row, current in zip(rows, is_current, strict=True) if current}
+    now = {row["id"]: row for row in listed.to_pylist()}
+    same = {id for id, row in now.items() if id in before and _content(row) == _content(before[id])}
+    if len(same) == len(before) == len(now):
+        return stored
+    ended = [current and row["id"] not in same for row, current in zip(rows, is_current, strict=True)]
+    valid_to = stored["valid_to"]
+    closed = pc.if_else(pa.array(ended, pa.bool_()), pa.scalar(at, valid_to.type), valid_to)
+    old = stored.set_column(stored.column_names.index("valid_to"), "valid_to", closed)
+    fresh = listed.filter(pa.array([id not in same for id in listed["id"].to_pylist()], pa.bool_()))
+    return pa.concat_tables([old, fresh.select(old.column_names)])
+
+
+def _content(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _METADATA_COLUMNS}

@@ -1,0 +1,148 @@
+"""Define the columns that the store retains, with Arrow types, and prepare rows for writing. Does not know files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from buildframe import metrics
+from buildframe.spec import TABLES
+from buildframe.spec.jobs import queue_of
+
+PERSONAL: dict[str, frozenset[str]] = {
+    "builds": frozenset({"creator", "creator_email", "author", "author_email"}),
+    "jobs": frozenset({"unblocked_by"}),
+    "pipelines": frozenset({"created_by", "created_by_email"}),
+    "members": frozenset({"name", "email"}),
+}
+"""Columns with names or e-mail addresses of people. Ids of people are not personal."""
+
+SECRET: dict[str, frozenset[str]] = {
+    "builds": frozenset({"env"}),
+    "pipelines": frozenset({"env", "configuration", "steps", "provider_webhook_url"}),
+}
+"""Columns that may contain secrets: variables, the YAML and steps that set them, and webhook URLs."""
+
+GAUGES: dict[str, frozenset[str]] = {
+    "pipelines": frozenset(
+        {
+            "scheduled_builds_count",
+            "running_builds_count",
+            "scheduled_jobs_count",
+            "running_jobs_count",
+            "waiting_jobs_count",
+        }
+    )
+}
+"""Columns with current counts. They change constantly, so the history leaves them out."""
+
+IS_OPEN = "is_open"
+"""Column of builds: whether the build can still change without appearing in a list by time. True if it was neither
+finished nor blocked, if an agent held one of its jobs, or if a webhook delivery updated it."""
+
+HAS_WEBHOOK_UPDATE = "has_webhook_update"
+"""Column of builds: whether a webhook delivery updated the build after the last sync read it, so jobs may be missing.
+Exists only in stores that have received deliveries."""
+
+GONE_AT = "gone_at"
+"""Column of builds: service time at which the service reported that the build is deleted or not visible."""
+
+FINAL_STATES = frozenset({"passed", "failed", "blocked", "canceled", "skipped", "not_run"})
+"""States in which a build stays until it finishes again; lists by `finished_from` then contain it."""
+
+_SINGLE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
+"""Job fields that the service returns for a single build but not in lists."""
+
+AGENT_STATES = frozenset({"assigned", "accepted", "running", "canceling", "timing_out"})
+
+_ARROW: dict[str, pa.DataType] = {
+    "text": pa.string(),
+    "json": pa.string(),
+    "integer": pa.int64(),
+    "flag": pa.bool_(),
+    "moment": pa.timestamp("us", "UTC"),
+}
+_DURATIONS = {
+    "builds": ("wall_time_s",),
+    "jobs": ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s"),
+}
+_LIST_KEYS: dict[str, tuple[str, ...]] = {"flaky_tests": ("organization", "suite"), "members": ("organization",)}
+"""Leading columns that identify the list of a row."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which optional columns the store retains: `personal` data, and `env` and other columns that may hold secrets."""
+
+    personal: bool = False
+    env: bool = False
+
+    def excluded_columns(self, table: str) -> frozenset[str]:
+        """Return the columns of a table that are not stored."""
+        personal = frozenset() if self.personal else PERSONAL.get(table, frozenset())
+        secrets = frozenset() if self.env else SECRET.get(table, frozenset())
+        return personal | secrets | GAUGES.get(table, frozenset())
+
+    def schema(self, table: str) -> pa.Schema:
+        """Return the stored schema of a table; the partition column `day` is last."""
+        excluded = self.excluded_columns(table)
+        declared = [(c.name, _ARROW[c.kind]) for c in TABLES[table] if c.name not in excluded]
+        return pa.schema([*_leading_columns(table), *declared, *_trailing_columns(table)])
+
+    @property
+    def webhook_schema(self) -> pa.Schema:
+        """The schema of builds in a store that receives webhook deliveries."""
+        return self.schema("builds").append(pa.field(HAS_WEBHOOK_UPDATE, _ARROW["flag"]))
+
+
+def _leading_columns(table: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, pa.string()) for name in _LIST_KEYS.get(table, ())]
+
+
+def _trailing_columns(table: str) -> list[tuple[str, pa.DataType]]:
+    if table not in _DURATIONS:
+        return [("valid_from", _ARROW["moment"]), ("valid_to", _ARROW["moment"])]
+    seconds: list[tuple[str, pa.DataType]] = [(name, pa.float64()) for name in _DURATIONS[table]]
+    of_builds = [(IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["moment"])]
+    others = of_builds if table == "builds" else [("step", _ARROW["text"])]
+    return [*seconds, *others, ("day", pa.date32())]
+
+
+def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
+    """Add the stored columns that are computed from builds and their jobs."""
+    held_by_agents = set(jobs.loc[jobs["state"].isin(AGENT_STATES), "build_id"])
+    is_open = ~(frame["state"].isin(FINAL_STATES) | frame["blocked"].fillna(False)) | frame["id"].isin(held_by_agents)
+    never = pd.Series(pd.NaT, frame.index, dtype=frame["created_at"].dtype)
+    return metrics.with_seconds(frame).assign(**{IS_OPEN: is_open, GONE_AT: never})
+
+
+def webhook_builds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add the stored columns to builds of webhook deliveries, marked open so that the next sync fetches them."""
+    return builds(frame, pd.DataFrame({"state": [], "build_id": []})).assign(
+        **{IS_OPEN: True, HAS_WEBHOOK_UPDATE: True}
+    )
+
+
+def as_list_rows(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Convert jobs of a single build or a delivery to the form in which lists of builds return them."""
+    none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _SINGLE_BUILD_ONLY}
+    pairs = jobs[["type", "agent_query_rules"]].astype(object)
+    rows = pairs.where(pairs.notna(), None).itertuples(index=False)
+    queues = [queue_of(type, rules, None) for type, rules in rows]
+    return jobs.assign(**none, queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype))
+
+
+def as_table(frame: pd.DataFrame, schema: pa.Schema, excluded: Collection[str] = ()) -> pa.Table:
+    """Convert a frame to an Arrow table with this schema; missing and excluded columns are null."""
+    present = set(frame.columns) - set(excluded)
+    columns: list[Any] = [
+        pa.array(frame[field.name], field.type, from_pandas=True)
+        if field.name in present
+        else pa.nulls(len(frame), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,198 @@
+"""Describe one state of the store: its coverage, and the table versions that belong together. Stored in the metadata of
+each commit of the builds table. Does not know the service."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from buildframe.errors import StoreFailed
+from buildframe.spec import Moment
+from buildframe.store.delta import TableVersion
+from buildframe.store.location import Location
+
+FORMAT = 1
+
+NEVER = Moment.from_us(0)
+"""A time before all records of a service."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Time range of an organization or a pipeline for which the store is up to date.
+
+    The store contains the builds created from `since` on, in their state at `until` or later. `until` is the time that
+    the service reported, and may be ahead. `confirmed` is a time that the service had certainly reached (see
+    `SyncState.confirmed`); None, in data of earlier versions, means `until`.
+    """
+
+    since: Moment
+    until: Moment
+    confirmed: Moment | None = None
+
+    @property
+    def confirmed_until(self) -> Moment:
+        """The latest time that the service had certainly reached."""
+        return self.until if self.confirmed is None else self.confirmed
+
+    @property
+    def resync_from(self) -> Moment:
+        """The time from which the next sync must read again."""
+        return max(self.since, self.confirmed_until)
+
+    def to_json(self) -> list[str]:
+        """Return a JSON representation."""
+        return [at.text() for at in (self.since, self.until, self.confirmed) if at is not None]
+
+    def capped(self, confirmed: Moment) -> Coverage:
+        """Return a copy whose confirmed time is no later than `confirmed`."""
+        return replace(self, confirmed=min(self.confirmed_until, confirmed))
+
+    def combine(self, other: Coverage) -> Coverage:
+        """Combine two coverages that concurrent syncs computed, keeping what both guarantee."""
+        is_legacy = self.confirmed is None and other.confirmed is None
+        confirmed = None if is_legacy else min(self.confirmed_until, other.confirmed_until)
+        return Coverage(min(self.since, other.since), min(self.until, other.until), confirmed)
+
+
+@dataclass(frozen=True)
+class SyncState:
+    """State of the store after one commit.
+
+    `version` is the version of the builds table, and `versions` are those of the other tables. `coverage` is keyed by
+    scope: an organization, or an organization and the id of a pipeline. `lists` holds the service time at which each
+    list was last read. Versions before `first` cannot be read, because `Store.clean` deleted
+    their files.
+    `has_webhook_updates` is true if webhook deliveries were stored after the last sync.
+
+    `local_time` is the local clock at `as_of`. `confirmed` is a time that the service had certainly reached by then.
+    From version `ordered_from` on, `as_of` never decreases.
+    """
+
+    version: int = -1
+    as_of: Moment | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+    coverage: Mapping[str, Coverage] = field(default_factory=dict)
+    lists: Mapping[str, Moment] = field(default_factory=dict)
+    first: int = 0
+    has_webhook_updates: bool = False
+    local_time: Moment | None = None
+    confirmed: Moment = NEVER
+    ordered_from: int = 0
+
+    @classmethod
+    def newest(cls, builds: TableVersion) -> Self:
+        """Return the state of a version of the builds table; an empty state if there was no sync."""
+        return next(cls.all(builds), cls())
+
+    @classmethod
+    def all(cls, builds: TableVersion, down_from: int | None = None) -> Iterator[Self]:
+        """Yield the states of all versions up to this or an earlier one, newest first."""
+        for version in range(builds.version if down_from is None else down_from, -1, -1):
+            metadata = builds.metadata(version)
+            if metadata is not None:
+                yield cls._from_json(version, metadata)
+
+    @classmethod
+    def at(cls, builds: TableVersion, as_of: Moment | int) -> Self | None:
+        """Return the last readable state at or before a time or a version; None if there is none.
+
+        For a time, states that only webhook deliveries created are skipped.
+        """
+        newest = cls.newest(builds)
+        version = as_of if isinstance(as_of, int) else cls._version_at(builds, newest, as_of)
+        readable = (state for state in cls.all(builds, min(version, newest.version)) if state.version >= newest.first)
+        return next((state for state in readable if isinstance(as_of, int) or not state.has_webhook_updates), None)
+
+    @classmethod
+    def oldest(cls, builds: TableVersion) -> Self:
+        """Return the oldest state that can still be read."""
+        newest = cls.newest(builds)
+        metadata = ((version, builds.metadata(version)) for version in range(newest.first, newest.version + 1))
+        return next(cls._from_json(version, entry) for version, entry in metadata if entry is not None)
+
+    @classmethod
+    def _version_at(cls, builds: TableVersion, newest: Self, at: Moment) -> int:
+        """Find the last version at or before a time by bisecting the ranges of versions whose times are ordered."""
+
+        def time_of(version: int) -> Moment:
+            state = next(cls.all(builds, version), None)
+            return NEVER if state is None or state.as_of is None else state.as_of
+
+        last, ordered = newest.version, newest.ordered_from
+        while True:
+            begin = max(newest.first, ordered)
+            version = begin + bisect.bisect_right(range(begin, last + 1), at, key=time_of) - 1
+            if version >= begin or begin == newest.first:
+                return version
+            last, ordered = begin - 1, next(cls.all(builds, begin - 1), newest).ordered_from
+
+    @classmethod
+    def _from_json(cls, version: int, metadata: Mapping[str, Any]) -> Self:
+        if metadata.get("format") != FORMAT:
+            raise StoreFailed(
+                f"The store was written by a later version of buildframe (format {metadata.get('format')}). "
+                'Upgrade: pip install --upgrade "buildframe[store]"'
+            )
+        return cls(
+            version,
+            Moment.parse(metadata["as_of"]),
+            metadata["versions"],
+            {scope: Coverage(*map(Moment.parse, ends)) for scope, ends in metadata["marks"].items()},
+            {name: Moment.parse(at) for name, at in metadata["lists"].items()},
+            metadata.get("first", 0),
+            metadata.get("heard", False),
+            Moment.parse(metadata["here"]) if metadata.get("here") else None,
+            Moment.parse(metadata["sure"]) if metadata.get("sure") else NEVER,
+            metadata.get("ordered", 0),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON representation; the names of its keys are the stored format."""
+        assert self.as_of is not None
+        return {
+            "format": FORMAT,
+            "as_of": self.as_of.text(),
+            "versions": dict(self.versions),
+            "marks": {scope: coverage.to_json() for scope, coverage in self.coverage.items()},
+            "lists": {name: at.text() for name, at in self.lists.items()},
+            "first": self.first,
+            "heard": self.has_webhook_updates,
+            "here": self.local_time.text() if self.local_time else None,
+            "sure": self.confirmed.text(),
+            "ordered": self.ordered_from,
+        }
+
+    def table(self, location: Location, name: str) -> TableVersion | None:
+        """Open a table as it was in this state; return None if the store had no such table."""
+        version = self.version if name == "builds" else self.versions.get(name)
+        return None if version is None or version < 0 else TableVersion.at(location, name, version)
+
+    def with_coverage(self, scope: str, coverage: Coverage, base: Coverage | None) -> Self:
+        """Set the coverage of a scope, computed from `base`; combine it with that of a concurrent sync."""
+        current = self.coverage.get(scope)
+        merged = coverage if current is None or current == base else current.combine(coverage)
+        return replace(self, coverage={**self.coverage, scope: merged})
+
+    def with_overlap(self, scope: str, confirmed: Moment, start_state: SyncState) -> Self:
+        """Lower the confirmed times after concurrent syncs of overlapping scopes.
+
+        If two syncs read a build at once, the row with the later `fetched_at` is stored. If the dates of one response
+        are ahead, that row can be the older one. Both scopes must then read again from the earlier confirmed time.
+        """
+        concurrent = {
+            name: coverage
+            for name, coverage in self.coverage.items()
+            if _overlap(scope, name) and coverage != start_state.coverage.get(name)
+        }
+        coverage = {**self.coverage, **{name: other.capped(confirmed) for name, other in concurrent.items()}}
+        if scope in coverage and concurrent:
+            coverage[scope] = coverage[scope].capped(min(other.confirmed_until for other in concurrent.values()))
+        return replace(self, coverage=coverage)
+
+
+def _overlap(scope: str, other: str) -> bool:
+    """Whether one scope is an organization and the other a pipeline of it."""
+    return scope.startswith(f"{other}/") or other.startswith(f"{scope}/")

@@ -1,0 +1,210 @@
+"""The service's other door, GraphQL, and what is done only there: which teams have a pipeline."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, get_args
+from uuid import UUID
+
+import msgspec
+
+from buildframe.errors import BadInput, GraphQLError, Incomplete, Malformed
+from buildframe.http import protocol
+from buildframe.http.client import Client, Place, address_of
+from buildframe.http.protocol import Request
+from buildframe.http.request_body import json_of, nearest
+from buildframe.http.response import Answer
+from buildframe.spec import AccessLevel
+from buildframe.spec.declare import endpoint
+
+HOSTED_URL = "https://graphql.buildkite.com/v1"
+_MUTATION = re.compile(r"\bmutation\b")
+
+
+@endpoint("POST /graphql", returns=None, scope="GraphQL")
+def ask_graphql() -> None:
+    """A query or a mutation."""
+
+
+class _Body(msgspec.Struct):
+    data: dict[str, Any] | None = None
+    errors: Any = None
+
+
+class GraphQL:
+    """GraphQL at an address: `ask` sends a query and gives its `data`."""
+
+    def __init__(self, client: Client, address: str) -> None:
+        place = Place.of(address_of(address))
+        self._client = client.at(place.origin)
+        self._target = place.target
+
+    def ask(self, query: str, variables: Mapping[str, Any] | None = None, *, look: str = "") -> dict[str, Any]:
+        """The `data` of the answer. Errors in it, also beside data, raise GraphQLError.
+
+        A text that holds the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
+        """
+        body = json_of({"query": _text(query), "variables": _object(variables or {})})
+        request = Request(ask_graphql, self._target, body, repeatable=not _MUTATION.search(query))
+        return self._client.fetch(request, lambda answer: self._read(request, answer), look=look)
+
+    def _read(self, request: Request, answer: Answer) -> dict[str, Any]:
+        if errors := self._errors(request, answer):
+            raise GraphQLError(errors)
+        data = protocol.read_as(request, answer, _Body).data
+        if data is None:
+            raise Malformed(f"GraphQL answered without data and without errors.\nRequest: {request.where}")
+        return data
+
+    def _errors(self, request: Request, answer: Answer) -> list[dict[str, Any]]:
+        """The errors in an answer, without the token; on a frame of its own, which no traceback of theirs shows."""
+        errors = protocol.read_as(request, answer, _Body).errors or []
+        listed = errors if isinstance(errors, list) else [errors]
+        told = [error if isinstance(error, dict) else {"message": str(error)} for error in listed]
+        clean: list[dict[str, Any]] = json.loads(self._client.without_token(json.dumps(told)))
+        return clean
+
+
+def _text(query: str) -> str:
+    if not isinstance(query, str) or not query.strip():
+        raise BadInput(f"query={query!r}: pass the text of a query or a mutation.")
+    return query
+
+
+def _object(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
+        kind = type(variables).__name__  # not the value, which may hold secrets
+        raise BadInput(f"variables=<{kind}>: pass a mapping from text to values, such as {{'slug': 'acme/web'}}.")
+    return variables
+
+
+# --- the teams of a pipeline ------------------------------------------------------------------------------------------
+
+_TEAMS = """
+query TeamsOfPipeline($slug: ID!, $after: String) {
+  pipeline(slug: $slug) {
+    id
+    teams(first: 100, after: $after) {
+      edges { node { id accessLevel team { id name } } }
+      pageInfo { endCursor hasNextPage }
+    }
+  }
+}
+"""
+_CREATE = "mutation($input: TeamPipelineCreateInput!) { teamPipelineCreate(input: $input) { clientMutationId } }"
+_UPDATE = "mutation($input: TeamPipelineUpdateInput!) { teamPipelineUpdate(input: $input) { clientMutationId } }"
+_DELETE = "mutation($input: TeamPipelineDeleteInput!) { teamPipelineDelete(input: $input) { clientMutationId } }"
+_SAFE = "Asking for the same again is safe: what the team has is read first."
+
+
+class _Team(msgspec.Struct):
+    id: str
+
+
+class _Association(msgspec.Struct):
+    id: str
+    team: _Team | None = None
+
+
+class _Edge(msgspec.Struct):
+    node: _Association
+
+
+class _PageInfo(msgspec.Struct, rename="camel"):
+    has_next_page: bool
+    end_cursor: str | None = None
+
+
+class _Teams(msgspec.Struct, rename="camel"):
+    edges: list[_Edge]
+    page_info: _PageInfo
+
+
+class _Pipeline(msgspec.Struct):
+    id: str
+    teams: _Teams
+
+
+class _Had(NamedTuple):
+    """GraphQL ids of a pipeline, and of its association with a team where there is one."""
+
+    pipeline: str
+    association: str | None
+
+
+def set_team(door: GraphQL, path: str, team: str, access_level: AccessLevel) -> None:
+    """Give a team a pipeline (`organization/pipeline`), or change what it may do there."""
+    level, team_id = _level(access_level), _team_id(team)
+    had = _had(door, path, team_id)
+    if had.association is not None:
+        door.ask(_UPDATE, {"input": {"id": had.association, "accessLevel": level}}, look=_SAFE)
+    else:
+        new = {"teamID": team_id, "pipelineID": had.pipeline, "accessLevel": level}
+        door.ask(_CREATE, {"input": new}, look=_SAFE)
+
+
+def remove_team(door: GraphQL, path: str, team: str) -> None:
+    """Take a pipeline (`organization/pipeline`) from a team that has it."""
+    had = _had(door, path, _team_id(team))
+    if had.association is None:
+        raise BadInput(f"The team {team} does not have the pipeline {path}, so there is nothing to take from it.")
+    door.ask(_DELETE, {"input": {"id": had.association}}, look=_SAFE)
+
+
+def _had(door: GraphQL, path: str, team_id: str) -> _Had:
+    pages = list(_pages(door, path))
+    for association in (edge.node for page in pages for edge in page.teams.edges):
+        if association.team is not None and association.team.id == team_id:
+            return _Had(pages[0].id, association.id)
+    return _Had(pages[0].id, None)
+
+
+def _pages(door: GraphQL, path: str) -> Iterator[_Pipeline]:
+    """The pipeline, again and again, each time with the next page of its teams."""
+    after: str | None = None
+    while True:
+        pipeline = _pipeline(door.ask(_TEAMS, {"slug": path, "after": after}), path)
+        yield pipeline
+        following = pipeline.teams.page_info
+        if not following.has_next_page:
+            return
+        if following.end_cursor in {None, after}:
+            raise Incomplete("The service's list of the pipeline's teams goes in a circle, so it has no end.")
+        after = following.end_cursor
+
+
+def _pipeline(data: Mapping[str, Any], path: str) -> _Pipeline:
+    if data.get("pipeline") is None:
+        raise BadInput(f"There is no pipeline {path}, or this token may not see it.")
+    try:
+        return msgspec.convert(data["pipeline"], _Pipeline)
+    except msgspec.ValidationError as why:
+        raise Malformed(f"GraphQL answered with teams that cannot be read: {why}.") from None
+
+
+def _level(access_level: str) -> str:
+    if access_level not in get_args(AccessLevel):
+        raise BadInput(
+            f"access_level={access_level!r} is not an access level.{nearest(str(access_level), get_args(AccessLevel))}"
+        )
+    return access_level.upper()
+
+
+def _team_id(team: str) -> str:
+    """The team's id in GraphQL: base64 of `Team---uuid`."""
+    try:
+        uuid = _uuid_in(team)
+    except (ValueError, AttributeError, TypeError):
+        raise BadInput(f"team={team!r}: pass the team's UUID, or its GraphQL id (base64 of `Team---UUID`).") from None
+    return base64.b64encode(f"Team---{uuid}".encode()).decode()
+
+
+def _uuid_in(team: str) -> UUID:
+    try:
+        return UUID(team)
+    except ValueError:
+        kind, _, uuid = base64.b64decode(team, validate=True).decode().partition("---")
+        return UUID(uuid if kind == "Team" else "")

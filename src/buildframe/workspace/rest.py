@@ -1,0 +1,291 @@
+"""Read any REST path of the service as records or as a table. Knows paths and JSON; does not know resources."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+
+from buildframe.errors import BadInput, Malformed
+from buildframe.fetching import arrow, records
+from buildframe.fetching.options import Listing, Walking
+from buildframe.fetching.records import PAGE_SIZE, Source, Told
+from buildframe.http import protocol
+from buildframe.http.client import Client, Place
+from buildframe.http.protocol import Page, Request
+from buildframe.http.response import Answer
+from buildframe.spec import Moment, when
+from buildframe.spec.declare import endpoint
+
+_ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+
+
+@endpoint("GET /", returns=None, scope=None, paginated=True)
+def get_path() -> None:
+    """Any path below /v2 that the token may read."""
+
+
+def get(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> Any:
+    """All records of a list, or the one object, behind a path."""
+    reader = _Reader()
+    records, _ = _records(client, path, parameters, reader, progress)
+    return records if reader.is_list or len(records) != 1 else records[0]
+
+
+def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> pd.DataFrame:
+    """The same as a frame with a column for each key; an object is one row."""
+    records, metadata = _records(client, path, parameters, _Reader(), progress)
+    return metadata.on(frame_of(records), path)
+
+
+def _records(
+    client: Client, path: str, parameters: Mapping[str, Any], reader: _Reader, progress: bool | None
+) -> tuple[list[Any], Told]:
+    source = _PathSource.of(client, path, parameters)
+    pages, metadata = records.listed(source, reader.read, _records_in, _identity_of, {"progress": progress})
+    return list(itertools.chain.from_iterable(pages)), metadata
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _PathSource(Source):
+    """A path with its query, as a list of the service."""
+
+    path: str = ""
+    query: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, client: Client, path: str, parameters: Mapping[str, Any]) -> _PathSource:
+        below, query = _split(client, path)
+        pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
+        for name in parameters.keys() & _OPTIONS:
+            raise BadInput(f"{name} is no option of get() and table(). For a parameter of that name: '...?{name}=...'.")
+        for name, text in pairs:
+            if name == "page":
+                raise BadInput("page: all pages are read; leave it out, and take rows of the result.")
+            if name == "per_page" and not re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.ASCII):
+                raise BadInput(f"per_page={text!r}: pass a whole number from 1, or leave it out for {PAGE_SIZE}.")
+        return cls(client, get_path, path=below, query=tuple(pairs))
+
+    @property
+    def what(self) -> str:
+        """What the list holds, in words."""
+        return "records"
+
+    def url(self, filters: Mapping[str, Any]) -> str:
+        """The address without page numbers."""
+        return self.client.base_url + protocol.with_query(self.path, self.query)
+
+    def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int = PAGE_SIZE) -> Request:
+        """The request for a page."""
+        has_size = any(name == "per_page" for name, _ in self.query)
+        paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page))] * (not has_size)
+        return Request(get_path, protocol.with_query(self.path, [*self.query, *paging]))
+
+
+_OPTIONS = (Listing.__annotations__.keys() | Walking.__annotations__.keys()) - {"progress", "deadline"}
+"""Options of other listings. As parameters they would have no effect, and nobody would notice."""
+
+
+def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
+    """A path below the service's address, percent-encoded, and its query; one that leads elsewhere is refused."""
+    if not isinstance(path, str):
+        raise BadInput(f"path={path!r}: pass text such as '/organizations/acme/agents'.")
+    protocol.check_length("path", len(path))
+    below, _, query = _below(client, path).partition("?")
+    if any(part in {".", ".."} for part in unquote(below).split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
+        raise BadInput(f"path={path!r} holds a space, `..`, `#` or a backslash. Percent-encode what belongs to a name.")
+    try:
+        return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
+    except UnicodeEncodeError:
+        raise BadInput(f"path={path!r} holds half of a surrogate pair, which no address can carry.") from None
+
+
+def _below(client: Client, path: str) -> str:
+    """A path, or an address of this service, as a path from /v2 on."""
+    if path.startswith("/") and not path.startswith("//"):
+        return path if re.match(rf"{protocol.API}(?=[/?]|$)", path) else protocol.API + path
+    try:
+        place, home = Place.of(path), Place.of(client.base_url)
+    except ValueError:
+        raise BadInput(
+            f"path={protocol.shown(path)!r} is no path. Begin with a slash: '/organizations/acme/agents'."
+        ) from None
+    below = place.target.removeprefix(home.target.rstrip("/"))
+    if place.origin != home.origin or not below.startswith(f"{protocol.API}/"):
+        raise BadInput(
+            f"path={protocol.shown(path)!r} does not lie below {client.base_url}{protocol.API}, and the token goes "
+            "nowhere else. Pass a path such as '/organizations/acme/agents'."
+        )
+    return below
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    """A query parameter as the service reads it: lists as `name[]`, mappings as `name[key]`."""
+    if getattr(getattr(value, "dtype", None), "kind", None) in _PLAIN_KINDS:  # of numpy or pandas
+        value = value.tolist()
+    if value is None:
+        return []
+    if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
+        return [(name, _encodable(name, _text(name, value)))]
+    if not value:
+        raise BadInput(f"{name}={value!r}: an empty list or mapping sends nothing; leave the parameter out.")
+    if isinstance(value, Mapping):
+        return [pair for key, inner in value.items() for pair in _pairs(f"{name}[{key}]", inner)]
+    return [pair for inner in value for pair in _pairs(f"{name}[]", inner)]
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dt.date) and not pd.isna(value):  # datetimes, too
+        return when(value, name).text()
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return str(value)
+    raise BadInput(f"{name}={value!r}: pass text, a number, True or False, a time, or a list or mapping of these.")
+
+
+_PLAIN_KINDS = {*"biufOU"}  # of a dtype: flags, numbers and texts; times of numpy have no zone
+
+
+def _encodable(name: str, text: str) -> str:
+    try:
+        f"{name}={text}".encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{name}={text!r} holds half of a surrogate pair, which no address can carry.") from None
+    return text
+
+
+# --- responses --------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads pages of JSON. A page that is no list counts as one record; see `is_list`.
+
+    Whether an undeclared list has pages shows when the second one is requested: a list without them repeats itself.
+    """
+
+    def __init__(self) -> None:
+        self.is_list = False
+        self._probed: list[_Row] | None = None
+
+    def read(self, request: Request, answer: Answer) -> Page:
+        """The page in a response."""
+        protocol.check(request, answer)
+        if answer.headers.get("content-type", "").startswith("text/plain"):
+            raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
+        self.is_list = answer.body.lstrip().startswith(b"[")
+        body = answer.body if self.is_list or not answer.body.strip() else b"[" + answer.body + b"]"
+        page = protocol.read_page(request, answer._replace(body=body), _DECODER)
+        sizes = parse_qs(urlsplit(request.target).query).get("per_page", [])  # empty in a link of the service
+        rows, size = _told_apart(page.rows), sizes[0].lstrip("0") if sizes else ""
+        if rows and rows == self._probed:
+            return replace(page, rows=[], open=False)
+        is_open = page.open and self.is_list
+        has_own_size = is_open and str(len(rows)) != size  # of pages, if it has pages
+        self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
+        return replace(page, rows=rows, open=is_open)
+
+
+_DECODER = msgspec.json.Decoder(list[Any])
+
+
+class _Row(NamedTuple):
+    """A record with what identifies it in the whole list."""
+
+    record: Any
+    identity: Hashable
+
+
+def _records_in(page: Page) -> list[Any]:
+    return [row.record for row in page.rows]
+
+
+def _identity_of(row: _Row) -> Hashable:
+    return row.identity
+
+
+def _told_apart(records: Sequence[Any]) -> list[_Row]:
+    """Records with their `id`, or without one their content and how often the page had it before: equal rows stay."""
+    rows, counts = [], Counter[bytes]()
+    for record in records:
+        id = record.get("id") if isinstance(record, dict) else None
+        if isinstance(id, str | int) and not isinstance(id, bool):
+            rows.append(_Row(record, id))
+            continue
+        content = msgspec.json.encode(record, order="sorted")
+        rows.append(_Row(record, (content, counts[content])))
+        counts[content] += 1
+    return rows
+
+
+# --- records as a frame -----------------------------------------------------------------------------------------------
+
+
+def frame_of(records: Sequence[Any]) -> pd.DataFrame:
+    """Records as a frame: a column for each key, of the Arrow type that its values have."""
+    rows = [record if isinstance(record, dict) else {"value": record} for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: _column([row.get(name) for row in rows]) for name in names}
+    return pa.table(columns).to_pandas(types_mapper=_dtype) if columns else pd.DataFrame(index=range(len(rows)))
+
+
+def _dtype(kind: pa.DataType) -> Any:
+    """The dtype of the library's tables, or Arrow's own; numbers with a fraction are float64 as in all of pandas."""
+    return arrow.PANDAS_TYPES.get(kind) or (None if pa.types.is_floating(kind) else pd.ArrowDtype(kind))
+
+
+def _column(values: list[Any]) -> pa.Array[Any]:
+    """Values of one key; those that no Arrow type holds together become JSON text."""
+    if len({key for value in values if isinstance(value, dict) for key in value}) > _MOST_KEYS:
+        return _as_json(values)
+    try:
+        array: pa.Array[Any] = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return _as_json(values)
+    if pa.types.is_null(array.type):
+        return array.cast(pa.large_string())
+    if pa.types.is_string(array.type):
+        return _times(values) or array.cast(pa.large_string())
+    return _as_json(values) if _is_hollow(array.type) else array
+
+
+_MOST_KEYS = 200
+"""Of the objects of a column together. With more, keys are values, and a type with all of them grows with each row."""
+
+
+def _is_hollow(kind: pa.DataType) -> bool:
+    """Whether it has a part without a type, such as an empty object: Parquet cannot hold that."""
+    if pa.types.is_struct(kind):
+        return kind.num_fields == 0 or any(_is_hollow(field.type) for field in kind)
+    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _is_hollow(kind.value_type))
+
+
+def _as_json(values: list[Any]) -> pa.Array[Any]:
+    texts = [v if v is None or isinstance(v, str) else msgspec.json.encode(v).decode() for v in values]
+    return pa.array(texts, pa.large_string())
+
+
+def _times(values: list[str | None]) -> pa.Array[Any] | None:
+    """Texts as times if all are times, else None."""
+    if not all(value is None or _TIME.match(value) for value in values):
+        return None
+    try:
+        instants = [None if value is None else Moment.parse(value).us for value in values]
+    except Malformed:
+        return None
+    times: pa.Array[Any] = pa.array(instants, pa.int64()).cast(arrow.ARROW_TYPES["moment"])
+    return times

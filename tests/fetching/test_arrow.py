@@ -1,0 +1,175 @@
+"""Rows to frames: dtypes never depend on what arrives."""
+
+from __future__ import annotations
+
+import json
+from types import GenericAlias
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe.errors import Malformed
+from buildframe.fetching import arrow
+from buildframe.spec import (
+    TABLES,
+    Build,
+    Job,
+)
+from buildframe.spec.jobs import queue_of
+from buildframe.spec.rows import row_type
+from tests.records import AT, OTHERS, documents_of, expected
+
+DTYPES = {"text": "str", "integer": "Int64", "flag": "boolean", "moment": "datetime64[us, UTC]", "json": "str"}
+
+
+def rows(documents: list[dict[str, Any]], resource: type = Build) -> list[Any]:
+    decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(GenericAlias(list, (row_type(resource),)))
+    return decoder.decode(json.dumps(documents))
+
+
+def frames(documents: list[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    read = rows(documents)
+    builds = arrow.from_rows("builds", read, AT)
+    return arrow.to_frame("builds", [builds]), arrow.to_frame("jobs", [arrow.jobs_of(builds, read)])
+
+
+def assert_declared(frame: pd.DataFrame, table: str) -> None:
+    assert dict(frame.dtypes.astype(str)) == {column.name: DTYPES[column.kind] for column in TABLES[table]}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_rows_have_all_columns_with_their_dtypes(table: str) -> None:
+    assert_declared(arrow.to_frame(table, []), table)
+
+
+def assert_equal(frame: pd.DataFrame, table: str, documents: list[dict[str, Any]]) -> None:
+    for column in TABLES[table]:
+        for got, document in zip(frame[column.name], documents, strict=True):
+            wanted = expected(column, document) if column.path else None
+            if wanted is None:
+                assert column.derived or not column.path or pd.isna(got)
+            else:
+                assert (json.loads(got) if column.kind == "json" else got) == wanted, column.name
+
+
+@given(st.lists(documents_of(Build, ("id",)), max_size=4), st.data())
+def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[dict[str, Any]], data: Any) -> None:
+    jobs = documents_of(Job, ("id",))
+    for build in builds:
+        build["jobs"] = data.draw(st.none() | st.lists(jobs, max_size=3))
+    build_frame, job_frame = frames(builds)
+    assert_declared(build_frame, "builds")
+    assert_declared(job_frame, "jobs")
+    assert_equal(build_frame, "builds", builds)
+    assert_equal(job_frame, "jobs", [job for build in builds for job in build["jobs"] or ()])
+    ids = [build["id"] for build in builds for _ in build["jobs"] or ()]
+    assert list(job_frame["build_id"]) == ids
+    assert (job_frame["fetched_at"] == AT).all()
+
+
+@pytest.mark.parametrize("table", OTHERS)
+@given(data=st.data())
+def test_other_tables_too(table: str, data: Any) -> None:
+    documents = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3))
+    frame = arrow.to_frame(table, [arrow.from_rows(table, rows(documents, OTHERS[table]), AT)])
+    assert_declared(frame, table)
+    assert_equal(frame, table, documents)
+
+
+def test_no_table_is_left_out() -> None:
+    assert {"builds", "jobs", *OTHERS} == set(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("author", "name", "email"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ("Ada Example", "Ada Example", None),
+        ({"name": "Ada Example", "email": "ada@example.com"}, "Ada Example", "ada@example.com"),
+    ],
+)
+def test_every_form_of_an_author(author: object, name: str | None, email: str | None) -> None:
+    frame, _ = frames([{"id": "b", "author": author}])
+    got = [None if pd.isna(value) else value for value in (frame["author"][0], frame["author_email"][0])]
+    assert got == [name, email or None]
+
+
+def test_all_forms_of_an_author_in_one_page() -> None:
+    authors = ["Ada Example", None, {"name": "Bo Example", "email": "bo@example.com"}, {"email": "c@example.com"}, ""]
+    frame, _ = frames([{"id": "b", "author": author} for author in authors])
+    assert frame["author"].fillna("-").to_list() == ["Ada Example", "-", "Bo Example", "-", ""]
+    assert frame["author_email"].fillna("-").to_list() == ["-", "-", "bo@example.com", "c@example.com", "-"]
+
+
+tags = st.none() | st.lists(st.sampled_from(["queue=a", "queue=b", "os=mac"]), max_size=2)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags)))
+def test_a_derived_column_is_that_of_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
+    sent = [{"id": "j", "type": t, "agent_query_rules": rules, "agent": {"meta_data": meta}} for t, rules, meta in jobs]
+    _, frame = frames([{"id": "b", "jobs": sent}])
+    texts = ([None if value is None else json.dumps(value) for value in job[1:]] for job in jobs)
+    wanted = [queue_of(job[0], *both) for job, both in zip(jobs, texts, strict=True)]
+    assert [None if pd.isna(queue) else queue for queue in frame["queue"]] == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules", "tags", "queue"),
+    [
+        ("script", '["queue=macos","os=mac"]', '["queue=other"]', "macos"),
+        ("script", '["os=mac"]', '["queue=other"]', "other"),
+        ("script", None, None, "default"),
+        ("script", "[]", '["docker=1"]', "default"),
+        ("script", '["queue=a=b"]', None, "a=b"),
+        ("waiter", None, None, None),
+        ("manual", '["queue=x"]', None, None),
+        (None, None, None, None),
+    ],
+)
+def test_the_queue_is_the_one_asked_for_else_the_agents(
+    kind: str | None, rules: str | None, tags: str | None, queue: str | None
+) -> None:
+    assert queue_of(kind, rules, tags) == queue
+
+
+def test_organization_and_pipeline_are_read_from_the_address_where_they_are_left_out() -> None:
+    url = "https://api.example.com/v2/organizations/acme/pipelines/web/builds/7"
+    builds, jobs = frames([{"id": "b", "url": url, "jobs": [{"id": "j", "type": "waiter"}]}])
+    assert list(builds[["organization", "pipeline"]].iloc[0]) == ["acme", "web"]
+    assert list(jobs[["organization", "pipeline", "build_id"]].iloc[0]) == ["acme", "web", "b"]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        {"id": "b", "created_at": "2026-10-01T00:00:00"},
+        {"id": "b", "finished_at": "soon"},
+        {"id": "b", "number": 2**63},
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_and_never_bent(build: dict[str, Any]) -> None:
+    with pytest.raises((Malformed, msgspec.ValidationError)):
+        frames([build])
+
+
+def test_a_number_where_a_text_is_declared_becomes_one() -> None:
+    builds, jobs = frames([{"id": "b", "pull_request": {"id": 123}, "jobs": [{"id": "j", "signal": 9}, {"id": "k"}]}])
+    assert builds["pull_request"][0] == "123"
+    assert jobs["signal"][0] == "9"
+    assert pd.isna(jobs["signal"][1])
+
+
+def test_values_by_path() -> None:
+    document = {"meta_data": {"team": "a", "a.b": 1}, "list": [{"x": None}, {"x": [1, "ü"]}]}
+    assert arrow.at_path(document, ("meta_data", "team")) == "a"
+    assert arrow.at_path(document, ("meta_data", "a.b")) == "1"
+    assert arrow.at_path(document, ("list", "1", "x")) == '[1,"ü"]'
+    assert arrow.at_path(document, ("list", "0", "x")) is None
+    assert arrow.at_path(document, ("list", "9")) is None
+    assert arrow.at_path(document, ("meta_data", "team", "deeper")) is None
+    assert arrow.paths_of({"a": "x.y", "b": ["x.y", "z"]}) == {"a": ("x", "y"), "b": ("x.y", "z")}

@@ -1,0 +1,262 @@
+"""A page's bytes to frames: which columns, which rows, and the same values as other readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe import spec
+from buildframe.errors import BadInput, Malformed
+from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.http import protocol, response
+from buildframe.spec import TABLES, Build, Job, Moment, Resource
+from tests.records import AT, OTHERS, documents_of
+
+REQUEST = protocol.place(spec.list_builds, "acme")
+HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
+RESOURCES: dict[str, type[Resource]] = {"builds": Build, **OTHERS}
+PAGES = st.lists(st.lists(documents_of(Build, ("id",)), max_size=3), max_size=3)
+JOBS = st.none() | st.lists(documents_of(Job, ("id",)), max_size=3)
+
+
+def names_of(table: str) -> list[str]:
+    return [column.name for column in TABLES[table]]
+
+
+def some(table: str) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(names_of(table)), min_size=1, unique=True)
+
+
+def page_of(decoding: Decoding, documents: list[dict[str, Any]]) -> protocol.Page:
+    return decoding.read(REQUEST, response.Answer(200, HEADERS, json.dumps(documents).encode()))
+
+
+def read(
+    wanted: Wanted, jobs: Wanted | None, *pages: list[dict[str, Any]], resource: type[Resource] = Build
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    decoding = Decoding(resource, wanted, jobs)
+    parts = [decoding.tables(page_of(decoding, page)) for page in pages]
+    inner = [part.jobs for part in parts if part.jobs is not None]
+    return decoding.frame([part.rows for part in parts]), decoding.job_frame(inner)
+
+
+@given(PAGES, some("builds"), some("jobs"), st.data())
+def test_chosen_columns_are_those_of_a_full_reading(
+    pages: list[list[dict[str, Any]]], columns: list[str], job_columns: list[str], data: Any
+) -> None:
+    for page in pages:
+        for build in page:
+            build["jobs"] = data.draw(JOBS)
+    builds, jobs = read(Wanted("builds"), Wanted("jobs"), *pages)
+    few, few_jobs = read(Wanted("builds", columns), Wanted("jobs", job_columns), *pages)
+    pd.testing.assert_frame_equal(few, builds[columns])
+    pd.testing.assert_frame_equal(few_jobs, jobs[job_columns])
+    alone, none = read(Wanted("builds", columns), None, *pages)
+    pd.testing.assert_frame_equal(alone, few)
+    assert len(none) == 0
+
+
+@pytest.mark.parametrize("table", OTHERS)
+@given(data=st.data())
+def test_in_other_tables_too(table: str, data: Any) -> None:
+    documents, columns = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3)), data.draw(some(table))
+    whole, _ = read(Wanted(table), None, documents, resource=OTHERS[table])
+    few, _ = read(Wanted(table, columns), None, documents, resource=OTHERS[table])
+    pd.testing.assert_frame_equal(few, whole[columns])
+
+
+def assert_like_normalized(frame: pd.DataFrame, table: str, normalized: pd.DataFrame) -> None:
+    """All values that are sent and are no maps or lists, against pandas' own reading of the same records."""
+    for column in TABLES[table]:
+        if column.path and column.kind != "json" and column.derived is None:
+            theirs = normalized.get(".".join(column.path), pd.Series([None] * len(frame), dtype=object))
+            for ours, value in zip(frame[column.name], theirs, strict=True):
+                if pd.isna(value):
+                    assert pd.isna(ours), column.name
+                elif column.kind == "integer":  # pandas makes floats of integers beside nulls
+                    assert float(ours) == float(value), column.name
+                else:
+                    assert ours == (Moment.parse(value) if column.kind == "moment" else value), column.name
+
+
+@given(st.lists(documents_of(Build, ("id",)), min_size=1, max_size=4), st.data())
+def test_the_values_are_those_of_json_normalize(documents: list[dict[str, Any]], data: Any) -> None:
+    for build in documents:
+        build["jobs"] = data.draw(st.lists(documents_of(Job, ("id",)), max_size=3))
+    builds, jobs = read(Wanted("builds"), Wanted("jobs"), documents)
+    assert_like_normalized(builds, "builds", pd.json_normalize(documents))
+    theirs = pd.json_normalize(documents, record_path="jobs", meta=["id"], meta_prefix="build_")
+    assert_like_normalized(jobs, "jobs", theirs)
+    assert jobs["build_id"].to_list() == list(theirs.get("build_id", []))
+
+
+BUILD: dict[str, Any] = {
+    "id": "b-1",
+    "number": 7,
+    "url": "https://api.example.com/v2/organizations/acme/pipelines/web/builds/7",
+    "state": "passed",
+    "blocked": False,
+    "created_at": "2026-10-01T00:00:00.000Z",
+    "meta_data": {"team": "a"},
+    "pipeline": {"id": "p-1", "slug": "web", "name": "Web"},
+    "jobs": [{"id": "j-1", "type": "script", "exit_status": 1, "log": {"size": 3}}, {"id": "j-2", "type": "waiter"}],
+}
+
+
+def test_columns_stand_as_asked_then_extra_then_raw() -> None:
+    wanted = Wanted("builds", ["state", "id"], {"team": "meta_data.team"}, raw=True)
+    jobs = Wanted("jobs", ["build_number", "type"], {"size": "log.size", "label_of_all": "build.pipeline.name"})
+    builds, inner = read(wanted, jobs, [BUILD])
+    assert list(builds) == ["state", "id", "team", "raw"]
+    assert builds.iloc[0, :3].to_list() == ["passed", "b-1", "a"]
+    assert json.loads(builds["raw"][0]) == BUILD
+    assert list(inner) == ["build_number", "type", "size", "label_of_all"]
+    assert inner.iloc[0].to_list() == [7, "script", "3", "Web"]
+
+
+def test_columns_keep_their_meaning() -> None:
+    decoding = Decoding(Build, Wanted("builds", ["state"]), Wanted("jobs", ["queue"]))
+    parts = decoding.tables(page_of(decoding, [BUILD]))
+    assert parts.jobs is not None
+    fields = parts.rows.schema.field("state"), parts.jobs.schema.field("queue")
+    docs = [(field.metadata or {})[b"doc"].decode() for field in fields]
+    assert "state when it was fetched" in docs[0]
+    assert "queue from" in docs[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ("state", "pass a list of names"),
+        ([], "pass a list of names"),
+        (7, "pass a list of names"),
+        ({"state"}, "pass a list of names"),
+        (["state", "state"], "each name once"),
+        (["stat"], "no column 'stat'. Did you mean 'state'?"),
+        (["state", 7], "no column 7. It takes: id,"),
+        ([["state"]], "no column"),
+        (["raw"], "no column 'raw'"),
+    ],
+)
+def test_columns_that_are_none_are_refused(columns: Any, says: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        Wanted("builds", columns)
+    assert says in str(refused.value)
+
+
+KEYS = {"builds": ("id", "created_at"), "team_pipelines": ("pipeline_id",), "emojis": ("name", "url")}
+
+
+@pytest.mark.parametrize("table", RESOURCES)
+def test_rows_carry_what_tells_them_apart_whatever_is_wanted(table: str) -> None:
+    keys = KEYS.get(table, ("id",))
+    decoding = Decoding(RESOURCES[table], Wanted(table, ["fetched_at"]))
+    page = page_of(decoding, [{key: f"the {key}" for key in keys}])
+    assert [getattr(page.rows[0], key) for key in keys] == [f"the {key}" for key in keys]
+    assert decoding.tables(page).rows.column_names == ["fetched_at"]
+
+
+def test_fetched_at_is_a_column_like_others() -> None:
+    builds, jobs = read(Wanted("builds", ["id"]), Wanted("jobs", ["fetched_at", "id"]), [BUILD])
+    assert list(builds) == ["id"]
+    assert jobs["fetched_at"].to_list() == [AT, AT]
+
+
+def test_what_is_not_wanted_is_not_read() -> None:
+    odd = BUILD | {"number": 2**63, "finished_at": "soon", "state": {"odd": 1}}
+    assert read(Wanted("builds", ["id"]), None, [odd])[0]["id"].to_list() == ["b-1"]
+    for column in ("number", "finished_at", "state"):
+        with pytest.raises(Malformed):
+            read(Wanted("builds", [column]), None, [odd])
+
+
+def test_rows_may_be_left_out_before_they_become_tables() -> None:
+    decoding = Decoding(Build, Wanted("builds", extra={"team": "meta_data.team"}), Wanted("jobs", ["build_id", "id"]))
+    page = page_of(decoding, [BUILD, BUILD | {"id": "b-2", "meta_data": {"team": "b"}, "jobs": [{"id": "j-3"}]}])
+    parts = decoding.tables(dataclasses.replace(page, rows=page.rows[1:]))
+    assert parts.jobs is not None
+    assert parts.rows.select(["id", "team"]).to_pylist() == [{"id": "b-2", "team": "b"}]
+    assert parts.jobs.to_pylist() == [{"build_id": "b-2", "id": "j-3"}]
+
+
+@pytest.mark.parametrize(
+    ("builds", "jobs", "without"),
+    [
+        (Wanted("builds"), None, False),
+        (Wanted("builds", ["id", "state", "pipeline"]), None, True),
+        (Wanted("builds", ["pipeline_id"]), None, False),
+        (Wanted("builds", ["id"], raw=True), None, False),
+        (Wanted("builds", ["id"], {"x": "meta_data.pipeline"}), None, True),
+        (Wanted("builds", ["id"], {"x": "pipeline.name"}), None, False),
+        (Wanted("builds", ["id"], {"x": ["pipeline"]}), None, False),
+        (Wanted("builds", ["id"]), Wanted("jobs"), False),
+        (Wanted("builds", ["id"]), Wanted("jobs", ["pipeline", "queue"]), True),
+        (Wanted("builds", ["id"]), Wanted("jobs", ["pipeline_id"]), False),
+        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], {"x": "pipeline.name"}), True),
+        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], {"x": "build.pipeline.name"}), False),
+        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], {"x": "build"}), False),
+        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], raw=True), True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:extra")
+def test_a_list_is_asked_without_pipelines_where_nothing_needs_them(
+    builds: Wanted, jobs: Wanted | None, without: bool
+) -> None:
+    assert Decoding(Build, builds, jobs).leaves_out_pipeline is without
+    if without:
+        full, full_jobs = read(builds, jobs, [BUILD])
+        bare, bare_jobs = read(builds, jobs, [{key: value for key, value in BUILD.items() if key != "pipeline"}])
+        pd.testing.assert_frame_equal(bare, full)
+        pd.testing.assert_frame_equal(bare_jobs, full_jobs)
+
+
+@pytest.mark.parametrize("pages", [1, 3])
+def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
+    builds, _ = read(Wanted("builds"), None, *[[BUILD | {"id": f"b-{page}"}] for page in range(pages)])
+    new: dict[str, Any] = {
+        "state": "failed",
+        "number": 8,
+        "blocked": True,
+        "created_at": pd.Timestamp("2026-10-02", tz="UTC"),
+    }
+    for name, value in new.items():
+        dtype = builds[name].dtype
+        builds.loc[pages - 1, name] = value
+        builds[f"{name}_twice"] = builds[name]
+        assert builds[name].iloc[-1] == value
+        assert builds[name].dtype == builds[f"{name}_twice"].dtype == dtype
+        assert (builds[name].iloc[:-1] != value).all()
+    assert list(builds.index) == list(range(pages))
+
+
+def test_a_path_that_leads_nowhere_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"none of the 1 builds has anything at 'nope\.x'"):
+        read(Wanted("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
+
+
+@given(PAGES, st.data())
+def test_the_order_in_which_keys_are_sent_changes_nothing(pages: list[list[dict[str, Any]]], data: Any) -> None:
+    for page in pages:
+        for build in page:
+            build["jobs"] = data.draw(JOBS)
+    turned = [[dict(reversed(build.items())) for build in page] for page in pages]
+    for frame, other in zip(*(read(Wanted("builds"), Wanted("jobs"), *each) for each in (pages, turned)), strict=True):
+        pd.testing.assert_frame_equal(frame, other)
+
+
+def test_rows_take_the_order_of_the_longest_record() -> None:
+    decoding = Decoding(Build, Wanted("builds", ["id", "state", "creator_id"]), Wanted("jobs", ["type", "name"]))
+    job = {"name": "tests", "x": 1, "id": "j-1", "type": "script"}
+    page = [{"id": "b-1"}, {"jobs": [{"type": "waiter"}, job], "state": "passed", "creator": None, "id": "b-2"}]
+    page_of(decoding, [])
+    page_of(decoding, page)
+    row = page_of(decoding, page).rows[1]
+    sent = ("jobs", "state", "creator", "id")
+    assert tuple(name for name in row.__struct_fields__ if name in sent) == sent
+    assert row.jobs[1].__struct_fields__[:3] == ("name", "id", "type")

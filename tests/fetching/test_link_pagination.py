@@ -1,0 +1,244 @@
+"""Pages whose `Link` header a proxy dropped or changed: no listing takes a full one for the last."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import pytest
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.http import protocol
+from buildframe.http.response import Answer
+from tests.conftest import says
+from tests.listing import DATE, TOKEN, Listing, build, evenly
+
+Handle = Callable[[Any], None]
+
+
+def rows(first: int, last: int) -> bytes:
+    return json.dumps([{"id": f"p{n}", "slug": f"web-{n}"} for n in range(first, last + 1)]).encode()
+
+
+def without_link(number: int, query: dict[str, str]) -> bool:
+    return True
+
+
+class Stripped(Listing):
+    """A listing behind a proxy that drops `Link` from the answers that `drops` chooses."""
+
+    drops: Callable[[int, dict[str, str]], bool] = staticmethod(without_link)
+
+    def _page(self, query: dict[str, str]) -> Handle:
+        answer, number = super()._page(query), len(self.asked)
+        if not self.drops(number, query):
+            return answer
+
+        def stripped(handler: Any) -> None:
+            send = handler.send_header
+            handler.send_header = lambda name, value: None if name == "Link" else send(name, value)
+            answer(handler)
+
+        return stripped
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(
+    "drops", [without_link, lambda n, q: n == 1, lambda n, q: n % 2 == 0], ids=["all", "1st", "even"]
+)
+def test_builds_without_link_headers_are_all_read(workers: int, drops: Callable[..., bool]) -> None:
+    service = Stripped(evenly(500))
+    service.drops = drops
+    try:
+        frame = service.connected().builds(workers=workers)
+    finally:
+        service.stop()
+    assert sorted(frame["number"]) == list(range(1, 501))
+    assert frame.attrs["complete"]
+    assert service.pages <= 15
+
+
+def test_builds_that_fill_one_page_exactly_take_one_request_more() -> None:
+    service = Stripped(evenly(100))
+    try:
+        frame = service.connected().builds(workers=1)
+    finally:
+        service.stop()
+    assert len(frame) == 100
+    assert frame.attrs["complete"]
+    assert service.pages == 2
+
+
+def test_builds_of_one_instant_without_link_headers_are_all_read() -> None:
+    service = Stripped([build(900, 900), *(build(n, 60) for n in range(250, 0, -1)), build(0, 0)])
+    try:
+        frame = service.connected().builds()
+    finally:
+        service.stop()
+    assert sorted(frame["number"]) == [*range(251), 900]
+    assert frame.attrs["complete"]
+
+
+class FirstCalledLast(Listing):
+    """A listing behind a proxy that writes page 1 into each `rel="last"`; `next` stays."""
+
+    def _page(self, query: dict[str, str]) -> Handle:
+        answer = super()._page(query)
+
+        def changed(handler: Any) -> None:
+            send = handler.send_header
+            handler.send_header = lambda name, value: send(name, _FIRST_IS_LAST.sub(r"\g<1>1", value))
+            answer(handler)
+
+        return changed
+
+
+_FIRST_IS_LAST = re.compile(r'([?&]page=)\d+(?=[^>]*>; rel="last")')
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_last_page_that_is_not_after_one_with_a_next_ends_no_reading(most: int) -> None:
+    service = FirstCalledLast([build(number, 5) for number in range(most * 100, 50, -1)])
+    try:
+        frame = service.connected().builds(state="passed")
+    finally:
+        service.stop()
+    assert sorted(frame["number"]) == [*range(51, most * 100 + 1)]
+    assert frame.attrs["complete"]
+
+
+@pytest.mark.parametrize("second", [b"[]", rows(101, 130)], ids=["empty", "short"])
+def test_other_lists_request_the_page_after_a_full_one(scripted: Any, second: bytes) -> None:
+    server = scripted(says(rows(1, 100), Link=None), says(second, Link=None))
+    frame = bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
+    assert len(frame) == 100 + second.count(b"id")
+    assert frame.attrs["complete"]
+    assert [dict(parse_qsl(urlsplit(path).query)) for path in server.asked] == [
+        {"per_page": "100"},
+        {"per_page": "100", "page": "2"},
+    ]
+
+
+def test_other_lists_keep_their_filters_when_links_are_missing(scripted: Any) -> None:
+    server = scripted(says(rows(1, 100), Link=None), says(b"[]"))
+    bf.connect("acme", base_url=server.url, token=TOKEN).flaky_tests("suite", branch="main")
+    assert all("branch=main" in path for path in server.asked)
+
+
+def test_a_service_that_allows_fewer_rows_has_full_pages_too(scripted: Any) -> None:
+    server = scripted(says(rows(1, 30), Link=None), says(rows(31, 60), Link=None), says(rows(61, 67), Link=None))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 67
+
+
+@pytest.mark.parametrize("method", ["pipelines", "members"])
+def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: Any, method: str) -> None:
+    server = scripted(says(rows(1, 100), Link=None))
+    ws = bf.connect("acme", base_url=server.url, token=TOKEN)
+    with pytest.raises(
+        bf.Incomplete, match=r"Page 2 of the list is not the last.*drops links or ignores `page`"
+    ) as caught:
+        getattr(ws, method)()
+    assert "100 rows in 2 " in caught.value.__notes__[0]
+    assert len(server.asked) == 2
+
+
+def test_a_page_with_each_row_twice_does_not_make_other_full_pages_look_short(scripted: Any) -> None:
+    doubled = json.dumps(2 * json.loads(rows(1, 100))).encode()
+    following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    server = scripted(says(doubled, Link=following), says(rows(101, 200), Link=None), says(rows(201, 207), Link=None))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
+
+
+_PREVIOUS = '</v2/organizations/acme/pipelines?page=1>; rel="prev"'
+
+
+@pytest.mark.parametrize(("last", "end"), [("", b"[]"), ("", rows(201, 207)), ("3", rows(201, 207)), ("2", b"[]")])
+def test_a_full_page_that_lacks_only_its_next_link_ends_no_list(scripted: Any, last: str, end: bytes) -> None:
+    names = {"next": "2"} | ({"last": last} if last else {})
+    links = ", ".join(f'</v2/organizations/acme/pipelines?page={number}>; rel="{rel}"' for rel, number in names.items())
+    server = scripted(says(rows(1, 100), Link=links), says(rows(101, 200), Link=_PREVIOUS), says(end, Link=_PREVIOUS))
+    frame = bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
+    assert len(frame) == (207 if end == rows(201, 207) else 200)
+    assert frame.attrs["complete"]
+    assert len(server.asked) == 3
+
+
+def test_a_full_page_whose_last_link_lies_before_it_is_not_the_last(scripted: Any) -> None:
+    following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    before = '</v2/organizations/acme/pipelines?page=1>; rel="last"'
+    server = scripted(
+        says(rows(1, 100), Link=following), says(rows(101, 200), Link=before), says(rows(201, 207), Link=None)
+    )
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
+
+
+def test_a_page_that_is_not_full_is_the_last(scripted: Any) -> None:
+    server = scripted(says(rows(1, 99), Link=""))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 99
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("size", [7, 25, 100])
+def test_pages_without_link_headers_are_read_until_a_shorter_one(scripted: Any, size: int) -> None:
+    pages = [rows(1, size), rows(size + 1, 2 * size), rows(2 * size + 1, 3 * size - 1)]
+    server = scripted(*(says(page, Link=None) for page in pages))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 3 * size - 1
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("wrong", ["", '</v2/organizations/acme/pipelines?page=1>; rel="last"'])
+def test_a_full_page_that_is_said_to_be_the_only_one_ends_no_list(scripted: Any, wrong: str) -> None:
+    server = scripted(
+        says(rows(1, 100), Link=wrong), says(rows(101, 200), Link=wrong), says(rows(201, 207), Link=wrong)
+    )
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
+    assert len(server.asked) == 3
+
+
+def test_a_full_page_of_known_rows_in_the_middle_of_a_list_is_an_error(scripted: Any) -> None:
+    following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    server = scripted(says(rows(1, 100), Link=following), says(rows(1, 100), Link=_PREVIOUS), says(b"[]"))
+    with pytest.raises(bf.Incomplete, match="Page 2 of the list is not the last"):
+        bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
+
+
+def test_a_list_without_pages_has_one_answer(scripted: Any) -> None:
+    server = scripted(says(json.dumps([{"name": f"e{n}", "url": "u"} for n in range(100)]).encode()))
+    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).emojis()) == 100
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("link", "count", "is_last"),
+    [
+        (None, 100, False),
+        (None, 250, False),
+        (None, 30, False),
+        (None, 7, False),
+        (None, 0, True),
+        ("", 100, False),
+        (" ", 100, False),
+        ("", 30, True),
+        ('<https://x/?page=1>; rel="prev", <https://x/?page=1>; rel="first"', 100, False),
+        ('<https://x/?page=1>; rel="prev", <https://x/?page=1>; rel="first"', 30, True),
+        ('<https://x/?page=3>; rel="last"', 100, False),
+        ('<https://x/?page=1>; rel="last"', 100, False),
+        ('<https://x/?page=0>; rel="last"', 100, False),
+        ("</style.css>; rel=preload; as=style", 100, False),
+        ("</style.css>; rel=preload; as=style", 7, False),
+        (f'<https://x/?page={"9" * 5000}>; rel="last"', 100, False),
+    ],
+)
+def test_what_a_header_says_of_the_end(link: str | None, count: int, is_last: bool) -> None:
+    request = protocol.place_page(spec.list_pipelines, "acme", per_page=100)
+    headers = {"date": DATE} | ({} if link is None else {"link": link})
+    last = link.split(">")[0][1:] if link and "last" in link else None
+    page = protocol.read_page(
+        request, Answer(200, headers, rows(1, count), last=last), msgspec.json.Decoder(list[spec.Pipeline])
+    )
+    assert page.is_last is is_last

@@ -1,0 +1,240 @@
+"""Walks that do not come to their end: what the error says, what is handed back, and that the rest can be asked for."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pandas as pd
+import pytest
+import tenacity
+
+import buildframe as bf
+from buildframe.http import client
+from buildframe.sandbox_server import Quota
+from buildframe.spec import Moment
+from tests.conftest import hang_up, says
+from tests.listing import Answer, Listing, after, build, evenly, listing
+
+BUILDS = evenly(1500, every=40, jobs=1)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits before a repetition are short."""
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_fixed(0.01))
+
+
+def after_request(most: int, answer: Answer) -> Any:
+    """From the request after that on, this answer."""
+    return lambda number, query: answer if number > most else None
+
+
+def completed(frame: pd.DataFrame, service: Listing, listed: str = "builds") -> pd.DataFrame:
+    """The frame with what its walk left, asked for window by window."""
+    service.meddle = lambda number, query: None
+    ws = service.connected()
+    rest = [getattr(ws, listed)(**window) for window in frame.attrs["left"]]
+    assert all(each.attrs["complete"] for each in rest)
+    whole: pd.DataFrame = pd.concat([frame, *rest]).drop_duplicates("id")
+    return whole
+
+
+def is_all(frame: pd.DataFrame) -> bool:
+    return sorted(frame["number"]) == list(range(1, len(BUILDS) + 1))
+
+
+# --- the service fails for good ---------------------------------------------------------------------------------------
+
+FAILURES = [
+    (hang_up, bf.Unreachable, "No answer from"),
+    (says(b"oops", 503, Retry_After="0"), bf.Unavailable, "503"),
+    (says(b'{"message":"no such token"}', 401), bf.Unauthorized, "401: no such token"),
+    (says(b'[{"id":'), bf.Malformed, "truncated"),
+    (says(b'{"message":"slow down","reset":0}', 429), bf.RateLimited, "429: slow down"),
+]
+NAMES = ["gone", "failing", "refusing", "garbled", "limiting"]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
+def test_the_error_says_what_happened_and_how_far_it_came(
+    workers: int, failure: Answer, kind: type[bf.BuildframeError], said: str
+) -> None:
+    with listing(BUILDS, after_request(5, failure)) as service, pytest.raises(kind, match=said) as caught:
+        service.connected().builds(workers=workers)
+    [note] = [note for note in caught.value.__notes__ if "walk" in note]
+    told = r"The walk had read (\d+) rows in (\d) answers, back to builds created at 2026-10-01T.*Z; none of them was"
+    rows, answers = map(int, re.match(told, note).groups())  # type: ignore[union-attr]
+    assert 99 * (answers - 1) <= rows <= 100 * answers, "one may have told a count"
+    assert 5 - (workers - 1) <= answers <= 5, "but for those that were under way"
+    assert not any(thread.name.startswith("reader-") for thread in threading.enumerate())
+
+
+def test_an_error_of_the_first_answer_tells_of_no_walk() -> None:
+    with (
+        listing(BUILDS, after_request(0, says(b"{}", 401))) as service,
+        pytest.raises(bf.Unauthorized) as caught,
+    ):
+        service.connected().builds()
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
+@pytest.mark.parametrize("created_from", [None, 600.0])
+def test_a_partial_walk_hands_back_what_is_there_and_names_the_rest(
+    workers: int, failure: Answer, kind: type[bf.BuildframeError], said: str, created_from: float | None
+) -> None:
+    start: Any = None if created_from is None else after(created_from)
+    with listing(BUILDS, after_request(6, failure)) as service:
+        frame = service.connected().builds(workers=workers, partial=True, created_from=start)
+        assert 590 - 100 * workers < len(frame) < 700, "but for a count, and those that were under way"
+        assert frame["created_at"].is_monotonic_decreasing
+        assert frame.attrs["complete"] is False
+        assert said in frame.attrs["why"]
+        assert "\n" not in frame.attrs["why"]
+        whole = completed(frame, service)
+    assert len(frame) + len(whole) > len(BUILDS)
+    if start is None:
+        assert is_all(whole)
+    else:
+        assert frame.attrs["left"][-1]["created_from"] == start.text()
+        assert sorted(whole["number"]) == list(range(15, 1501))
+
+
+def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
+    def go(number: int, query: dict[str, str]) -> Answer | None:
+        if number == 4:
+            threading.Thread(target=service.stop).start()
+        return hang_up if number >= 4 else None
+
+    with listing(BUILDS, go) as service:
+        frame = service.connected().builds(partial=True)
+        with pytest.raises(bf.Unreachable, match="refused"):
+            service.connected().builds()
+    assert 100 <= len(frame) <= 300
+    assert "No answer from" in frame.attrs["why"]
+
+
+def test_jobs_are_handed_back_beside_their_builds() -> None:
+    with listing(BUILDS, after_request(5, hang_up)) as service:
+        builds, jobs = service.connected().history(partial=True)
+        assert list(jobs["build_id"].drop_duplicates()) == [id for id in builds["id"] if int(id[1:]) % 3]
+        assert builds.attrs["left"] == jobs.attrs["left"] != []
+        assert jobs.attrs["complete"] is False
+        whole = completed(jobs, service, "jobs")
+    assert sorted(whole["id"]) == sorted(job["id"] for each in BUILDS for job in each["jobs"])
+
+
+@pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"id":"b1"}]')])
+def test_an_error_of_one_window_only_leaves_that_window(refusal: Answer) -> None:
+    """Whatever asks for builds created at the very first is answered wrongly."""
+
+    def meddle(number: int, query: dict[str, str]) -> Answer | None:
+        return refusal if number > 1 and query.get("created_from") == after(0).text() else None
+
+    with listing(BUILDS, meddle) as service:
+        frame = service.connected().builds(partial=True, created_from=after(0))
+        assert 100 <= len(frame) < 1500
+        assert not frame.attrs["complete"]
+        assert is_all(completed(frame, service))
+
+
+@pytest.mark.filterwarnings("ignore:Incomplete")
+def test_an_answer_whose_rows_cannot_become_columns_is_left_to_ask() -> None:
+    """Seen only when its rows are made a table, after the walk has counted it as read."""
+    wrong = [each | {"started_at": "yesterday"} if each["number"] == 750 else each for each in BUILDS]
+    with listing(wrong) as service:
+        with pytest.raises(bf.Malformed, match="yesterday"):
+            service.connected().builds()
+        frame = service.connected().builds(partial=True, workers=1)
+        assert 750 not in set(frame["number"])
+        assert not frame.attrs["complete"]
+        assert "yesterday" in frame.attrs["why"]
+        service.builds = BUILDS
+        assert is_all(completed(frame, service))
+
+
+# --- a limit of the user's own ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("most", [1, 3, 8])
+def test_the_rest_of_a_walk_that_used_up_its_requests_can_be_asked(workers: int, most: int) -> None:
+    with listing(BUILDS) as service:
+        frame = service.connected().builds(workers=workers, max_requests=most)
+        assert frame.attrs["why"] == f"max_requests={most} is used up"
+        assert frame.attrs["requests"] == most == len(service.asked)
+        assert 99 * service.pages <= len(frame) <= 100 * service.pages
+        assert is_all(completed(frame, service))
+
+
+@pytest.fixture
+def hanging() -> Iterator[Any]:
+    """Answers of requests after the second come when the test is over."""
+    over, gave_up = threading.Event(), list[int]()
+
+    def hang(handler: BaseHTTPRequestHandler) -> None:
+        if not over.wait(20):
+            gave_up.append(1)
+        hang_up(handler)
+
+    yield lambda number, query: hang if number > 2 else None
+    over.set()
+    assert gave_up == [], "who asked has waited for the answer"
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
+    with listing(BUILDS, hanging) as service:
+        frame = service.connected().builds(workers=workers, deadline="1s", partial=True)
+        assert frame.attrs["why"] == "deadline=1s has passed"
+        assert 100 <= len(frame) <= 200
+        assert is_all(completed(frame, service))
+
+
+def test_a_deadline_ends_the_small_request_that_tells_the_time(hanging: Any) -> None:
+    with (
+        listing(BUILDS, lambda number, query: hanging(3, query)) as service,
+        pytest.raises(bf.DeadlineExceeded, match="deadline=1s has passed"),
+    ):
+        service.connected().builds(created_from="60d", deadline="1s", partial=True)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_deadline_ends_the_listing_before_a_quota_is_waited_for_in_vain(workers: int) -> None:
+    used_up = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
+    with listing(BUILDS, after_request(4, used_up)) as service:
+        frame = service.connected().builds(workers=workers, deadline="90s", partial=True)
+        assert frame.attrs["why"].startswith("deadline=90s would pass while waiting 100 s: the limit of requests")
+    with listing(BUILDS) as later:  # at another address, whose limits are others
+        assert is_all(completed(frame, later))
+
+
+def test_a_deadline_while_a_real_quota_is_waited_for() -> None:
+    with bf.sandbox(builds=120, days=2, quota=Quota(user=1, window=100.0)) as ws:
+        frames = [ws.builds(state=state, deadline="2s", partial=True) for state in ("passed", "failed", "canceled")]
+    assert not all(frame.attrs["complete"] for frame in frames)
+    whys = [frame.attrs["why"] for frame in frames if not frame.attrs["complete"]]
+    assert all("deadline=2s would pass while waiting" in why for why in whys)
+    assert [frame.attrs["left"] for frame in frames if frame.attrs["requests"] == 0] == [[{}]] * len(whys)
+
+
+@pytest.mark.parametrize("status", [403, 404, 416, 422])
+def test_an_instant_whose_deep_pages_are_refused_is_incomplete_and_no_error(status: int) -> None:
+    crowd = [build(number, 60) for number in range(450, 0, -1)]
+
+    def refuse_deep(number: int, query: dict[str, str]) -> Answer | None:
+        return says(b'{"message": "too deep"}', status) if int(query.get("page", "1")) > 2 else None
+
+    with listing([build(900, 900), *crowd], refuse_deep) as service, pytest.warns(UserWarning, match="too deep"):
+        frame = service.connected().builds(progress=False)
+    assert len(frame) == 1 + 200
+    assert not frame.attrs["complete"]
+    assert "page numbers (too deep)" in frame.attrs["why"]
+    [window] = frame.attrs["left"]
+    assert Moment.parse(window["created_from"]) <= after(60) < Moment.parse(window["created_to"])

@@ -1,0 +1,347 @@
+"""Every way in that takes or uses a secret: no traceback with variables shows it, whichever way the call fails."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buildframe as bf
+from buildframe import cli, receiver, webhooks
+from buildframe.errors import BuildframeError
+from buildframe.guards.secrets import Secret, confined, is_confined
+from buildframe.http.client import Token
+from buildframe.sandbox_server import Sandbox
+from buildframe.workspace import Pipeline, Workspace
+from tests.conftest import Scripted, says
+from tests.leaks import rich, shown_of, verbose
+
+SECRET = "s3cret0123456789abcdef"
+URL = "https://api.example.com"
+NOW = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
+BODY = b'{"event":"ping"}'
+TOKEN_HEADER = "X-Buildkite-Token"
+
+
+@pytest.fixture(autouse=True)
+def _in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users keep them; what prints `os.environ` prints them."""
+    monkeypatch.setenv("BUILDFRAME_TOKEN", SECRET)
+    monkeypatch.setenv("BUILDFRAME_WEBHOOK_TOKEN", SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+def fails(call: Callable[[], Any], *kinds: type[BaseException]) -> None:
+    with pytest.raises(kinds or BuildframeError) as caught:
+        call()
+    shown = shown_of(caught.value)
+    assert str(caught.value) in shown
+    assert SECRET not in shown
+    assert "environ(" not in shown
+
+
+@pytest.mark.parametrize("leak", [verbose, rich, shown_of], ids=["IPython", "rich", "all"])
+def test_the_check_itself_sees_a_secret_in_a_variable(leak: Callable[[BaseException], str], tmp_path: Path) -> None:
+    source = tmp_path / "elsewhere.py"
+    source.write_text("def fail(token):\n    raise ValueError(f'no {len(token)}')\n")
+    namespace: dict[str, Any] = {}
+    exec(compile(source.read_text(), source, "exec"), namespace)
+    with pytest.raises(ValueError, match="no 22") as caught:
+        namespace["fail"](SECRET)
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next  # type: ignore[union-attr]
+    assert SECRET in leak(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"base_url": "no address"},
+        {"base_url": "http://api.example.com"},
+        {"base_url": f"https://user:{SECRET}@api.example.com"},
+        {"base_url": f"https://api.example.com/?token={SECRET}"},
+        {"base_url": 5},
+        {"base_url": URL, "graphql_url": "http://api.example.com/graphql"},
+        {"base_url": URL, "graphql_url": f"https://user:{SECRET}@api.example.com/graphql"},
+        {"base_url": URL, "token": f"{SECRET} {SECRET}"},
+        {"base_url": URL, "token": [SECRET]},
+        {"base_url": URL, "token": f"{SECRET}\ud800"},
+    ],
+    ids=lambda arguments: ", ".join(arguments),
+)
+def test_connect(arguments: dict[str, Any]) -> None:
+    fails(lambda: bf.connect("acme", **arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BUILDFRAME_URL", f"https://user:{SECRET}@api.example.com"),
+        ("BUILDFRAME_GRAPHQL_URL", f"http://user:{SECRET}@api.example.com"),
+        ("SSL_CERT_FILE", "/nowhere/certificates.pem"),
+        ("HTTPS_PROXY", f"foo://user:{SECRET}@proxy.example.com"),
+        ("HTTPS_PROXY", f"http://user:{SECRET}/more@proxy.example.com"),
+    ],
+)
+def test_connect_by_the_environment(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    fails(lambda: bf.connect("acme"))
+
+
+def test_an_interrupted_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Token, "check", _interrupt)
+    fails(lambda: bf.connect("acme", base_url=URL, token=SECRET), KeyboardInterrupt)
+
+
+def _interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_proxy_that_was_set_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    ws = bf.connect("acme", base_url=URL)
+    monkeypatch.setenv("HTTPS_PROXY", f"foo://user:{SECRET}@proxy.example.com")
+    fails(ws.builds)
+    monkeypatch.delenv("HTTPS_PROXY")
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/certificates.pem")
+    fails(lambda: ws.graphql("{ a }", url="https://graphql.example.com"))
+
+
+SIGNED_LINK = f"https://127.0.0.1:1/v2/log?signature={SECRET}"
+WITH_PASSWORD = f"https://user:{SECRET}@logs.example.com/v2/log"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda ws: ws.graphql("{ a }", url=WITH_PASSWORD),
+        lambda ws: ws.graphql("{ a }", url=SIGNED_LINK),
+        lambda ws: ws.log(WITH_PASSWORD),
+        lambda ws: ws.log(f"http://logs.example.com/?signature={SECRET}"),
+        lambda ws: ws.log(SIGNED_LINK, deadline="never"),
+        lambda ws: ws.get(WITH_PASSWORD),
+        lambda ws: ws.table(SIGNED_LINK),
+        lambda ws: ws.unblock(WITH_PASSWORD),
+        lambda ws: bf.connect("acme", base_url=f"https://user:{SECRET}/more@api.example.com"),
+    ],
+)
+def test_addresses_with_a_password_or_a_signature(call: Callable[[Workspace], Any]) -> None:
+    fails(lambda: call(bf.connect("acme", base_url=URL)), bf.BadInput)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        SIGNED_LINK,
+        WITH_PASSWORD,
+        f"http://logs.example.com/?signature={SECRET}",
+        f"https://user:{SECRET}/x@logs.example.com/",
+    ],
+)
+def test_a_log_that_lies_at_a_signed_address(
+    link: str, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildframe.http.client.ATTEMPTS", 1)
+    ws = bf.connect("acme", base_url=scripted(says(b"", 302, Location=link)).url)
+    fails(lambda: ws.log(f"{ws.base_url}/v2/log"))
+    fails(ws.pipelines)
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"{"), (403, b"no"), (404, b'{"message": "none"}'), (302, b"")])
+def test_a_log_that_cannot_be_read_at_a_signed_address(
+    status: int, body: bytes, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildframe.http.client.ATTEMPTS", 1)
+    around: Any = {"Location": f"/v2/log?signature={SECRET}"} if status == 302 else {}
+    storage = scripted(says(body, status, Content_Type="application/json", **around))
+    ws = bf.connect("acme", base_url=scripted(says(b"", 302, Location=f"{storage.url}/v2/log?key={SECRET}")).url)
+    fails(lambda: ws.log(f"{ws.base_url}/v2/log"))
+
+
+@pytest.mark.parametrize("status", [201, 403, 422])
+def test_variables_of_an_action(status: int, scripted: Callable[..., Scripted]) -> None:
+    ws = bf.connect("acme", base_url=scripted(says(b"no JSON", status)).url)
+    create = ws.pipeline("web").create_build
+    fails(lambda: create(commit="HEAD", branch="main", env={"DEPLOY_KEY": SECRET}))
+
+
+@pytest.mark.parametrize("of", [lambda ws: ws, lambda ws: ws.pipeline("web")], ids=["workspace", "pipeline"])
+@pytest.mark.parametrize("job", [f"ftp://logs.example.com/?signature={SECRET}", f"/v2/log?signature={SECRET}"])
+def test_the_signed_address_of_a_log(
+    of: Callable[[Workspace], Workspace | Pipeline], job: str, scripted: Callable[..., Scripted]
+) -> None:
+    ws = bf.connect("acme", base_url=scripted(says(b'{"message": "none"}', 404)).url)
+    address = f"{ws.base_url}{job}" if job.startswith("/") else job
+    fails(lambda: of(ws).log({"raw_log_url": address}), bf.BadInput, bf.NotFound)
+
+
+def test_methods_that_both_have_are_confined_alike() -> None:
+    """Except `get`, which takes a path of a workspace and nothing of a pipeline."""
+    both = [name for name in vars(Workspace).keys() & vars(Pipeline).keys() - {"get"} if not name.startswith("_")]
+    assert sorted(both) == ["log", "unblock"]
+    assert [name for name in both if is_confined(vars(Workspace)[name]) != is_confined(vars(Pipeline)[name])] == []
+
+
+@pytest.mark.parametrize("variables", [{"key": SECRET}, {"key": SECRET, "n": object()}, {"keys": {SECRET}}, [SECRET]])
+@pytest.mark.parametrize("body", [b"{", b'{"errors": [{"message": "no"}]}', b"{}"])
+def test_variables_of_graphql(variables: Any, body: bytes, scripted: Callable[..., Scripted]) -> None:
+    ws = bf.connect("acme", base_url=scripted(says(body)).url)
+    fails(lambda: ws.graphql("mutation($key: String) { set(key: $key) }", variables))
+
+
+@pytest.mark.parametrize("read", [Workspace.get, Workspace.table])
+def test_the_query_of_any_path(read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the error itself does not show the address."""
+    monkeypatch.setattr("buildframe.http.client.Client.fetch", _interrupt)
+    ws = bf.connect("acme", base_url=URL)
+    fails(lambda: read(ws, f"/organizations?access_token={SECRET}"), KeyboardInterrupt)
+    fails(lambda: read(ws, "/organizations", access_token=SECRET), KeyboardInterrupt)
+
+
+def _signature(body: bytes, at: dt.datetime) -> str:
+    stamp = str(int(at.timestamp()))
+    made = hmac.new(SECRET.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return f"timestamp={stamp},signature={made}"
+
+
+SIGNED = {"X-Buildkite-Signature": _signature(BODY, NOW)}
+WITH_TOKEN = {TOKEN_HEADER: SECRET}
+OTHER = {TOKEN_HEADER: "another"}
+NESTED = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: webhooks.verify(OTHER, BODY, SECRET),
+        lambda: webhooks.verify({}, BODY, SECRET),
+        lambda: webhooks.verify(SIGNED, b"{}", SECRET, now=NOW),
+        lambda: webhooks.verify(SIGNED, BODY, SECRET, now=NOW + dt.timedelta(hours=1)),
+        lambda: webhooks.verify({"X-Buildkite-Signature": SECRET}, BODY, SECRET),
+        lambda: webhooks.verify([(TOKEN_HEADER, SECRET), (TOKEN_HEADER, "b")], BODY, SECRET),
+        lambda: webhooks.verify({TOKEN_HEADER: [SECRET]}, BODY, SECRET),
+        lambda: webhooks.verify(5, BODY, SECRET),
+        lambda: webhooks.verify(WITH_TOKEN, "text", SECRET),
+        lambda: webhooks.verify(WITH_TOKEN, BODY, f"{SECRET}\n"),
+        lambda: webhooks.verify(WITH_TOKEN, BODY, [SECRET]),
+        lambda: webhooks.verify(WITH_TOKEN, BODY, SECRET, now="yesterday, maybe"),
+        lambda: webhooks.verify(WITH_TOKEN, BODY, SECRET, max_age=300),
+        lambda: webhooks.signed_at([("X-Buildkite-Signature", SECRET), ("X-Buildkite-Signature", "b")]),
+        lambda: webhooks.parse(b"{", WITH_TOKEN),
+        lambda: webhooks.parse(b"{}", WITH_TOKEN),
+        lambda: webhooks.parse(NESTED, WITH_TOKEN),
+        lambda: webhooks.parse(b'{"event":"job.started","job":5}', WITH_TOKEN),
+        lambda: webhooks.parse("text", WITH_TOKEN),
+        lambda: webhooks.parse(BODY, WITH_TOKEN, received_at="yesterday, maybe"),
+    ],
+)  # fmt: skip
+def test_webhooks(call: Callable[[], Any]) -> None:
+    fails(call)
+
+
+def test_webhooks_with_pairs_that_are_none() -> None:
+    fails(lambda: webhooks.verify([SECRET], BODY, SECRET), ValueError)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
+    kept = bf.Store(tmp_path_factory.mktemp("stores") / "ci")
+    with bf.sandbox(builds=30, days=2) as ws:
+        kept.sync(ws)
+    return kept
+
+
+@pytest.mark.parametrize("secrets", [SECRET, [f"{SECRET} "], [SECRET, ""], [SECRET, 5], [[SECRET]]])
+def test_the_receiver_refuses_secrets(store: bf.Store, secrets: Any) -> None:
+    fails(lambda: receiver.application(store, secrets))
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"every": "often"}, {"names": "X"}])
+def test_the_receiver_refuses_settings(store: bf.Store, wrong: Any) -> None:
+    fails(lambda: receiver.application(store, [SECRET], **wrong), BuildframeError, TypeError, AttributeError)
+
+
+def test_the_receiver_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(receiver.app)
+    monkeypatch.setenv("BUILDFRAME_STORE", str(tmp_path / "none"))
+    fails(receiver.app)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILDFRAME_URL", f"https://user:{SECRET}@api.example.com")
+    for command in (["receive"], ["sync"], ["report", str(tmp_path / "pages")]):
+        assert cli.main([command[0], str(tmp_path / "none"), *command[1:]]) == 1
+    assert cli.main(["export", str(tmp_path / "builds.csv"), "builds"]) == 1
+    assert SECRET not in "".join(capsys.readouterr())
+
+
+def test_the_command_when_something_unforeseen_fails(
+    store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildframe.receiver.server.serve", _fail)
+    fails(lambda: cli.main(["receive", store._location.url]), ZeroDivisionError)
+    monkeypatch.setattr("buildframe.http.client.Client.fetch", _fail)
+    monkeypatch.setenv("BUILDFRAME_ORG", "acme")
+    monkeypatch.setenv("BUILDFRAME_URL", URL)
+    fails(lambda: cli.main(["sync", str(tmp_path / "new")]), ZeroDivisionError)
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("unforeseen")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "no address"},
+        {"url": "http://elsewhere.example.com"},
+        {"url": "http://127.0.0.1:9", "events": "build.*"},
+        {"url": "http://127.0.0.1:9", "token": f"{SECRET}\n"},
+        {"url": "http://127.0.0.1:9", "organization": "none"},
+    ],
+)
+def test_the_sandbox(wrong: dict[str, Any]) -> None:
+    with Sandbox(builds=5, days=1) as sandbox:
+        fails(lambda: sandbox.webhook(**{"token": SECRET, **wrong}), Exception)
+
+
+OPTIONS = {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": "id", "AWS_REGION": "us-east-1"}
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://bucket/ci", {**OPTIONS, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true",
+                            "max_retries": "0", "retry_timeout": "1s"}),
+        ("s3://bucket/ci", {**OPTIONS, "AWS_ENDPOINT_URL": 5}),
+        ("s3://bucket/ci", [SECRET]),
+        ("", OPTIONS),
+        ("foo://bucket/ci", OPTIONS),
+        (f"s3://user:{SECRET}@bucket/ci", {}),
+    ],
+)  # fmt: skip
+def test_the_store(url: str, options: Any) -> None:
+    fails(lambda: bf.Store(url, storage_options=options).builds(), Exception)
+
+
+def test_an_interrupted_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deltalake.DeltaTable.__init__", _interrupt)
+    fails(lambda: bf.Store("s3://bucket/ci", storage_options=OPTIONS).builds(), KeyboardInterrupt)
+
+
+def test_a_secret_is_hidden_and_not_pickled() -> None:
+    assert f"{Secret(SECRET)} {[Secret(SECRET)]} {Token(SECRET)}" == "<secret> [<secret>] <token>"
+    with pytest.raises(TypeError, match="a secret cannot be pickled"):
+        pickle.dumps(Secret(SECRET))
+
+
+def test_a_confined_function_returns_and_is_documented_as_ever() -> None:
+    assert confined(json.loads)("[1]") == [1]
+    assert "BUILDFRAME_TOKEN" in str(bf.connect.__doc__)
+    assert os.environ["BUILDFRAME_TOKEN"] == SECRET

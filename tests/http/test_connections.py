@@ -1,0 +1,179 @@
+"""Clients apart: connections of their own, which another thread can cut off at once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.http import protocol
+from buildframe.http.client import Client, Token
+from buildframe.http.rate_limit import Effort, Halted
+from buildframe.http.sockets import Sockets
+from tests.conftest import Scripted, says
+
+Start = Callable[..., Scripted]
+TOKEN = Token("bkua_0123456789secret")
+PIPELINES = protocol.place(spec.list_pipelines, "acme")
+BOUNDED = 7.0  # seconds; less than the client's own time-outs, and far more than a cut takes
+
+
+def listed(client: Client, effort: Effort | None = None) -> list[dict[str, Any]]:
+    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), effort)
+
+
+class Silent:
+    """An answer that says something, or nothing, and then stays silent until the test is over."""
+
+    def __init__(self, said: bytes = b"") -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+        self._said = said
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(self._said)
+        self.asked.set()
+        self.over.wait(60)
+        handler.close_connection = True
+
+
+@contextmanager
+def silent_listener() -> Iterator[tuple[str, threading.Event]]:
+    """An https address where a connection is made and TLS is never answered."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        said_hello = threading.Event()
+        kept = []
+
+        def accept() -> None:
+            kept.append(server.accept()[0])
+            kept[0].recv(1)
+            said_hello.set()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"https://127.0.0.1:{server.getsockname()[1]}", said_hello
+        for each in kept:
+            each.close()
+
+
+def cut_off(client: Client, effort: Effort, future: Future[Any]) -> BaseException | None:
+    effort.stop()
+    client.abort()
+    return future.exception(timeout=BOUNDED)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 200 OK\r\nDate: x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1,"]
+)
+def test_a_request_that_waits_for_its_answer_is_cut_off(scripted: Start, said: bytes) -> None:
+    silent, effort = Silent(said), Effort()
+    server = scripted(silent)
+    home = Client(server.url, TOKEN)
+    with home.apart() as apart, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(listed, apart, effort)
+        assert silent.asked.wait(BOUNDED)
+        time.sleep(0.05)
+        assert isinstance(cut_off(apart, effort, future), Halted)
+    silent.over.set()
+    assert len(server.asked) == effort.requests == 1
+    home.close()
+
+
+def test_a_request_that_waits_for_tls_is_cut_off() -> None:
+    effort = Effort()
+    with silent_listener() as (url, said_hello), Client(url, TOKEN) as home:
+        with home.apart() as apart, ThreadPoolExecutor(1) as pool:
+            future = pool.submit(listed, apart, effort)
+            assert said_hello.wait(BOUNDED)
+            time.sleep(0.05)
+            assert isinstance(cut_off(apart, effort, future), Halted)
+        assert not apart._sockets._shaking_hands
+
+
+def test_of_an_action_that_is_cut_off_the_outcome_is_unknown(scripted: Start) -> None:
+    silent = Silent()
+    request = protocol.place(spec.cancel_build, "acme", "web", 7)
+    with Client(scripted(silent).url, TOKEN) as client, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(client.fetch, request, lambda answer: protocol.read_nothing(request, answer))
+        assert silent.asked.wait(BOUNDED)
+        assert isinstance(cut_off(client, Effort(), future), bf.OutcomeUnknown)
+    silent.over.set()
+
+
+def test_what_is_cut_off_sends_no_more_and_holds_nobody_up(scripted: Start) -> None:
+    server = scripted(says(b"[]"))
+    with Client(server.url, TOKEN) as home, home.apart() as apart:
+        listed(apart)
+        apart.abort()
+        for _ in range(2):
+            with pytest.raises(Halted, match="it was stopped"):
+                listed(apart)
+        assert listed(home) == []
+        with home.apart() as another:
+            assert listed(another) == []
+    assert len(server.asked) == 3
+
+
+def test_a_connection_that_is_made_too_late_is_cut_off_too() -> None:
+    sockets = Sockets()
+    sockets.cut()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stream = sockets.connect_tcp(*server.getsockname())
+        with server.accept()[0] as far:
+            assert stream.read(1) == far.recv(1) == b""
+        stream.close()
+
+
+def open_sockets() -> int:
+    kinds = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return sum(kind.startswith("socket:") for kind in kinds)
+
+
+def until(what: Callable[[], bool]) -> bool:
+    ended = time.monotonic() + BOUNDED
+    while not what() and time.monotonic() < ended:
+        time.sleep(0.01)
+    return what()
+
+
+def test_no_thread_and_no_socket_stays_behind(scripted: Start) -> None:
+    silent = Silent()
+    server = scripted(says(b"[]"), silent)
+    home = Client(server.url, TOKEN)
+    listed(home)
+    threads, sockets = set(threading.enumerate()), open_sockets()
+    effort = Effort()
+    with home.apart() as apart, ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(listed, apart, effort) for _ in range(4)]
+        assert until(lambda: len(server.asked) == 5)
+        assert all(isinstance(cut_off(apart, effort, future), Halted) for future in futures)
+    silent.over.set()
+    assert until(lambda: open_sockets() == sockets)
+    assert until(lambda: set(threading.enumerate()) <= threads)
+    home.close()
+
+
+def test_clients_apart_have_connections_of_their_own_and_the_same_pace(scripted: Start) -> None:
+    ports: list[int] = []
+
+    def note(handler: BaseHTTPRequestHandler) -> None:
+        ports.append(handler.client_address[1])
+        says(b"[]")(handler)
+
+    with Client(scripted(note).url, TOKEN) as home, home.apart() as apart:
+        for client in (home, home, apart, apart):
+            listed(client)
+        assert apart.pace is home.pace
+        assert apart._tls is home._tls
+    assert ports[0] == ports[1] != ports[2] == ports[3]
+    with pytest.raises(bf.BadInput, match="closed"):
+        home.apart()

@@ -1,0 +1,65 @@
+"""What a 404 is about: the thing that the server names, or else the last one in the path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import buildframe as bf
+from buildframe.http import not_found
+from buildframe.workspace import Workspace
+from tests.conftest import Scripted, says
+
+ACME = "/v2/organizations/acme"
+ID = "0190b3aa-0000-7000-8000-0000000000aa"
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "named"),
+    [
+        (f"{ACME}/pipelines/web/builds/7?x=1", "No build found", "build 7 of pipeline 'web' of organization 'acme'"),
+        (f"{ACME}/pipelines/web/builds/7", "No pipeline found", "pipeline 'web' of organization 'acme'"),
+        (f"{ACME}/pipelines/web/builds/7/cancel", "Not Found", "build 7 of pipeline 'web' of organization 'acme'"),
+        (f"{ACME}/pipelines/web/builds?page=2", "No organization found", "organization 'acme'"),
+        ("/v2/analytics/organizations/acme/suites/rspek/flaky-tests", "", "test suite 'rspek' of organization 'acme'"),
+        (f"{ACME}/teams/{ID}/pipelines", "No team found", f"team '{ID}' of organization 'acme'"),
+        (f"{ACME}/members/{ID}", "No user found", f"member '{ID}' of organization 'acme'"),
+        (f"{ACME}/clusters/c1/queues/q1", "", "queue 'q1' of cluster 'c1' of organization 'acme'"),
+        (f"{ACME}/pipelines/we%20b", "", "pipeline 'we b' of organization 'acme'"),
+    ],
+)
+def test_the_thing_is_named(path: str, message: str, named: str) -> None:
+    assert not_found.named(path, message).startswith(f"There is no {named}, or this token may not see it.")
+
+
+@pytest.mark.parametrize("path", ["/v2/builds", "/graphql", "/", "", f"{ACME.removesuffix('/acme')}"])
+def test_a_path_without_names_names_nothing(path: str) -> None:
+    assert not_found.named(path, "No route matches") == ""
+
+
+@pytest.mark.parametrize("path", [f"{ACME}/agentz", f"{ACME}/agentz?per_page=100", f"{ACME}/pipelines"])
+def test_of_a_wrong_path_no_name_is_called_missing(path: str) -> None:
+    assert not_found.named(path, f"No route matches {path.split('?')[0].strip('/')}") == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "says_so"),
+    [
+        (lambda ws: ws.flaky_tests("rspek"), "no test suite 'rspek' of organization 'acme'.*web address of the suite"),
+        (lambda ws: ws.team_pipelines(ID), f"no team '{ID}' of organization 'acme'.*UUID"),
+        (lambda ws: ws.member(ID), f"no member '{ID}' of organization 'acme'.*members"),
+        (lambda ws: ws.pipeline("wbe").builds(), r"no pipeline 'wbe' of organization 'acme'.*pipelines\(\)"),
+        (lambda ws: ws.pipeline("web").build(10**9), r"no build 1000000000 of pipeline 'web'.*builds\(\)"),
+        (lambda ws: ws.log(f"{ws.base_url}{ACME}/pipelines/web/builds/1/jobs/{ID}/log"), f"no job '{ID}' of build 1"),
+    ],
+)
+def test_the_sandbox_says_what_is_not_there(ci: Workspace, call: Callable[[Workspace], object], says_so: str) -> None:
+    with pytest.raises(bf.NotFound, match=f"(?s)404.*{says_so}"):
+        call(ci)
+
+
+def test_an_address_without_names_is_to_be_checked(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(says(b'{"message":"No route matches"}', 404))
+    with pytest.raises(bf.NotFound, match="Check the path, and base_url= or BUILDFRAME_URL"):
+        bf.connect(base_url=server.url, token="t").builds()

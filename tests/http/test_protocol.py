@@ -1,0 +1,321 @@
+import datetime as dt
+from types import GenericAlias
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe import errors, spec
+from buildframe.errors import BadInput, Malformed
+from buildframe.http import protocol
+from buildframe.http.response import Answer
+from buildframe.spec.rows import row_type
+
+SHA = "c69bbbfeeace709adc35562eddd3620d83245336"
+
+
+def pairs(**filters: object) -> list[tuple[str, str]]:
+    return parse_qsl(urlsplit(protocol.place(spec.list_builds, "acme", **filters).target).query, keep_blank_values=True)
+
+
+def test_arrays_maps_flags_and_times_are_placed_as_the_service_reads_them() -> None:
+    placed = pairs(
+        branch=["main", "a&state[]=b"],
+        commit=SHA,
+        state=("passed", "failed"),
+        created_from="2026-10-01",
+        created_to=dt.datetime(2026, 10, 2, 2, 0, 0, 5, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+        include_retried_jobs=True,
+        exclude_jobs=False,
+        meta_data={"release": "1 & 2", "buildkite:git:branch": "x"},
+        creator="C6050650-0935-46D2-91CD-6C347ABEF327",
+        finished_from=None,
+    )
+    assert placed == [
+        ("branch[]", "main"),
+        ("branch[]", "a&state[]=b"),
+        ("commit", SHA),
+        ("created_from", "2026-10-01T00:00:00Z"),
+        ("created_to", "2026-10-02T00:00:00.000005Z"),
+        ("creator", "c6050650-0935-46d2-91cd-6c347abef327"),
+        ("include_retried_jobs", "true"),
+        ("meta_data[release]", "1 & 2"),
+        ("meta_data[buildkite:git:branch]", "x"),
+        ("state[]", "passed"),
+        ("state[]", "failed"),
+        ("exclude_jobs", "false"),
+    ]
+
+
+anything = st.characters(exclude_categories=())  # halves of surrogate pairs, too
+
+
+@given(
+    st.text(anything, min_size=1),
+    st.text(anything, min_size=1).filter(lambda key: not set(key) & set("[]")),
+    st.text(anything),
+)
+def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value: str) -> None:
+    try:
+        target = protocol.place(spec.list_builds, "acme", branch=[branch], meta_data={key: value}).target
+    except BadInput:
+        assert any("\ud800" <= sign <= "\udfff" for sign in branch + key + value)
+        return
+    parts = urlsplit(target)
+    assert parts.path == "/v2/organizations/acme/builds"
+    assert not parts.fragment
+    assert parse_qsl(parts.query, keep_blank_values=True) == [("branch[]", branch), (f"meta_data[{key}]", value)]
+
+
+def test_a_slug_cannot_leave_its_place_in_the_path() -> None:
+    with pytest.raises(BadInput, match=r"pipeline='a/../b"):
+        protocol.place(spec.get_build, "acme", "a/../b?x=1#y", 7)
+
+
+@pytest.mark.parametrize("slug", ["web", "Web-2-", "0", "a" * 100])
+def test_a_slug_stands_in_the_path_as_it_is(slug: str) -> None:
+    assert protocol.place(spec.get_pipeline, "acme", slug).target == f"/v2/organizations/acme/pipelines/{slug}"
+
+
+@pytest.mark.parametrize("name", ["acme", "acme_inc", "acme.inc", "ACME-2"])
+def test_slugs_that_the_document_does_not_describe_may_hold_more(name: str) -> None:
+    assert protocol.place(spec.list_flaky_tests, name, name).target.count(f"/{name}/") == 2
+
+
+def test_every_text_in_a_path_has_a_form() -> None:
+    texts = [parameter for endpoint in spec.ENDPOINTS for parameter in endpoint.parameters if parameter.type is str]
+    assert all(parameter.check is not None for parameter in texts)
+
+
+@pytest.mark.parametrize(
+    ("slug", "meant"),
+    [
+        ("acme/web", "web"),
+        ("acme%2Fweb", "web"),
+        ("https://ci.example.com/acme/web", "web"),
+        ("https://ci.example.com/acme/web/builds/41#job", "web"),
+        ("https://api.example.com/v2/organizations/acme/pipelines/web/builds?page=2", "web"),
+        ("https://api.example.com/v2/organizations/acme/pipelines/web", "web"),
+        ("My Web  Shop", "my-web-shop"),
+        ("my_web", "my-web"),
+        ("web\n", "web"),
+        ("we\x1b[31mb", "we-31mb"),
+    ],
+)
+def test_the_slug_that_was_meant_is_suggested(slug: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=rf"^pipeline=.* is not a slug: .* Did you mean '{meant}'\?$") as caught:
+        protocol.place(spec.get_pipeline, "acme", slug)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("slug", ["", " ", ".", "..", "%", "%2e", "a" * 101, "https://ci.example.com"])
+def test_where_no_slug_can_be_guessed_the_error_says_where_it_stands(slug: str) -> None:
+    with pytest.raises(BadInput, match=r"is not a slug.*Take it from the service's web addresses"):
+        protocol.place(spec.get_pipeline, "acme", slug)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arguments", "says"),
+    [
+        (spec.list_builds, ("https://ci.example.com/acme/web",), "organization=.*Did you mean 'acme'"),
+        (spec.list_flaky_tests, ("acme", "acme/rspec"), "suite='acme/rspec'.*Did you mean 'rspec'"),
+        (
+            spec.list_flaky_tests,
+            ("acme", "https://ci.example.com/organizations/acme/analytics/suites/rspec"),
+            "suite=.*Did you mean 'rspec'",
+        ),
+    ],
+)
+def test_the_same_of_organizations_and_suites(endpoint: spec.Endpoint, arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        protocol.place(endpoint, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("filters", "says"),
+    [
+        ({"brnach": "main"}, "Did you mean 'branch'"),
+        ({"zzz": 1}, "It takes: branch, commit"),
+        ({"state": "pased"}, "'pased' is no state of a build. Did you mean 'passed'"),
+        ({"state": ["passed", "FAILED"]}, "Did you mean 'failed'"),
+        ({"commit": "c69bbbf"}, "shortened SHA.*git rev-parse c69bbbf"),
+        ({"commit": [SHA, "C69BBBF"]}, "shortened SHA"),
+        ({"branch": []}, "empty list"),
+        ({"branch": ""}, "not empty"),
+        ({"branch": 7}, "pass a text or a list"),
+        ({"branch": [7]}, "pass a text"),
+        ({"creator": "ada"}, "no UUID"),
+        ({"meta_data": "release=1"}, "mapping"),
+        ({"meta_data": {}}, "mapping"),
+        ({"meta_data": {"a]&state": "x"}}, "without brackets"),
+        ({"meta_data": {"a": 1}}, "texts"),
+        ({"include_retried_jobs": "yes"}, "True or False"),
+        ({"created_from": "2026-10-01T00:00"}, "no time zone"),
+        ({"created_from": "30d"}, "service's time"),
+    ],
+)
+def test_bad_filters_are_refused_with_the_right_word(filters: dict[str, object], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        protocol.place(spec.list_builds, "acme", **filters)
+
+
+LONG = "too long: the address would have .* characters, and 60,000 is the limit; nothing was sent. Ask in parts"
+
+
+@pytest.mark.parametrize(
+    ("filters", "name"),
+    [
+        ({"commit": [f"{number:040x}" for number in range(2000)], "branch": "main"}, "commit"),
+        ({"branch": [f"feature/{number}" for number in range(9000)], "commit": SHA}, "branch"),
+        ({"meta_data": {str(number): "value" for number in range(5000)}, "branch": "main"}, "meta_data"),
+    ],
+)
+def test_filters_that_no_address_can_hold_are_refused(filters: dict[str, object], name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is {LONG}"):
+        protocol.place(spec.list_builds, "acme", **filters)
+
+
+def test_an_address_that_the_check_lets_through_can_be_sent() -> None:
+    with pytest.raises(BadInput, match="branch is too long"):
+        protocol.place(spec.list_builds, "acme", branch="x" * 60_000)
+    request = protocol.place_page(spec.list_builds, "acme", branch="x" * 59_950, per_page=100, number=1000)
+    assert str(httpx.URL(f"https://api.example.com{request.target}")).endswith("&page=1000&per_page=100")
+
+
+def test_a_ref_such_as_head_is_a_commit_that_builds_may_have() -> None:
+    assert pairs(commit="HEAD") == [("commit", "HEAD")]
+
+
+@pytest.mark.parametrize("slug", ["", " ", ".", "..", None, 7])
+def test_what_is_no_slug_is_refused(slug: object) -> None:
+    with pytest.raises(BadInput, match="slug"):
+        protocol.place(spec.list_builds, slug)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [0, -1, True, "7", 1.0, 10**18, 10**5000], ids=lambda number: str(type(number)))
+def test_what_is_no_number_is_refused(number: object) -> None:
+    with pytest.raises(BadInput, match="number"):
+        protocol.place(spec.get_build, "acme", "web", number)  # type: ignore[arg-type]
+
+
+REQUEST = protocol.place(spec.list_builds, "acme")
+DATE = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
+
+
+def refused(status: int, body: bytes, **headers: str) -> errors.ServiceError:
+    with pytest.raises(errors.ServiceError) as caught:
+        protocol.check(
+            REQUEST, Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (400, errors.Invalid, False),
+        (401, errors.Unauthorized, False),
+        (403, errors.Forbidden, False),
+        (404, errors.NotFound, False),
+        (422, errors.Invalid, False),
+        (429, errors.RateLimited, True),
+        (500, errors.Unavailable, True),
+        (503, errors.Unavailable, True),
+        (302, errors.ServiceError, False),
+    ],
+)
+def test_each_status_has_its_error(status: int, kind: type, retryable: bool) -> None:
+    error = refused(status, b'{"message": "because"}', x_request_id="r-1")
+    assert type(error) is kind
+    assert (error.status, error.message, error.retryable, error.request_id) == (status, "because", retryable, "r-1")
+    assert f"{status}: because" in str(error)
+    assert "GET /v2/organizations/acme/builds" in str(error)
+
+
+def test_the_elements_of_errors_are_told() -> None:
+    body = b'{"message":"Validation Failed","errors":[{"field":"name","code":"already_exists"},"odd",{"x":1}]}'
+    error = refused(422, body)
+    assert "422: Validation Failed (name already_exists; odd; x: 1)" in str(error)
+    assert error.errors[0] == {"field": "name", "code": "already_exists"}
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        (b'[{"field":"name","code":"invalid","message":"is too long"}]', "(name invalid, message: is too long)"),
+        (b'[{"field":"name","message":"is too long"}]', "(name, message: is too long)"),
+        (b'{"name":["is taken"],"slug":"odd"}', "(name ['is taken']; slug odd)"),
+        (b'"the slug is bad"', "(the slug is bad)"),
+        (b"[]", "422: Validation Failed\n"),
+    ],
+)
+def test_errors_of_any_shape_are_told(errors: bytes, told: str) -> None:
+    assert told in str(refused(422, b'{"message":"Validation Failed","errors":' + errors + b"}"))
+
+
+def test_a_missing_scope_is_named_from_the_text_or_the_headers() -> None:
+    said = refused(403, b'{"message":"Your access token doesn\'t have the read_builds scope"}')
+    assert said.scope == "read_builds"
+    assert "has the scope read_builds" in str(said)
+    assert refused(403, b'{"message":"Forbidden"}', x_oauth_scopes="read_user, read_pipelines").scope == "read_builds"
+    permission = refused(403, b'{"message":"Forbidden"}', x_oauth_scopes="read_builds,read_user")
+    assert permission.scope is None
+    assert "permission" in str(permission)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>gateway</html>", b"[1]", b'{"error": 1}', b"\xff\xfe"])
+def test_an_error_without_the_services_body_is_still_told(body: bytes) -> None:
+    assert refused(502, body).status == 502
+
+
+def test_the_wait_is_the_largest_that_the_server_names() -> None:
+    body = b'{"message":"x","scope":"rest","limit":200,"current":201,"reset":7}'
+    told = refused(429, body, ratelimit_remaining="0", ratelimit_reset="9", ratelimit_user_remaining="3")
+    assert told.retry_after == 9
+    assert refused(429, body).retry_after == 7
+    assert refused(429, body, retry_after="30").retry_after == 30
+    assert refused(429, b"nonsense", retry_after="soon").retry_after is None
+    assert refused(503, b"", retry_after="2").retry_after == 2
+    assert refused(502, b"", retry_after="3").retry_after == 3
+    dated = {"date": "Wed, 21 Oct 2026 07:28:00 GMT", "retry_after": "Wed, 21 Oct 2026 07:28:40 GMT"}
+    assert refused(429, b"", **dated).retry_after == 40
+
+
+def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
+    decoder = msgspec.json.Decoder(list[int])
+    for body in (b"[1, 2", b"<html>", b'["x"]', b""):
+        with pytest.raises(Malformed, match="cannot be read") as caught:
+            protocol.read_page(REQUEST, Answer(200, DATE, body), decoder)
+        assert caught.value.retryable
+    with pytest.raises(Malformed, match="Date"):
+        protocol.read_page(REQUEST, Answer(200, {}, b"[]"), decoder)
+
+
+def test_half_of_an_emoji_costs_no_page() -> None:
+    body = b'["cut \\ud83d", "whole \\ud83d\\ude00", "\\u00fc"]'
+    page = protocol.read_page(REQUEST, Answer(200, DATE, body), msgspec.json.Decoder(list[str]))
+    assert page.rows == ["cut \ufffd", "whole \U0001f600", "ü"]
+
+
+def test_a_sha_in_capitals_is_the_same_sha() -> None:
+    assert pairs(commit=SHA.upper()) == [("commit", SHA)]
+
+
+def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:
+    page = protocol.read_page(REQUEST, Answer(200, DATE, b"[1]", "https://x/next"), msgspec.json.Decoder(list[int]))
+    assert (page.rows, page.next, page.of) == ([1], "https://x/next", None)
+    told = Answer(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
+    assert protocol.read_page(REQUEST, told, msgspec.json.Decoder(list[int])).of == 268
+    assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
+
+
+def test_a_damaged_key_is_no_null() -> None:
+    rows = msgspec.json.Decoder(GenericAlias(list, (row_type(spec.Build),)))
+    request = protocol.place(spec.list_builds, "acme")
+    sound = Answer(200, {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}, b'[{"id":"b1","branch":"main"}]')
+    assert protocol.read_page(request, sound, rows).rows[0].branch == "main"
+    with pytest.raises(Malformed, match="utf-8"):
+        protocol.read_page(request, sound._replace(body=b'[{"id":"b1","bra\xffch":"main"}]'), rows)

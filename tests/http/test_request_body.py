@@ -1,0 +1,210 @@
+"""Properties to bodies: what is sent, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe import spec
+from buildframe.errors import BadInput
+from buildframe.http import protocol
+
+TEAM = "0190b3aa-0000-7000-8000-0000000000aa"
+BUILD = {"commit": "HEAD", "branch": "main"}
+PIPELINE = {"name": "Web", "cluster_id": None, "repository": "git@git.example.com:acme/web.git"}
+texts = st.text()
+filled = texts.filter(str.strip)
+maps = st.dictionaries(texts, texts)
+builds = st.fixed_dictionaries(
+    {"commit": filled, "branch": filled},
+    optional={
+        "message": texts,
+        "env": maps,
+        "meta_data": maps,
+        "author": st.fixed_dictionaries({}, optional={"name": texts, "email": texts}),
+        "clean_checkout": st.booleans(),
+        "pull_request_id": st.integers(),
+    },
+)
+steps = st.one_of(
+    st.fixed_dictionaries({"type": st.just("script"), "command": texts}, optional={"env": maps, "name": texts}),
+    st.fixed_dictionaries({"type": st.just("waiter")}),
+    st.fixed_dictionaries({"type": st.just("manual")}, optional={"label": texts}),
+)
+
+
+def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> Any:
+    sent = protocol.place(endpoint, *arguments, **properties).body
+    return None if sent is None else json.loads(sent)
+
+
+@given(builds)
+def test_any_build_arrives_as_it_was_given(properties: dict[str, Any]) -> None:
+    assert body(spec.create_build, "acme", "web", **properties) == properties
+
+
+@given(st.lists(steps), st.lists(texts), st.none() | st.uuids().map(str))
+def test_any_pipeline_arrives_as_it_was_given(steps: list[Any], tags: list[str], template: str | None) -> None:
+    properties = PIPELINE | {"steps": steps, "tags": tags, "pipeline_template_uuid": template}
+    assert body(spec.create_pipeline, "acme", **properties) == properties
+
+
+def test_the_bytes_are_plain_json() -> None:
+    request = protocol.place(spec.create_build, "acme", "web", **BUILD, message='a "ü" \U0001f600')
+    assert request.body == '{"commit":"HEAD","branch":"main","message":"a \\"ü\\" \U0001f600"}'.encode()
+    assert not request.repeatable
+
+
+def test_null_is_sent_where_it_is_given_and_left_out_where_it_is_not() -> None:
+    assert protocol.place(spec.update_pipeline, "acme", "web", cluster_id=None).body == b'{"cluster_id":null}'
+    assert protocol.place(spec.update_pipeline, "acme", "web", description="").body == b'{"description":""}'
+
+
+def test_other_mappings_and_sequences_become_objects_and_lists() -> None:
+    sent = body(
+        spec.create_pipeline, "acme", **PIPELINE, configuration="", teams=(TEAM,), env=types.MappingProxyType({})
+    )
+    assert (sent["teams"], sent["env"]) == ([TEAM], {})
+    levels = body(spec.create_pipeline, "acme", **PIPELINE, configuration="", teams={TEAM: "read_only"})
+    assert levels["teams"] == {TEAM: "read_only"}
+
+
+def test_actions_without_properties_have_no_body() -> None:
+    assert protocol.place(spec.cancel_build, "acme", "web", 7).body is None
+    with pytest.raises(BadInput, match="reason is not known"):
+        protocol.place(spec.cancel_build, "acme", "web", 7, reason="x")
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"commit": "HEAD"}, "create_build was not sent:\n- branch is missing"),
+        (BUILD | {"mesage": "x"}, "mesage is not known. Did you mean 'message'"),
+        (BUILD | {"zzz": "x"}, "zzz is not known. It takes: commit, branch"),
+        (BUILD | {"message": None}, "message=None: it cannot be null; leave it out for the service's default"),
+        (BUILD | {"commit": None}, "commit must be text"),
+        (BUILD | {"author": {"nme": "Ada"}}, r"author\.nme is unknown. Use one of: name, email"),
+        (BUILD | {"author": {"name": None}}, r"author\.name must be text"),
+        (BUILD | {"author": "Ada"}, "author must be an object"),
+        (BUILD | {"env": {"A": 1}}, r"env\.A must be text"),
+        (BUILD | {"pull_request_id": "7"}, "pull_request_id must be a whole number"),
+        (BUILD | {"pull_request_id": 7.0}, "pull_request_id must be a whole number"),
+        (BUILD | {"clean_checkout": 1}, "clean_checkout must be true or false"),
+        (BUILD | {"message": "cut \ud83d"}, "half of a surrogate pair"),
+        (BUILD | {"env": {"cut \ud83d": "x"}}, "half of a surrogate pair"),
+    ],
+)
+def test_builds_that_the_service_would_refuse(properties: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=f"(?s){says}"):
+        protocol.place(spec.create_build, "acme", "web", **properties)
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(BadInput) as caught:
+        protocol.place(spec.create_pipeline, "acme", nmae="Web", cluster_id=None, slug="-web", tags="x")
+    for word in (
+        "name is missing",
+        "repository is missing",
+        "nmae",
+        "'name'",
+        "tags must",
+        "slug must",
+        "'-web'",
+        "either",
+    ):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{}, {"configuration": "steps: []", "steps": []}])
+def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=r"either configuration \(YAML\) or steps"):
+        protocol.place(spec.create_pipeline, "acme", **PIPELINE, **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("steps:\n  - command: [", "must be valid YAML; line 2: "),
+        ("a: b: c", "must be valid YAML; line 1: mapping values are not allowed here"),
+        ("- a: \x00", "must be valid YAML; unacceptable character"),
+        ("- a\n---\n- b", "must be valid YAML; line 2: but found another document"),
+        ("[" * 5000, "nested less deeply"),
+        ("make test", "must be a list of steps or a mapping in YAML"),
+    ],
+)
+def test_broken_yaml_is_not_sent(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=f"configuration {says}" if says.startswith("must") else says):
+        protocol.place(spec.create_pipeline, "acme", **PIPELINE, configuration=text)
+    with pytest.raises(BadInput, match=says):
+        protocol.place(spec.update_pipeline, "acme", "web", configuration=text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "- wait", "steps: []", "- !custom {command: make}", "- &a {command: make}\n- *a"]
+)
+def test_yaml_that_can_be_read_is_sent(text: str) -> None:
+    assert body(spec.update_pipeline, "acme", "web", configuration=text) == {"configuration": text}
+
+
+def test_without_a_yaml_package_only_the_service_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert body(spec.update_pipeline, "acme", "web", configuration="a: b: c") == {"configuration": "a: b: c"}
+
+
+@pytest.mark.parametrize("slug", ["", "-web", "a b", "a_b", "wéb", "a" * 101, "web\n"])
+def test_what_is_no_slug_is_not_sent(slug: str) -> None:
+    with pytest.raises(BadInput, match="letters and digits"):
+        protocol.place(spec.update_pipeline, "acme", "web", slug=slug)
+    with pytest.raises(BadInput, match="letters and digits"):
+        protocol.place(spec.create_pipeline, "acme", **PIPELINE, configuration="", slug=slug)
+
+
+@pytest.mark.parametrize("slug", ["a", "0", "Web-2-", "a" * 100])
+def test_what_is_a_slug_is_sent(slug: str) -> None:
+    assert body(spec.update_pipeline, "acme", "web", slug=slug) == {"slug": slug}
+
+
+def test_an_update_says_how_teams_are_changed_and_that_null_is_no_value() -> None:
+    with pytest.raises(BadInput, match=r"set_team\(\) and remove_team\(\)"):
+        protocol.place(spec.update_pipeline, "acme", "web", teams=[TEAM])
+    with pytest.raises(BadInput, match="leave it out to keep what is there"):
+        protocol.place(spec.update_pipeline, "acme", "web", description=None)
+
+
+@pytest.mark.parametrize("team", ["core", "", None, 7, TEAM + "x"])
+def test_a_team_is_named_by_its_uuid(team: Any) -> None:
+    with pytest.raises(BadInput, match="pass the team's UUID"):
+        protocol.place(spec.list_team_pipelines, "acme", team)
+    with pytest.raises(BadInput, match="pipeline_id must be"):
+        protocol.place(spec.create_team_pipeline, "acme", TEAM, pipeline_id=team, access_level="read_only")
+
+
+def test_other_uuids_and_levels_are_checked_too() -> None:
+    assert protocol.place(spec.get_team_pipeline, "acme", TEAM.upper(), TEAM).target.count(TEAM) == 2
+    with pytest.raises(BadInput, match="pass the pipeline's UUID"):
+        protocol.place(spec.get_team_pipeline, "acme", TEAM, "web")
+    with pytest.raises(BadInput, match="pass the user's UUID"):
+        protocol.place(spec.get_member, "acme", "ada")
+    with pytest.raises(BadInput, match="access_level must be one of read_only, build_and_read"):
+        protocol.place(spec.update_team_pipeline, "acme", TEAM, TEAM, access_level="admin")
+
+
+def test_a_traceback_prints_no_body() -> None:
+    request = protocol.place(spec.create_build, "acme", "web", **BUILD, env={"PASSWORD": "hunter2"})
+    assert repr(request) == "<Request POST /v2/organizations/acme/pipelines/web/builds>"
+
+
+def test_single_values_out_of_a_frame_are_taken() -> None:
+    frame = pd.DataFrame({"pr": pd.array([12], "Int64"), "clean": pd.array([True], "boolean")})
+    values = [(np.int64(12), np.bool_(True)), (frame["pr"].iloc[0], frame["clean"].iloc[0])]
+    for number, clean in values:
+        sent = body(spec.create_build, "acme", "web", **BUILD, pull_request_id=number, clean_checkout=clean)
+        assert sent == {**BUILD, "pull_request_id": 12, "clean_checkout": True}

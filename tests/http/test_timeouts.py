@@ -1,0 +1,453 @@
+"""Time limits: a request ends in time however slowly its response comes, and so does a call with a deadline."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tenacity
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.cli import _parser
+from buildframe.http import client, protocol
+from buildframe.http.client import CONNECTS, Client, Token
+from buildframe.http.rate_limit import Effort, until
+from tests.conftest import Scripted, says
+
+Start = Callable[..., Scripted]
+TOKEN = "bkua_0123456789secret"
+PIPELINES = protocol.place(spec.list_pipelines, "acme")
+CANCEL = protocol.place(spec.cancel_build, "acme", "web", 7)
+BOUNDED = 10.0  # seconds; far more than a limit of 0.3 s takes, and far less than a response that drips
+DRIPS = 600  # pieces, one each 0.1 s
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+
+
+def dripping(before: bytes, piece: bytes = b" ") -> Callable[[BaseHTTPRequestHandler], None]:
+    """Sends `before`, then a piece each tenth of a second for a minute."""
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        with suppress(OSError):
+            handler.wfile.write(before)
+            for _ in range(DRIPS):
+                time.sleep(0.1)
+                handler.wfile.write(piece)
+
+    return drip
+
+
+DRIPPING = {
+    "status": dripping(b"HTTP/1.1 200 ", b"O"),
+    "headers": dripping(b"HTTP/1.1 200 OK\r\n", b"X-Pad: x\r\n"),
+    "informational": dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n["),
+    "chunks": dripping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "until closed": dripping(b"HTTP/1.1 200 OK\r\n\r\n"),
+}
+
+
+def listed(client: Client, effort: Effort | None = None) -> list[dict[str, Any]]:
+    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), effort)
+
+
+@contextmanager
+def ends_soon() -> Iterator[None]:
+    """What is in it takes few seconds, and leaves no thread and no open connection."""
+    began, threads = time.monotonic(), set(threading.enumerate())
+    yield
+    assert time.monotonic() - began < BOUNDED
+    left = {thread for thread in set(threading.enumerate()) - threads if not thread.name.startswith("Thread-")}
+    assert not left  # a server's own threads are named so
+
+
+@pytest.mark.parametrize("kind", DRIPPING)
+def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
+    server, effort = scripted(DRIPPING[kind]), Effort()
+    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
+        with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
+            listed(asking, effort)
+        assert all(each.fileno() < 0 for each in asking._sockets._open)
+    assert effort.requests == len(server.asked) == CONNECTS
+    assert caught.value.__notes__ == [f"Tried {CONNECTS} times in 2 s."]
+
+
+@pytest.mark.parametrize("kind", DRIPPING)
+def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> None:
+    server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (CONNECTS - 1), says(b"[]"))
+    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
+        assert listed(asking) == []
+    assert len(server.asked) == CONNECTS + 2
+
+
+@pytest.mark.parametrize("kind", DRIPPING)
+def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind: str) -> None:
+    server = scripted(DRIPPING[kind])
+    refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
+    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
+        asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer), look="Look here.")
+    assert len(server.asked) == 1
+
+
+def test_a_time_limit_holds_for_each_request_anew(scripted: Start) -> None:
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.2)
+        says(b"[]")(handler)
+
+    with Client(scripted(slow).url, Token(TOKEN), timeout=0.5) as asking:
+        assert [listed(asking) for _ in range(4)] == [[]] * 4
+
+
+def test_logs_have_a_time_limit_of_their_own(scripted: Start) -> None:
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.7)
+        says(b"built", Content_Type="text/plain")(handler)
+
+    limits = {"timeout": "1s", "log_timeout": "60s"}
+    server = scripted(slow)
+    ci = bf.connect("acme", base_url=server.url, token=TOKEN, **limits)
+    ci._client.timeout = 0.2
+    assert ci.log(f"{server.url}/log") == "built"
+    with pytest.raises(bf.Unreachable, match=r"within 0\.2 s"):
+        ci.pipelines()
+    ci._client.log_timeout = 0.2
+    with pytest.raises(bf.Unreachable, match=r"within 0\.2 s"):
+        ci.log(f"{server.url}/log")
+
+
+@pytest.mark.parametrize("wrong", [60, "soon", "0s", "-5s", None])
+@pytest.mark.parametrize("name", ["timeout", "log_timeout"])
+def test_a_time_limit_that_is_none_is_refused(name: str, wrong: Any) -> None:
+    with pytest.raises(bf.BadInput, match=f"{name}={wrong!r}"):
+        bf.connect("acme", base_url="http://127.0.0.1:1", token=TOKEN, **{name: wrong})
+
+
+# --- on the way to the service ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listener(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Host and port where `talk` is held with everybody who connects."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    near = server.accept()[0]
+                    threading.Thread(target=talk, args=(near,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def drip_bytes(*first: bytes, piece: bytes = b"\x00") -> Callable[[socket.socket], None]:
+    def talk(near: socket.socket) -> None:
+        with near, suppress(OSError):
+            near.recv(65_536)
+            for each in first:
+                near.sendall(each)
+            for _ in range(DRIPS):
+                time.sleep(0.1)
+                near.sendall(piece)
+
+    return talk
+
+
+@contextmanager
+def nobody_gets_in(address: str, port: int = 0) -> Iterator[int]:
+    """A port at which connections are never made: its queue is full."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((address, port), backlog=0))
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def test_a_tls_handshake_that_drips_ends_at_the_time_limit() -> None:
+    record = b"\x16\x03\x03\x40\x00"  # a handshake record of 16 KiB begins
+    with listener(drip_bytes(record)) as where, Client(f"https://{where}", Token(TOKEN), timeout=0.3) as asking:
+        with ends_soon(), pytest.raises(bf.Unreachable) as caught:
+            listed(asking)
+        assert not caught.value.sent
+        assert not asking._sockets._shaking_hands
+
+
+@pytest.mark.parametrize("piece", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_proxy_that_drips_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    with listener(drip_bytes(piece=piece)) as where:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{where}")
+        with Client("https://ci.example.com", Token(TOKEN), timeout=0.3) as asking, ends_soon():
+            with pytest.raises(bf.Unreachable):
+                listed(asking)
+            assert all(each.fileno() < 0 for each in asking._sockets._open)
+
+
+def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Make localhost a host that has these addresses."""
+    resolve = socket.getaddrinfo
+
+    def answer(host: str, *more: Any, **options: Any) -> list[Any]:
+        hosts = addresses if host == "localhost" else (host,)
+        return [found for each in hosts for found in resolve(each, *more, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+
+
+def test_all_addresses_of_a_host_have_the_time_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"127.0.0.{n}" for n in range(1, 31)]
+    with ExitStack() as stack:
+        port = stack.enter_context(nobody_gets_in(addresses[0]))
+        for address in addresses[1:]:
+            stack.enter_context(nobody_gets_in(address, port))
+        resolved(monkeypatch, *addresses)
+        asking = stack.enter_context(Client(f"http://localhost:{port}", Token(TOKEN), timeout=0.5))
+        with ends_soon(), pytest.raises(bf.Unreachable) as caught:
+            listed(asking)
+        assert not caught.value.sent
+
+
+def test_the_first_address_of_a_host_need_not_answer(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = scripted(says(b"[]"))
+    resolved(monkeypatch, "127.0.0.9", "127.0.0.1")
+    with Client(f"http://localhost:{server.server.server_port}", Token(TOKEN)) as asking:
+        assert listed(asking) == []
+
+
+def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
+    ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(certificate(tmp_path))
+    ours.load_verify_locations(tmp_path / "localhost.pem")
+
+    def answer(near: socket.socket) -> None:
+        with theirs.wrap_socket(near, server_side=True) as secured:
+            for _ in range(2):
+                secured.recv(65_536)
+                secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            secured.recv(65_536)
+            secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n[")
+            with suppress(OSError):
+                for _ in range(DRIPS):
+                    time.sleep(0.1)
+                    secured.sendall(b" ")
+
+    with listener(answer) as where:
+        url = f"https://localhost:{where.rpartition(':')[2]}"
+        with Client(url, Token(TOKEN), tls=ours, timeout=1.0) as asking, ends_soon():
+            assert [listed(asking) for _ in range(2)] == [[], []]
+            with pytest.raises(bf.OutcomeUnknown, match="within 1 s"):
+                asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer))
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a key and a certificate of localhost, which signs itself."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "localhost.pem"
+    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_a_server_that_takes_nothing_in_ends_at_the_time_limit() -> None:
+    def deaf(near: socket.socket) -> None:
+        time.sleep(BOUNDED)
+        near.close()
+
+    request = protocol.Request(spec.create_pipeline, "/v2/organizations/acme/pipelines", b"x" * 50_000_000, False)
+    refused = pytest.raises(bf.OutcomeUnknown, match=r"within 0\.5 s")
+    with listener(deaf) as where, Client(f"http://{where}", Token(TOKEN), timeout=0.5) as asking, ends_soon(), refused:
+        asking.fetch(request, lambda answer: protocol.read_nothing(request, answer))
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+READS: dict[str, Callable[[Any, Any], Any]] = {
+    "builds": lambda ci, late: ci.builds(deadline=late),
+    "jobs": lambda ci, late: ci.jobs(deadline=late),
+    "history": lambda ci, late: ci.pipeline("web").history(deadline=late),
+    "pipelines": lambda ci, late: ci.pipelines(deadline=late),
+    "members": lambda ci, late: ci.members(deadline=late),
+    "emojis": lambda ci, late: ci.emojis(deadline=late),
+    "flaky_tests": lambda ci, late: ci.flaky_tests("rspec", deadline=late),
+    "team_pipelines": lambda ci, late: ci.team_pipelines(UUID, deadline=late),
+    "team_pipeline": lambda ci, late: ci.team_pipeline(UUID, UUID, deadline=late),
+    "member": lambda ci, late: ci.member(UUID, deadline=late),
+    "build": lambda ci, late: ci.pipeline("web").build(7, deadline=late),
+    "history_of": lambda ci, late: ci.pipeline("web").history_of(7, deadline=late),
+    "get": lambda ci, late: ci.pipeline("web").get(deadline=late),
+    "log": lambda ci, late: ci.log(f"{ci.base_url}/log", deadline=late),
+    "log of a pipeline": lambda ci, late: ci.pipeline("web").log(f"{ci.base_url}/log", deadline=late),
+    "get of a path": lambda ci, late: ci.get("/organizations/acme/agents", deadline=late),
+    "table of a path": lambda ci, late: ci.table("/organizations/acme/agents", deadline=late),
+    "graphql": lambda ci, late: ci.graphql("{ viewer { id } }", deadline=late),
+    "set_team": lambda ci, late: ci.set_team("web", UUID, "read_only", deadline=late),
+    "remove_team": lambda ci, late: ci.remove_team("web", UUID, deadline=late),
+}
+ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "create_build": lambda ci, late: ci.pipeline("web").create_build(commit="HEAD", branch="main", deadline=late),
+    "cancel": lambda ci, late: ci.pipeline("web").cancel(7, deadline=late),
+    "rebuild": lambda ci, late: ci.pipeline("web").rebuild(7, deadline=late),
+    "unblock": lambda ci, late: ci.unblock(f"{ci.base_url}{UNBLOCK}", deadline=late),
+    "unblock of a pipeline": lambda ci, late: ci.pipeline("web").unblock(f"{ci.base_url}{UNBLOCK}", deadline=late),
+    "create_pipeline": lambda ci, late: ci.create_pipeline(**NEW, deadline=late),
+    "update": lambda ci, late: ci.pipeline("web").update(description="x", deadline=late),
+    "archive": lambda ci, late: ci.pipeline("web").archive(deadline=late),
+    "unarchive": lambda ci, late: ci.pipeline("web").unarchive(deadline=late),
+    "delete": lambda ci, late: ci.pipeline("web").delete(deadline=late),
+    "add_webhook": lambda ci, late: ci.pipeline("web").add_webhook(deadline=late),
+    "create_team_pipeline": lambda ci, late: ci.create_team_pipeline(
+        UUID, pipeline_id=UUID, access_level="read_only", deadline=late
+    ),
+    "update_team_pipeline": lambda ci, late: ci.update_team_pipeline(
+        UUID, UUID, access_level="read_only", deadline=late
+    ),
+    "delete_team_pipeline": lambda ci, late: ci.delete_team_pipeline(UUID, UUID, deadline=late),
+    "mutation": lambda ci, late: ci.graphql("mutation { x { id } }", deadline=late),
+}
+UUID = "01920000-0000-7000-8000-000000000000"
+UNBLOCK = f"/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}/unblock"
+NEW = {"name": "Web", "repository": "git@github.com:example/web.git", "configuration": "steps: []", "cluster_id": UUID}
+SOON = dt.timedelta(seconds=0.4)
+USED_UP = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
+
+
+def connected(server: Scripted) -> Any:
+    return bf.connect("acme", base_url=server.url, token=TOKEN)
+
+
+@pytest.mark.parametrize("call", READS)
+def test_a_call_whose_response_drips_ends_at_its_deadline(scripted: Start, call: str) -> None:
+    ci = connected(scripted(DRIPPING["body"]))
+    with ends_soon(), pytest.raises(bf.DeadlineExceeded, match=r"deadline=0\.4s has passed"):
+        READS[call](ci, SOON)
+
+
+@pytest.mark.parametrize("call", ACTIONS)
+def test_of_an_action_that_was_sent_before_its_deadline_the_outcome_is_unknown(scripted: Start, call: str) -> None:
+    ci = connected(scripted(DRIPPING["headers"]))
+    with ends_soon(), pytest.raises(bf.OutcomeUnknown, match="not complete within"):
+        ACTIONS[call](ci, SOON)
+
+
+@pytest.mark.parametrize("call", [*READS, *ACTIONS])
+def test_a_deadline_ends_a_wait_for_a_limit_before_it_begins(scripted: Start, call: str) -> None:
+    server = scripted(USED_UP)
+    with ends_soon(), pytest.raises(bf.DeadlineExceeded, match="deadline=60s would pass while waiting 100 s"):
+        (READS | ACTIONS)[call](connected(server), "60s")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("call", [*READS, *ACTIONS])
+@pytest.mark.parametrize("wrong", ["soon", "0s", 5])
+def test_a_deadline_that_is_none_is_refused_before_anything_is_sent(scripted: Start, call: str, wrong: Any) -> None:
+    server = scripted(says(b"[]"))
+    with pytest.raises(bf.BadInput, match="deadline"):
+        (READS | ACTIONS)[call](connected(server), wrong)
+    assert server.asked == []
+
+
+def test_a_deadline_ends_a_connection_that_is_never_made() -> None:
+    with nobody_gets_in("127.0.0.1") as port:
+        ci = bf.connect("acme", base_url=f"http://127.0.0.1:{port}", token=TOKEN)
+        with ends_soon(), pytest.raises(bf.DeadlineExceeded):
+            ci.pipelines(deadline=SOON)
+        with ends_soon(), pytest.raises(bf.DeadlineExceeded):
+            ci.pipeline("web").cancel(7, deadline=SOON)
+
+
+def test_partial_lists_hold_what_came_before_their_deadline(scripted: Start) -> None:
+    rows = b'[{"id":"a","slug":"web"},{"id":"b","slug":"api"}]'
+    link = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    ci = connected(scripted(says(rows, Link=link), DRIPPING["body"]))
+    with ends_soon():
+        frame = ci.pipelines(deadline=SOON, partial=True)
+    assert list(frame["slug"]) == ["web", "api"]
+    assert (frame.attrs["complete"], frame.attrs["why"]) == (False, "deadline=0.4s has passed")
+    with ends_soon():
+        nothing = ci.members(deadline=SOON, partial=True)
+    assert (len(nothing), nothing.attrs["complete"]) == (0, False)
+
+
+def test_a_partial_list_is_marked_when_the_service_fails(scripted: Start) -> None:
+    link = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
+    ci = connected(scripted(says(b'[{"id":"a","slug":"web"}]', Link=link), says(b'{"message":"no"}', 403)))
+    frame = ci.pipelines(partial=True)
+    assert (list(frame["slug"]), frame.attrs["complete"], frame.attrs["why"]) == (["web"], False, "403: no")
+    with pytest.raises(bf.Forbidden):
+        ci.pipelines(partial=True)
+
+
+def test_calls_within_share_the_earliest_deadline() -> None:
+    with until("1h"):
+        with until("2h"):
+            assert 3500 < (Effort().seconds_left or 0) <= 3600
+            assert 50 < (Effort(seconds=60).seconds_left or 0) <= 60
+        with until("10s"), until(None):
+            assert 5 < (Effort().seconds_left or 0) <= 10
+    assert Effort().seconds_left is None
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "buildframe.cli", *words]
+    env = {**os.environ, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": TOKEN, **env}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("table", ["builds", "pipelines"])
+def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: str) -> None:
+    file, url = tmp_path / "out.parquet", scripted(DRIPPING["body"]).url
+    run = command("export", str(file), table, "--deadline", "1s", BUILDFRAME_URL=url)
+    assert run.returncode == 124
+    assert run.stderr.startswith("buildframe: deadline=1s has passed")
+    assert not file.exists()
+
+
+def test_a_sync_ends_at_its_deadline_and_says_what_stays(scripted: Start, tmp_path: Path) -> None:
+    url = scripted(DRIPPING["headers"]).url
+    run = command("sync", str(tmp_path / "ci"), "--deadline", "1s", BUILDFRAME_URL=url)
+    assert run.returncode == 124
+    assert run.stderr.endswith("Nothing was committed; the store is unchanged.\n")
+
+
+@pytest.mark.parametrize("words", [["sync", "ci"], ["report", "ci", "reports"], ["export", "out.csv", "builds"]])
+def test_the_deadline_of_a_command_is_six_hours_or_what_it_is_given(words: list[str]) -> None:
+    assert _parser().parse_args(words).deadline == "6h"
+    assert _parser().parse_args([*words, "--deadline", "90s"]).deadline == "90s"
+    assert _parser().parse_args([*words, "--deadline", "none"]).deadline is None
+    run = command(*words, "--deadline", "soon")
+    assert run.returncode == 2
+    assert "deadline='soon' is not a valid duration" in run.stderr

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from metric_frames import START, UTC, at
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+from buildframe.metrics.clustering import DAY, Spread, effective_sizes, measure_spread, with_days
+from buildframe.metrics.engines import group_rows
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "low", "high"),
+    # Newcombe 1998, Statistics in Medicine 17: 873-890, table II, method 10
+    [
+        ((56, 70), (48, 80), 0.0524, 0.3339),
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((6, 7), (2, 7), 0.0582, 0.8062),
+        ((5, 56), (0, 29), -0.0381, 0.1926),
+        ((0, 10), (0, 20), -0.1611, 0.2775),
+        ((0, 10), (0, 10), -0.2775, 0.2775),
+        ((10, 10), (0, 20), 0.6791, 1.0000),
+        ((10, 10), (0, 10), 0.6075, 1.0000),
+    ],
+)
+def test_newcombe_by_himself(now, before, low, high):
+    change, *limits = metrics.newcombe(*now, *before)
+    assert change == pytest.approx(now[0] / now[1] - before[0] / before[1])
+    assert np.round(limits, 4).tolist() == [low, high]
+
+
+def test_newcombe_of_nothing():
+    assert all(np.isnan(metrics.newcombe(0, 0, 3, 4)))
+    with pytest.raises(BadInput, match="confidence=2"):
+        metrics.newcombe(1, 2, 1, 2, confidence=2)
+
+
+counted = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(counted, counted, st.floats(0.1, 0.99))
+def test_newcombe_holds_the_difference_and_turns_round(now, before, confidence):
+    change, low, high = metrics.newcombe(*now, *before, confidence)
+    assert -1 - 1e-12 <= low <= change <= high <= 1 + 1e-12
+    np.testing.assert_allclose(metrics.newcombe(*before, *now, confidence), [-change, -high, -low], atol=1e-12)
+
+
+def on_days(days: list[int] | np.ndarray) -> pd.Series:
+    return pd.Series(START + pd.to_timedelta(np.array(days), unit="D"), dtype=UTC)
+
+
+def builds(day: int = 0, **states: int) -> pd.DataFrame:
+    whole = [state for state, many in states.items() for _ in range(many)]
+    return pd.DataFrame({"state": pd.Series(whole, dtype="str"), "created_at": on_days([day] * len(whole))}).assign(
+        blocked=pd.array([False] * len(whole), "boolean")
+    )
+
+
+Days = tuple[list[int], list[int]]
+
+
+def told_by(now: Days, before: Days, confidence: float = 0.95) -> tuple[float, float]:
+    """As how many rows a group tells that stands alone."""
+    sides = [Spread(*(np.array([value]) for value in measure_spread(*days))) for days in (now, before)]
+    one, other = effective_sizes(*sides, confidence)
+    return float(one[0]), float(other[0])
+
+
+def test_as_many_rows_as_their_days_tell_by_hand():
+    """Four days of ten builds, of which all pass or none: the variance is 13 1/3 times that of single builds."""
+    uneven, even = ([10, 0, 10, 0], [10] * 4), ([5] * 4, [10] * 4)
+    assert measure_spread(*uneven) == (40, 4, pytest.approx(40 / 3))
+    assert told_by(uneven, uneven)[0] == pytest.approx(40 / (40 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5)  # t 39, 6
+    assert told_by(even, even)[0] == pytest.approx(40 * (2.022691 / 2.446912) ** 2, rel=1e-5)  # as they are
+    assert told_by(uneven, even)[0] == pytest.approx(40 / (20 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5)  # both tell
+    assert np.isnan(told_by(([5], [10]), uneven)).tolist() == [True, False]
+    assert np.isnan(measure_spread([0, 0], [10, 10])[2])  # that never any failed says nothing of days
+    assert told_by(([0, 0], [10, 10]), ([0, 0], [10, 10]))[0] < 20
+
+
+def test_groups_tell_each_other_how_days_spread():
+    """Many that spread as chance makes them leave a group's own few days less to be guessed; one bad day stays one."""
+    random = np.random.default_rng(1)
+    days, many = 7, 50
+    sides = []
+    for _ in range(2):
+        told = [measure_spread(random.binomial(20, 0.4, days), [20] * days) for _ in range(many)]
+        told[-1] = measure_spread([0] * (days - 1) + [20], [20] * days)
+        sides.append(Spread(*(np.array(column) for column in zip(*told, strict=True))))
+    sizes, _ = effective_sizes(*sides, 0.9995)
+    alone = effective_sizes(*(Spread(*(column[:1] for column in (s.rows, s.days, s.ratio))) for s in sides), 0.9995)
+    assert sizes[0] > 1.3 * alone[0][0]
+    assert np.median(sizes[:-1]) > 100
+    assert sizes[-1] < 10
+
+
+@given(st.lists(counted, min_size=2, max_size=20), st.floats(0.5, 0.999))
+def test_days_never_tell_more_than_their_rows(days, confidence):
+    hits, sizes = zip(*days, strict=True)
+    told, _ = told_by((hits, sizes), (hits, sizes), confidence)
+    assert np.isnan(told) or 0 < told <= sum(sizes) + 1e-6
+
+
+def test_days_are_those_of_a_zone():
+    found = group_rows(pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)}), ["t"])
+    days = {tz: with_days(found, "t", tz).frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
+    assert days == {"UTC": [0, 0, 1, 2], "Europe/Berlin": [0, 1, 1, 2]}  # in Berlin the second and third are one day
+
+
+def test_success_of_two_periods():
+    days = [builds(day, passed=14, failed=4, canceled=3) for day in range(4)]
+    now = pd.concat([*days, builds(passed=3).assign(pipeline="new")]).fillna({"pipeline": "web"})
+    before = pd.concat(
+        [builds(0, passed=30, failed=2, running=2), builds(1, passed=18, failed=30)], ignore_index=True
+    ).assign(pipeline="web")
+    before = pd.concat([before, builds(failed=4).assign(pipeline="old")])
+    told = metrics.success_change(now, before, by="pipeline").set_index("pipeline")
+    assert told.index.tolist() == ["new", "old", "web"]
+    assert told.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
+    sizes = told_by(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
+    assert sizes[1] < 10  # two days that differ tell next to nothing
+    change, low, high = metrics.newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
+    assert told.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
+    assert told.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
+    own = [float(end) for end in metrics.wilson(56 / 72 * sizes[0], sizes[0])]
+    assert told.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
+    assert told["n_before"].tolist() == [0, 4, 80]
+    assert told.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
+    assert metrics.success_change(now, before)["n"].tolist() == [75]
+
+
+def test_failures_of_two_periods():
+    def ran(day: int, **states: int) -> pd.DataFrame:
+        jobs = builds(day, **states).rename(columns={"created_at": "finished_at"})
+        jobs = jobs.assign(type="script", soft_failed=pd.array([False] * len(jobs), "boolean"))
+        others = jobs.assign(type="manual"), jobs[jobs["state"] == "failed"].assign(soft_failed=True)
+        return pd.concat([jobs, *others], ignore_index=True).assign(step="rspec")
+
+    now = pd.concat([ran(0, failed=30, passed=7, canceled=5), ran(1, timed_out=26, passed=7)])
+    before = pd.concat([ran(0, failed=24, passed=16, running=2), ran(1, failed=24, passed=16)])
+    told = metrics.failure_change(now, before, by="step").iloc[0]
+    assert told[["failed", "n", "failed_before", "n_before"]].tolist() == [56, 70, 48, 80]
+    assert told[["rate", "rate_before"]].tolist() == [0.8, 0.6]
+    assert told["low"] < 0.2 < told["high"]
+    only_canceled = metrics.failure_change(ran(0, canceled=3), before, by="step").iloc[0]
+    assert only_canceled["n"] == 0
+    assert np.isnan(only_canceled["rate"])
+
+
+def test_a_rate_that_fell_on_every_day_is_found():
+    now = pd.concat([builds(day, passed=14, failed=6) for day in range(7)])
+    before = pd.concat([builds(day, passed=18 + day % 3, failed=2 - day % 3) for day in range(7)])
+    told = metrics.success_change(now, before).iloc[0]
+    assert told["high"] < 0
+    one_bad_day = pd.concat([builds(day, passed=19, failed=1) for day in range(6)] + [builds(6, failed=40)])
+    told = metrics.success_change(one_bad_day, before).iloc[0]
+    assert told["change"] < -0.2
+    assert told["high"] > 0
+
+
+def seconds(*values: float, days: int = 10, **more: object) -> pd.DataFrame:
+    """Values that take turns on so many days."""
+    return pd.DataFrame({"x_s": np.array(values, float), "created_at": on_days(np.arange(len(values)) % days), **more})
+
+
+def test_percentiles_of_two_periods_by_hand():
+    """Medians of 0 to 100 and of 20 to 60, which lie alike on ten days."""
+    now, before = seconds(*range(101)), seconds(*range(20, 61))
+    told = metrics.percentile_change(now, before, of="x_s").iloc[0]
+    assert told[["n", "n_before", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [101, 41, 50, 40, 10]
+
+    def up_to_the_middle(values: range) -> Days:
+        n = len(values)
+        return tuple(np.bincount(np.arange(m) % 10, minlength=10) for m in (n // 2 + 1, n))
+
+    def ends(values: range, size: float) -> tuple[int, int]:
+        """Ranks at the ends of Wilson's interval, of as many rows as the days tell."""
+        n, middle = len(values), len(values) // 2
+        low, high = metrics.wilson(size / 2, size)
+        return middle - (int(np.floor(low * n)) - 1), int(np.ceil(high * n)) - middle
+
+    sizes = told_by(up_to_the_middle(range(101)), up_to_the_middle(range(20, 61)))
+    (down, up), (down_before, up_before) = ends(range(101), sizes[0]), ends(range(20, 61), sizes[1])
+    assert (down, up) == (11, 11)
+    assert told["p50_change_low_s"] == pytest.approx(10 - np.hypot(down, up_before))
+    assert told["p50_change_high_s"] == pytest.approx(10 + np.hypot(up, down_before))
+
+
+@pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
+def test_too_few_rows_for_a_percentile_tell_no_interval_of_it(made):
+    rows = made(seconds(*range(19)))
+    told = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
+    assert told.filter(like="p95").isna().all()
+    assert told.filter(like="p50").notna().all()
+
+
+def test_groups_of_one_period_only():
+    now = seconds(1, 2, 3, queue=pd.Series(["a", "a", None], dtype="str"))
+    before = seconds(4, queue=pd.Series(["b"], dtype="str"))
+    told = metrics.percentile_change(now, before, of="x_s", by="queue", q=(0.5, 0.95))
+    assert told["queue"].isna().tolist() == [False, False, True]
+    assert told["n"].tolist() == [2, 0, 1]
+    assert told["n_before"].tolist() == [0, 1, 0]
+    assert told.filter(like="change").isna().all(axis=None)
+    nothing = metrics.percentile_change(now.iloc[:0], before.iloc[:0], of="x_s", by="queue")
+    assert nothing.empty
+    assert list(nothing) == list(metrics.percentile_change(now, before, of="x_s", by="queue"))
+
+
+def of_busy_days(shape: str, spread: float, random: np.random.Generator, groups: int = 300) -> pd.DataFrame:
+    """Weeks of 20 to 60 rows a day, which are longer on some days than on others."""
+    sizes = random.integers(20, 60, (groups, 7))
+    day = np.repeat(np.tile(np.arange(7), groups), sizes.ravel())
+    group = np.repeat(np.repeat(np.arange(groups), 7), sizes.ravel())
+    busy = np.exp(random.normal(0, spread, (groups, 7)))[group, day]
+    values = {"lognormal": random.lognormal(3, 0.8, len(day)), "uniform": random.random(len(day))}[shape] * busy
+    return pd.DataFrame({"x_s": values, "created_at": on_days(day), "g": group})
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+@pytest.mark.parametrize("shape", ["lognormal", "uniform"])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.995])
+def test_as_many_intervals_hold_no_change_as_they_promise(shape, spread, confidence):
+    """Of 300 pairs of weeks of one kind; 3.5 standard deviations below the promise would be a lie."""
+    random = np.random.default_rng(5)
+    now, before = (of_busy_days(shape, spread, random) for _ in range(2))
+    told = metrics.percentile_change(now, before, of="x_s", by="g", q=(0.5, 0.9), confidence=confidence)
+    for p in ("p50", "p90"):
+        low, high = told[f"{p}_change_low_s"], told[f"{p}_change_high_s"]
+        outside = (low > 0) | (high < 0)
+        assert 1 - outside.mean() >= confidence - 3.5 * np.sqrt(confidence * (1 - confidence) / 300)
+        assert (low.notna() & high.notna()).mean() > 0.5 or (p, confidence) == ("p90", 0.995)
+
+
+def test_rows_that_were_taken_as_independent_would_find_changes_by_chance():
+    random = np.random.default_rng(5)
+    frames = [of_busy_days("lognormal", 0.5, random) for _ in range(2)]
+    alone = [metrics.percentiles(frame, "x_s", "g", 0.5) for frame in frames]
+    apart = (alone[0]["p50_low_s"] > alone[1]["p50_high_s"]) | (alone[0]["p50_high_s"] < alone[1]["p50_low_s"])
+    assert apart.mean() > 0.2  # though even disjoint intervals are a stricter test than that of the difference
+    told = metrics.percentile_change(*frames, of="x_s", by="g")
+    assert ((told["p50_change_low_s"] > 0) | (told["p50_change_high_s"] < 0)).mean() < 0.08
+
+
+def test_a_change_is_found_and_signed():
+    random = np.random.default_rng(6)
+    now, before = seconds(*random.lognormal(0.5, 0.5, 300)), seconds(*random.lognormal(0, 0.5, 300))
+    slower, faster = (metrics.percentile_change(*pair, of="x_s").iloc[0] for pair in ((now, before), (before, now)))
+    assert slower["p50_change_low_s"] > 0
+    assert faster["p50_change_high_s"] < 0
+    assert faster["p50_change_low_s"] == pytest.approx(-slower["p50_change_high_s"])
+
+
+def test_one_day_has_no_interval():
+    told = metrics.percentile_change(seconds(*range(50), days=1), seconds(*range(50)), of="x_s").iloc[0]
+    assert told["p50_change_s"] == 0
+    assert told[["p50_change_low_s", "p50_change_high_s"]].isna().all()
+
+
+def test_times_of_builds():
+    now = pd.DataFrame({"created_at": at(0, 1, 2), "finished_at": at(10, None, 12)})
+    told = metrics.percentile_change(now, now.assign(finished_at=at(5, 6, 7))).iloc[0]
+    assert told[["n", "n_censored", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [2, 1, 600, 300, 300]
+
+
+def test_bad_input():
+    frame = seconds(1, 2)
+    with pytest.raises(BadInput, match="confidence=1"):
+        metrics.percentile_change(frame, frame, of="x_s", confidence=1.0)
+    with pytest.raises(BadInput, match="q=2"):
+        metrics.percentile_change(frame, frame, of="x_s", q=2)
+    with pytest.raises(BadInput, match="no column 'y_s'"):
+        metrics.percentile_change(frame, frame, of="y_s")
+    with pytest.raises(BadInput, match="tz='Mars'"):
+        metrics.percentile_change(frame, frame, of="x_s", tz="Mars")
+    with pytest.raises(BadInput, match="confidence=2"):
+        metrics.success_change(builds(passed=1), builds(passed=1), confidence=2)

@@ -1,0 +1,148 @@
+"""Pictures have the room that they are given: dashboards, small Axes, coarse files."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from plot_frames import at, builds, flaky_tests, flipping, jobs, labels, legend, note, overlaps, ticks, title
+
+from buildframe import plots
+
+LAYOUTS = pytest.mark.parametrize("layout", ["constrained", "tight", None])
+
+
+def much_of_builds() -> pd.DataFrame:
+    many = [builds(30, 20, 30 * 1440 + k, pipeline=f"pipeline with a name {k}") for k in range(12)]
+    return pd.concat(many, ignore_index=True)
+
+
+def much_of_jobs() -> pd.DataFrame:
+    """A month of 60 steps of two pipelines in eight queues, some of them slow."""
+    random = np.random.default_rng(3)
+    n = 4000
+    up = np.sort(random.uniform(0, 30 * 1440, n))
+    started = up + random.exponential(9, n)
+    step = random.integers(0, 60, n)
+    return jobs(
+        n, name=[f"integration of component {k}" for k in step], pipeline=random.choice(["shop", "warehouse"], n),
+        queue=[f"queue of kind {k}" for k in random.integers(0, 8, n)], runnable_at=at(*up), started_at=at(*started),
+        finished_at=at(*(started + random.gamma(2, 1 + step))), fetched_at=at(*[50_000] * n),
+        build_created_at=at(*up),
+    )  # fmt: skip
+
+
+def one_build() -> pd.DataFrame:
+    return jobs(
+        90, name=[f"unit tests of part {k // 2}" for k in range(90)], state=["passed", "failed", "canceled"] * 30
+    )
+
+
+def flaky(n: int = 40) -> pd.DataFrame:
+    return flaky_tests(n, name=[f"computes the sum of {k} things in a cart" for k in range(n)])
+
+
+DRAWN = [
+    lambda ax: plots.time_spent(much_of_jobs(), ax),
+    lambda ax: plots.flips(flipping(30, 80), ax),
+    lambda ax: plots.success_trend(much_of_builds(), ax, branch="main"),
+    lambda ax: plots.concurrency(much_of_jobs(), ax),
+    lambda ax: plots.queue_depth(much_of_jobs(), ax),
+    lambda ax: plots.timeline(one_build(), ax),
+    lambda ax: plots.step_times(much_of_jobs(), ax),
+    lambda ax: plots.queue_times_by_hour(much_of_jobs(), ax, q=0.5),
+    lambda ax: plots.distribution(much_of_builds(), ax, split="2026-03-20"),
+    lambda ax: plots.duration_trend(much_of_builds(), ax),
+    lambda ax: plots.flaky_board(flaky(), ax),
+    lambda ax: plots.flaky_board(flaky(0), ax),
+]
+
+
+def words(ax: plt.Axes) -> list[plt.Text]:
+    """All that is written in and around the Axes, and in sight."""
+    if not ax.axison:
+        return list(ax.texts)
+    legend = ax.get_legend().get_texts() if ax.get_legend() else []
+    return [ax._left_title, *ax.texts, *ticks(ax), ax.xaxis.label, ax.yaxis.label, ax.xaxis.offsetText, *legend]
+
+
+def check(figure: plt.Figure) -> None:
+    figure.canvas.draw()
+    texts = {ax: words(ax) for ax in figure.axes}
+    assert overlaps(list(itertools.chain(*texts.values()))) == []
+    for ax, own in texts.items():
+        for box in (text.get_window_extent() for text in own if text.get_text()):
+            assert min(box.x0, box.y0) >= -1
+            assert box.x1 <= figure.bbox.x1 + 1
+            assert box.y1 <= figure.bbox.y1 + 1
+            assert not any(box.overlaps(other.get_window_extent()) for other in figure.axes if other is not ax)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]])
+def test_dashboards_have_room_for_all(four, layout):
+    figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)
+    for draw, ax in zip(four, axes.flat, strict=True):
+        draw(ax)
+    check(figure)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("draw", DRAWN)
+def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
+    figure, ax = plt.subplots(figsize=(6, 4), layout=layout)
+    draw(ax)
+    check(figure)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("draw", DRAWN)
+def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
+    figure, ax = plt.subplots(figsize=(3, 2), layout=layout)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw(ax)
+        figure.canvas.draw()
+    assert title(ax) or ax.texts
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_files_of_few_dots_cut_nothing(draw, tmp_path):
+    figure = draw(None).figure
+    figure.set_dpi(70)
+    figure.savefig(tmp_path / "picture.png", dpi=70)
+    check(figure)
+
+
+def test_axes_in_a_part_of_a_figure_stay_in_it():
+    figure = plt.figure(figsize=(12, 8))
+    left, right = figure.subfigures(1, 2)
+    axes = left.subplots(), right.subplots(2, 1)[1]
+    plots.time_spent(much_of_jobs(), axes[0])
+    plots.flips(flipping(9, 30), axes[1])
+    check(figure)
+
+
+def test_axes_that_somebody_placed_stay_there():
+    figure = plt.figure(figsize=(12, 8))
+    ax = figure.add_axes((0.3, 0.2, 0.5, 0.5))
+    plots.time_spent(much_of_jobs(), ax)
+    assert ax.get_position().bounds == pytest.approx((0.3, 0.2, 0.5, 0.5))
+
+
+def test_fewer_rows_are_told():
+    _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+    plots.time_spent(much_of_jobs(), ax)
+    assert 3 < len(labels(ax)) < 20
+    assert f"the {120 - len(labels(ax))} steps not shown" in note(ax).replace("\n", " ")
+
+
+def test_names_from_right_to_left_leave_the_words_beside_them_in_place():
+    name = "\u05e9\u05dc\u05d5\u05dd"
+    frame = flipping(1).assign(name=name, queue=name)
+    assert labels(plots.flips(frame)) == [f"\u2068{name}\u2069  (6 / 6)"]
+    assert legend(plots.concurrency(frame))[0] == f"\u2068{name}\u2069, max 2"

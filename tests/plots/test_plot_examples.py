@@ -1,0 +1,17 @@
+"""The examples in the docstrings of plots run."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from buildframe import plots
+from buildframe.workspace import Workspace
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_an_example_runs(name: str, ci: Workspace) -> None:
+    (test,) = doctest.DocTestFinder(recurse=False).find(getattr(plots, name), name, globs={"ci": ci, "plots": plots})
+    assert test.examples
+    assert doctest.DocTestRunner().run(test).failed == 0

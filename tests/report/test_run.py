@@ -1,0 +1,274 @@
+"""`buildframe report` as a timer runs it: what it writes, what it says, and by which status it ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe.report.measurements import Measurements
+from buildframe.workspace import Workspace
+from tests import worlds
+from tests.conftest import Scripted, says
+from tests.report.child import SCOPES, UNDRAWN, at, check_whole, hidden, last_line, patched, report
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) .+")
+AS_OF = "2026-10-30T150000Z"
+SOONER = patched(UNDRAWN)
+"""The command for tests of numbers and statuses; others draw what may be hard to draw."""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Workspace]:
+    with worlds.sandbox(builds=300, days=21, deepest=100) as ci:
+        yield ci
+
+
+@pytest.fixture(scope="module")
+def env(world: Workspace) -> dict[str, str]:
+    return at(world)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first report and its store are."""
+    return tmp_path_factory.mktemp("first")
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A report that fills a store."""
+    run = report(folder / "ci", folder / "reports", "--suite", "rspec", env=env)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path, first: subprocess.CompletedProcess[str]) -> Path:
+    return folder / "ci"
+
+
+def connected(ci: Workspace, organization: str) -> Workspace:
+    """A workspace of another organization of the same service."""
+    return bf.connect(organization, base_url=ci.sandbox.url, token=ci.sandbox.token(list(SCOPES)))
+
+
+def reported(run_folder: Path, name: str) -> pd.DataFrame:
+    return bf.load(run_folder / "latest" / "numbers" / f"{name}.parquet")
+
+
+def test_a_report_is_synced_measured_and_written(
+    folder: Path, first: subprocess.CompletedProcess[str], env: dict[str, str]
+) -> None:
+    assert first.stdout == f"{folder}/reports/{AS_OF}/report.html\n"
+    lines = first.stderr.splitlines()
+    assert all(LINE.fullmatch(line) for line in lines)
+    assert [line.split()[2].rstrip(":") for line in lines] == ["syncing", "synced", "measured", "written"]
+    assert "HTTP" not in first.stderr
+    assert check_whole(folder / "reports") == AS_OF
+    page = (folder / "reports" / "latest" / "report.html").read_text()
+    assert env["BUILDFRAME_TOKEN"] not in page + first.stderr
+    assert hidden(folder / "reports") == set()
+    assert not (folder / "reports" / "latest" / "chat.json").exists()
+    tables = {path.stem for path in (folder / "reports" / "latest" / "numbers").iterdir()}
+    assert tables == set(Measurements.__dataclass_fields__)
+
+
+def test_its_numbers_are_those_of_the_service(world: Workspace, store: Path, tmp_path: Path) -> None:
+    assert report(store, tmp_path, "--no-sync", "--days", "3", "--tz", "Europe/Berlin", command=SOONER).returncode == 0
+    zone = "Europe/Berlin"
+    midnights = [pd.Timestamp(f"2026-10-{day}", tz=zone) for day in (24, 27, 30)]
+    builds, jobs = world.history(created_from="9d", progress=False)
+    load = reported(tmp_path, "load").set_index("what")
+    for what, stamps in (("builds created", builds["created_at"]), ("jobs finished", jobs["finished_at"])):
+        within = [int(stamps.between(a, b, "left").sum()) for a, b in itertools.pairwise(midnights)]
+        assert load.loc[what, ["before", "now"]].tolist() == within
+        assert min(within) > 0
+
+
+def test_json_lines_have_fields(store: Path, tmp_path: Path) -> None:
+    run = report(store, tmp_path, "--no-sync", "--log", "json", command=SOONER)
+    measured, written = map(json.loads, run.stderr.splitlines())
+    assert measured["builds"] > 100
+    assert measured["end"] == "2026-10-30T00:00:00+00:00"
+    assert written["folder"] == str(tmp_path / AS_OF)
+    assert (written["complete"], written["why"]) == (True, [])
+
+
+def assert_told(folder: Path, words: str) -> None:
+    for name in ("report.html", "report.md"):
+        assert words in (folder / "latest" / name).read_text(encoding="utf-8")
+
+
+def test_a_report_of_a_pipeline(store: Path, tmp_path: Path) -> None:
+    assert report(store, tmp_path, "--no-sync", "--pipeline", "web", command=SOONER).returncode == 0
+    assert set(reported(tmp_path, "success")["pipeline"]) == {"web"}
+    run = report(store, tmp_path, "--no-sync", "--pipeline", "wbe")
+    assert run.returncode == 1
+    assert "is not in the store" in last_line(run)
+
+
+def test_a_store_of_a_pipeline_alone(world: Workspace, tmp_path: Path) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", "--pipeline", "web", env=at(world))
+    assert run.returncode == 0
+    assert "WARNING The store has no list of pipelines" in run.stderr
+    assert_told(tmp_path / "reports", "The store has no list of pipelines")
+    assert set(reported(tmp_path / "reports", "success")["pipeline"]) == {"web"}
+    assert reported(tmp_path / "reports", "outages").empty
+
+
+def test_a_store_of_two_organizations(world: Workspace, tmp_path: Path) -> None:
+    with connected(world, "globex") as other:
+        slugs = set(other.pipelines(progress=False)["slug"])
+        for ci in (world, other):
+            bf.Store(tmp_path / "ci").sync(ci, since="20d", progress=False)
+    run = report(tmp_path / "ci", tmp_path / "reports", "--no-sync")
+    assert run.returncode == 1
+    assert "Set BUILDFRAME_ORG or organization= to one of: acme, globex" in last_line(run)
+    assert report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "initech"}).returncode == 1
+    run = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "globex"}, command=SOONER)
+    assert run.returncode == 0
+    assert set() < set(reported(tmp_path / "reports", "success")["pipeline"]) <= slugs
+
+
+def test_a_pipeline_that_was_deleted_is_still_reported_on(tmp_path: Path) -> None:
+    with worlds.sandbox(builds=100, days=8) as ci:
+        bf.Store(tmp_path / "ci").sync(ci, progress=False)
+        ci.pipeline("web").delete()
+        run = report(tmp_path / "ci", tmp_path / "reports", env=at(ci))
+    assert run.returncode == 0, run.stderr
+    assert "web" in set(reported(tmp_path / "reports", "success")["pipeline"])
+
+
+# --- what is not there
+
+
+def test_an_organization_without_builds(tmp_path: Path, scripted: type[Scripted]) -> None:
+    service = scripted(says(b"[]"))
+    env = {"BUILDFRAME_URL": service.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
+    run = report(tmp_path / "ci", tmp_path / "reports", env=env)
+    assert run.returncode == 0, run.stderr
+    assert check_whole(tmp_path / "reports") == "2026-11-01T120000Z"
+    assert (reported(tmp_path / "reports", "load")["now"] == 0).all()
+
+
+def test_half_a_period_before_is_nothing_to_compare_with(world: Workspace, store: Path, tmp_path: Path) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "10d", env=at(world))
+    assert run.returncode == 0
+    assert "so the report compares with no period before" in run.stderr
+    assert_told(tmp_path / "reports", "so the report compares with no period before")
+    load = reported(tmp_path / "reports", "load")
+    assert load["before"].isna().all()
+    assert (load["now"] > 0).all()
+    wall_time = reported(tmp_path / "reports", "wall_time")
+    assert wall_time["p50_change_s"].isna().all()
+    assert wall_time["p50_s"].notna().any()
+    assert (reported(tmp_path / "reports", "queue_time")["n_before"] == 0).all()
+    assert report(store, tmp_path / "whole", "--no-sync", command=SOONER).returncode == 0
+    whole = reported(tmp_path / "whole", "load")
+    assert (whole["before"] > 0).all()
+    assert whole["now"].iloc[0] == load["now"].iloc[0]
+
+
+def test_a_store_that_begins_amid_the_period_makes_it_incomplete(world: Workspace, tmp_path: Path) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "3d", env=at(world), command=SOONER)
+    assert run.returncode == 3
+    why = "The store has all builds since 2026-10-27T15:00:00Z only, and the period begins earlier."
+    assert last_line(run).endswith(f"written: {tmp_path}/reports/{AS_OF}, INCOMPLETE: {why}")
+    assert "2026-10-27" in (tmp_path / "reports" / "latest" / "report.html").read_text()
+    assert run.stdout.endswith("report.html\n")
+
+
+def test_a_store_of_which_another_part_was_synced_later(tmp_path: Path) -> None:
+    """As of the last sync of the store, the period ends after the last sync of the organization."""
+    with worlds.sandbox(builds=50, days=8) as ci, connected(ci, "globex") as other:
+        bf.Store(tmp_path / "ci").sync(ci, progress=False)
+        ci.sandbox.clock.advance(pd.Timedelta(1, "D").to_pytimedelta())
+        bf.Store(tmp_path / "ci").sync(other, progress=False)
+    run = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "acme"}, command=SOONER)
+    assert run.returncode == 3
+    assert "The last sync was at 2026-10-30T15:00:00Z, and the period ends later" in last_line(run)
+
+
+def test_what_cannot_be_read_completely_makes_it_incomplete_whatever_is_over(tmp_path: Path) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text('[success_rate]\n"*" = 1.0\n')
+    with worlds.sandbox(builds=200, days=15, deepest=100) as ci:
+        for _ in range(130):  # at one instant, of which the service lists 100
+            ci.pipeline("web").create_build(commit="HEAD", branch="main")
+        options = ("--thresholds", limits, "--alert")
+        run = report(tmp_path / "ci", tmp_path / "reports", *options, env=at(ci), command=SOONER)
+    assert run.returncode == 3
+    assert "WARNING Incomplete" in run.stderr
+    assert "INCOMPLETE: The service could not be read completely: " in last_line(run)
+    assert "page numbers" in last_line(run)
+    assert check_whole(tmp_path / "reports") == AS_OF
+    later = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", command=SOONER)
+    assert later.returncode == 3
+    assert last_line(later).endswith("INCOMPLETE: No sync of the store has been complete so far.")
+
+
+@pytest.mark.parametrize("away", ["exec >/dev/full", "exec >&-", "export PYTHONIOENCODING=ascii"])
+def test_a_path_that_cannot_be_printed_does_not_change_the_status(store: Path, tmp_path: Path, away: str) -> None:
+    reports = tmp_path / "berichte-für-alle"
+    run = report(store, reports, "--no-sync", command=SOONER, around=("sh", "-c", f'{away}; exec "$@"', "sh"))
+    assert run.returncode == 0, run.stderr
+    assert check_whole(reports) == AS_OF
+    assert all(LINE.fullmatch(line) for line in run.stderr.splitlines())
+    assert ("WARNING Cannot write to stdout" in last_line(run)) == (
+        away != "exec >&-"
+    )  # to which Python prints nothing
+
+
+# --- thresholds
+
+
+@pytest.mark.parametrize(("rate", "options", "status"), [(1.0, ["--alert"], 4), (0.01, ["--alert"], 0), (1.0, [], 0)])
+def test_a_limit_that_is_exceeded_shows_in_the_status_on_request(
+    store: Path, tmp_path: Path, rate: float, options: list[str], status: int
+) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text(f'[success_rate]\n"*" = {rate}\n')
+    run = report(store, tmp_path / "reports", "--no-sync", "--thresholds", limits, *options, command=SOONER)
+    assert run.returncode == status
+    assert ("; limit exceeded: " in last_line(run)) == (rate == 1.0)
+    assert check_whole(tmp_path / "reports") == AS_OF
+    assert set(json.loads((tmp_path / "reports" / "latest" / "chat.json").read_text())) == {"text"}
+
+
+@pytest.mark.parametrize("text", [None, "success_rate = [", "[sucess_rate]\nweb = 0.9", "[success_rate]\nweb = 90"])
+def test_wrong_thresholds_are_status_2_before_anything_is_sent(
+    tmp_path: Path, scripted: type[Scripted], text: str | None
+) -> None:
+    limits, service = tmp_path / "limits.toml", scripted(says(b"[]"))
+    if text is not None:
+        limits.write_text(text)
+    env = {"BUILDFRAME_URL": service.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
+    run = report(tmp_path / "ci", tmp_path / "reports", "--thresholds", limits, env=env)
+    assert run.returncode == 2
+    assert last_line(run).startswith(f"buildframe report: error: {limits}: ")
+    assert (service.asked, os.path.exists(tmp_path / "ci")) == ([], False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--days", "0"], ["--days", "367"], ["--days", "week"], ["--tz", "Mars/Phobos"], ["--tz", "../zone"],
+        ["--days", "-3"], ["--since", "yesterday"], ["--since", "2026-10-01T08:00"],
+        ["--log", "xml"], ["--alert", "--no-sync"], ["--sandbox", "--no-sync"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_wrong_usage_is_status_2(tmp_path: Path, options: list[str]) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", *options)
+    assert run.returncode == 2
+    assert last_line(run).startswith("buildframe report: error: ")
+    assert list(tmp_path.iterdir()) == []

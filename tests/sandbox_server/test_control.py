@@ -1,0 +1,88 @@
+"""Telling a sandbox over HTTP what it shall do: its clock and faults; who may, and what makes no sense."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+BUILDS = "/organizations/acme/builds"
+SCOPES = ("read_builds", "write_builds", "read_pipelines")
+
+
+@pytest.fixture
+def control(sandbox):
+    headers = {"Authorization": f"Bearer {sandbox.token(['sandbox'])}"}
+    with httpx.Client(base_url=f"{sandbox.url}/sandbox", headers=headers) as client:
+        yield client
+    sandbox.clear_faults()
+
+
+def test_faults_over_http(control, http):
+    told = control.post("/faults", json={"kind": "status", "status": 502, "route": "list_builds"})
+    assert told.status_code == 201
+    assert http.get(BUILDS).status_code == 502
+    (armed,) = control.get("/faults").json()
+    assert {"kind": "status", "status": 502, "route": "list_builds", "happened": 1}.items() <= armed.items()
+    assert control.delete("/faults").status_code == 204
+    assert control.get("/faults").json() == []
+    assert http.get(BUILDS).status_code == 200
+
+
+def test_the_clock_over_http(control, sandbox):
+    before = sandbox.clock.now()
+    after = control.post("/clock", json={"advance_s": 90.5}).json()["now"]
+    assert after == control.get("/clock").json()["now"] == sandbox.clock.now().text()
+    assert (sandbox.clock.now() - before).total_seconds() == 90.5
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/faults", b'{"kind": "nonsense"}'),
+        ("/faults", b'{"kind": "reset", "rate": 2}'),
+        ("/faults", b'{"kind": "reset", "often": true}'),
+        ("/faults", b'{"kind": "finish", "seconds": 1e300}'),
+        ("/faults", b'{"kind": "arrive", "n": 1e300}'),
+        ("/faults", b"no json"),
+        ("/clock", b'{"advance_s": -1}'),
+        ("/clock", b'{"advance_s": 1e300}'),
+        ("/webhooks", b'{"url": "http://example.com/", "token": "t"}'),
+        ("/webhooks", b'{"url": "http://127.0.0.1:9/", "token": "t", "organization": "nobody"}'),
+    ],
+)
+def test_what_makes_no_sense_is_a_422_with_a_message(control, path, body):
+    response = control.post(path, content=body)
+    assert response.status_code == 422
+    assert response.json()["message"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/faults"), ("POST", "/clock"), ("GET", "/deliveries")])
+def test_controls_need_a_scope_of_their_own(sandbox, method, path):
+    url = f"{sandbox.url}/sandbox{path}"
+    assert httpx.request(method, url).status_code == 401
+    for scopes in (SCOPES, ()):
+        headers = {"Authorization": f"Bearer {sandbox.token(scopes)}"}
+        response = httpx.request(method, url, headers=headers)
+        assert response.status_code == 403
+        assert "sandbox" in response.json()["message"]
+
+
+def test_the_default_token_may_not_control(sandbox):
+    response = httpx.get(f"{sandbox.url}/sandbox/faults", headers={"Authorization": f"Bearer {sandbox.token()}"})
+    assert response.status_code == 403
+
+
+def test_also_what_fails_within_is_json(sandbox, http, monkeypatch):
+    monkeypatch.setattr(sandbox._faults, "draw", None)
+    response = http.get(BUILDS)
+    assert (response.status_code, response.json()) == (500, {"message": "Internal Server Error"})
+
+
+def test_controls_meet_no_faults(control):
+    control.post("/faults", json={"kind": "reset"})
+    assert control.delete("/faults").status_code == 204
+
+
+def test_another_method_is_a_405_with_a_message(control):
+    response = control.put("/faults")
+    assert (response.status_code, response.json()) == (405, {"message": "Method Not Allowed"})

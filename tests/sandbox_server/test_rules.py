@@ -1,0 +1,131 @@
+"""The rules by themselves, on builds made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from buildframe.sandbox_server.simulation import rules
+from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun
+from buildframe.sandbox_server.world.hashed_random import SeededRandom
+from buildframe.sandbox_server.world.work_hours import activity, busy_hours
+from buildframe.spec import Moment
+
+
+def build(*states, started=1, cancel_reason=None, branch="main", seq=1, state="running"):
+    jobs = [JobRun(id=str(place), step=str(place), attempt=0, state=one, created=0) for place, one in enumerate(states)]
+    commit = Commit(sha="a" * 40, branch=branch, message="", source="webhook")
+    return BuildRun(
+        seq,
+        str(seq),
+        "acme/web",
+        "plan",
+        seq,
+        state,
+        commit,
+        0,
+        started=started,
+        cancel_reason=cancel_reason,
+        jobs=jobs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "more", "expected"),
+    [
+        (["scheduled"], {"started": None}, "scheduled"),
+        (["running", "waiting"], {}, "running"),
+        (["passed", "scheduled"], {}, "running"),
+        (["failed", "running"], {}, "failing"),
+        (["failed", "waiting_failed"], {}, "failed"),
+        (["passed", "broken", "passed"], {}, "passed"),
+        (["passed", "canceling"], {"cancel_reason": "by hand"}, "canceling"),
+        (["failed", "canceled"], {"cancel_reason": "by hand"}, "canceled"),
+    ],
+)
+def test_a_build_follows_from_its_jobs(states, more, expected):
+    assert rules.build_state(build(*states, **more)) == expected
+
+
+def test_a_retried_failure_no_longer_counts():
+    one = build("failed", "passed")
+    assert rules.build_state(one) == "failed"
+    one.jobs[0].retried_in = "1"
+    assert rules.build_state(one) == "passed"
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([], "ready"),
+        (["passed", "broken"], "ready"),
+        (["passed", "running"], "waiting"),
+        (["failed", "running"], "failed"),
+    ],
+)
+def test_a_job_waits_for_what_it_needs(states, expected):
+    latest = build(*states).latest()
+    assert rules.readiness(tuple(latest), latest) == expected
+
+
+@pytest.mark.parametrize(
+    ("was_lost", "lost", "failed", "allowed", "expected"),
+    [
+        (False, 0, 0, 0, False),
+        (False, 0, 0, 1, True),
+        (False, 0, 1, 1, False),
+        (True, 0, 5, 0, True),
+        (True, 2, 0, 9, False),
+    ],
+)
+def test_automatic_retries(was_lost, lost, failed, allowed, expected):
+    assert rules.should_retry(was_lost, lost, failed, allowed) is expected
+
+
+def test_jobs_wait_by_priority_then_by_time():
+    one = build("scheduled", "scheduled", "scheduled")
+    for job, runnable in zip(one.jobs, (30, 20, 10), strict=True):
+        job.runnable = runnable
+    places = [rules.queue_position(priority, one, job) for priority, job in zip((5, 0, 0), one.jobs, strict=True)]
+    assert sorted(places) == [places[0], places[2], places[1]]
+
+
+def test_only_earlier_running_builds_of_the_branch_are_superseded():
+    new = build(seq=5, branch="fix/a")
+    others = [
+        build(seq=1, branch="fix/a"),
+        build(seq=2, branch="fix/b"),
+        build(seq=3, branch="fix/a", state="passed"),
+        build(seq=6, branch="fix/a"),
+        new,
+    ]
+    assert rules.superseded(new, others) == [others[0]]
+
+
+def test_chance_depends_on_seed_and_key_alone():
+    assert SeededRandom(1).uniform("a", 1) == SeededRandom(1).uniform("a", 1)
+    assert (
+        len(
+            {
+                SeededRandom(1).uniform("a"),
+                SeededRandom(2).uniform("a"),
+                SeededRandom(1).uniform("b"),
+                SeededRandom(1).uniform("a", ""),
+            }
+        )
+        == 4
+    )
+
+
+def test_chance_is_as_likely_as_told():
+    draws = [SeededRandom(1).lognormal(100, 0.3, n) for n in range(4001)]
+    assert sorted(draws)[2000] == pytest.approx(100, rel=0.03)
+    assert sum(SeededRandom(1).happens(0.12, n) for n in range(10_000)) == pytest.approx(1200, abs=120)
+    assert sum(SeededRandom(1).exponential(5, n) for n in range(10_000)) / 10_000 == pytest.approx(5, rel=0.05)
+
+
+def test_people_work_by_day_and_on_weekdays():
+    friday, saturday, night = (Moment.parse(f"2026-10-{text}:00Z").us for text in ("30T10:00", "31T10:00", "30T02:00"))
+    assert activity(friday) == 1.0
+    assert activity(saturday) < 0.1
+    assert activity(night) < 0.1
+    assert busy_hours(friday, friday + 90 * 60_000_000) == pytest.approx(1.5)

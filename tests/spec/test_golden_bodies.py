@@ -1,0 +1,205 @@
+"""What the spec says of requests' bodies against the second witness in `golden/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Any, get_args
+
+import pytest
+
+from buildframe import spec
+from buildframe.spec.builds import CommitAuthor
+from buildframe.spec.pipelines import AnyStep, ProviderSettings
+from tests import golden
+from tests.golden.spelled import spelled
+
+ENDPOINTS = {endpoint.name: endpoint for endpoint in spec.ENDPOINTS}
+WITH_BODY = {name: told["body"] for name, told in golden.OPERATIONS.items() if "body" in told}
+BEYOND_THE_DOCUMENT = {("create_pipeline", "teams"): {"object"}}  # access levels by team: SERVICE's "list or object"
+UUIDS_BEYOND_THE_DOCUMENT = {"cluster_id", "pipeline_template_uuid"}  # the document shows only such values
+
+Told = dict[str, set[str]]
+
+
+def words_of(told: str) -> set[str]:
+    """Types of the witness in the loose words that declarations have."""
+    return {re.sub("uuid", "string", re.sub("map|Author", "object", word)) for word in told.split(" or ")}
+
+
+def told_properties(operation: str) -> tuple[Told, set[str]]:
+    """Every property with its types, and the names of the required ones."""
+    told = golden.BODIES[WITH_BODY[operation]]
+    groups = (told["required"], told["optional"], told.get("one_of", {}), told.get("only_with_steps", {}))
+    types: Told = {}
+    for group in groups:
+        for name, type in group.items():
+            types[name] = types.get(name, set()) | words_of(type)
+    for (where, name), more in BEYOND_THE_DOCUMENT.items():
+        if where == operation:
+            types[name] |= more
+    return types, set(told["required"])
+
+
+def declared_properties(properties: Sequence[spec.Property]) -> tuple[Told, set[str]]:
+    types = {entry.name: spelled(entry.type) | allows_null(entry.type) for entry in properties}
+    return types, {entry.name for entry in properties if entry.required}
+
+
+def allows_null(hint: Any) -> set[str]:
+    return {"null"} if NoneType in get_args(hint) else set()
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_properties_are_declared_as_documented(operation: str) -> None:
+    assert declared_properties(ENDPOINTS[operation].properties) == told_properties(operation)
+
+
+@pytest.mark.parametrize("operation", sorted(golden.OPERATIONS.keys() - WITH_BODY.keys()))
+def test_operations_without_a_body_declare_none(operation: str) -> None:
+    assert ENDPOINTS[operation].properties == ()
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_uuids_of_bodies_are_checked(operation: str) -> None:
+    told = golden.BODIES[WITH_BODY[operation]]
+    uuids = {name for group in ("required", "optional") for name, type in told[group].items() if type == "uuid"}
+    checked = {entry.name for entry in ENDPOINTS[operation].properties if entry.check == spec.Check("uuid")}
+    assert checked == uuids | (UUIDS_BEYOND_THE_DOCUMENT & set(ENDPOINTS[operation].property_names))
+
+
+CREATE = {entry.name: entry for entry in spec.create_pipeline.properties}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("slug", {"name": "path"}),
+        ("name", {"required": False}),
+        ("tags", {"type": str}),
+        ("cluster_id", {"type": str}),
+        ("description", {"type": str | None}),
+    ],
+)
+def test_a_wrong_property_would_be_seen(name: str, wrong: dict[str, Any]) -> None:
+    changed = [entry._replace(**wrong) if entry.name == name else entry for entry in CREATE.values()]
+    assert declared_properties(changed) != told_properties("create_pipeline")
+
+
+# --- objects inside bodies
+
+
+def names_and_types(declared: type) -> Told:
+    return declared_properties(spec.properties_of(declared))[0]
+
+
+def told_types(told: Mapping[str, str]) -> Told:
+    return {name: words_of(type) for name, type in told.items()}
+
+
+def test_authors_are_declared_as_documented() -> None:
+    assert names_and_types(CommitAuthor) == told_types(golden.BODIES["Author"])
+
+
+def test_every_kind_of_step_is_declared_as_documented() -> None:
+    steps = {get_args(spec.properties_of(step)[0].type)[0]: names_and_types(step) for step in get_args(AnyStep)}
+    accepted = golden.BODIES["steps_accepted"]
+    assert steps == {kind: {"type": {"string"}} | told_types(told) for kind, told in accepted.items()}
+
+
+def test_provider_settings_are_declared_as_documented() -> None:
+    only_in_answers = set(golden.PIPELINES["settings_apply"]["only_in_answers"])
+    told = {name: type for name, type in golden.PIPELINES["settings"].items() if name not in only_in_answers}
+    assert names_and_types(ProviderSettings) == told_types(told)
+
+
+@pytest.mark.parametrize(
+    ("provider", "groups"),
+    [
+        ("private", ["every_provider"]),
+        ("gitlab", ["every_provider", "not_self_hosted"]),
+        ("bitbucket", ["every_provider", "not_self_hosted"]),
+        ("github", ["every_provider", "not_self_hosted", "one_hosted_kind"]),
+    ],
+)
+def test_settings_apply_to_the_documented_kinds_of_hosts(provider: str, groups: list[str]) -> None:
+    told = {name for group in groups for name in golden.PIPELINES["settings_apply"][group]}
+    assert spec.provider_settings_of(provider) == told
+
+
+def test_access_levels_are_the_documented_ones() -> None:
+    assert list(get_args(spec.AccessLevel)) == golden.STATES["access_level"]
+
+
+# --- whether a body is as declared
+
+
+TEAM = "0190f3a1-0000-4000-8000-000000000001"
+GOOD = {
+    "create_build": {"commit": "HEAD", "branch": "main", "author": {"name": "Ada"}, "env": {}, "pull_request_id": 3},
+    "create_pipeline": {
+        "name": "A",
+        "cluster_id": None,
+        "repository": "git@git.example.com:a/a.git",
+        "steps": [{"type": "script", "command": "true"}, {"type": "waiter"}, {"type": "manual", "label": "Go?"}],
+        "teams": [TEAM],
+        "provider_settings": {"build_tags": True, "filter_condition": "true"},
+    },
+    "update_pipeline": {"pipeline_template_uuid": None, "tags": [], "skip_queued_branch_builds": False},
+    "create_team_pipeline": {"pipeline_id": "0190F3A1-0000-4000-8000-000000000001", "access_level": "read_only"},
+    "update_team_pipeline": {"access_level": "build_and_read"},
+}
+
+
+@pytest.mark.parametrize("operation", GOOD)
+def test_a_body_as_declared_has_no_misfits(operation: str) -> None:
+    assert list(spec.find_violations(ENDPOINTS[operation].properties, GOOD[operation])) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "change", "field", "problem"),
+    [
+        ("create_build", {"commit": None}, "commit", "must be text"),
+        ("create_build", {"author": "Ada"}, "author", "must be an object"),
+        ("create_build", {"author": {"name": 1}}, "author.name", "must be text"),
+        ("create_build", {"author": {"mail": "a"}}, "author.mail", "is unknown. Use one of: name, email"),
+        ("create_build", {"env": {"A": 1}}, "env.A", "must be text"),
+        ("create_build", {"env": {1: "a"}}, "env", "must be an object of text"),
+        ("create_build", {"pull_request_id": True}, "pull_request_id", "must be a whole number"),
+        ("create_build", {"clean_checkout": "yes"}, "clean_checkout", "must be true or false"),
+        ("create_pipeline", {"cluster_id": 1}, "cluster_id", "must be text or null"),
+        ("create_pipeline", {"tags": "a"}, "tags", "must be a list of text"),
+        ("create_pipeline", {"tags": ["a", 1]}, "tags[1]", "must be text"),
+        ("create_pipeline", {"steps": [{"command": "true"}]}, "steps[0].type",
+         "must be one of script, waiter, manual, trigger"),
+        ("create_pipeline", {"steps": ["wait"]}, "steps[0]", "must be an object"),
+        ("create_pipeline", {"steps": [{"type": "script", "timeout_in_minutes": 1.5}]}, "steps[0].timeout_in_minutes",
+         "must be a whole number"),
+        ("create_pipeline", {"teams": {TEAM: "owner"}}, f"teams.{TEAM}",
+         "must be one of read_only, build_and_read, manage_build_and_read"),
+        ("create_pipeline", {"provider_settings": {"build_tags": 1}}, "provider_settings.build_tags",
+         "must be true or false"),
+        ("create_team_pipeline", {"pipeline_id": "web"}, "pipeline_id", "must be a UUID, not 'web'"),
+        ("create_pipeline", {"teams": ["core"]}, "teams[0]", "must be a UUID, not 'core'"),
+        ("create_pipeline", {"teams": {"core": "read_only"}}, "teams.core", "must be a UUID, not 'core'"),
+        ("create_pipeline", {"cluster_id": "default"}, "cluster_id", "must be a UUID, not 'default'"),
+        ("update_pipeline", {"pipeline_template_uuid": "x"}, "pipeline_template_uuid", "must be a UUID, not 'x'"),
+        ("create_pipeline", {"steps": [{"type": "trigger", "trigger_project_slug": "acme/web"}]},
+         "steps[0].trigger_project_slug",
+         "must be letters and digits, after the first also hyphens, 100 characters at most, not 'acme/web'"),
+        ("create_build", {"commit": ""}, "commit", "must not be empty"),
+        ("create_build", {"branch": " "}, "branch", "must not be empty"),
+        ("update_team_pipeline", {"access_level": "admin"}, "access_level",
+         "must be one of read_only, build_and_read, manage_build_and_read"),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_declared_is_named(operation: str, change: dict[str, Any], field: str, problem: str) -> None:
+    found = list(spec.find_violations(ENDPOINTS[operation].properties, GOOD[operation] | change))
+    assert [(misfit.field, misfit.problem) for misfit in found] == [(field, problem)]
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_required_property_that_is_missing_is_named(operation: str) -> None:
+    missing = [misfit.field for misfit in spec.find_violations(ENDPOINTS[operation].properties, {})]
+    assert sorted(missing) == sorted(golden.BODIES[WITH_BODY[operation]]["required"])

@@ -1,0 +1,244 @@
+"""What a sync asks for, and what that brings: each rule by itself, against a service whose builds a test sets."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import threading
+import time
+
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe.spec import Moment
+from tests.store.serving import BUILDS, NOW, PIPELINES
+
+OPEN = "scheduled,running,failing,canceling"
+
+
+def states(store: bf.Store) -> dict[int, str]:
+    builds = store.builds()
+    return dict(sorted(zip(builds["number"].tolist(), builds["state"], strict=True)))
+
+
+def back(**by: float) -> str:
+    return Moment.of(NOW - dt.timedelta(**by)).text()
+
+
+# --- (a), (b) and (c)
+
+
+def test_open_builds_are_asked_for_over_all_time_and_blocked_ones_are_not(service, ws, store):
+    for number, state in enumerate(["scheduled", "running", "failing", "canceling", "waiting", "passed"]):
+        service.add(number, state, days=400)
+    service.add(9, "passed", days=400, blocked=True)
+    store.sync(ws, since="1d", progress=False)
+    assert states(store) == {0: "scheduled", 1: "running", 2: "failing", 3: "canceling"}
+    assert service.lists()[0] == {"state[]": OPEN}
+
+
+def test_then_what_finished_and_what_was_created_since_the_last_sync(service, ws, store):
+    service.add(1, "passed", days=50, finished_at=back(days=49))
+    store.sync(ws, since="1d", progress=False)
+    since = Moment.of(service.now - dt.timedelta(minutes=5)).text()
+    service.later(hours=1)
+    service.builds[0]["finished_at"] = service.now.text()  # it was reopened, and ended anew
+    service.add(2, "not_run")
+    service.lists()
+    store.sync(ws, since="1d", progress=False)
+    assert states(store) == {1: "passed", 2: "not_run"}
+    assert service.lists() == [
+        {"state[]": OPEN},
+        {"finished_from": since, "created_to": since},
+        {"created_from": since},
+    ]
+
+
+def test_with_nothing_new_there_are_three_requests_for_builds_and_one_for_each_list(service, ws, store):
+    service.add(1, "passed", days=0.5, finished_at=back(days=0.4))
+    service.add(2, "running")
+    service.add(3, "failed", blocked=True)
+    store.sync(ws, since="30d", progress=False)
+    service.later(days=1, minutes=20)
+    service.paths()
+    done = store.sync(ws, since="30d", progress=False)
+    assert service.paths() == [BUILDS, BUILDS, BUILDS, PIPELINES]
+    assert (done.requests, done.jobs) == (4, 1)  # of the build that runs
+
+
+# --- (d)
+
+
+@pytest.mark.parametrize("state", ["waiting", "creating", "waiting_failed", "scheduled", "running"])
+def test_a_build_that_was_open_is_asked_for_by_its_number(service, ws, store, state):
+    build = service.add(1, state)
+    store.sync(ws, since="1d", progress=False)
+    service.later(hours=1)
+    build["state"] = "skipped"  # without an end, so that no list tells
+    service.paths()
+    done = store.sync(ws, since="1d", progress=False)
+    assert states(store) == {1: "skipped"}
+    assert service.paths() == [BUILDS, BUILDS, BUILDS, PIPELINES, f"{PIPELINES}/web/builds/1"]
+    assert (done.builds, done.jobs, done.requests) == (1, 1, 5)
+    store.sync(ws, since="1d", progress=False)
+    assert len(service.paths()) == 4
+
+
+@pytest.mark.parametrize("held", ["assigned", "accepted", "running", "canceling", "timing_out"])
+def test_a_build_that_is_over_is_asked_for_while_an_agent_has_a_job_of_it(service, ws, store, held):
+    build = service.add(1, "canceled", jobs=held)
+    store.sync(ws, since="1d", progress=False)
+    service.later(hours=1)
+    build["jobs"][0]["state"] = "canceled"
+    store.sync(ws, since="1d", progress=False)
+    assert store.jobs()["state"].tolist() == ["canceled"]
+    service.paths()
+    store.sync(ws, since="1d", progress=False)
+    assert len(service.paths()) == 4
+
+
+@pytest.mark.parametrize(
+    ("state", "jobs", "blocked"),
+    [
+        ("passed", "passed", False),
+        ("failed", "waiting", False),
+        ("passed", "blocked", True),
+        ("running", "limited", True),
+    ],
+)
+def test_what_is_over_or_blocked_is_not_asked_for(service, ws, store, state, jobs, blocked):
+    service.add(1, state, jobs=jobs, blocked=blocked)
+    store.sync(ws, since="1d", progress=False)
+    service.later(days=3)
+    service.builds.clear()
+    service.paths()
+    store.sync(ws, since="1d", progress=False)
+    assert not [path for path in service.paths() if path.endswith("/1")]
+
+
+def test_a_job_of_a_single_build_is_stored_as_lists_tell_it(service, ws, store):
+    build = service.add(1, "waiting")
+    store.sync(ws, since="1d", progress=False)
+    service.later(hours=1)
+    build["state"] = "skipped"
+    store.sync(ws, since="1d", progress=False)
+    ours, theirs = store.jobs(), ws.jobs(progress=False)
+    names = [name for name in ours if name != "fetched_at"]
+    pd.testing.assert_frame_equal(ours[names], theirs[names])
+    assert ours["agent_hostname"].isna().all()
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_a_build_that_is_gone_is_marked_and_not_asked_for_again(service, ws, store, status):
+    service.add(1, "running")
+    store.sync(ws, since="1d", progress=False)
+    kept = store.jobs()
+    service.later(hours=1)
+    build = service.builds.pop()
+    service.failing = lambda path, query: status if path.endswith("/builds/1") else None
+    done = store.sync(ws, since="1d", progress=False)
+    (gone_at,) = store.builds(columns=["gone_at"])["gone_at"]
+    assert (done.gone, gone_at) == (1, service.now)
+    assert states(store) == {1: "running"}
+    pd.testing.assert_frame_equal(store.jobs(), kept, check_like=True)
+    service.later(hours=1)
+    service.paths()
+    store.sync(ws, since="1d", progress=False)
+    assert f"{PIPELINES}/web/builds/1" not in service.paths()
+    service.builds.append(build)  # the token may see it again
+    store.sync(ws, since="1d", progress=False)
+    assert store.builds(columns=["gone_at"])["gone_at"].isna().all()
+
+
+def test_a_renamed_pipeline_is_asked_by_its_new_slug_and_who_took_over_the_old_one_is_not_mistaken(service, ws, store):
+    build = service.add(1, "waiting")
+    store.sync(ws, since="1d", progress=False)
+    service.later(hours=1)
+    service.pipelines = {"p-web": "site", "p-new": "web"}
+    build["state"] = "skipped"
+    service.paths()
+    store.sync(ws, since="1d", progress=False)
+    assert service.paths()[-2:] == [f"{PIPELINES}/site/builds/1", f"{PIPELINES}/web/builds"]
+    assert states(store) == {1: "skipped"}
+
+
+def test_a_build_of_a_deleted_pipeline_is_gone_though_another_one_has_its_slug_and_number(service, ws, store):
+    service.add(1, "waiting")
+    store.sync(ws, since="1d", progress=False)
+    service.later(days=2)
+    service.builds.clear()
+    service.pipelines = {"p-new": "web"}
+    service.add(1, "passed", days=1, id="other", pipeline_id="p-new")["jobs"][0]["id"] = "job of other"
+    store.sync(ws, since="1d", progress=False)
+    kept = store.builds(columns=["id", "state", "gone_at"]).set_index("id")
+    assert kept["state"].to_dict() == {"b1": "waiting", "other": "passed"}
+    assert kept["gone_at"].notna().to_dict() == {"b1": True, "other": False}
+
+
+def test_a_pipeline_that_is_renamed_while_its_builds_are_looked_for_does_not_lose_them(service, ws, store):
+    build = service.add(1, "waiting")
+    store.sync(ws, since="1d", progress=False)
+    build["state"] = "skipped"
+    service.later(hours=1)
+
+    def rename(path: str) -> None:
+        if path == PIPELINES:
+            service.pipelines = {"p-web": "site"}
+
+    service.after = rename
+    assert store.sync(ws, since="1d", progress=False).gone == 0
+    service.later(hours=1)
+    store.sync(ws, since="1d", progress=False)
+    assert states(store) == {1: "skipped"}
+
+
+# --- what a token may see
+
+
+def test_a_pipeline_that_comes_to_be_seen_brings_its_older_builds(service, ws, store):
+    for number, days in enumerate([1, 5, 15]):
+        service.add(number, "passed", days=days, pipeline_id="p-hidden")
+    store.sync(ws, since="10d", progress=False)
+    assert states(store) == {}
+    service.later(hours=1)
+    service.pipelines["p-hidden"] = "hidden"
+    service.paths()
+    store.sync(ws, since="10d", progress=False)
+    assert states(store) == {0: "passed", 1: "passed"}
+    assert service.paths() == [BUILDS, BUILDS, BUILDS, PIPELINES, f"{PIPELINES}/hidden/builds"]
+    store.sync(ws, since="10d", progress=False)
+    assert len(service.paths()) == 4
+
+
+# --- deadlines
+
+
+def test_what_a_sync_committed_before_its_deadline_stays(service, ws, store):
+    for number, days in enumerate([0.5, 20, 40]):
+        service.add(number, "passed", days=days)
+    over, windows = threading.Event(), []
+
+    def hang(path, query):
+        windows.extend(query.get("created_to", []))
+        if len(windows) > 2:
+            over.wait(60)
+
+    service.failing = hang
+    with pytest.raises(bf.DeadlineExceeded, match="deadline=6s") as caught:
+        store.sync(ws, since="300d", progress=False, deadline="6s")
+    over.set()
+    assert re.search(r"Committed data stays \(\d commits, version \d\)", caught.value.__notes__[-1])
+    assert states(store) == {0: "passed"}
+    service.failing = lambda path, query: None
+    assert store.sync(ws, since="300d", progress=False).complete
+    assert set(states(store)) == {0, 1, 2}
+
+
+def test_a_sync_whose_deadline_passes_before_a_commit_leaves_no_store(service, ws, store):
+    service.failing = lambda path, query: time.sleep(2)
+    with pytest.raises(bf.DeadlineExceeded) as caught:
+        store.sync(ws, progress=False, deadline=dt.timedelta(seconds=0.3))
+    assert caught.value.__notes__[-1] == "Nothing was committed; the store is unchanged."
+    with pytest.raises(bf.BadInput, match="There is no store"):
+        _ = store.version

@@ -1,0 +1,104 @@
+"""The frame of the project: floors, types, lint, public names, lazy imports, what must not be in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import buildframe as bf
+from buildframe import metrics, spec
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["mypy", "src", "tests/typing_of_the_face.py"],
+        ["pyright", "--pythonpath", sys.executable, "src", "tests/typing_of_the_face.py"],
+        ["lint-imports", "--no-logo"],
+    ],
+    ids=lambda command: " ".join(word for word in command if word != sys.executable),
+)
+def test_a_checker_is_content(command: list[str]) -> None:
+    run = subprocess.run(
+        [BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_public_names() -> None:
+    assert bf.__all__ == [
+        "BadInput",
+        "BuildframeError",
+        "DeadlineExceeded",
+        "Forbidden",
+        "GraphQLError",
+        "Incomplete",
+        "Invalid",
+        "Malformed",
+        "MissingExtra",
+        "NotFound",
+        "OutcomeUnknown",
+        "RateLimited",
+        "ServiceError",
+        "Store",
+        "StoreFailed",
+        "Unauthorized",
+        "Unavailable",
+        "Unreachable",
+        "Unverified",
+        "connect",
+        "load",
+        "sandbox",
+        "save",
+    ]
+    assert all(getattr(bf, name).__doc__ for name in bf.__all__)
+    assert all(getattr(metrics, name).__doc__ for name in metrics.__all__)
+    assert all(hasattr(spec, name) for name in spec.__all__)
+
+
+def imported_by(statement: str) -> set[str]:
+    run = [sys.executable, "-c", f"import sys; {statement}; print(*sys.modules)"]
+    return set(subprocess.run(run, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = {
+        "pandas",
+        "pyarrow",
+        "httpx",
+        "msgspec",
+        "matplotlib",
+        "ipywidgets",
+        "starlette",
+        "uvicorn",
+        "yaml",
+        "tqdm",
+    }
+    assert not imported_by("import buildframe") & heavy
+    fetching = imported_by("import buildframe as bf; bf.connect('a', token='t')")
+    assert not fetching & {"matplotlib", "starlette", "uvicorn", "yaml", "sqlite3"}
+    assert {"pandas", "httpx"} <= fetching
+
+
+def test_http_is_spoken_in_one_place() -> None:
+    users = [path for path in (ROOT / "src").rglob("*.py") if "import httpx" in path.read_text()]
+    assert {path.parent.name for path in users} == {"http"}
+    assert sorted(path.name for path in users) == ["client.py", "sockets.py"]  # the second makes the connections
+
+
+def test_the_names_at_the_top_are_those_that_were_agreed() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    top = {name.split("/")[0] for name in listed if name}
+    assert {name for name in top if not name.startswith(".")} == {
+        "LICENSE", "README.md", "docs", "notebooks", "pyproject.toml", "src", "tests",
+    }  # fmt: skip

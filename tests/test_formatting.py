@@ -1,0 +1,76 @@
+"""Numbers and names as people write them."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buildframe.formatting import clipped, counted, date, day, minutes, named, percent, points, span, visible
+from tests.report.untrusted import UNTRUSTED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0.0 s"), (-0.01, "0.0 s"), (1.26, "1.3 s"), (9.94, "9.9 s"), (9.96, "10 s"), (45, "45 s"), (59.7, "1 min"),
+     (250, "4 min 10 s"), (3600, "1 h"), (7500, "2 h 5 min"), (86_400, "1 d"), (90_061, "1 d 1 h"),
+     (3605, "1 h"), (-250, "−4 min 10 s"), (math.nan, "unknown")],
+)  # fmt: skip
+def test_lengths_of_time(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+@given(st.floats(min_value=10, max_value=1e8))
+def test_a_length_is_told_to_the_smaller_of_its_units(seconds: float) -> None:
+    sizes = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+    parts = span(seconds).split()
+    told = sum(int(many) * sizes[unit] for many, unit in zip(parts[::2], parts[1::2], strict=True))
+    largest = sizes[parts[1]]
+    smaller = max([size for size in sizes.values() if size < largest], default=1)
+    assert -0.5 <= seconds - told < smaller + 0.5
+
+
+def test_other_numbers() -> None:
+    assert [minutes(90), minutes(-90), minutes(-1), minutes(math.nan)] == ["1.5", "−1.5", "0.0", "unknown"]
+    assert [percent(0.8125), percent(math.nan)] == ["81.2 %", "unknown"]
+    assert [points(-0.024), points(-0.0001), points(math.nan)] == ["−2.4", "0.0", "unknown"]
+    assert [counted(1, "build"), counted(2510, "build"), counted(0, "entry", "entries")] == [
+        "1 build",
+        "2,510 builds",
+        "0 entries",
+    ]
+
+
+def test_times_are_told_in_utc_and_days_as_they_are() -> None:
+    midnight = pd.Timestamp("2026-10-19 00:00", tz="Europe/Berlin")
+    assert day(midnight) == "Sun 18 Oct 2026, 22:00 UTC"
+    assert date(midnight) == "Mon 19 Oct 2026"
+    assert day(pd.NaT) == "unknown"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("web", "web"), (" ", "(no name)"), ("", "(no name)"), (None, "(no name)"), (pd.NA, "(no name)"),
+     ("a\nb\x00", "a␊b␀"), ("\u202ex", "‹U+202E›x"), ("\u2068x\u2069", "‹U+2068›x‹U+2069›"), ("a\x85", "a‹U+0085›"),
+     ("\u05d0", "\u2068\u05d0\u2069"), ("\ud800", "‹U+D800›"), ("\U0001f468\u200d\U0001f469",) * 2],
+)  # fmt: skip
+def test_names(name: object, words: str) -> None:
+    assert named(name) == words
+
+
+@given(st.text() | st.sampled_from(UNTRUSTED))
+def test_what_is_visible_is_one_line_that_can_be_written(text: str) -> None:
+    told = visible(text)
+    assert told.encode().decode() == told
+    assert len(told.splitlines()) <= 1
+    assert visible(told) == told
+
+
+@given(st.text(), st.integers(3, 50))
+def test_what_is_clipped_keeps_both_ends(text: str, most: int) -> None:
+    told = clipped(text, most)
+    assert len(told) <= most
+    assert told == text or (text.startswith(told.split("…")[0]) and text.endswith(told[-1]))

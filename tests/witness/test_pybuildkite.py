@@ -1,0 +1,158 @@
+"""The third witness: a client of the hosted service that nobody here wrote, pointed at the sandbox."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pybuildkite.buildkite import Buildkite, BuildState
+from pybuildkite.jobs import LogFormat
+
+from buildframe.sandbox_server import Sandbox
+
+Body = dict[str, Any]
+SCOPES = ("read_builds", "write_builds", "read_pipelines", "write_pipelines")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(builds=300, days=7, seed=5) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def stranger(sandbox: Sandbox) -> Buildkite:
+    return pointed_at(sandbox, per_page=100)
+
+
+def pointed_at(sandbox: Sandbox, per_page: int) -> Buildkite:
+    client = Buildkite(per_page=per_page)
+    client.base_url = f"{sandbox.url}/v2/"
+    client.set_access_token(sandbox.token(scopes=SCOPES))
+    return client
+
+
+def paged(ask: Any, *arguments: Any, **filters: Any) -> list[Body]:
+    """All items, by the pages that its answers name."""
+    items: list[Body] = []
+    page = 0  # as it begins itself
+    while True:
+        answer = ask(*arguments, page=page, with_pagination=True, **filters)
+        items += answer.body
+        if not answer.next_page:
+            return items
+        page = answer.next_page
+
+
+def test_all_builds_by_its_paging(sandbox: Sandbox, stranger: Buildkite) -> None:
+    everything = paged(stranger.builds().list_all)
+    assert len(everything) > 200
+    assert len({build["id"] for build in everything}) == len(everything)
+    of_acme = [build["id"] for build in everything if "/organizations/acme/" in build["url"]]
+    assert [build["id"] for build in paged(stranger.builds().list_all_for_org, "acme")] == of_acme
+    of_web = [build["id"] for build in everything if "/organizations/acme/pipelines/web/" in build["url"]]
+    few = pointed_at(sandbox, per_page=7)
+    assert [build["id"] for build in paged(few.builds().list_all_for_pipeline, "acme", "web")] == of_web
+
+
+def test_builds_by_its_filters(stranger: Buildkite) -> None:
+    builds = stranger.builds()
+    everything = paged(builds.list_all)
+
+    def assert_lists(expected: list[Body], **filters: Any) -> None:
+        assert 0 < len(expected) < len(everything)
+        assert [build["id"] for build in paged(builds.list_all, **filters)] == [build["id"] for build in expected]
+
+    assert_lists([b for b in everything if b["state"] == "failed"], states=[BuildState.FAILED])
+    two = [b for b in everything if b["state"] in ("failed", "canceled")]
+    assert_lists(two, states=[BuildState.FAILED, BuildState.CANCELED])
+    assert_lists([b for b in everything if b["branch"] == "main"], branch="main")
+    branches = sorted({b["branch"] for b in everything})[:2]
+    assert_lists([b for b in everything if b["branch"] in branches], branch=branches)
+    commit = everything[0]["commit"]
+    assert_lists([b for b in everything if b["commit"] == commit], commit=commit)
+    midnight = dt.date(2026, 10, 29)
+    assert_lists([b for b in everything if b["created_at"][:10] >= "2026-10-29"], created_from=midnight)
+    channel = [b for b in everything if b["meta_data"].get("channel") == "stable"]
+    assert_lists(channel, meta_data={"channel": "stable"})
+
+
+def test_times_with_an_unencoded_plus(stranger: Buildkite) -> None:
+    """It writes `+00:00` into the query as it is, which arrives as a blank."""
+    bound = dt.datetime(2026, 10, 29, 12, tzinfo=dt.UTC)
+    late = paged(stranger.builds().list_all, created_from=bound)
+    early = paged(stranger.builds().list_all, created_to=bound)
+    assert late
+    assert early
+    assert len(late) + len(early) == len(paged(stranger.builds().list_all))
+    assert all(build["created_at"] >= "2026-10-29T12" or "UTC" in build["created_at"] for build in late)
+
+
+def test_a_build_with_all_attempts(stranger: Buildkite) -> None:
+    retried = next(
+        build
+        for build in paged(stranger.builds().list_all, include_retried_jobs=True)
+        if any(job.get("retried") for job in build["jobs"])
+    )
+    slug, number = retried["pipeline"]["slug"], retried["number"]
+    organization = retried["url"].split("/organizations/")[1].split("/")[0]
+    last = stranger.builds().get_build_by_number(organization, slug, number)
+    every = stranger.builds().get_build_by_number(organization, slug, number, include_retried_jobs=True)
+    assert {job["id"] for job in every["jobs"]} == {job["id"] for job in retried["jobs"]}
+    assert len(last["jobs"]) < len(every["jobs"])
+
+
+def test_the_life_of_a_build(sandbox: Sandbox, stranger: Buildkite) -> None:
+    builds = stranger.builds()
+    build = builds.create_build(
+        "acme", "web", "HEAD", "main", message="Try", env={"A": "b"}, meta_data={"k": "v"}, clean_checkout=True
+    )
+    assert (build["state"], build["message"], build["env"]["A"], build["meta_data"]["k"]) == (
+        "scheduled",
+        "Try",
+        "b",
+        "v",
+    )
+    canceled = builds.cancel_build("acme", "web", build["number"])
+    assert canceled["state"] == "canceled"
+    again = builds.rebuild_build("acme", "web", build["number"])
+    assert again["number"] > build["number"]
+    assert again["rebuilt_from"]["id"] == build["id"]
+    sandbox.clock.advance(dt.timedelta(hours=4))
+    over = builds.get_build_by_number("acme", "web", again["number"])
+    assert over["finished_at"]
+    job = next(job for job in over["jobs"] if job.get("finished_at") and job.get("raw_log_url"))
+    log = stranger.jobs().get_job_log("acme", "web", again["number"], job["id"], LogFormat.TEXT)
+    assert b"$ " in log or job["command"].encode() in log
+
+
+def test_pipelines_are_listed(stranger: Buildkite) -> None:
+    slugs = [pipeline["slug"] for pipeline in paged(stranger.pipelines().list_pipelines, "acme")]
+    assert "web" in slugs
+    assert stranger.pipelines().get_pipeline("acme", "web")["slug"] == "web"
+
+
+@pytest.mark.parametrize("how", ["visual", "yaml"])
+def test_the_life_of_a_pipeline(stranger: Buildkite, how: str) -> None:
+    """It knows of no clusters, so it works in an organization that has none."""
+    pipelines, repository = stranger.pipelines(), "git@github.com:example/new.git"
+    if how == "visual":
+        made = pipelines.create_pipeline("globex", "By Steps", repository)
+    else:
+        made = pipelines.create_yaml_pipeline("globex", "By Yaml", repository, "steps:\n  - command: make\n")
+    assert made["slug"] == made["name"].lower().replace(" ", "-")
+    assert made["cluster_id"] is None
+    changed = pipelines.update_pipeline("globex", made["slug"], description="Changed", default_branch="trunk")
+    assert (changed["description"], changed["default_branch"]) == ("Changed", "trunk")
+    assert pipelines.archive_pipeline("globex", made["slug"])["archived_at"]
+    assert pipelines.unarchive_pipeline("globex", made["slug"])["archived_at"] is None
+    assert pipelines.delete_pipeline("globex", made["slug"]) is True
+    assert made["slug"] not in [pipeline["slug"] for pipeline in paged(pipelines.list_pipelines, "globex")]
+
+
+def test_emojis(stranger: Buildkite) -> None:
+    emojis = stranger.emojis().list_emojis("acme")
+    assert emojis
+    assert all(emoji["name"] and emoji["url"].startswith("http") for emoji in emojis)

@@ -1,0 +1,286 @@
+"""Every action as it is sent, and what happens when its answer is lost, over real HTTP on loopback."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import tenacity
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.http import client
+from buildframe.http.client import ATTEMPTS
+from buildframe.workspace import Pipeline, Workspace
+from tests.conftest import Scripted, hang_up, says
+from tests.http.test_client import TOKEN, connected
+from tests.leaks import shown_of
+
+Start = Callable[..., Scripted]
+TEAM, UUID = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
+ACME, WEB = "/v2/organizations/acme", "/v2/organizations/acme/pipelines/web"
+STEP = f"{WEB}/builds/7/jobs/{UUID}/unblock"
+NEW = {"name": "Web", "cluster_id": None, "repository": "git@git.example.com:acme/web.git", "steps": []}
+BUILD = b'{"id":"b7","number":7,"state":"scheduled","rebuilt_from":{"number":6}}'
+PIPELINE = b'{"id":"p","slug":"web","name":"Web"}'
+LEVEL = {"access_level": "read_only"}
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+
+
+Call = Callable[[Workspace], Any]
+NO_BODY = {"delete_pipeline", "add_webhook", "delete_team_pipeline"}
+ACTIONS: dict[str, tuple[Call, str, str, Any, int, bytes]] = {
+    "create_build": (
+        lambda ws: ws.pipeline("web").create_build(commit="HEAD", branch="main", env={"A": "ü"}),
+        "POST", f"{WEB}/builds", {"commit": "HEAD", "branch": "main", "env": {"A": "ü"}}, 201, BUILD,
+    ),
+    "cancel_build": (lambda ws: ws.pipeline("web").cancel(7), "PUT", f"{WEB}/builds/7/cancel", None, 200, BUILD),
+    "rebuild_build": (lambda ws: ws.pipeline("web").rebuild(6), "PUT", f"{WEB}/builds/6/rebuild", None, 200, BUILD),
+    "unblock_job": (
+        lambda ws: ws.pipeline("web").unblock(f"{ws.base_url}{STEP}", fields={"reason": "ü"}),
+        "PUT", STEP, {"fields": {"reason": "ü"}}, 200, b'{"id":"j","state":"unblocked"}',
+    ),
+    "create_pipeline": (
+        lambda ws: ws.create_pipeline(**NEW), "POST", f"{ACME}/pipelines", NEW, 201, PIPELINE,
+    ),
+    "update_pipeline": (
+        lambda ws: ws.pipeline("web").update(cluster_id=None, tags=["a"]),
+        "PATCH", WEB, {"cluster_id": None, "tags": ["a"]}, 200, PIPELINE,
+    ),
+    "archive_pipeline": (lambda ws: ws.pipeline("web").archive(), "POST", f"{WEB}/archive", None, 200, PIPELINE),
+    "unarchive_pipeline": (lambda ws: ws.pipeline("web").unarchive(), "POST", f"{WEB}/unarchive", None, 200, PIPELINE),
+    "delete_pipeline": (lambda ws: ws.pipeline("web").delete(), "DELETE", WEB, None, 204, b""),
+    "add_webhook": (lambda ws: ws.pipeline("web").add_webhook(), "POST", f"{WEB}/webhook", None, 201, b""),
+    "create_team_pipeline": (
+        lambda ws: ws.create_team_pipeline(TEAM, pipeline_id=UUID, access_level="read_only"),
+        "POST", f"{ACME}/teams/{TEAM}/pipelines", {"pipeline_id": UUID} | LEVEL, 201, b"{}",
+    ),
+    "update_team_pipeline": (
+        lambda ws: ws.update_team_pipeline(TEAM, UUID, access_level="read_only"),
+        "PATCH", f"{ACME}/teams/{TEAM}/pipelines/{UUID}", LEVEL, 200, b"{}",
+    ),
+    "delete_team_pipeline": (
+        lambda ws: ws.delete_team_pipeline(TEAM, UUID),
+        "DELETE", f"{ACME}/teams/{TEAM}/pipelines/{UUID}", None, 204, b"",
+    ),
+}  # fmt: skip
+
+
+def test_no_action_is_left_out() -> None:
+    assert set(ACTIONS) == {entry.name for entry in spec.ENDPOINTS if entry.method != "GET"}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_as_it_is_sent(scripted: Start, name: str) -> None:
+    call, method, path, body, status, answer = ACTIONS[name]
+    server = scripted(says(answer, status))
+    result = call(connected(server))
+    assert (server.methods, server.asked) == ([method], [path])
+    assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+    assert (json.loads(server.bodies[0]) if server.bodies[0] else None) == body
+    assert server.headers[0].get("Content-Type") == (None if body is None else "application/json")
+    returns = next(entry.returns for entry in spec.ENDPOINTS if entry.name == name)
+    assert type(result) is (returns or type(None))
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("status", [200, 201, 202])
+def test_any_success_is_success(scripted: Start, name: str, status: int) -> None:
+    call, *_, answer = ACTIONS[name]
+    call(connected(scripted(says(b"" if name in NO_BODY else answer, status))))
+
+
+@pytest.mark.parametrize("name", sorted(NO_BODY))
+def test_an_answer_without_a_record_is_no_success_if_it_says_something_else(scripted: Start, name: str) -> None:
+    call, *_, status, _ = ACTIONS[name]
+    answers = [says(b"{}", 299), says(b"<html>sign in</html>", 200), says(b"<html>", 201)]
+    for answer in answers if status == 204 else [*answers, says(b'{"a":', status)]:
+        with pytest.raises(bf.OutcomeUnknown, match="Came back: 2"):
+            call(connected(scripted(answer)))
+
+
+LOST: dict[str, Callable[..., None]] = {
+    "reset": hang_up,
+    "cut body": says(b'{"id":"b7","number":7}', cut=9),
+    "500": says(b'{"message":"oops"}', 500),
+    "502": says(b"<html>bad gateway</html>", 502),
+    "503": says(b"", 503, Retry_After="0"),
+    "unreadable": says(b"<html>hello</html>"),
+    "redirect": says(b"", 303, Location="/elsewhere"),
+    "time-out": says(b'{"message":"too slow"}', 408),
+}
+REFUSED = {401: bf.Unauthorized, 403: bf.Forbidden, 404: bf.NotFound, 410: bf.ServiceError, 422: bf.Invalid}
+
+
+@pytest.mark.parametrize("name", sorted(set(ACTIONS) - {"cancel_build"}))
+@pytest.mark.parametrize("fault", LOST)
+def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, name: str, fault: str) -> None:
+    call, method, path, *_ = ACTIONS[name]
+    server = scripted(LOST[fault])
+    with pytest.raises(bf.OutcomeUnknown, match=f"(?s)Request: {method} {path}\n.*Came back: .*Look") as caught:
+        call(connected(server))
+    assert len(server.asked) == 1
+    assert not caught.value.retryable
+    assert TOKEN not in shown_of(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (LOST["500"], "Came back: 500: oops"),
+        (LOST["502"], "Came back: 502: <html>bad gateway"),
+        (LOST["reset"], r"Came back: no answer \(Server disconnected"),
+        (LOST["unreadable"], "Came back: 200 with an answer that cannot be read"),
+        (LOST["500"], r"builds\(branch='main', created_from='1h'\)"),
+    ],
+)
+def test_a_lost_answer_tells_what_came_back_and_where_to_look(
+    scripted: Start, fault: Callable[..., None], told: str
+) -> None:
+    with pytest.raises(bf.OutcomeUnknown, match=told):
+        ACTIONS["create_build"][0](connected(scripted(fault)))
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("status", REFUSED)
+def test_a_refusal_is_told_at_once(scripted: Start, name: str, status: int) -> None:
+    server = scripted(says(b'{"message":"because"}', status))
+    with pytest.raises(REFUSED[status], match=f"{status}: because"):
+        ACTIONS[name][0](connected(server))
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_over_the_limit_every_action_waits_and_is_sent_again(scripted: Start, name: str) -> None:
+    call, *_, status, answer = ACTIONS[name]
+    server = scripted(says(b'{"message":"slow down","reset":0}', 429), says(answer, status))
+    call(connected(server))
+    assert len(server.asked) == 2
+    assert server.bodies[0] == server.bodies[1]
+    lasting = scripted(says(b'{"message":"slow down","reset":0}', 429))
+    with pytest.raises(bf.RateLimited):
+        call(connected(lasting))
+    assert len(lasting.asked) == ATTEMPTS
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_host_that_is_not_there_was_sent_nothing(name: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(bf.Unreachable, match="No answer"):
+        ACTIONS[name][0](bf.connect("acme", base_url=url, token=TOKEN))
+
+
+@pytest.mark.parametrize("never_sent", [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout])
+def test_what_was_never_sent_is_sent_again(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch, never_sent: type[httpx.HTTPError]
+) -> None:
+    server = scripted(says(BUILD, 201))
+    ws = connected(server)
+    really, failures = ws._client._http.stream, [never_sent("x"), never_sent("x")]
+
+    def first_fail(*arguments: Any, **keywords: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return really(*arguments, **keywords)
+
+    monkeypatch.setattr(ws._client._http, "stream", first_fail)
+    assert ACTIONS["create_build"][0](ws).number == 7
+    assert not failures
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("sent", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.WriteError, httpx.RemoteProtocolError])
+def test_what_may_have_been_sent_is_not(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch, sent: type[httpx.HTTPError]
+) -> None:
+    ws, tries = connected(scripted(says(BUILD, 201))), []
+
+    def fail(*_: Any, **__: Any) -> httpx.Response:
+        tries.append(1)
+        raise sent("x")
+
+    monkeypatch.setattr(ws._client._http, "stream", fail)
+    with pytest.raises(bf.OutcomeUnknown):
+        ACTIONS["create_build"][0](ws)
+    assert len(tries) == 1
+
+
+@pytest.mark.parametrize("fault", LOST)
+@pytest.mark.parametrize("state", ["canceled", "canceling"])
+def test_a_cancel_without_answer_looks_what_became_of_it(scripted: Start, fault: str, state: str) -> None:
+    server = scripted(LOST[fault], says(b"", 503), says(b'{"id":"b7","number":7,"state":"%s"}' % state.encode()))
+    assert connected(server).pipeline("web").cancel(7).state == state
+    assert server.methods == ["PUT", "GET", "GET"]
+    assert server.asked[-1] == f"{WEB}/builds/7?include_retried_jobs=true"
+
+
+def test_a_cancel_that_did_not_happen_says_so(scripted: Start) -> None:
+    server = scripted(hang_up, says(b'{"id":"b7","number":7,"state":"running"}'))
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*Build 7 is running now"):
+        connected(server).pipeline("web").cancel(7)
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*could not be read either: No answer"):
+        connected(scripted(hang_up)).pipeline("web").cancel(7)
+
+
+def test_a_pipeline_goes_on_under_its_new_slug(scripted: Start) -> None:
+    server = scripted(says(b'{"id":"p","slug":"site"}'), says(PIPELINE))
+    web = connected(server).pipeline("web")
+    web.update(name="Site")
+    assert web.slug == "site"
+    web.get()
+    assert server.asked == [WEB, f"{ACME}/pipelines/site"]
+    assert repr(web).startswith("<Pipeline acme/site at")
+
+
+@pytest.mark.parametrize("name", sorted(set(ACTIONS) | {"set_team", "remove_team"}))
+def test_actions_belong_to_an_organization(scripted: Start, name: str) -> None:
+    server = scripted(says(b"{}"))
+    everywhere = bf.connect(base_url=server.url, token=TOKEN)
+    other = {
+        "set_team": lambda ws: ws.set_team("web", TEAM, "read_only"),
+        "remove_team": lambda ws: ws.remove_team("web", TEAM),
+    }
+    with pytest.raises(bf.BadInput, match="BUILDFRAME_ORG"):
+        (other.get(name) or ACTIONS[name][0])(everywhere)
+    assert not server.asked
+
+
+def test_nothing_is_sent_of_what_is_refused(scripted: Start) -> None:
+    server = scripted(says(b"{}"))
+    with pytest.raises(bf.BadInput, match="Did you mean 'branch'"):
+        connected(server).pipeline("web").create_build(commit="HEAD", brnach="main")  # type: ignore[call-arg]
+    assert not server.asked
+
+
+def test_a_number_out_of_a_frame_is_a_number(scripted: Start) -> None:
+    server = scripted(says(b'[{"id":"b","number":7,"created_at":"2026-10-30T10:00:00Z"}]'), says(BUILD))
+    ws = connected(server)
+    assert ws.pipeline("web").cancel(ws.builds()["number"].iloc[0]).number == 7
+
+
+@pytest.mark.parametrize(
+    ("method", "endpoint"),
+    [
+        (Pipeline.create_build, spec.create_build),
+        (Pipeline.update, spec.update_pipeline),
+        (Workspace.create_pipeline, spec.create_pipeline),
+        (Workspace.create_team_pipeline, spec.create_team_pipeline),
+        (Workspace.update_team_pipeline, spec.update_team_pipeline),
+    ],
+)
+def test_completion_knows_the_properties_and_help_explains_them(method: Any, endpoint: spec.Endpoint) -> None:
+    parameters = inspect.signature(method).parameters
+    for entry in endpoint.properties:
+        assert parameters[entry.name].default is (inspect.Parameter.empty if entry.required else ...)
+        assert entry.doc in method.__doc__

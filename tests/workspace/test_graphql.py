@@ -1,0 +1,221 @@
+"""GraphQL over real HTTP on loopback: what is sent, what its errors become, and the teams of a pipeline."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tenacity
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.http import client
+from buildframe.http.client import ATTEMPTS
+from tests.conftest import Scripted, hang_up, says
+from tests.http.test_client import TOKEN, connected
+from tests.leaks import shown_of
+
+Start = Callable[..., Scripted]
+TEAM = "0190b3aa-0000-7000-8000-0000000000aa"
+TEAM_ID = base64.b64encode(f"Team---{TEAM}".encode()).decode()
+QUERY, MUTATION = "{ viewer { user { name } } }", "mutation { x { clientMutationId } }"
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+
+
+def data(**fields: Any) -> Callable[..., None]:
+    return says(json.dumps({"data": fields}).encode())
+
+
+def test_a_query_as_it_is_sent(scripted: Start) -> None:
+    server = scripted(data(viewer={"user": {"name": "Ada"}}))
+    assert connected(server).graphql(QUERY, {"a": [1, None]}) == {"viewer": {"user": {"name": "Ada"}}}
+    assert (server.methods, server.asked) == (["POST"], ["/graphql"])
+    assert json.loads(server.bodies[0]) == {"query": QUERY, "variables": {"a": [1, None]}}
+    assert server.headers[0]["Content-Type"] == "application/json"
+    assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_it_needs_no_organization(scripted: Start) -> None:
+    assert bf.connect(base_url=scripted(data(a=1)).url, token=TOKEN).graphql("{ a }") == {"a": 1}
+
+
+def test_another_address_is_named_three_ways(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    rest, door = scripted(says(b"{}")), scripted(data(a=1))
+    bf.connect("acme", base_url=rest.url, token=TOKEN, graphql_url=f"{door.url}/v2").graphql("{ a }")
+    connected(rest).graphql("{ a }", url=f"{door.url}/api/graphql/")
+    monkeypatch.setenv("BUILDFRAME_GRAPHQL_URL", f"{door.url}/v1")
+    connected(rest).graphql("{ a }")
+    assert door.asked == ["/v2", "/api/graphql", "/v1"]
+    assert {headers["Authorization"] for headers in door.headers} == {f"Bearer {TOKEN}"}
+    assert not rest.asked
+
+
+def test_the_hosted_service_has_an_address_of_its_own() -> None:
+    assert bf.connect("acme", token=TOKEN)._graphql_url == "https://graphql.buildkite.com/v1"
+    other = bf.connect("acme", base_url="https://ci.example.com/v2", token=TOKEN)
+    assert other._graphql_url == "https://ci.example.com/graphql"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://graphql.example.com", "graphql.example.com", "https://a:b@graphql.example.com"]
+)
+def test_an_address_that_would_betray_the_token_is_refused(scripted: Start, url: str) -> None:
+    with pytest.raises(bf.BadInput):
+        bf.connect("acme", token=TOKEN, graphql_url=url)
+    with pytest.raises(bf.BadInput):
+        connected(scripted(data(a=1))).graphql("{ a }", url=url)
+
+
+@pytest.mark.parametrize(
+    ("query", "variables", "says_so"),
+    [
+        ("", None, "query"),
+        (7, None, "query"),
+        ("{ a }", [1], "mapping"),
+        ("{ a }", {1: 2}, "mapping"),
+        ("{ a }", {"a": {1, 2}}, "JSON"),
+        ("{ a }", {"a": float("nan")}, "JSON"),
+        ("{ a }", {"a": "\ud83d"}, "surrogate"),
+        ("{ a }", {"a": b"x"}, "JSON"),
+    ],
+)
+def test_what_is_no_json_is_not_sent(scripted: Start, query: Any, variables: Any, says_so: str) -> None:
+    server = scripted(data(a=1))
+    with pytest.raises(bf.BadInput, match=says_so):
+        connected(server).graphql(query, variables)
+    assert not server.asked
+
+
+def test_errors_win_over_data(scripted: Start) -> None:
+    errors = [{"message": "No such field", "path": ["a"]}, {"message": "Nor this"}, "odd"]
+    server = scripted(says(json.dumps({"data": {"a": 1}, "errors": errors}).encode()))
+    with pytest.raises(bf.GraphQLError, match="No such field; Nor this; odd") as caught:
+        connected(server).graphql("{ a }")
+    assert caught.value.errors[0] == errors[0]
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "of_query", "of_mutation"),
+    [
+        (hang_up, bf.Unreachable, bf.OutcomeUnknown),
+        (says(b'{"data":{}}', cut=3), bf.Unreachable, bf.OutcomeUnknown),
+        (says(b'{"message":"oops"}', 500), bf.Unavailable, bf.OutcomeUnknown),
+        (says(b"<html>"), bf.Malformed, bf.OutcomeUnknown),
+        (says(b'{"data":null}'), bf.Malformed, bf.OutcomeUnknown),
+        (says(b'{"message":"slow","reset":0}', 429), bf.RateLimited, bf.RateLimited),
+    ],
+    ids=["reset", "cut body", "500", "unreadable", "no data", "429"],
+)
+def test_a_query_is_asked_again_and_a_mutation_is_not(
+    scripted: Start, fault: Callable[..., None], of_query: type[Exception], of_mutation: type[Exception]
+) -> None:
+    for text, kind in ((QUERY, of_query), (MUTATION, of_mutation), (f"# why\n {MUTATION}", of_mutation)):
+        server = scripted(fault)
+        with pytest.raises(kind) as caught:
+            connected(server).graphql(text)
+        assert len(server.asked) == (1 if kind is bf.OutcomeUnknown else ATTEMPTS)
+        assert TOKEN not in shown_of(caught.value)
+
+
+def test_a_refusal_names_the_scope(scripted: Start) -> None:
+    server = scripted(says(b'{"message":"Your access token doesn\'t have the GraphQL scope"}', 403))
+    with pytest.raises(bf.Forbidden, match="has the scope GraphQL"):
+        connected(server).graphql(QUERY)
+
+
+@pytest.mark.parametrize("echo", [TOKEN, TOKEN.replace("b", "\\u0062")])
+def test_a_token_that_comes_back_in_an_error_is_not_shown(scripted: Start, echo: str) -> None:
+    server = scripted(says(b'{"errors":[{"message":"Bearer %s is bad"}]}' % echo.encode()))
+    with pytest.raises(bf.GraphQLError, match="Bearer <token> is bad") as caught:
+        connected(server).graphql(QUERY)
+    assert TOKEN not in shown_of(caught.value) + repr(vars(caught.value))
+
+
+# --- the teams of a pipeline ------------------------------------------------------------------------------------------
+
+
+def teams(*ids: tuple[str, str], following: str | None = None) -> Callable[..., None]:
+    edges = [{"node": {"id": own, "accessLevel": "READ_ONLY", "team": {"id": team, "name": "x"}}} for own, team in ids]
+    page = {"endCursor": following, "hasNextPage": following is not None}
+    return data(pipeline={"id": "P", "teams": {"edges": edges, "pageInfo": page}})
+
+
+DONE = data(x={"clientMutationId": None})
+
+
+def sent(server: Scripted) -> list[dict[str, Any]]:
+    return [json.loads(body)["variables"] for body in server.bodies]
+
+
+@pytest.mark.parametrize("team", [TEAM, TEAM.upper(), TEAM_ID])
+def test_a_team_that_has_it_is_changed_and_any_other_gets_it(scripted: Start, team: str) -> None:
+    server = scripted(teams(("T1", "other"), following="c1"), teams(("T2", TEAM_ID)), DONE)
+    connected(server).set_team("web", team, "build_and_read")
+    assert sent(server) == [
+        {"slug": "acme/web", "after": None},
+        {"slug": "acme/web", "after": "c1"},
+        {"input": {"id": "T2", "accessLevel": "BUILD_AND_READ"}},
+    ]
+    assert b"teamPipelineUpdate(input: $input)" in server.bodies[-1]
+    server = scripted(teams(("T1", "other"), following="c1"), teams(), DONE)
+    connected(server).set_team("web", team, "read_only")
+    assert sent(server)[-1] == {"input": {"teamID": TEAM_ID, "pipelineID": "P", "accessLevel": "READ_ONLY"}}
+    assert b"teamPipelineCreate(input: $input)" in server.bodies[-1]
+
+
+def test_a_pipeline_is_named_by_slug_record_or_object(scripted: Start) -> None:
+    ways: list[Callable[[Any], Any]] = [
+        lambda ws: "web", lambda ws: ws.pipeline("web"), lambda ws: spec.Pipeline(slug="web"),
+    ]  # fmt: skip
+    for way in ways:
+        server = scripted(teams(("T2", TEAM_ID)), DONE)
+        ws = connected(server)
+        ws.remove_team(way(ws), TEAM)
+        assert sent(server) == [{"slug": "acme/web", "after": None}, {"input": {"id": "T2"}}]
+        assert b"teamPipelineDelete(input: $input)" in server.bodies[-1]
+
+
+def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) -> None:
+    server = scripted(teams())
+    ws = connected(server)
+    elsewhere = bf.connect("globex", base_url=server.url, token=TOKEN).pipeline("web")
+    for pipeline, team, level, says_so in [
+        ("web", "core", "read_only", "pass the team's UUID"),
+        ("web", base64.b64encode(b"Pipeline---" + TEAM.encode()).decode(), "read_only", "pass the team's UUID"),
+        ("web", None, "read_only", "pass the team's UUID"),
+        ("web", TEAM, "READ_ONLY", "Did you mean 'read_only'"),
+        ("web", TEAM, None, "It takes|Did you mean"),
+        ("acme/web", TEAM, "read_only", "Did you mean 'web'"),
+        ("", TEAM, "read_only", "slug"),
+        (spec.Pipeline(), TEAM, "read_only", "slug"),
+        (elsewhere, TEAM, "read_only", "another organization"),
+    ]:
+        with pytest.raises(bf.BadInput, match=says_so):
+            ws.set_team(pipeline, team, level)
+    assert not server.asked
+
+
+def test_what_is_not_there_is_told(scripted: Start) -> None:
+    with pytest.raises(bf.BadInput, match="does not have the pipeline acme/web"):
+        connected(scripted(teams(("T1", "other")))).remove_team("web", TEAM)
+    with pytest.raises(bf.BadInput, match="no pipeline acme/web"):
+        connected(scripted(data(pipeline=None))).set_team("web", TEAM, "read_only")
+    with pytest.raises(bf.Malformed, match="teams that cannot be read"):
+        connected(scripted(data(pipeline={"id": "P"}))).set_team("web", TEAM, "read_only")
+    with pytest.raises(bf.Incomplete, match="circle"):
+        connected(scripted(teams(following="c1"))).set_team("web", TEAM, "read_only")
+
+
+def test_a_change_of_teams_without_answer_may_be_asked_for_again(scripted: Start) -> None:
+    server = scripted(teams(("T2", TEAM_ID)), hang_up)
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)POST /graphql.*the same again is safe"):
+        connected(server).set_team("web", TEAM, "read_only")
+    assert len(server.asked) == 2

@@ -1,0 +1,160 @@
+"""Logs of jobs over real HTTP on loopback: where they lie, and where the token goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+import tenacity
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.http import client
+from tests.conftest import Scripted, hang_up, says
+from tests.http.test_client import TOKEN, connected
+from tests.leaks import shown_of
+
+Start = Callable[..., Scripted]
+TEXT = "--- :rspec: tests\n✓ 12 passed\n".encode()
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+
+
+def moved(location: str, status: int = 302) -> Callable[..., None]:
+    return says(b"", status, Location=location)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda urls: spec.Job(id="j", **urls),
+        lambda urls: urls,
+        lambda urls: pd.Series(urls),
+        lambda urls: pd.DataFrame([urls]).iloc[0],
+        lambda urls: next(iter(pd.DataFrame([urls]).itertuples())),
+        lambda urls: urls["raw_log_url"] or urls["log_url"],
+    ],
+    ids=["record", "mapping", "series", "row", "tuple", "address"],
+)
+def test_a_job_is_named_in_many_ways(scripted: Start, named: Callable[[dict[str, Any]], Any]) -> None:
+    server = scripted(says(TEXT, Content_Type="text/plain; charset=utf-8"))
+    ws = connected(server)
+    for raw, path in ((f"{server.url}/v2/jobs/1/log.txt", "/v2/jobs/1/log.txt"), (None, "/v2/jobs/1/log")):
+        assert ws.log(named({"raw_log_url": raw, "log_url": f"{server.url}/v2/jobs/1/log"})) == TEXT.decode()
+        assert server.asked[-1] == path
+    assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+    assert server.headers[0]["Accept"] == "text/plain"
+
+
+def test_a_log_that_comes_as_json_is_its_content(scripted: Start) -> None:
+    server = scripted(says(b'{"url":"x","content":"a\\nb","size":3}', Content_Type="application/json; charset=utf-8"))
+    assert connected(server).log(f"{server.url}/v2/log") == "a\nb"
+    server = scripted(says(b'{"content":"a"}', Content_Type="text/plain"))
+    assert connected(server).log(f"{server.url}/v2/log") == '{"content":"a"}'
+    server = scripted(says(b'{"size":3}', Content_Type="application/json"))
+    with pytest.raises(bf.Malformed, match="missing required field `content`"):
+        connected(server).log(f"{server.url}/v2/log")
+
+
+def test_bytes_that_are_no_text_are_replaced(scripted: Start) -> None:
+    server = scripted(says(b"a\xff\x00b"))
+    log = connected(server).log(f"{server.url}/v2/log")
+    assert (log, log.raw) == ("a\ufffd␀b", "a\ufffd\x00b")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [spec.Job(id="w", type="waiter"), {"id": "w"}, pd.Series({"raw_log_url": None, "log_url": float("nan")}), {}, 7],
+)
+def test_a_job_without_a_log_says_so(scripted: Start, job: Any) -> None:
+    server = scripted(says(TEXT))
+    with pytest.raises(bf.BadInput, match="has no log"):
+        connected(server).log(job)
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
+    "address", ["", "log.txt", "ftp://logs.example.com/1", "http://[::1/", "https://a:b@c.example.com"]
+)
+def test_what_is_no_address_of_a_log_is_refused(scripted: Start, address: str) -> None:
+    with pytest.raises(bf.BadInput, match="cannot be used"):
+        connected(scripted(says(TEXT))).log(address)
+
+
+def test_a_log_that_could_be_read_on_the_way_is_refused(scripted: Start) -> None:
+    with pytest.raises(bf.BadInput, match="not https"):
+        connected(scripted(says(TEXT))).log("http://logs.example.com/1")
+    with pytest.raises(bf.BadInput, match="not https"):
+        bf.connect("acme", base_url="https://ci.example.com", token=TOKEN).log("http://127.0.0.1:1/log")
+
+
+def test_the_token_goes_to_the_service_only(scripted: Start) -> None:
+    home, elsewhere = scripted(says(TEXT)), scripted(says(TEXT))
+    assert connected(home).log(f"{elsewhere.url}/v2/log?signature=x") == TEXT.decode()
+    assert "Authorization" not in elsewhere.headers[0]
+    assert elsewhere.asked == ["/v2/log?signature=x"]
+    assert not home.asked
+
+
+def test_the_token_goes_to_the_whole_origin(scripted: Start) -> None:
+    home = scripted(says(TEXT))
+    bf.connect("acme", base_url=f"{home.url}/ci", token=TOKEN).log(f"{home.url}/logs/1")
+    assert home.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+    assert home.asked == ["/logs/1"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_followed_without_the_token_once_it_leads_away(scripted: Start, status: int) -> None:
+    home, elsewhere = scripted(), scripted()
+    home._answers = [moved("../stored?x=1", status), moved(f"{elsewhere.url}/bucket?signature=s", status), says(TEXT)]
+    elsewhere._answers = [moved(f"{home.url}/v2/back", status)]
+    assert connected(home).log(f"{home.url}/v2/jobs/log") == TEXT.decode()
+    assert home.asked == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
+    assert [headers.get("Authorization") is not None for headers in home.headers] == [True, True, False]
+    assert "Authorization" not in elsewhere.headers[0]
+
+
+def test_a_circle_of_redirects_ends(scripted: Start) -> None:
+    server = scripted(moved("/v2/again"))
+    with pytest.raises(bf.Malformed, match="more than 3 times"):
+        connected(server).log(f"{server.url}/v2/log")
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("location", ["http://logs.example.com/1", "ftp://x.example.com", "https://a:b@x.example.com"])
+def test_a_redirect_to_where_others_can_read_is_not_followed(scripted: Start, location: str) -> None:
+    server = scripted(moved(location))
+    with pytest.raises(bf.Malformed, match="not followed"):
+        connected(server).log(f"{server.url}/v2/log")
+
+
+def test_failures_are_told_as_usual(scripted: Start) -> None:
+    server = scripted(says(b'{"message":"No job found"}', 404))
+    with pytest.raises(bf.NotFound, match="No job found"):
+        connected(server).log(f"{server.url}/v2/log")
+    server = scripted(hang_up, says(b"", 503), says(TEXT))
+    assert connected(server).log(f"{server.url}/v2/log") == TEXT.decode()
+
+
+def test_neither_token_nor_signature_shows(scripted: Start) -> None:
+    home = scripted(says(b"Bearer " + TOKEN.encode(), 500))
+    elsewhere = scripted(says(f"no {TOKEN}".encode(), 403))
+    for address in (f"{home.url}/logs?signature=secret", f"{elsewhere.url}/logs?signature=secret"):
+        with pytest.raises(bf.ServiceError) as caught:
+            connected(home).log(address)
+        assert TOKEN not in shown_of(caught.value)
+        assert "signature" not in str(caught.value)
+
+
+def test_a_refusal_elsewhere_is_none_of_the_service(scripted: Start) -> None:
+    home, elsewhere = scripted(says(TEXT)), scripted(says(b"no", 401))
+    with pytest.raises(bf.ServiceError) as refused:
+        connected(home).log(f"{elsewhere.url}/bucket/log?signature=s3cret")
+    assert type(refused.value) is bf.ServiceError
+    assert f"GET {elsewhere.url}/bucket/log, where the log lies; the token was not sent there" in str(refused.value)
+    assert "s3cret" not in str(refused.value)

@@ -1,0 +1,280 @@
+"""Any REST path as records and as a table: paths, query parameters, pages, types; what is refused before it is sent."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import buildframe as bf
+from buildframe.errors import BadInput, Forbidden, Incomplete, NotFound
+from buildframe.workspace import Workspace
+from buildframe.workspace.rest import frame_of
+from tests.conftest import Scripted, says
+from tests.http.test_client import connected
+
+Start = Callable[..., Scripted]
+AGENTS = "/organizations/acme/agents"
+
+
+def test_a_list_is_read_to_its_end(ci: Workspace) -> None:
+    agents = ci.get(AGENTS, per_page=3)
+    assert len(agents) > 3
+    assert agents == ci.get(f"/v2{AGENTS}") == ci.get(f"{ci.base_url}/v2{AGENTS}") == ci.get(f"{AGENTS}?per_page=5")
+    assert len({agent["id"] for agent in agents}) == len(agents)
+    assert {"name", "hostname", "meta_data"} <= agents[0].keys()
+
+
+def test_one_object_is_one_record(ci: Workspace) -> None:
+    pipeline = ci.get("/organizations/acme/pipelines/web")
+    assert (pipeline["slug"], pipeline["builds_url"][-6:]) == ("web", "builds")
+    assert list(ci.table("/organizations/acme/pipelines/web")["slug"]) == ["web"]
+
+
+def test_parameters_are_sent_as_the_service_reads_them(ci: Workspace) -> None:
+    since = dt.datetime(2026, 10, 22, tzinfo=dt.UTC)
+    found = ci.table("/organizations/acme/builds", state=["passed", "failed"], branch="main", created_from=since)
+    declared = ci.builds(state=["passed", "failed"], branch="main", created_from=since)
+    assert list(found["id"]) == list(declared["id"])
+    assert 0 < len(found) < 400
+
+
+def test_a_table_has_the_types_of_its_values(ci: Workspace, tmp_path: Path) -> None:
+    builds = ci.table("/organizations/acme/builds", state="passed")
+    kinds = {name: str(dtype) for name, dtype in builds.dtypes.items()}
+    assert kinds["number"] == "Int64"
+    assert kinds["blocked"] == "boolean"
+    assert kinds["branch"] == "str"
+    assert kinds["created_at"] == kinds["finished_at"] == "datetime64[us, UTC]"
+    assert builds["creator"].struct.field("email").str.endswith("@example.com").any()
+    assert builds.attrs["complete"]
+    assert builds.attrs["source"].endswith("/builds?state=passed")
+    bf.save(tmp_path / "builds.parquet", builds)
+    again = bf.load(tmp_path / "builds.parquet")
+    pd.testing.assert_frame_equal(again, builds)
+    assert again.attrs == builds.attrs
+
+
+def test_records_of_every_shape_become_a_table() -> None:
+    records: list[Any] = [
+        {
+            "n": 1,
+            "x": 1,
+            "odd": 1,
+            "big": 2**70,
+            "tags": ["a"],
+            "none": None,
+            "at": "2026-10-01T00:00:00Z",
+            "hollow": {},
+        },
+        {"n": None, "x": 2.5, "odd": "two", "big": 3, "tags": [], "at": "2026-10-01 02:00:00+02:00", "hollow": {}},
+        {"late": True, "when": "2026-13-01T00:00:00Z"},
+    ]
+    frame = frame_of(records)
+    kinds = {name: str(dtype) for name, dtype in frame.dtypes.items()}
+    assert kinds == {
+        "n": "Int64", "x": "float64", "odd": "str", "big": "str", "tags": "list<item: string>[pyarrow]", "none": "str",
+        "at": "datetime64[us, UTC]", "hollow": "str", "late": "boolean", "when": "str",
+    }  # fmt: skip
+    assert list(frame["odd"][:2]) == ["1", "two"]
+    assert frame["big"][0] == str(2**70)
+    assert frame["at"].nunique() == 1  # the same instant
+    assert frame["at"].isna().tolist() == [False, False, True]
+    assert list(frame_of(["a", "b"])["value"]) == ["a", "b"]
+    assert frame_of([]).shape == (0, 0)
+
+
+ELSEWHERE = [
+    "https://example.com/v2/organizations",
+    "//example.com/v2/organizations",
+    "http://someone@127.0.0.1/v2/organizations",
+    "ftp://127.0.0.1/v2/organizations",
+    "organizations/acme",
+    "/organizations/../../admin",
+    "/organizations/%2e%2e/admin",
+    "/organizations/..%2f..%2fadmin",
+    "/organizations/%2E%2e%2Fadmin",
+    "/organizations/a b",
+    "/organizations\r\nX: y",
+    "/organizations#x",
+    "/organizations\\x",
+    "/organizations/\ud83d",
+    "",
+    7,
+    None,
+]
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_a_path_that_leads_elsewhere_is_refused(scripted: Start, path: Any) -> None:
+    server = scripted(says(b"[]"))
+    ws = connected(server)
+    for read in (ws.get, ws.table):
+        with pytest.raises(BadInput, match="path="):
+            read(path)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"page": 3}, "all pages are read"),
+        ({"x": object()}, "x=<object"),
+        ({"since": dt.datetime(2026, 10, 1)}, "since="),
+        ({"progress": 3}, "progress=3"),
+        ({"columns": ["id"]}, "columns is no option of get"),
+        ({"max_requests": 3}, "max_requests is no option of get"),
+        ({"per_page": "many"}, "per_page='many': pass a whole number"),
+        ({"per_page": 0}, "per_page='0': pass a whole number"),
+        ({"per_page": "1" * 5000}, "per_page=.*pass a whole number"),
+        ({"x": "\ud83d"}, "half of a surrogate pair"),
+        ({"x": {"\ud83d": "y"}}, "half of a surrogate pair"),
+        ({"x": float("nan")}, "x=nan: pass text"),
+        ({"x": 10**5000}, "x: pass a number of at most 300 digits"),
+        ({"x": -(10**5000)}, "x: pass a number of at most 300 digits"),
+        ({"x": "y" * 70_000}, "x is too long: the address would have 70,0.. characters, and 60,000 is the limit"),
+        ({"x": []}, r"x=\[\]: an empty list"),
+        ({"x": {}}, "x={}: an empty list or mapping"),
+        ({"since": pd.NaT}, "since=NaT: pass text"),
+        ({"since": np.datetime64("2026-10-01", "ns")}, "since=.*pass text"),
+    ],
+)
+def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start, parameters: dict[str, Any], text: str) -> None:
+    server = scripted(says(b"[]"))
+    with pytest.raises(BadInput, match=text):
+        connected(server).get(AGENTS, **parameters)
+    assert server.asked == []
+
+
+def test_a_path_that_no_address_can_hold_is_refused(scripted: Start) -> None:
+    server = scripted(says(b"[]"))
+    for path in ("/" + "x" * 70_000, f"{server.url}/v2/" + "x" * 70_000):
+        with pytest.raises(BadInput, match="path is too long"):
+            connected(server).get(path)
+    assert server.asked == []
+
+
+def test_the_query_is_encoded(scripted: Start) -> None:
+    server = scripted(says(b"[]", Link=""))
+    day = dt.date(2026, 10, 1)
+    connected(server).get("/x?y=1&z", name="a&b=ü", yes=True, many=[1, None, 2.5], map={"k": "v"}, day=day, none=None)
+    assert server.asked == [
+        "/v2/x?y=1&z=&name=a%26b%3D%C3%BC&yes=true&many%5B%5D=1&many%5B%5D=2.5&map%5Bk%5D=v"
+        "&day=2026-10-01T00%3A00%3A00Z&per_page=100"
+    ]
+
+
+def test_links_to_another_host_are_not_followed(scripted: Start) -> None:
+    server = scripted(says(b'[{"id":"a"}]', Link='<https://example.com/v2/x?page=2>; rel="next"'))
+    with pytest.raises(bf.Malformed, match=r"example\.com"):
+        connected(server).get("/x")
+    assert len(server.asked) == 1
+
+
+def records(count: int) -> bytes:
+    return json.dumps([{"id": number} for number in range(count)]).encode()
+
+
+def test_a_list_that_is_longer_than_a_page_has_no_pages(scripted: Start) -> None:
+    server = scripted(says(records(150)))
+    assert len(connected(server).get("/x")) == 150
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("size", [7, 50])
+def test_pages_without_links_are_read_whatever_their_size(scripted: Start, size: int) -> None:
+    rows = [{"id": number} for number in range(2 * size + 3)]
+    pages = [rows[:size], rows[size : 2 * size], rows[2 * size :]]
+    server = scripted(*(says(json.dumps(page).encode(), Link=None) for page in pages))
+    assert connected(server).get("/x") == rows
+
+
+def test_a_list_without_pages_and_links_repeats_itself(scripted: Start) -> None:
+    server = scripted(says(records(7), Link=None))
+    assert len(connected(server).get("/x")) == 7
+    assert len(server.asked) == 2
+
+
+def test_a_full_page_without_links_is_not_the_last(scripted: Start) -> None:
+    server = scripted(says(records(100)), says(b'[{"id":"last"}]'))
+    assert len(connected(server).get("/x")) == 101
+    with pytest.raises(Incomplete):
+        connected(scripted(says(records(100)))).get("/x")
+
+
+def test_records_without_an_id_are_compared_whole(scripted: Start) -> None:
+    server = scripted(
+        says(b'[{"name":"a"},{"name":"b"}]', Link='</v2/x?page=2>; rel="next", </v2/x?page=2>; rel="last"'),
+        says(b'[{"name":"b"},{"name":"c"},4]', Link='</v2/x?page=1>; rel="prev"'),
+    )
+    assert connected(server).get("/x") == [{"name": "a"}, {"name": "b"}, {"name": "c"}, 4]
+
+
+def test_values_of_numpy_are_sent_like_others(scripted: Start) -> None:
+    server = scripted(says(b"[]", Link=""))
+    connected(server).get(
+        "/x", per_page=np.int64(50), yes=np.bool_(True), many=np.array(["a", "b"]), few=pd.Series([1])
+    )
+    assert server.asked == ["/v2/x?per_page=50&yes=true&many%5B%5D=a&many%5B%5D=b&few%5B%5D=1"]
+
+
+def test_equal_records_without_an_id_stay_on_one_page(scripted: Start) -> None:
+    server = scripted(
+        says(b'[1,1,{"a":1},{"a":1},{"id":null},{"id":null}]', Link='</v2/x?page=2>; rel="next"'),
+        says(b'[1,{"a":1},{"id":true},{"id":1}]', Link=""),
+    )
+    assert connected(server).get("/x") == [1, 1, *[{"a": 1}] * 2, *[{"id": None}] * 2, {"id": True}, {"id": 1}]
+
+
+def test_a_page_size_in_links_of_the_service_may_be_anything(scripted: Start) -> None:
+    following = '</v2/x?page=2&per_page=all>; rel="next"'
+    server = scripted(says(b"[1]", Link=following), says(b"[2]", Link=""), says(b"[]", Link=""))
+    assert connected(server).get("/x") == [1, 2]
+
+
+def test_a_redirect_shows_no_signature(scripted: Start) -> None:
+    server = scripted(says(b"", 302, Location="https://files.example.com/a?Signature=invented"))
+    with pytest.raises(bf.ServiceError, match=r"redirected to 'https://files\.example\.com/a', ") as refused:
+        connected(server).get("/x")
+    assert "invented" not in str(refused.value)
+    assert len(server.asked) == 1
+
+
+def test_the_root_and_empty_names_are_not_found(ci: Workspace) -> None:
+    for path in ("/v2", "/v2?x=1", "/", "/organizations/acme//agents", "/organizations/acme/s/x"):
+        with pytest.raises(NotFound, match=r"Request: GET /v2(?!/v2)"):
+            ci.get(path)
+
+
+def test_a_table_is_saved_as_csv_with_json(ci: Workspace, tmp_path: Path) -> None:
+    agents = ci.table(AGENTS)
+    saved = pd.read_csv(bf.save(tmp_path / "agents.csv", agents))
+    assert json.loads(saved["creator"][0]) == agents["creator"][0]
+    assert json.loads(saved["meta_data"][0]) == list(agents["meta_data"][0])
+
+
+def test_refusals_of_the_service(ci: Workspace) -> None:
+    with pytest.raises(NotFound, match="/v2/organizations/acme/nothing"):
+        ci.get("/organizations/acme/nothing")
+    reader = ci.sandbox.token(scopes=["read_builds"])
+    with bf.connect("acme", base_url=ci.base_url, token=reader) as limited, pytest.raises(Forbidden):
+        limited.get("/organizations/acme/pipelines")
+
+
+def test_plain_text_is_no_json(scripted: Start) -> None:
+    server = scripted(says(b"made", Content_Type="text/plain; charset=utf-8"))
+    with pytest.raises(BadInput, match=r"ci\.log"):
+        connected(server).get("/log.txt")
+    assert len(server.asked) == 1
+
+
+def test_objects_of_many_keys_become_json_text() -> None:
+    frame = frame_of([{"few": {"a": number}, "many": {f"key {number}": number}} for number in range(300)])
+    assert str(frame["few"].dtype) == "struct<a: int64>[pyarrow]"
+    assert frame["many"][299] == '{"key 299":299}'

@@ -1,0 +1,259 @@
+"""What a user types, against the sandbox over real HTTP."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+import buildframe as bf
+from buildframe import plots, spec
+from buildframe.sandbox_server import Fault
+from buildframe.spec import TABLES
+from buildframe.workspace import Workspace
+from tests import worlds
+from tests.conftest import Scripted, says
+
+
+def names(table: str) -> list[str]:
+    return [column.name for column in TABLES[table]]
+
+
+def test_builds_and_jobs_of_an_organization(ci: Workspace) -> None:
+    builds, jobs = ci.history()
+    assert list(builds) == names("builds")
+    assert list(jobs) == names("jobs")
+    assert builds["id"].is_unique
+    assert jobs["id"].is_unique
+    assert builds["created_at"].is_monotonic_decreasing
+    assert set(builds["organization"]) == {"acme"}
+    assert set(jobs["build_id"]) <= set(builds["id"])
+    assert builds.attrs["complete"] is True
+    assert builds.attrs["as_of"] == ci.sandbox.clock.now().text()
+    assert (builds["fetched_at"] == ci.sandbox.clock.now()).all()
+
+
+def test_each_of_the_three_ways_gives_the_same(ci: Workspace) -> None:
+    history = ci.history()
+    pd.testing.assert_frame_equal(ci.jobs(), history.jobs)
+    lean = ci.builds()
+    pd.testing.assert_frame_equal(lean, history.builds)
+    assert "exclude_jobs=true" in lean.attrs["source"]
+
+
+def test_a_pipeline_lists_its_own(ci: Workspace) -> None:
+    everything = ci.builds()
+    web = ci.pipeline("web").builds()
+    expected = everything[everything["pipeline"] == "web"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(web, expected)
+
+
+def test_without_an_organization_all_that_the_token_may_see() -> None:
+    with worlds.sandbox(builds=60, days=3) as ci:
+        everywhere = bf.connect(base_url=ci.sandbox.url, token=ci.sandbox.token())
+        builds = everywhere.builds()
+        assert set(builds["organization"]) == {"acme", "globex"}
+        only = bf.connect(base_url=ci.sandbox.url, token=ci.sandbox.token(organizations=["globex"]))
+        assert set(only.builds()["organization"]) == {"globex"}
+        with pytest.raises(bf.BadInput, match="BUILDFRAME_ORG"):
+            everywhere.pipelines()
+
+
+def test_pipelines(ci: Workspace) -> None:
+    pipelines = ci.pipelines()
+    assert list(pipelines) == names("pipelines")
+    assert "web" in set(pipelines["slug"])
+    record = ci.pipeline("web").get()
+    row = pipelines.set_index("slug").loc["web"]
+    assert (record.id, record.created_at) == (row["id"], row["created_at"])
+
+
+def test_one_build_as_a_record(ci: Workspace) -> None:
+    row = ci.builds(state="passed").iloc[0]
+    build = ci.pipeline(row["pipeline"]).build(int(row["number"]))
+    assert (build.id, build.state, build.created_at) == (row["id"], "passed", row["created_at"])
+    assert build.organization == "acme"
+    assert build.jobs
+    assert {job.type for job in build.jobs} <= {"script", "waiter", "manual", "trigger"}
+    assert "Build(id=" in repr(build)
+
+
+def test_all_attempts_are_there_unless_told_otherwise(ci: Workspace) -> None:
+    jobs = ci.jobs()
+    last = ci.jobs(include_retried_jobs=False)
+    assert jobs["retried"].sum() > 0
+    assert last["retried"].sum() == 0
+    assert len(last) == len(jobs) - jobs["retried"].sum()
+
+
+def test_windows_are_inclusive_then_exclusive_and_ages_follow_the_services_clock(ci: Workspace) -> None:
+    builds = ci.builds()
+    edge = builds["created_at"].iloc[30]
+    from_edge, to_edge = ci.builds(created_from=edge), ci.builds(created_to=edge)
+    assert len(from_edge) + len(to_edge) == len(builds)
+    assert from_edge["created_at"].min() == edge
+    recent = ci.builds(created_from="48h")
+    since = ci.sandbox.clock.now() - dt.timedelta(hours=48)
+    assert set(recent["id"]) == set(builds[builds["created_at"] >= since]["id"])
+    assert len(recent) < len(builds)
+
+
+def test_filters_reach_the_service(ci: Workspace) -> None:
+    builds = ci.builds()
+    branch = builds["branch"].value_counts().index[1]
+    assert set(ci.builds(branch=[branch])["branch"]) == {branch}
+    commit = builds["commit"].iloc[5]
+    assert set(ci.builds(commit=commit)["commit"]) == {commit}
+    failed = ci.builds(state=["failed", "canceled"])
+    assert set(failed["state"]) == {"failed", "canceled"}
+    assert "changed during the walk" in failed.attrs["note"]
+    creator = builds["creator_id"].dropna().iloc[0]
+    assert set(ci.builds(creator=creator)["creator_id"]) == {creator}
+    assert len(ci.builds(branch="no such branch")) == 0
+    assert list(ci.builds(branch="no such branch").dtypes) == list(builds.dtypes)
+
+
+def test_the_pipeline_is_known_where_it_is_left_out(ci: Workspace) -> None:
+    lean = ci.builds(exclude_pipeline=True)
+    assert lean["pipeline_id"].isna().all()
+    assert list(lean["pipeline"]) == list(ci.builds()["pipeline"])
+
+
+def test_more_columns_by_path_and_raw(ci: Workspace) -> None:
+    extra = {"repo": "pipeline.repository", "again": "number"}
+    builds, jobs = ci.history(extra=extra, job_extra={"of": "build.message", "step_uuid": "step.id"}, raw=True)
+    assert list(builds["again"]) == [str(number) for number in builds["number"]]
+    assert builds["repo"].str.contains("example").all()
+    assert list(jobs.loc[jobs["type"] == "script", "step_uuid"]) == list(jobs.loc[jobs["type"] == "script", "step_id"])
+    message = builds.set_index("id")["message"]
+    assert list(jobs["of"]) == list(message.loc[jobs["build_id"]])
+    assert builds["raw"].str.startswith("{").all()
+    assert jobs.dtypes["raw"] == builds.dtypes["repo"] == "str"
+    for bad in ({"x": 5}, ["a"], {"x": [1]}):
+        with pytest.raises(bf.BadInput, match=r"extra=.*pass a mapping from text to text"):
+            ci.builds(extra=bad)  # type: ignore[arg-type]
+    with pytest.raises(bf.BadInput, match="have such columns"):
+        ci.builds(extra={"state": "meta_data.state"})
+    with pytest.warns(UserWarning, match=r"anything at 'meta_dta.team'"):
+        ci.builds(extra={"team": "meta_dta.team"})
+
+
+def test_bad_windows_and_contradictions_are_refused_before_anything_is_sent(ci: Workspace) -> None:
+    with pytest.raises(bf.BadInput, match="Exchange created_from"):
+        ci.builds(created_from="2026-10-20", created_to="2026-10-10")
+    with pytest.raises(bf.BadInput, match="use builds"):
+        ci.jobs(exclude_jobs=True)
+    with pytest.raises(bf.BadInput, match="Did you mean 'branch'"):
+        ci.builds(brnach="main")  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match="slug"):
+        ci.pipeline("")
+
+
+@pytest.mark.parametrize(
+    ("organization", "scopes", "kind", "says"),
+    [
+        ("nowhere", None, bf.NotFound, "no organization 'nowhere'.*Check its slug"),
+        ("globex", None, bf.NotFound, "No organization found.*authorized"),
+        ("acme", ("read_pipelines",), bf.Forbidden, "read_builds.*Use a token that has the scope read_builds"),
+    ],
+)
+def test_refusals_say_what_to_do(
+    ci: Workspace, organization: str, scopes: tuple[str, ...] | None, kind: type[bf.ServiceError], says: str
+) -> None:
+    token = ci.sandbox.token(scopes=scopes or ("read_builds",), organizations=["acme"])
+    with pytest.raises(kind, match=f"(?s){says}") as caught:
+        bf.connect(organization, base_url=ci.sandbox.url, token=token).builds()
+    assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize("organization", ["", " ", "acme/web", "https://ci.example.com/acme", 7])
+def test_what_is_no_organization_is_refused_when_connecting(organization: Any) -> None:
+    with pytest.raises(bf.BadInput, match="organization="):
+        bf.connect(organization, token="t")
+
+
+def test_a_wrong_token_and_unknown_things(ci: Workspace) -> None:
+    with pytest.raises(bf.Unauthorized, match=r"401.*valid API Access Token"):
+        bf.connect("acme", base_url=ci.sandbox.url, token="wrong").builds()
+    with pytest.raises(bf.NotFound, match="No pipeline found"):
+        ci.pipeline("nope").builds()
+    with pytest.raises(bf.NotFound, match="No build found"):
+        ci.pipeline("web").build(10**9)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_hundreds_of_builds_arrive_while_the_world_is_walked(workers: int) -> None:
+    """The clock stands, so all that arrives has the timestamp of the newest build of the first response."""
+    with worlds.sandbox(builds=900, days=12) as ci:
+        before = ci.builds()
+        ci.sandbox.fault(Fault("arrive", route="list_builds", n=50))
+        during = ci.builds(workers=workers, created_to=before["created_at"].max() + dt.timedelta(days=1))
+        ci.sandbox.clear_faults()
+        arrived = set(ci.builds()["id"]) - set(before["id"])
+    assert len(arrived) >= 200
+    assert during.attrs["complete"]
+    assert during.attrs["requests"] <= 20
+    assert set(during["id"]) >= set(before["id"])
+    assert during["id"].is_unique
+    assert len(set(during["id"]) & arrived) <= 50  # those that came before the first answer
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_filter_that_changes_takes_one_small_request_more(workers: int) -> None:
+    with worlds.sandbox(builds=900, days=12) as ci:
+        every = ci.builds(columns=["id", "state"])
+        passed = ci.builds(state="passed", columns=["id", "state"], workers=workers)
+    assert passed.attrs["complete"]
+    assert "filtered by state, which changes" in passed.attrs["note"]
+    assert "did not tell" not in passed.attrs["note"]
+    assert set(passed["id"]) == set(every.loc[every["state"] == "passed", "id"])
+    assert passed.attrs["requests"] <= every.attrs["requests"]
+
+
+def test_completion_knows_the_filters_and_help_explains_them() -> None:
+    for method in (Workspace.builds, Workspace.jobs, Workspace.history):
+        parameters = inspect.signature(method).parameters
+        assert set(spec.list_builds.filter_names) <= set(parameters)
+        assert "created at or after" in (method.__doc__ or "")
+
+
+def test_a_progress_bar_shows_only_where_somebody_looks(ci: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
+    ci.builds()
+    assert capfd.readouterr() == ("", "")
+    ci.builds(progress=True)
+    shown = capfd.readouterr().err
+    assert "100%" in shown
+    assert "builds in" in shown
+
+
+def test_a_workspace_without_a_sandbox_says_so() -> None:
+    with pytest.raises(bf.BadInput, match=r"buildframe.sandbox\(\)"):
+        _ = bf.connect("acme", token="x").sandbox
+
+
+def test_nothing_warns(ci: Workspace) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ci.history(created_from="2d")
+
+
+def test_steps_of_one_name_in_two_pipelines_are_drawn_apart(ci: Workspace) -> None:
+    axes = plots.step_times(ci.jobs(), top=200)
+    drawn = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
+    assert {"web / lint", "api / lint"} <= drawn
+    plt.close("all")
+
+
+def test_a_list_of_several_pages_says_what_a_deletion_does_to_it(scripted: Callable[..., Scripted]) -> None:
+    second = "</v2/organizations/acme/members?page=2>"
+    first = says(b'[{"id":"a"}]', Link=f'{second}; rel="next", {second}; rel="last"')
+    server = scripted(first, says(b'[{"id":"b"}]'))
+    ws = bf.connect("acme", base_url=server.url, token="t")
+    assert "deleted meanwhile" in ws.members().attrs["note"]
+    assert ws.members().attrs["note"] is None
