@@ -319,9 +319,9 @@ CREATED, READ = says(RECORD, 201), says(RECORD)
     [
         ("return", "/client.py", "_once"),
         ("return", "/client.py", "fetch"),
-        ("c_return", "/pace.py", "reset"),
-        ("return", "/pace.py", "until"),
-        ("return", "/fetch.py", "record"),
+        ("c_return", "/rate_limit.py", "reset"),
+        ("return", "/rate_limit.py", "until"),
+        ("return", "/records.py", "record"),
         ("return", "/pipeline.py", "create_build"),
     ],
 )

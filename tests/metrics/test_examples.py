@@ -36,5 +36,5 @@ def test_examples_run(name: str, names: dict[str, Any]) -> None:
     assert example.examples, "a public function shows an example"
     report: list[str] = []
     with pd.option_context(*(one for option in SHOWN.items() for one in option)):
-        doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)
+        doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)
     assert not report, "".join(report)

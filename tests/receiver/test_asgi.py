@@ -86,7 +86,7 @@ def test_what_is_not_foreseen_is_refused_and_logged_without_the_token(
             assert sent(served.url, body).status_code == 500
         assert served.status()["refused"] == {"500": 1}
         assert sent(served.url, body).status_code == 204
-    assert "A delivery was refused: ZeroDivisionError at test_door.py:" in caplog.text
+    assert "A delivery was refused: ZeroDivisionError at test_asgi.py:" in caplog.text
     assert SECRET not in caplog.text
     assert all(record.exc_info is None for record in caplog.records)
 

@@ -142,7 +142,7 @@ class Run:
 
     def _start(self) -> None:
         self.inbox = Inbox(self.store)  # type: ignore[arg-type]
-        self.inbox._wait(list(self.inbox._log.recover()), 0.0)
+        self.inbox._enqueue(list(self.inbox._log.recover()), 0.0)
 
     def _kill(self) -> None:
         self.disk.end()
@@ -153,7 +153,7 @@ class Run:
         group = [self._event() for _ in range(self.chance.randint(1, 5))]
         taken = [(event, self.inbox.put(event)) for event in group]
         self.inbox._closing = True  # so that it returns when it has written these
-        self.inbox._keep()
+        self.inbox._run_disk()
         self.inbox._closing = False
         for event, why in taken:
             if why.result(0) is None:
@@ -170,7 +170,7 @@ class Run:
         return self.sent[-1]
 
     def _write(self) -> None:
-        if batch := self.inbox._first():
+        if batch := self.inbox._oldest():
             self.inbox._write(batch)
 
 

@@ -42,7 +42,7 @@ def test_follow_builds_to_their_end(tmp_path: Path) -> None:
 
 
 def see_what_runs(page: Page, number: int) -> None:
-    page.find(".bf-share", has_text=re.compile(r"^\d+ %, .* left \(of \d+\)$")).nth(1).wait_for(timeout=60_000)
+    page.find(".bf-share", has_text=re.compile(r"^\d+ %, .* left \(n = \d+\)$")).nth(1).wait_for(timeout=60_000)
     rows = {row[2]: row for row in page.rows()}
     assert rows["web"][:2] == [str(number), "running"]
     assert rows["docs"][6:] == [HOSTILE, HOSTILE]

@@ -127,6 +127,7 @@ class NumberedReading:
         The other order is on purpose: servers that take turns would give the same responses again. A listing may make
         few requests without a new row, so of many pages only the first ones are read again.
         """
+        rows = None
         for number in range(1, last + 1):
             if not self._can_repeat():
                 return True
@@ -138,7 +139,8 @@ class NumberedReading:
                 self._last = None  # the list is shorter by now
                 return False
             self._see(page)
-        self._begin((last - 1) * size + _count(page) if _ends(page, size) else None)
+            rows = (number - 1) * size + _count(page) if _ends(page, size) else None
+        self._begin(rows)
         return self._is_verified
 
     def _requested(self, number: int) -> Pages:
