@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import buildframe as bf
-from buildframe import metrics, spec
-
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
@@ -31,37 +28,6 @@ def test_a_checker_is_content(command: list[str]) -> None:
         [BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert run.returncode == 0, run.stdout + run.stderr
-
-
-def test_the_public_names() -> None:
-    assert bf.__all__ == [
-        "BadInput",
-        "BuildframeError",
-        "DeadlineExceeded",
-        "Forbidden",
-        "GraphQLError",
-        "Incomplete",
-        "Invalid",
-        "Malformed",
-        "MissingExtra",
-        "NotFound",
-        "OutcomeUnknown",
-        "RateLimited",
-        "ServiceError",
-        "Store",
-        "StoreFailed",
-        "Unauthorized",
-        "Unavailable",
-        "Unreachable",
-        "Unverified",
-        "connect",
-        "load",
-        "sandbox",
-        "save",
-    ]
-    assert all(getattr(bf, name).__doc__ for name in bf.__all__)
-    assert all(getattr(metrics, name).__doc__ for name in metrics.__all__)
-    assert all(hasattr(spec, name) for name in spec.__all__)
 
 
 def imported_by(statement: str) -> set[str]:

@@ -1,15 +1,17 @@
-"""CI builds as DataFrames: fetch builds and jobs completely, measure them rightly, see where the time goes.
+"""
+Fetch CI builds and jobs into pandas DataFrames, measure them, and plot where the time goes.
 
-`connect()` gives a Workspace on a real organization, `sandbox()` one on a service of your own machine.
-`metrics` and `plots` are modules to import. `save` and `load` keep frames as Parquet, `save` also writes CSV; `Store`
-keeps all that was ever fetched.
+`connect` returns a workspace of an organization at the service. `sandbox` starts a local service with invented builds
+and returns a workspace of it. `save` and `load` write and read one frame; `Store` keeps a history.
+The modules `metrics`, `plots`, `report`, `spec`, `webhooks` and `widgets` are loaded at first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast, get_type_hints
+from importlib import import_module
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from buildframe.errors import (
     BadInput,
@@ -35,12 +37,12 @@ from buildframe.guards.secrets import confined, environment, is_confined
 
 if TYPE_CHECKING:
     import datetime as dt
-    import os
     from pathlib import Path
 
-    import pandas as pd
-
-    from buildframe.sandbox_server import Settings
+    from buildframe import metrics, plots, report, spec, webhooks, widgets
+    from buildframe.sandbox_server import Fault, Patience, Quota
+    from buildframe.spec import When
+    from buildframe.store.files import load, save
     from buildframe.store.store import Store
     from buildframe.workspace import Workspace
 
@@ -66,9 +68,18 @@ __all__ = [
     "Unverified",
     "connect",
     "load",
+    "metrics",
+    "plots",
+    "report",
     "sandbox",
     "save",
+    "spec",
+    "webhooks",
+    "widgets",
 ]
+
+_DEFINED_IN = {"Store": "buildframe.store.store", "load": "buildframe.store.files", "save": "buildframe.store.files"}
+"""Names that are loaded at first use, because their modules take a while."""
 
 HOSTED_URL = "https://api.buildkite.com"
 
@@ -99,14 +110,44 @@ def connect(
     timeout: str | dt.timedelta = "60s",
     log_timeout: str | dt.timedelta = "10m",
 ) -> Workspace:
-    """A workspace on the service: one organization, or without any all that the token may see.
+    """
+    Return a workspace of an organization at the service. Sends no request.
 
-    What is not given comes from BUILDFRAME_ORG, BUILDFRAME_URL (without /v2; else the hosted service),
-    BUILDFRAME_TOKEN and BUILDFRAME_GRAPHQL_URL (else /graphql of the service, or the hosted service's own).
-    Nothing is asked yet. A missing token, or an address that would send it unencrypted, raises BadInput.
+    Parameters
+    ----------
+    organization : str, optional
+        Slug of the organization. By default the environment variable `BUILDFRAME_ORG`; if that is not set either,
+        the workspace covers all organizations that the token can read.
+    base_url : str, optional
+        URL of the service without `/v2`. By default `BUILDFRAME_URL`, else the hosted service.
+    token : str, optional
+        API token. By default `BUILDFRAME_TOKEN`.
+    graphql_url : str, optional
+        URL for GraphQL requests. By default `BUILDFRAME_GRAPHQL_URL`, else `/graphql` at `base_url`.
+    timeout : str or timedelta, default "60s"
+        Longest duration of one request, from sending it to the last byte of its response.
+    log_timeout : str or timedelta, default "10m"
+        Longest duration of one request for a log.
 
-    `timeout` limits each request, from sending it to the last byte of its response, and `log_timeout` each request for
-    a log: a timedelta, or a text such as "90s" or "10m".
+    Returns
+    -------
+    Workspace
+        Workspace of the organization.
+
+    Raises
+    ------
+    BadInput
+        If there is no token, an argument is invalid, or a URL would send the token unencrypted.
+
+    See Also
+    --------
+    sandbox : Start a local service for trying things out.
+
+    Examples
+    --------
+    >>> import buildframe as bf
+    >>> bf.connect("acme", token="an-invented-token")
+    <Workspace acme at https://api.buildkite.com>
     """
     from buildframe.http.client import Client, Token
     from buildframe.spec.times import seconds_of
@@ -120,61 +161,123 @@ def connect(
         log_timeout=longest_log,
     )
     hosted = graphql.HOSTED_URL if client.base_url == HOSTED_URL else None
-    door = graphql_url or environment("BUILDFRAME_GRAPHQL_URL") or hosted
+    graphql_url = graphql_url or environment("BUILDFRAME_GRAPHQL_URL") or hosted
     if organization is None:
         organization = environment("BUILDFRAME_ORG") or None
-    return Workspace(client, organization, graphql_url=door)
+    return Workspace(client, organization, graphql_url=graphql_url)
 
 
-def sandbox(organization: str = "acme", **settings: Unpack[Settings]) -> Workspace:
-    """Start a service of your own, on this machine only, with a month of CI in it; a workspace connected to it
-    by a token with every scope.
-
-    `settings` are those of `buildframe.sandbox_server.Sandbox`. The workspace's `.sandbox` has `.url`,
-    `.token(scopes=...)`, `.truth`, `.clock` and `.stop()`. Needs the extra `sandbox`.
+@_checked
+def sandbox(
+    organization: str | None = "acme",
+    *,
+    path: str | Path | None = None,
+    seed: int = 1,
+    builds: int = 2600,
+    days: int = 30,
+    until: When = "2026-10-30T15:00:00Z",
+    quota: Quota | None = None,
+    deepest: int = 10_000,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    faults: Sequence[Fault] = (),
+    patience: Patience | None = None,
+    speed: float | None = None,
+    cancels_at_once: bool = True,
+) -> Workspace:
     """
-    from buildframe.guards.arguments import check, with_plain_numbers
+    Start a local service with a random history of builds, and return a workspace of it.
+
+    The token of the workspace has every scope. `Workspace.sandbox` is the service itself: its `url`, `token`, `truth`,
+    `clock` and `stop`. Needs the extra `sandbox`.
+
+    Parameters
+    ----------
+    organization : str, optional
+        Slug of the organization: `acme` or `globex`. None: all organizations.
+    path : str or Path, optional
+        SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
+        `builds`, `days` and `until` are ignored.
+    seed : int, default 1
+        Seed of the random history.
+    builds : int, default 2600
+        Approximate number of builds, from 1 to 1,000,000.
+    days : int, default 30
+        Length of the history in days, from 1 to 3650.
+    until : datetime, date or str, default "2026-10-30T15:00:00Z"
+        End of the history, and the time of the clock.
+    quota : Quota, optional
+        Rate limits. By default they are never reached.
+    deepest : int, default 10000
+        Number of builds that the pages of a list reach, from 1.
+    host : str, default "127.0.0.1"
+        Address to listen on.
+    port : int, default 0
+        Port to listen on; 0 chooses a free one.
+    faults : sequence of Fault, default ()
+        Faults that are active from the start.
+    patience : Patience, optional
+        Retry policy of webhooks.
+    speed : float, optional
+        Simulated seconds per second. By default the clock stands still.
+    cancels_at_once : bool, default True
+        Whether a canceled build is `canceled` in the response. Otherwise its jobs take some seconds to stop.
+
+    Returns
+    -------
+    Workspace
+        Workspace of the sandbox. As a context manager it stops the sandbox at the end.
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, or the file is used by another sandbox or is not a sandbox file.
+    MissingExtra
+        If the extra `sandbox` is not installed.
+
+    Examples
+    --------
+    >>> import buildframe as bf
+    >>> with bf.sandbox(builds=50, days=2) as ci:
+    ...     builds = ci.builds(created_from="3d")
+    >>> builds.attrs["complete"]
+    True
+    """
     from buildframe.http.client import Client, Token
-    from buildframe.sandbox_server import SCOPES, Sandbox, Settings
+    from buildframe.sandbox_server import SCOPES, Sandbox
     from buildframe.workspace import Workspace
 
-    numbered = cast("Settings", with_plain_numbers(settings))
-    check("sandbox()", get_type_hints(Settings), numbered)
-    service = Sandbox(**numbered)
+    service = Sandbox(
+        path,
+        seed=seed,
+        builds=builds,
+        days=days,
+        until=until,
+        quota=quota,
+        deepest=deepest,
+        host=host,
+        port=port,
+        faults=faults,
+        patience=patience,
+        speed=speed,
+        cancels_at_once=cancels_at_once,
+    )
     try:
         if organization is not None:
-            service.teams(organization)  # raises BadInput for an organization that is not there
+            service.teams(organization)  # raises BadInput if the organization does not exist
         return Workspace(Client(service.url, Token(service.token(SCOPES))), organization, service)
     except BaseException:
         service.stop()
         raise
 
 
-@_checked
-def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
-    """Write a frame to one file, whole or not at all: CSV if its name ends in `.csv`, with no cell that a spreadsheet
-    program would run; else Parquet, from which dtypes, index and `attrs` come back by `load`.
-    """
-    from buildframe import store
-
-    return store.save(path, frame)
-
-
-@_checked
-def load(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a frame that `save` wrote."""
-    from buildframe import store
-
-    return store.load(path)
-
-
 def __getattr__(name: str) -> object:
-    if name == "Store":  # loaded at first use, as it brings a package of its own
-        from buildframe.store.store import Store
-
-        return Store
+    if name in _DEFINED_IN:
+        return getattr(import_module(_DEFINED_IN[name]), name)
+    if name in __all__:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

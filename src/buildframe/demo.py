@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from buildframe import metrics, plots, store
+from buildframe import metrics, plots
 from buildframe.metrics.grouping import Key
+from buildframe.store.files import save
 from buildframe.workspace import Workspace
 
 TOP = 5
@@ -92,7 +93,7 @@ def write_files(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:
     """Write tables and plots, and list the files."""
     lines = [f"Wrote to {folder.resolve()}:"]
     for name, frame in (("builds", builds), ("jobs", jobs)):
-        path = store.save(folder / f"{name}.parquet", frame)
+        path = save(folder / f"{name}.parquet", frame)
         lines.append(f"  {path.name:<20} {len(frame):,} {name}")
     for name, meaning, axes in draw_plots(builds, jobs):
         figure = axes.get_figure(root=True)

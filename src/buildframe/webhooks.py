@@ -37,6 +37,18 @@ class HasItems(Protocol):
 Headers = HasItems | Iterable[tuple[Any, Any]]
 """Headers of a delivery: a mapping, or pairs as in ASGI. Names and values are str or bytes; case is ignored."""
 
+__all__ = [
+    "HEADER_NAMES",
+    "MAX_AGE",
+    "Event",
+    "HeaderNames",
+    "WebhookFrames",
+    "frames",
+    "parse",
+    "signed_at",
+    "verify",
+]
+
 MAX_AGE = dt.timedelta(minutes=5)
 _SIGNATURE = re.compile(rb"timestamp=([0-9]{1,12}),\s*signature=([0-9a-fA-F]{64})")
 
@@ -442,3 +454,7 @@ def _latest(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.sort_values("fetched_at", kind="stable").drop_duplicates("id", keep="last", ignore_index=True)
     frame.attrs["table"] = table
     return frame
+
+
+def __dir__() -> list[str]:
+    return __all__

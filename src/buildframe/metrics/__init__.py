@@ -74,3 +74,7 @@ __all__ = [
     "wilson",
     "with_seconds",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -38,3 +38,7 @@ __all__ = [
     "time_spent",
     "timeline",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

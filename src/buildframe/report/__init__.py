@@ -7,3 +7,7 @@ from buildframe.report.periods import Period
 from buildframe.report.store_reader import read
 
 __all__ = ["Finding", "Measurements", "Period", "Report", "Verdict", "read", "render", "summary"]
+
+
+def __dir__() -> list[str]:
+    return __all__

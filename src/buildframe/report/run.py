@@ -16,7 +16,7 @@ from buildframe.report.content import Report
 from buildframe.report.folder import PAGE, ReportFolder
 from buildframe.report.logs import LogFormat, log_event, log_to_stderr
 from buildframe.report.thresholds import Thresholds
-from buildframe.store import save
+from buildframe.store.files import save
 
 if TYPE_CHECKING:
     from buildframe.store.sync import SyncResult

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict
+from typing import TYPE_CHECKING, Self
 
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.guards.arguments import checked_call, checked_names
@@ -53,7 +53,6 @@ __all__ = [
     "Patience",
     "Quota",
     "Sandbox",
-    "Settings",
     "ShortQueue",
     "SlowerStep",
     "Truth",
@@ -68,24 +67,6 @@ MOST_BUILDS = 1_000_000
 """Maximum history of a new sandbox, which creates some hundred builds a second."""
 
 MOST_DAYS = 3650
-
-
-class Settings(TypedDict, total=False):
-    """The arguments of `Sandbox`. All are optional."""
-
-    path: str | Path | None
-    seed: int
-    builds: int
-    days: int
-    until: When
-    quota: Quota | None
-    deepest: int
-    host: str
-    port: int
-    faults: Sequence[Fault]
-    patience: Patience | None
-    speed: float | None
-    cancels_at_once: bool
 
 
 class Sandbox:
