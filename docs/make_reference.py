@@ -17,7 +17,8 @@ import buildframe as bf
 from buildframe import errors, metrics, plots, report, webhooks, widgets
 from buildframe.fetching.options import Listing, Walking
 from buildframe.http.client import Client
-from buildframe.http.protocol import Answer, Request
+from buildframe.http.protocol import Request
+from buildframe.http.response import Response
 from buildframe.spec import (
     ENDPOINTS,
     TABLES,
@@ -111,7 +112,7 @@ class Exchange(NamedTuple):
     """A request and its response."""
 
     request: Request
-    response: Answer
+    response: Response
 
 
 class Sandboxed:
@@ -125,7 +126,7 @@ class Sandboxed:
         exchanges: list[Exchange] = []
         original = Client._exchange
 
-        def recording(client: Client, request: Request) -> Answer:
+        def recording(client: Client, request: Request) -> Response:
             response = original(client, request)
             exchanges.append(Exchange(request, response))
             return response

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from buildframe.http.rate_limit import Gate
-from buildframe.http.response import Quota
+from buildframe.http.rate_limit import RateLimitState
+from buildframe.http.response import ReportedLimit
 
 ROUNDINGS: dict[str, Callable[[float], float]] = {
     "up": math.ceil,
@@ -35,14 +35,14 @@ class Service:
     refused: Counter[float] = field(default_factory=Counter)
     _began: float = -math.inf
 
-    def answer(self, now: float) -> tuple[bool, Quota]:
+    def answer(self, now: float) -> tuple[bool, ReportedLimit]:
         """Count a request; whether it is refused, and how the limit stands."""
         began = self._window_at(now)
         self.counts[began] += 1
         over = self.counts[began] > self.limit
         self.refused[began] += over
         reset = ROUNDINGS[self.rounding](began + self.window - now)
-        return over, Quota("ratelimit", max(0, self.limit - self.counts[began]), float(reset))
+        return over, ReportedLimit("ratelimit", max(0, self.limit - self.counts[began]), float(reset))
 
     def _window_at(self, now: float) -> float:
         if not self.by_request:
@@ -60,9 +60,9 @@ class Service:
 
 @dataclass
 class Walk:
-    """So many requests by so many workers at the pace of a gate. `ended` is when the last was answered.
+    """So many requests by so many workers at the limiter of a state. `ended` is when the last was answered.
 
-    `spread` follows the gate's advice how many at once are useful; a share `loses` of the answers never comes.
+    `spread` follows the state's advice how many at once are useful; a share `loses` of the answers never comes.
     """
 
     service: Service
@@ -72,12 +72,12 @@ class Walk:
     spread: bool = False
     loses: float = 0.0
     chance: random.Random = field(default_factory=lambda: random.Random(0))
-    gate: Gate = field(default_factory=Gate)
+    state: RateLimitState = field(default_factory=RateLimitState)
     ended: float = 0.0
     most_at_once: int = 0
     lost: int = 0
     _events: list[tuple[float, int, str]] = field(default_factory=list)
-    _answers: dict[int, tuple[bool, Quota] | None] = field(default_factory=dict)
+    _answers: dict[int, tuple[bool, ReportedLimit] | None] = field(default_factory=dict)
     _waiting: set[int] = field(default_factory=set)
     _busy: set[int] = field(default_factory=set)
 
@@ -96,14 +96,14 @@ class Walk:
         return self
 
     def _ask(self, who: int, left: int, now: float) -> None:
-        crowded = self.spread and len(self._busy) >= self.gate.useful(left, self.workers, now)
-        seconds = None if crowded else self.gate.opens_in(now)
+        crowded = self.spread and len(self._busy) >= self.state.useful_workers(left, self.workers, now)
+        seconds = None if crowded else self.state.seconds_until_free(now)
         if seconds is None:
             self._waiting.add(who)
         elif seconds > 0:
             self._later(now + seconds, who, "asks")
         else:
-            self.gate.send(who, now)
+            self.state.send(who, now)
             self._busy.add(who)
             self.most_at_once = max(self.most_at_once, len(self._busy))
             self._later(now + self.latency * 0.2 * self.chance.random(), who, "is counted")
@@ -125,10 +125,10 @@ class Walk:
         self._waiting.clear()
         answer = self._answers.pop(who)
         if answer is None:
-            self.gate.lose(who, now)
+            self.state.lose(who, now)
             return False
         refused, quota = answer
-        self.gate.learn(who, now, [quota], refused=refused)
+        self.state.learn(who, now, [quota], refused=refused)
         return not refused
 
     def _later(self, when: float, who: int, what: str) -> None:

@@ -92,9 +92,9 @@ def _deadline_of(args: argparse.Namespace) -> contextlib.AbstractContextManager[
     """Return a context that limits the requests of a command to its `--deadline`, if it has one."""
     if getattr(args, "deadline", None) is None:
         return contextlib.nullcontext()
-    from buildframe.http.rate_limit import until
+    from buildframe.http.budget import within_deadline
 
-    return until(args.deadline)
+    return within_deadline(args.deadline)
 
 
 def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -359,7 +359,7 @@ def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
     try:
         return body, msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        repaired = protocol.mended(body)
+        repaired = protocol.without_half_surrogates(body)
         if repaired is not None:
             return _read(repaired)
         raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None

@@ -18,15 +18,15 @@ from tests.benchmarks import agreement, reporting
 from tests.benchmarks.reporting import Stopwatch, median
 from tests.benchmarks.world import World
 
-REQUEST = protocol.place(spec.list_builds, "acme")
+REQUEST = protocol.request_for(spec.list_builds, "acme")
 FETCHED_AT = pd.Timestamp("2026-11-01T12:00:00Z")
 _HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
 
 
-def bodies(pages: Sequence[Path]) -> Iterator[response.Answer]:
+def bodies(pages: Sequence[Path]) -> Iterator[response.Response]:
     """The answers, read from their files one after the other."""
     for page in pages:
-        yield response.Answer(200, _HEADERS, page.read_bytes())
+        yield response.Response(200, _HEADERS, page.read_bytes())
 
 
 def new_decoding() -> Decoding:

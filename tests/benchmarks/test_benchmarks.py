@@ -24,8 +24,8 @@ def page_of(world: World) -> bytes:
 
 def frames_of(page: bytes) -> tuple[pd.DataFrame, pd.DataFrame]:
     decoding = Decoding(spec.Build, Wanted("builds"), Wanted("jobs"))
-    request = protocol.place(spec.list_builds, "acme")
-    decoded = decoding.tables(decoding.read(request, response.Answer(200, DATE, page)))
+    request = protocol.request_for(spec.list_builds, "acme")
+    decoded = decoding.tables(decoding.read(request, response.Response(200, DATE, page)))
     assert decoded.jobs is not None
     return decoding.frame([decoded.rows]), decoding.job_frame([decoded.jobs])
 

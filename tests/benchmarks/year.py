@@ -49,10 +49,10 @@ class Frames(NamedTuple):
 def month(builds_of_30_days: int) -> Frames:
     """The last four weeks of an invented world, oldest build first."""
     decoding, rows, jobs = Decoding(spec.Build, Wanted("builds"), Wanted("jobs")), list[pa.Table](), list[pa.Table]()
-    request = protocol.place(spec.list_builds, "acme")
+    request = protocol.request_for(spec.list_builds, "acme")
     headers = {"date": END.strftime("%a, %d %b %Y %H:%M:%S GMT")}
     for page in _pages(World(builds_of_30_days, JOBS)):
-        part = decoding.tables(decoding.read(request, response.Answer(200, headers, page)))
+        part = decoding.tables(decoding.read(request, response.Response(200, headers, page)))
         rows.append(part.rows)
         assert part.jobs is not None
         jobs.append(part.jobs)

@@ -18,7 +18,7 @@ from buildframe.http import protocol, response
 from buildframe.spec import TABLES, Build, Job, Moment, Resource
 from tests.records import AT, OTHERS, documents_of
 
-REQUEST = protocol.place(spec.list_builds, "acme")
+REQUEST = protocol.request_for(spec.list_builds, "acme")
 HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
 RESOURCES: dict[str, type[Resource]] = {"builds": Build, **OTHERS}
 PAGES = st.lists(st.lists(documents_of(Build, ("id",)), max_size=3), max_size=3)
@@ -34,7 +34,7 @@ def some(table: str) -> st.SearchStrategy[list[str]]:
 
 
 def page_of(decoding: Decoding, documents: list[dict[str, Any]]) -> protocol.Page:
-    return decoding.read(REQUEST, response.Answer(200, HEADERS, json.dumps(documents).encode()))
+    return decoding.read(REQUEST, response.Response(200, HEADERS, json.dumps(documents).encode()))
 
 
 def read(
@@ -139,7 +139,7 @@ def test_columns_keep_their_meaning() -> None:
         ({"state"}, "pass a list of names"),
         (["state", "state"], "each name once"),
         (["stat"], "no column 'stat'. Did you mean 'state'?"),
-        (["state", 7], "no column 7. It takes: id,"),
+        (["state", 7], "no column 7. Valid names: id,"),
         ([["state"]], "no column"),
         (["raw"], "no column 'raw'"),
     ],

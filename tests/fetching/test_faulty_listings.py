@@ -15,7 +15,7 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe.http import client
+from buildframe.http import retry
 from buildframe.sandbox_server import Fault, Quota, Sandbox
 from buildframe.sandbox_server.http.rate_limit import LimitStatus, RequestCounter
 from buildframe.workspace import Workspace
@@ -76,7 +76,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 def test_what_goes_wrong_on_the_way_changes_nothing(
     world: Path, undisturbed: History, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
     with served(world, FAULTS) as (ws, sandbox):
         builds = ws.builds(workers=workers)
         counts = happened(sandbox)
@@ -89,7 +89,7 @@ def test_what_goes_wrong_on_the_way_changes_nothing(
 
 
 def test_jobs_come_whole_as_well(world: Path, undisturbed: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
     with served(world, FAULTS) as (ws, sandbox):
         builds, jobs = ws.history()
         assert min(happened(sandbox)) > 0

@@ -14,7 +14,7 @@ import pytest
 import buildframe as bf
 from buildframe import spec
 from buildframe.http import protocol
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
 from tests.conftest import says
 from tests.listing import DATE, TOKEN, Listing, build, evenly
 
@@ -235,10 +235,10 @@ def test_a_list_without_pages_has_one_answer(scripted: Any) -> None:
     ],
 )
 def test_what_a_header_says_of_the_end(link: str | None, count: int, is_last: bool) -> None:
-    request = protocol.place_page(spec.list_pipelines, "acme", per_page=100)
+    request = protocol.page_request(spec.list_pipelines, "acme", per_page=100)
     headers = {"date": DATE} | ({} if link is None else {"link": link})
     last = link.split(">")[0][1:] if link and "last" in link else None
     page = protocol.read_page(
-        request, Answer(200, headers, rows(1, count), last=last), msgspec.json.Decoder(list[spec.Pipeline])
+        request, Response(200, headers, rows(1, count), last=last), msgspec.json.Decoder(list[spec.Pipeline])
     )
     assert page.is_last is is_last

@@ -13,7 +13,7 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe.http import client
+from buildframe.http import retry
 from buildframe.sandbox_server import Quota
 from buildframe.spec import Moment
 from tests.conftest import hang_up, says
@@ -25,7 +25,7 @@ BUILDS = evenly(1500, every=40, jobs=1)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits before a repetition are short."""
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(0.01))
 
 
 def after_request(most: int, answer: Answer) -> Any:
@@ -50,7 +50,7 @@ def is_all(frame: pd.DataFrame) -> bool:
 # --- the service fails for good ---------------------------------------------------------------------------------------
 
 FAILURES = [
-    (hang_up, bf.Unreachable, "No answer from"),
+    (hang_up, bf.Unreachable, "No response from"),
     (says(b"oops", 503, Retry_After="0"), bf.Unavailable, "503"),
     (says(b'{"message":"no such token"}', 401), bf.Unauthorized, "401: no such token"),
     (says(b'[{"id":'), bf.Malformed, "truncated"),
@@ -117,7 +117,7 @@ def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
         with pytest.raises(bf.Unreachable, match="refused"):
             service.connected().builds()
     assert 100 <= len(frame) <= 300
-    assert "No answer from" in frame.attrs["why"]
+    assert "No response from" in frame.attrs["why"]
 
 
 def test_jobs_are_handed_back_beside_their_builds() -> None:

@@ -103,9 +103,9 @@ def test_where_nobody_can_see_it_there_is_none_unless_wanted(
 
 
 WAITS = {
-    "the limit of requests is used up": says(b"{}", 429, RateLimit_Remaining="0", RateLimit_Reset="2"),
-    "the service answered 503": says(b"{}", 503, Retry_After="2"),
-    "no readable answer": hang_up,
+    "the rate limit is used up": says(b"{}", 429, RateLimit_Remaining="0", RateLimit_Reset="2"),
+    "the service returned 503": says(b"{}", 503, Retry_After="2"),
+    "no readable response": hang_up,
 }
 
 
@@ -115,7 +115,7 @@ WAITS = {
 def test_it_says_how_long_is_waited_and_why(
     workers: int, created_from: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildframe.http.client._BACKOFF", lambda state: 2.0)
+    monkeypatch.setattr("buildframe.http.retry._BACKOFF", lambda state: 2.0)
     which = 1 if created_from else 3
 
     def meddle(number: int, query: dict[str, str]) -> Answer | None:

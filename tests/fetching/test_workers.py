@@ -18,8 +18,9 @@ from buildframe.fetching import workers
 from buildframe.fetching.time_pagination import Ask, BuildWalk, Kept
 from buildframe.fetching.time_ranges import Window
 from buildframe.fetching.workers import Crew
+from buildframe.http.budget import RequestBudget
+from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page
-from buildframe.http.rate_limit import Effort, Halted
 from tests.conftest import says
 from tests.listing import Answer, evenly, listing
 from tests.walked import SECOND, World, at
@@ -35,24 +36,24 @@ class Read:
         workers: int = 4,
         meddle: Callable[[int], None] = lambda number: None,
         digested: Callable[[list[str]], None] = lambda ids: None,
-        **effort: Any,
+        **budget: Any,
     ) -> None:
         self.world = World(size=10)  # of 300 builds, b300 the newest
         for _ in range(300):
             self.world.create(60 * SECOND, 0)
         self.walk = BuildWalk(Window(), readers=lambda pages: workers)
-        self.effort = Effort(**effort)
+        self.budget = RequestBudget(**budget)
         self.asked_by: list[str] = []
         self.ticked_by: set[int] = set()
         self.cuts = 0
         self._meddle, self._digested = meddle, digested
         self._lock = threading.Lock()
         self.crew: Crew[list[str]] = Crew(
-            self.walk, self._ask, self._digest, self.effort, workers=workers, cut=self._cut, tick=self._tick
+            self.walk, self._ask, self._digest, self.budget, workers=workers, cut=self._cut, tick=self._tick
         )
 
     def _ask(self, ask: Ask) -> Page:
-        self.effort.spend()
+        self.budget.count_request()
         with self._lock:
             self.asked_by.append(threading.current_thread().name)
             number = len(self.asked_by)
@@ -122,7 +123,7 @@ def test_a_walk_is_read_to_its_end(workers: int) -> None:
     assert set(read.asked_by) <= {f"reader-{n}" for n in range(workers)}
     assert len(set(read.asked_by)) == 1 or workers > 1
     assert read.ticked_by == {threading.get_ident()}
-    assert (readers(), read.cuts, read.effort.stopped) == ([], 0, False)
+    assert (readers(), read.cuts, read.budget.is_canceled) == ([], 0, False)
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), Invalid(400, "no"), MemoryError(), KeyError("a bug")])
@@ -132,14 +133,14 @@ def test_an_error_of_a_reader_is_raised_where_the_walk_was_asked_for(error: Exce
     with pytest.raises(type(error)) as caught:
         read.run()
     assert caught.value is error
-    assert (readers(), read.cuts, read.effort.stopped) == ([], 1, True)
+    assert (readers(), read.cuts, read.budget.is_canceled) == ([], 1, True)
     assert not read.walk.is_over
     assert read.walk.left
 
 
 def test_who_is_halted_lets_the_others_finish_what_they_asked() -> None:
     read = Read(4, lambda number: time.sleep(0.02), max_requests=9)
-    with pytest.raises(Halted, match="max_requests=9 is used up"):
+    with pytest.raises(Canceled, match="max_requests=9 is used up"):
         read.run()
     assert len(read.asked_by) == len(read.crew.results) == 9
     assert readers() == []

@@ -25,10 +25,12 @@ import pytest
 import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.fetching.progress import Bar, _Drawn
-from buildframe.http.client import Client, Token
-from buildframe.http.rate_limit import Effort, Gate
-from buildframe.http.response import Quota
+from buildframe.http.budget import RequestBudget
+from buildframe.http.client import Client
+from buildframe.http.rate_limit import RateLimitState
+from buildframe.http.response import ReportedLimit
 from buildframe.http.sockets import Sockets
+from buildframe.http.token import Token
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted
 
@@ -185,7 +187,13 @@ def test_locks_that_another_thread_held_are_free_in_the_child(scripted: Callable
     def hold() -> None:
         Bar("builds", False).end()
         pool = client._http._transport._pool  # type: ignore[attr-defined]
-        with client._lock, client._sockets._lock, client.pace._changed, _Drawn.get_lock(), pool._optional_thread_lock:
+        with (
+            client._lock,
+            client._sockets._lock,
+            client.rate_limiter._changed,
+            _Drawn.get_lock(),
+            pool._optional_thread_lock,
+        ):
             held.set()
             go.wait()
 
@@ -231,24 +239,24 @@ def test_tls_says_no_goodbye_in_the_child() -> None:
     super(ssl.SSLSocket, line).__init__()
     line._sslobj = None
     sockets._open.add(line)
-    sockets.start_over()
+    sockets.reset_after_fork()
     assert line.fileno() == -1
     assert sent == []
 
 
 def test_the_limits_are_kept_and_the_first_request_goes_alone() -> None:
-    gate = Gate()
-    gate.send(1, 0.0)
-    gate.learn(1, 0.5, [Quota("ratelimit", 10, 30.0)])
-    gate.send(2, 1.0)
-    gate.start_over()
-    assert gate.opens_in(2.0) == 0.0
-    gate.send(3, 2.0)
-    assert gate.opens_in(2.0) is None
-    gate.learn(3, 2.1, [Quota("ratelimit", 0, 28.0)])
-    assert gate.opens_in(2.2) == pytest.approx(27.9, abs=1.5)
-    gate.start_over()
-    assert gate.opens_in(2.2) > 20  # a used-up limit is used up for the child, too
+    state = RateLimitState()
+    state.send(1, 0.0)
+    state.learn(1, 0.5, [ReportedLimit("ratelimit", 10, 30.0)])
+    state.send(2, 1.0)
+    state.reset_after_fork()
+    assert state.seconds_until_free(2.0) == 0.0
+    state.send(3, 2.0)
+    assert state.seconds_until_free(2.0) is None
+    state.learn(3, 2.1, [ReportedLimit("ratelimit", 0, 28.0)])
+    assert state.seconds_until_free(2.2) == pytest.approx(27.9, abs=1.5)
+    state.reset_after_fork()
+    assert state.seconds_until_free(2.2) > 20  # a used-up limit is used up for the child, too
 
 
 def test_a_sandbox_ends_with_the_process_that_started_it() -> None:
@@ -293,9 +301,9 @@ def test_a_store_that_was_used_says_that_it_cannot_go_on_in_a_child(tmp_path: Pa
 
 def test_what_is_pickled_for_another_process_and_what_is_not(ci: Workspace, tmp_path: Path) -> None:
     for live in (ci, ci.pipeline("web"), ci._client):
-        with pytest.raises(TypeError, match=r"not pickled: call connect\(\) in the process that needs it"):
+        with pytest.raises(TypeError, match=r"cannot be pickled: call connect\(\) in the process that needs it"):
             pickle.dumps(live)
-        with pytest.raises(TypeError, match="not pickled"):
+        with pytest.raises(TypeError, match="cannot be pickled"):
             copy.deepcopy(live)
     store = bf.Store(tmp_path / "ci")
     assert repr(pickle.loads(pickle.dumps(store))) == repr(store)
@@ -308,5 +316,5 @@ def test_a_client_of_its_own_starts_over_too(scripted: Callable[..., Scripted]) 
         ws = Workspace(client, "acme")
         ask_for(ws, "web", 1)
         in_child(lambda: ask_for(ws, "api", 1))()
-        client.pace.enter(Effort())
-        client.pace.leave(None)
+        client.rate_limiter.acquire(RequestBudget())
+        client.rate_limiter.release(None)

@@ -252,7 +252,7 @@ def test_an_interrupted_action_says_that_its_outcome_is_unknown(
         assert notes == []
     else:
         [note] = notes
-        assert note.startswith("It was sent, and whether it happened is not known.\nRequest: ")
+        assert note.startswith("The request was sent, but it is unknown whether the service performed it.\nRequest: ")
         assert note.endswith(f"\n{look}")
 
 
@@ -281,7 +281,7 @@ def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scrip
     [note] = notes_of(server.url, "cancel", reached)
     over.set()
     assert server.methods == ["PUT", "GET"]
-    assert note.startswith("It was sent, and whether it happened is not known.\nRequest: PUT ")
+    assert note.startswith("The request was sent, but it is unknown whether the service performed it.\nRequest: PUT ")
     assert note.endswith("\nLook at the state of .build(7). Canceling again is safe.")
 
 

@@ -18,7 +18,7 @@ import buildframe as bf
 from buildframe import cli, receiver, webhooks
 from buildframe.errors import BuildframeError
 from buildframe.guards.secrets import Secret, confined, is_confined
-from buildframe.http.client import Token
+from buildframe.http.token import Token
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, says
@@ -147,7 +147,7 @@ def test_addresses_with_a_password_or_a_signature(call: Callable[[Workspace], An
 def test_a_log_that_lies_at_a_signed_address(
     link: str, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildframe.http.client.ATTEMPTS", 1)
+    monkeypatch.setattr("buildframe.http.retry.MAX_ATTEMPTS", 1)
     ws = bf.connect("acme", base_url=scripted(says(b"", 302, Location=link)).url)
     fails(lambda: ws.log(f"{ws.base_url}/v2/log"))
     fails(ws.pipelines)
@@ -157,7 +157,7 @@ def test_a_log_that_lies_at_a_signed_address(
 def test_a_log_that_cannot_be_read_at_a_signed_address(
     status: int, body: bytes, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildframe.http.client.ATTEMPTS", 1)
+    monkeypatch.setattr("buildframe.http.retry.MAX_ATTEMPTS", 1)
     around: Any = {"Location": f"/v2/log?signature={SECRET}"} if status == 302 else {}
     storage = scripted(says(body, status, Content_Type="application/json", **around))
     ws = bf.connect("acme", base_url=scripted(says(b"", 302, Location=f"{storage.url}/v2/log?key={SECRET}")).url)

@@ -16,8 +16,11 @@ import pytest
 import tenacity
 
 import buildframe as bf
-from buildframe.http import client
-from buildframe.http.client import ATTEMPTS, Client, Token, base_url_of
+from buildframe.http import retry
+from buildframe.http.client import Client
+from buildframe.http.retry import MAX_ATTEMPTS
+from buildframe.http.token import Token
+from buildframe.http.urls import check_base_url
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
 from tests.leaks import shown_of
@@ -30,7 +33,7 @@ BUILD = b'[{"id":"b1","number":1,"state":"passed","created_at":"2026-10-30T10:00
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
 
 
 def connected(server: Scripted) -> Workspace:
@@ -62,9 +65,9 @@ def test_a_passing_fault_leaves_no_trace(scripted: Start, fault: Callable[..., N
     [
         (says(b'{"message":"no","reset":0}', 429), bf.RateLimited, "429: no.*try again, or send fewer requests"),
         (says(b"<html>bad gateway</html>", 502), bf.Unavailable, "502: <html>bad gateway.*later"),
-        (hang_up, bf.Unreachable, "No answer from http://127.0.0.1.*BUILDFRAME_URL"),
-        (says(BUILD, cut=9), bf.Unreachable, "No answer"),
-        (says(b"<html>hello</html>"), bf.Malformed, "cannot be read.*18 bytes of no type"),
+        (hang_up, bf.Unreachable, "No response from http://127.0.0.1.*BUILDFRAME_URL"),
+        (says(BUILD, cut=9), bf.Unreachable, "No response"),
+        (says(b"<html>hello</html>"), bf.Malformed, "cannot be read.*18 bytes of no content type"),
         (says(b'[{"id":"b1"}]'), bf.Malformed, "without `created_at`"),
         (says(b'[{"id":1,"number":"x"}]'), bf.Malformed, r"cannot be read.*\$\[0\]"),
     ],
@@ -75,7 +78,7 @@ def test_a_lasting_fault_is_told_after_bounded_tries(
     server = scripted(fault)
     with pytest.raises(kind, match=f"(?s){says_so}"):
         connected(server).builds()
-    assert len(server.asked) == (1 if "created_at" in says_so else ATTEMPTS)
+    assert len(server.asked) == (1 if "created_at" in says_so else MAX_ATTEMPTS)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
@@ -136,7 +139,7 @@ def test_links_of_the_same_origin_are_followed_as_given(scripted: Start) -> None
 @pytest.mark.parametrize("link", ["http://127.0.0.1:notaport/", "http://[::1/"])
 def test_a_link_that_is_no_address_is_malformed(scripted: Start, link: str) -> None:
     server = scripted(says(b'[{"id":"p"}]', Link=f'<{link}>; rel="next"'))
-    with pytest.raises(bf.Malformed, match="is no address"):
+    with pytest.raises(bf.Malformed, match="is not a URL"):
         connected(server).pipelines()
 
 
@@ -148,7 +151,7 @@ def test_limits_that_are_no_numbers_are_passed_over(scripted: Start) -> None:
 def test_a_closed_workspace_says_so(scripted: Start) -> None:
     with connected(scripted(says(BUILD))) as ws:
         ws.builds()
-    with pytest.raises(bf.BadInput, match="connect again") as caught:
+    with pytest.raises(bf.BadInput, match="Connect again") as caught:
         ws.builds()
     assert TOKEN not in shown_of(caught.value)
 
@@ -163,7 +166,7 @@ def test_a_host_that_is_not_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(bf.Unreachable, match=f"No answer from http://127.0.0.1:{port}"):
+    with pytest.raises(bf.Unreachable, match=f"No response from http://127.0.0.1:{port}"):
         bf.connect("acme", base_url=f"http://127.0.0.1:{port}", token=TOKEN).builds()
 
 
@@ -171,15 +174,15 @@ def test_a_host_that_is_not_there() -> None:
     ("url", "says_so"),
     [
         ("http://api.example.com", "unencrypted"),
-        ("ftp://api.example.com", "no web address"),
-        ("api.example.com", "no web address"),
-        ("https://ada:pw@api.example.com", "no user, password"),
+        ("ftp://api.example.com", "not a web address"),
+        ("api.example.com", "not a web address"),
+        ("https://ada:pw@api.example.com", "not contain a user, password"),
         ("https://api.example.com?x=1", "query"),
-        ("https://api.example.com:port", "cannot be read"),
+        ("https://api.example.com:port", "cannot be parsed"),
         ("https://api..example.com", "cannot be used"),
         (f"https://{'a' * 64}.example.com", "cannot be used"),
         ("https://api\0.example.com", "cannot be used"),
-        (5, "is a text"),
+        (5, "Pass text"),
     ],
 )
 def test_addresses_that_would_betray_the_token_are_refused(url: str, says_so: str) -> None:
@@ -189,10 +192,10 @@ def test_addresses_that_would_betray_the_token_are_refused(url: str, says_so: st
 
 
 def test_addresses_are_read_with_and_without_version() -> None:
-    assert base_url_of("https://api.example.com/v2/") == "https://api.example.com"
-    assert base_url_of("https://api.example.com:443/") == "https://api.example.com"
-    assert base_url_of("http://localhost:80/ci") == "http://localhost/ci"
-    assert base_url_of("http://[::1]:8080") == "http://[::1]:8080"
+    assert check_base_url("https://api.example.com/v2/") == "https://api.example.com"
+    assert check_base_url("https://api.example.com:443/") == "https://api.example.com"
+    assert check_base_url("http://localhost:80/ci") == "http://localhost/ci"
+    assert check_base_url("http://[::1]:8080") == "http://[::1]:8080"
 
 
 @pytest.mark.parametrize("token", [None, "", "two words", "line\nbreak", "tökén", 5])
@@ -280,7 +283,7 @@ def test_a_client_whose_address_is_refused_can_be_printed() -> None:
     with pytest.raises(bf.BadInput) as refused:
         Client("http://example.com", Token(TOKEN))
     told = "".join(traceback.TracebackException.from_exception(refused.value, capture_locals=True).format())
-    assert "<Client of nowhere>" in told
+    assert "<Client of unknown>" in told
     assert TOKEN not in told
 
 
@@ -397,10 +400,10 @@ def test_a_missing_token_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_https_where_the_server_speaks_http_says_so(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buildframe.http.client.CONNECTS", 1)
+    monkeypatch.setattr("buildframe.http.retry.MAX_CONNECTS", 1)
     server = scripted(says(BUILD))
     ws = bf.connect("acme", base_url=server.url.replace("http:", "https:"), token=TOKEN)
-    with pytest.raises(bf.Unreachable, match="does not speak TLS at this port: is the address http"):
+    with pytest.raises(bf.Unreachable, match=r"does not use TLS at this port\. Is the URL http"):
         ws.builds()
 
 

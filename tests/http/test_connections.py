@@ -18,19 +18,21 @@ import pytest
 import buildframe as bf
 from buildframe import spec
 from buildframe.http import protocol
-from buildframe.http.client import Client, Token
-from buildframe.http.rate_limit import Effort, Halted
+from buildframe.http.budget import RequestBudget
+from buildframe.http.cancellation import Canceled
+from buildframe.http.client import Client
 from buildframe.http.sockets import Sockets
+from buildframe.http.token import Token
 from tests.conftest import Scripted, says
 
 Start = Callable[..., Scripted]
 TOKEN = Token("bkua_0123456789secret")
-PIPELINES = protocol.place(spec.list_pipelines, "acme")
+PIPELINES = protocol.request_for(spec.list_pipelines, "acme")
 BOUNDED = 7.0  # seconds; less than the client's own time-outs, and far more than a cut takes
 
 
-def listed(client: Client, effort: Effort | None = None) -> list[dict[str, Any]]:
-    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), effort)
+def listed(client: Client, budget: RequestBudget | None = None) -> list[dict[str, Any]]:
+    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), budget)
 
 
 class Silent:
@@ -65,8 +67,8 @@ def silent_listener() -> Iterator[tuple[str, threading.Event]]:
             each.close()
 
 
-def cut_off(client: Client, effort: Effort, future: Future[Any]) -> BaseException | None:
-    effort.stop()
+def cut_off(client: Client, budget: RequestBudget, future: Future[Any]) -> BaseException | None:
+    budget.cancel()
     client.abort()
     return future.exception(timeout=BOUNDED)
 
@@ -75,57 +77,57 @@ def cut_off(client: Client, effort: Effort, future: Future[Any]) -> BaseExceptio
     "said", [b"", b"HTTP/1.1 200 OK\r\nDate: x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1,"]
 )
 def test_a_request_that_waits_for_its_answer_is_cut_off(scripted: Start, said: bytes) -> None:
-    silent, effort = Silent(said), Effort()
+    silent, budget = Silent(said), RequestBudget()
     server = scripted(silent)
     home = Client(server.url, TOKEN)
-    with home.apart() as apart, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(listed, apart, effort)
+    with home.copy() as apart, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(listed, apart, budget)
         assert silent.asked.wait(BOUNDED)
         time.sleep(0.05)
-        assert isinstance(cut_off(apart, effort, future), Halted)
+        assert isinstance(cut_off(apart, budget, future), Canceled)
     silent.over.set()
-    assert len(server.asked) == effort.requests == 1
+    assert len(server.asked) == budget.requests == 1
     home.close()
 
 
 def test_a_request_that_waits_for_tls_is_cut_off() -> None:
-    effort = Effort()
+    budget = RequestBudget()
     with silent_listener() as (url, said_hello), Client(url, TOKEN) as home:
-        with home.apart() as apart, ThreadPoolExecutor(1) as pool:
-            future = pool.submit(listed, apart, effort)
+        with home.copy() as apart, ThreadPoolExecutor(1) as pool:
+            future = pool.submit(listed, apart, budget)
             assert said_hello.wait(BOUNDED)
             time.sleep(0.05)
-            assert isinstance(cut_off(apart, effort, future), Halted)
+            assert isinstance(cut_off(apart, budget, future), Canceled)
         assert not apart._sockets._shaking_hands
 
 
 def test_of_an_action_that_is_cut_off_the_outcome_is_unknown(scripted: Start) -> None:
     silent = Silent()
-    request = protocol.place(spec.cancel_build, "acme", "web", 7)
+    request = protocol.request_for(spec.cancel_build, "acme", "web", 7)
     with Client(scripted(silent).url, TOKEN) as client, ThreadPoolExecutor(1) as pool:
         future = pool.submit(client.fetch, request, lambda answer: protocol.read_nothing(request, answer))
         assert silent.asked.wait(BOUNDED)
-        assert isinstance(cut_off(client, Effort(), future), bf.OutcomeUnknown)
+        assert isinstance(cut_off(client, RequestBudget(), future), bf.OutcomeUnknown)
     silent.over.set()
 
 
 def test_what_is_cut_off_sends_no_more_and_holds_nobody_up(scripted: Start) -> None:
     server = scripted(says(b"[]"))
-    with Client(server.url, TOKEN) as home, home.apart() as apart:
+    with Client(server.url, TOKEN) as home, home.copy() as apart:
         listed(apart)
         apart.abort()
         for _ in range(2):
-            with pytest.raises(Halted, match="it was stopped"):
+            with pytest.raises(Canceled, match="it was canceled"):
                 listed(apart)
         assert listed(home) == []
-        with home.apart() as another:
+        with home.copy() as another:
             assert listed(another) == []
     assert len(server.asked) == 3
 
 
 def test_a_connection_that_is_made_too_late_is_cut_off_too() -> None:
     sockets = Sockets()
-    sockets.cut()
+    sockets.abort()
     with socket.create_server(("127.0.0.1", 0)) as server:
         stream = sockets.connect_tcp(*server.getsockname())
         with server.accept()[0] as far:
@@ -151,11 +153,11 @@ def test_no_thread_and_no_socket_stays_behind(scripted: Start) -> None:
     home = Client(server.url, TOKEN)
     listed(home)
     threads, sockets = set(threading.enumerate()), open_sockets()
-    effort = Effort()
-    with home.apart() as apart, ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(listed, apart, effort) for _ in range(4)]
+    budget = RequestBudget()
+    with home.copy() as apart, ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(listed, apart, budget) for _ in range(4)]
         assert until(lambda: len(server.asked) == 5)
-        assert all(isinstance(cut_off(apart, effort, future), Halted) for future in futures)
+        assert all(isinstance(cut_off(apart, budget, future), Canceled) for future in futures)
     silent.over.set()
     assert until(lambda: open_sockets() == sockets)
     assert until(lambda: set(threading.enumerate()) <= threads)
@@ -169,11 +171,11 @@ def test_clients_apart_have_connections_of_their_own_and_the_same_pace(scripted:
         ports.append(handler.client_address[1])
         says(b"[]")(handler)
 
-    with Client(scripted(note).url, TOKEN) as home, home.apart() as apart:
+    with Client(scripted(note).url, TOKEN) as home, home.copy() as apart:
         for client in (home, home, apart, apart):
             listed(client)
-        assert apart.pace is home.pace
+        assert apart.rate_limiter is home.rate_limiter
         assert apart._tls is home._tls
     assert ports[0] == ports[1] != ports[2] == ports[3]
     with pytest.raises(bf.BadInput, match="closed"):
-        home.apart()
+        home.copy()

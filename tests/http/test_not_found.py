@@ -30,23 +30,23 @@ ID = "0190b3aa-0000-7000-8000-0000000000aa"
     ],
 )
 def test_the_thing_is_named(path: str, message: str, named: str) -> None:
-    assert not_found.named(path, message).startswith(f"There is no {named}, or this token may not see it.")
+    assert not_found.describe(path, message).startswith(f"There is no {named}, or this token may not see it.")
 
 
 @pytest.mark.parametrize("path", ["/v2/builds", "/graphql", "/", "", f"{ACME.removesuffix('/acme')}"])
 def test_a_path_without_names_names_nothing(path: str) -> None:
-    assert not_found.named(path, "No route matches") == ""
+    assert not_found.describe(path, "No route matches") == ""
 
 
 @pytest.mark.parametrize("path", [f"{ACME}/agentz", f"{ACME}/agentz?per_page=100", f"{ACME}/pipelines"])
 def test_of_a_wrong_path_no_name_is_called_missing(path: str) -> None:
-    assert not_found.named(path, f"No route matches {path.split('?')[0].strip('/')}") == ""
+    assert not_found.describe(path, f"No route matches {path.split('?')[0].strip('/')}") == ""
 
 
 @pytest.mark.parametrize(
     ("call", "says_so"),
     [
-        (lambda ws: ws.flaky_tests("rspek"), "no test suite 'rspek' of organization 'acme'.*web address of the suite"),
+        (lambda ws: ws.flaky_tests("rspek"), "no test suite 'rspek' of organization 'acme'.*URL of the suite's page"),
         (lambda ws: ws.team_pipelines(ID), f"no team '{ID}' of organization 'acme'.*UUID"),
         (lambda ws: ws.member(ID), f"no member '{ID}' of organization 'acme'.*members"),
         (lambda ws: ws.pipeline("wbe").builds(), r"no pipeline 'wbe' of organization 'acme'.*pipelines\(\)"),

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from buildframe import errors, spec
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import protocol
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
 from buildframe.spec.rows import row_type
 
 SHA = "c69bbbfeeace709adc35562eddd3620d83245336"
 
 
 def pairs(**filters: object) -> list[tuple[str, str]]:
-    return parse_qsl(urlsplit(protocol.place(spec.list_builds, "acme", **filters).target).query, keep_blank_values=True)
+    return parse_qsl(
+        urlsplit(protocol.request_for(spec.list_builds, "acme", **filters).target).query, keep_blank_values=True
+    )
 
 
 def test_arrays_maps_flags_and_times_are_placed_as_the_service_reads_them() -> None:
@@ -60,7 +62,7 @@ anything = st.characters(exclude_categories=())  # halves of surrogate pairs, to
 )
 def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value: str) -> None:
     try:
-        target = protocol.place(spec.list_builds, "acme", branch=[branch], meta_data={key: value}).target
+        target = protocol.request_for(spec.list_builds, "acme", branch=[branch], meta_data={key: value}).target
     except BadInput:
         assert any("\ud800" <= sign <= "\udfff" for sign in branch + key + value)
         return
@@ -72,17 +74,17 @@ def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value
 
 def test_a_slug_cannot_leave_its_place_in_the_path() -> None:
     with pytest.raises(BadInput, match=r"pipeline='a/../b"):
-        protocol.place(spec.get_build, "acme", "a/../b?x=1#y", 7)
+        protocol.request_for(spec.get_build, "acme", "a/../b?x=1#y", 7)
 
 
 @pytest.mark.parametrize("slug", ["web", "Web-2-", "0", "a" * 100])
 def test_a_slug_stands_in_the_path_as_it_is(slug: str) -> None:
-    assert protocol.place(spec.get_pipeline, "acme", slug).target == f"/v2/organizations/acme/pipelines/{slug}"
+    assert protocol.request_for(spec.get_pipeline, "acme", slug).target == f"/v2/organizations/acme/pipelines/{slug}"
 
 
 @pytest.mark.parametrize("name", ["acme", "acme_inc", "acme.inc", "ACME-2"])
 def test_slugs_that_the_document_does_not_describe_may_hold_more(name: str) -> None:
-    assert protocol.place(spec.list_flaky_tests, name, name).target.count(f"/{name}/") == 2
+    assert protocol.request_for(spec.list_flaky_tests, name, name).target.count(f"/{name}/") == 2
 
 
 def test_every_text_in_a_path_has_a_form() -> None:
@@ -107,14 +109,14 @@ def test_every_text_in_a_path_has_a_form() -> None:
 )
 def test_the_slug_that_was_meant_is_suggested(slug: str, meant: str) -> None:
     with pytest.raises(BadInput, match=rf"^pipeline=.* is not a slug: .* Did you mean '{meant}'\?$") as caught:
-        protocol.place(spec.get_pipeline, "acme", slug)
+        protocol.request_for(spec.get_pipeline, "acme", slug)
     assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("slug", ["", " ", ".", "..", "%", "%2e", "a" * 101, "https://ci.example.com"])
 def test_where_no_slug_can_be_guessed_the_error_says_where_it_stands(slug: str) -> None:
-    with pytest.raises(BadInput, match=r"is not a slug.*Take it from the service's web addresses"):
-        protocol.place(spec.get_pipeline, "acme", slug)
+    with pytest.raises(BadInput, match=r"is not a slug.*Copy it from the URL of its page"):
+        protocol.request_for(spec.get_pipeline, "acme", slug)
 
 
 @pytest.mark.parametrize(
@@ -131,27 +133,27 @@ def test_where_no_slug_can_be_guessed_the_error_says_where_it_stands(slug: str) 
 )
 def test_the_same_of_organizations_and_suites(endpoint: spec.Endpoint, arguments: tuple[str, ...], says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        protocol.place(endpoint, *arguments)
+        protocol.request_for(endpoint, *arguments)
 
 
 @pytest.mark.parametrize(
     ("filters", "says"),
     [
         ({"brnach": "main"}, "Did you mean 'branch'"),
-        ({"zzz": 1}, "It takes: branch, commit"),
-        ({"state": "pased"}, "'pased' is no state of a build. Did you mean 'passed'"),
+        ({"zzz": 1}, "Valid names: branch, commit"),
+        ({"state": "pased"}, "'pased' is not a state of a build. Did you mean 'passed'"),
         ({"state": ["passed", "FAILED"]}, "Did you mean 'failed'"),
         ({"commit": "c69bbbf"}, "shortened SHA.*git rev-parse c69bbbf"),
         ({"commit": [SHA, "C69BBBF"]}, "shortened SHA"),
         ({"branch": []}, "empty list"),
         ({"branch": ""}, "not empty"),
-        ({"branch": 7}, "pass a text or a list"),
-        ({"branch": [7]}, "pass a text"),
-        ({"creator": "ada"}, "no UUID"),
+        ({"branch": 7}, "pass a str or a list"),
+        ({"branch": [7]}, "pass a str"),
+        ({"creator": "ada"}, "not a UUID"),
         ({"meta_data": "release=1"}, "mapping"),
         ({"meta_data": {}}, "mapping"),
         ({"meta_data": {"a]&state": "x"}}, "without brackets"),
-        ({"meta_data": {"a": 1}}, "texts"),
+        ({"meta_data": {"a": 1}}, "str values"),
         ({"include_retried_jobs": "yes"}, "True or False"),
         ({"created_from": "2026-10-01T00:00"}, "no time zone"),
         ({"created_from": "30d"}, "service's time"),
@@ -159,10 +161,10 @@ def test_the_same_of_organizations_and_suites(endpoint: spec.Endpoint, arguments
 )
 def test_bad_filters_are_refused_with_the_right_word(filters: dict[str, object], says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        protocol.place(spec.list_builds, "acme", **filters)
+        protocol.request_for(spec.list_builds, "acme", **filters)
 
 
-LONG = "too long: the address would have .* characters, and 60,000 is the limit; nothing was sent. Ask in parts"
+LONG = "too long: the URL would have .* characters, and the limit is 60,000. Nothing was sent. Pass some"
 
 
 @pytest.mark.parametrize(
@@ -175,13 +177,13 @@ LONG = "too long: the address would have .* characters, and 60,000 is the limit;
 )
 def test_filters_that_no_address_can_hold_are_refused(filters: dict[str, object], name: str) -> None:
     with pytest.raises(BadInput, match=f"^{name} is {LONG}"):
-        protocol.place(spec.list_builds, "acme", **filters)
+        protocol.request_for(spec.list_builds, "acme", **filters)
 
 
 def test_an_address_that_the_check_lets_through_can_be_sent() -> None:
     with pytest.raises(BadInput, match="branch is too long"):
-        protocol.place(spec.list_builds, "acme", branch="x" * 60_000)
-    request = protocol.place_page(spec.list_builds, "acme", branch="x" * 59_950, per_page=100, number=1000)
+        protocol.request_for(spec.list_builds, "acme", branch="x" * 60_000)
+    request = protocol.page_request(spec.list_builds, "acme", branch="x" * 59_950, per_page=100, number=1000)
     assert str(httpx.URL(f"https://api.example.com{request.target}")).endswith("&page=1000&per_page=100")
 
 
@@ -192,23 +194,23 @@ def test_a_ref_such_as_head_is_a_commit_that_builds_may_have() -> None:
 @pytest.mark.parametrize("slug", ["", " ", ".", "..", None, 7])
 def test_what_is_no_slug_is_refused(slug: object) -> None:
     with pytest.raises(BadInput, match="slug"):
-        protocol.place(spec.list_builds, slug)  # type: ignore[arg-type]
+        protocol.request_for(spec.list_builds, slug)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [0, -1, True, "7", 1.0, 10**18, 10**5000], ids=lambda number: str(type(number)))
 def test_what_is_no_number_is_refused(number: object) -> None:
     with pytest.raises(BadInput, match="number"):
-        protocol.place(spec.get_build, "acme", "web", number)  # type: ignore[arg-type]
+        protocol.request_for(spec.get_build, "acme", "web", number)  # type: ignore[arg-type]
 
 
-REQUEST = protocol.place(spec.list_builds, "acme")
+REQUEST = protocol.request_for(spec.list_builds, "acme")
 DATE = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
 
 
 def refused(status: int, body: bytes, **headers: str) -> errors.ServiceError:
     with pytest.raises(errors.ServiceError) as caught:
         protocol.check(
-            REQUEST, Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+            REQUEST, Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
         )
     return caught.value
 
@@ -288,15 +290,15 @@ def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
     decoder = msgspec.json.Decoder(list[int])
     for body in (b"[1, 2", b"<html>", b'["x"]', b""):
         with pytest.raises(Malformed, match="cannot be read") as caught:
-            protocol.read_page(REQUEST, Answer(200, DATE, body), decoder)
+            protocol.read_page(REQUEST, Response(200, DATE, body), decoder)
         assert caught.value.retryable
     with pytest.raises(Malformed, match="Date"):
-        protocol.read_page(REQUEST, Answer(200, {}, b"[]"), decoder)
+        protocol.read_page(REQUEST, Response(200, {}, b"[]"), decoder)
 
 
 def test_half_of_an_emoji_costs_no_page() -> None:
     body = b'["cut \\ud83d", "whole \\ud83d\\ude00", "\\u00fc"]'
-    page = protocol.read_page(REQUEST, Answer(200, DATE, body), msgspec.json.Decoder(list[str]))
+    page = protocol.read_page(REQUEST, Response(200, DATE, body), msgspec.json.Decoder(list[str]))
     assert page.rows == ["cut \ufffd", "whole \U0001f600", "ü"]
 
 
@@ -305,17 +307,17 @@ def test_a_sha_in_capitals_is_the_same_sha() -> None:
 
 
 def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:
-    page = protocol.read_page(REQUEST, Answer(200, DATE, b"[1]", "https://x/next"), msgspec.json.Decoder(list[int]))
+    page = protocol.read_page(REQUEST, Response(200, DATE, b"[1]", "https://x/next"), msgspec.json.Decoder(list[int]))
     assert (page.rows, page.next, page.of) == ([1], "https://x/next", None)
-    told = Answer(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
+    told = Response(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
     assert protocol.read_page(REQUEST, told, msgspec.json.Decoder(list[int])).of == 268
     assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
 
 
 def test_a_damaged_key_is_no_null() -> None:
     rows = msgspec.json.Decoder(GenericAlias(list, (row_type(spec.Build),)))
-    request = protocol.place(spec.list_builds, "acme")
-    sound = Answer(200, {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}, b'[{"id":"b1","branch":"main"}]')
+    request = protocol.request_for(spec.list_builds, "acme")
+    sound = Response(200, {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}, b'[{"id":"b1","branch":"main"}]')
     assert protocol.read_page(request, sound, rows).rows[0].branch == "main"
     with pytest.raises(Malformed, match="utf-8"):
         protocol.read_page(request, sound._replace(body=b'[{"id":"b1","bra\xffch":"main"}]'), rows)

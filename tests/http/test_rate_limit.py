@@ -1,4 +1,4 @@
-"""The pace: limits kept in simulated time, by threads, and against the sandbox."""
+"""The limiter: limits kept in simulated time, by threads, and against the sandbox."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 import buildframe as bf
 from buildframe import spec
 from buildframe.http import protocol, response
-from buildframe.http.client import Client, Token
-from buildframe.http.rate_limit import Effort, Gate, Halted, Pace
-from buildframe.http.response import Answer, Quota
+from buildframe.http.budget import RequestBudget
+from buildframe.http.cancellation import Canceled
+from buildframe.http.client import Client
+from buildframe.http.rate_limit import RateLimiter, RateLimitState
+from buildframe.http.response import ReportedLimit, Response
+from buildframe.http.token import Token
 from buildframe.sandbox_server import Quota as SandboxQuota
 from buildframe.sandbox_server import Sandbox
 from tests.conftest import Scripted, says
@@ -52,7 +55,7 @@ def walks(draw: st.DrawFn) -> Walk:
 def test_in_no_window_is_more_than_one_request_refused(walk: Walk, start: float) -> None:
     walk.run(1000.0 + start)
     assert max(walk.service.refused.values()) <= 1
-    assert walk.gate.opens_in(walk.ended + 3600.0) == 0.0
+    assert walk.state.seconds_until_free(walk.ended + 3600.0) == 0.0
 
 
 @given(walks(), st.sampled_from([0.05, 0.3]))
@@ -85,72 +88,74 @@ def test_the_end_is_met_closely_where_answers_are_spread() -> None:
         assert walk.ended - (300.0 + phase) <= 7 * 3.0 + 0.55
 
 
-def told(remaining: int, reset: float, name: str = "ratelimit") -> list[Quota]:
-    return [Quota(name, remaining, reset)]
+def told(remaining: int, reset: float, name: str = "ratelimit") -> list[ReportedLimit]:
+    return [ReportedLimit(name, remaining, reset)]
 
 
-def asked(gate: Gate, now: float, limits: list[Quota], *, refused: bool = False) -> Gate:
-    gate.send(99, now)
-    gate.learn(99, now, limits, refused=refused)
-    return gate
+def asked(state: RateLimitState, now: float, limits: list[ReportedLimit], *, refused: bool = False) -> RateLimitState:
+    state.send(99, now)
+    state.learn(99, now, limits, refused=refused)
+    return state
 
 
-def sendable(gate: Gate, now: float) -> int:
+def sendable(state: RateLimitState, now: float) -> int:
     """How many requests may be sent at once."""
     for who in range(20):
-        if gate.opens_in(now) != 0.0:
+        if state.seconds_until_free(now) != 0.0:
             return who
-        gate.send(who, now)
+        state.send(who, now)
     return 20
 
 
 @pytest.mark.parametrize(
-    ("gate", "now", "many"),
+    ("state", "now", "many"),
     [
-        (Gate(), 0.0, 1),
-        (asked(Gate(), 0.0, []), 1.0, 20),
-        (asked(Gate(), 0.0, told(5, 60.0)), 1.0, 5),
-        (asked(Gate(), 0.0, told(30, 60.0) + told(4, 60.0, "ratelimit-user")), 1.0, 4),
-        (asked(Gate(), 0.0, told(0, 60.0)), 1.0, 0),
-        (asked(Gate(), 0.0, told(0, 60.0)), 60.0, 1),
-        (asked(Gate(), 0.0, told(5, 60.0)), 61.0, 1),
-        (asked(Gate(), 0.0, told(0, 1e9)), 1.0, 20),
-        (asked(asked(Gate(), 0.0, told(0, 60.0)), 60.0, told(49, 60.0)), 60.0, 20),
-        (asked(asked(Gate(), 0.0, told(0, 60.0)), 60.0, []), 60.0, 20),
-        (asked(asked(Gate(), 0.0, told(3, 60.0)), 10.0, told(9, 50.0)), 10.0, 9),
+        (RateLimitState(), 0.0, 1),
+        (asked(RateLimitState(), 0.0, []), 1.0, 20),
+        (asked(RateLimitState(), 0.0, told(5, 60.0)), 1.0, 5),
+        (asked(RateLimitState(), 0.0, told(30, 60.0) + told(4, 60.0, "ratelimit-user")), 1.0, 4),
+        (asked(RateLimitState(), 0.0, told(0, 60.0)), 1.0, 0),
+        (asked(RateLimitState(), 0.0, told(0, 60.0)), 60.0, 1),
+        (asked(RateLimitState(), 0.0, told(5, 60.0)), 61.0, 1),
+        (asked(RateLimitState(), 0.0, told(0, 1e9)), 1.0, 20),
+        (asked(asked(RateLimitState(), 0.0, told(0, 60.0)), 60.0, told(49, 60.0)), 60.0, 20),
+        (asked(asked(RateLimitState(), 0.0, told(0, 60.0)), 60.0, []), 60.0, 20),
+        (asked(asked(RateLimitState(), 0.0, told(3, 60.0)), 10.0, told(9, 50.0)), 10.0, 9),
     ],
     ids=[
         "nothing known", "no headers", "5 left", "the smallest limit", "used up", "a new window", "an old window",
         "absurd", "after the probe", "spoken of no more", "more than before",
     ],
 )  # fmt: skip
-def test_how_many_may_be_sent_at_once(gate: Gate, now: float, many: int) -> None:
-    assert sendable(gate, now) == many
+def test_how_many_may_be_sent_at_once(state: RateLimitState, now: float, many: int) -> None:
+    assert sendable(state, now) == many
 
 
 def test_a_refusal_closes_the_gate_for_all_until_the_reset_then_one_goes_alone() -> None:
-    gate = asked(Gate(), 0.0, told(40, 30.0))
+    state = asked(RateLimitState(), 0.0, told(40, 30.0))
     for who in range(8):
-        gate.send(who, 1.0)
-    gate.learn(3, 1.5, told(0, 28.0), refused=True)
+        state.send(who, 1.0)
+    state.learn(3, 1.5, told(0, 28.0), refused=True)
     for who in (0, 1, 2, 4, 5, 6, 7):
-        gate.learn(who, 1.6, told(30, 28.0))
-    assert gate.opens_in(1.7) == pytest.approx(27.8)
-    assert sendable(gate, 29.6) == 1
+        state.learn(who, 1.6, told(30, 28.0))
+    assert state.seconds_until_free(1.7) == pytest.approx(27.8)
+    assert sendable(state, 29.6) == 1
 
 
 @pytest.mark.parametrize(("status", "wait"), [(429, 30.0), (503, 0.0)])
 def test_a_wait_that_a_429_names_holds_for_all(status: int, wait: float) -> None:
-    answer = Answer(status, {"retry-after": "30"}, b"")
-    gate = Gate()
-    gate.send(0, 0.0)
-    gate.learn(0, 0.0, response.quotas(answer), refused=status == 429, closed_for=response.closed_for(answer))
-    assert gate.opens_in(0.0) == wait
-    assert sendable(gate, 31.0) == (1 if wait else 20)
-    gate.learn(0, 31.5, [])
-    assert gate.opens_in(31.5) == 0.0
-    gate.send(0, 31.5)
-    assert gate.opens_in(31.5) == 0.0, "after the one that went alone all may go"
+    answer = Response(status, {"retry-after": "30"}, b"")
+    state = RateLimitState()
+    state.send(0, 0.0)
+    state.learn(
+        0, 0.0, response.reported_limits(answer), refused=status == 429, blocked_for=response.blocked_for(answer)
+    )
+    assert state.seconds_until_free(0.0) == wait
+    assert sendable(state, 31.0) == (1 if wait else 20)
+    state.learn(0, 31.5, [])
+    assert state.seconds_until_free(31.5) == 0.0
+    state.send(0, 31.5)
+    assert state.seconds_until_free(31.5) == 0.0, "after the one that went alone all may go"
 
 
 @pytest.mark.parametrize(
@@ -165,49 +170,49 @@ def test_a_wait_that_a_429_names_holds_for_all(status: int, wait: float) -> None
     ],
 )
 def test_what_a_429_closes_beyond_its_limits(status: int, headers: dict[str, str], seconds: float | None) -> None:
-    assert response.closed_for(Answer(status, headers, b'{"message":"slow down","reset":9}')) == seconds
+    assert response.blocked_for(Response(status, headers, b'{"message":"slow down","reset":9}')) == seconds
 
 
 def test_an_answer_of_an_old_window_says_nothing_of_the_new() -> None:
-    gate = asked(Gate(), 0.0, told(5, 60.0))
-    gate.send(1, 59.0)
-    gate.send(2, 60.5)
-    gate.learn(2, 60.6, told(49, 60.0))
-    gate.learn(1, 61.0, told(4, 1.0))
-    assert sendable(gate, 61.0) == 20
+    state = asked(RateLimitState(), 0.0, told(5, 60.0))
+    state.send(1, 59.0)
+    state.send(2, 60.5)
+    state.learn(2, 60.6, told(49, 60.0))
+    state.learn(1, 61.0, told(4, 1.0))
+    assert sendable(state, 61.0) == 20
 
 
 def test_who_comes_when_all_is_under_way_waits_for_the_answers_not_for_the_end() -> None:
-    gate = asked(Gate(), 0.0, told(1, 60.0))
-    gate.send(0, 1.0)
-    assert gate.opens_in(1.0) is None
-    gate.learn(0, 2.0, told(0, 57.0))
-    assert gate.opens_in(2.0) == 57.0
+    state = asked(RateLimitState(), 0.0, told(1, 60.0))
+    state.send(0, 1.0)
+    assert state.seconds_until_free(1.0) is None
+    state.learn(0, 2.0, told(0, 57.0))
+    assert state.seconds_until_free(2.0) == 57.0
 
 
 def test_the_seconds_count_from_the_head_of_an_answer() -> None:
-    gate = Gate()
-    gate.send(0, 0.0)
-    gate.hear(0, 1.0)
-    gate.learn(0, 5.0, told(0, 30.0))
-    assert gate.opens_in(5.0) == 26.0
+    state = RateLimitState()
+    state.send(0, 0.0)
+    state.see_headers(0, 1.0)
+    state.learn(0, 5.0, told(0, 30.0))
+    assert state.seconds_until_free(5.0) == 26.0
 
 
 @pytest.mark.parametrize("reset", [0.0, 0.04])
 def test_a_refusal_after_the_end_moves_it(reset: float) -> None:
-    gate = asked(asked(Gate(), 0.0, told(0, 2.5)), 2.5, told(0, reset), refused=True)
-    assert gate.opens_in(2.5) == pytest.approx(0.1 if reset == 0 else reset)
+    state = asked(asked(RateLimitState(), 0.0, told(0, 2.5)), 2.5, told(0, reset), refused=True)
+    assert state.seconds_until_free(2.5) == pytest.approx(0.1 if reset == 0 else reset)
 
 
 def test_a_lost_answer_counts_until_a_later_one_tells() -> None:
-    gate = asked(Gate(), 0.0, told(5, 60.0))
-    gate.send(0, 1.0)
-    gate.lose(0, 2.0)
-    gate.send(1, 2.0)
-    assert sendable(asked(Gate(), 0.0, told(5, 60.0)), 2.0) == 5
-    gate.learn(1, 3.0, told(4, 57.0))
-    assert sendable(gate, 3.0) == 4
-    slow = asked(Gate(), 0.0, told(5, 60.0))
+    state = asked(RateLimitState(), 0.0, told(5, 60.0))
+    state.send(0, 1.0)
+    state.lose(0, 2.0)
+    state.send(1, 2.0)
+    assert sendable(asked(RateLimitState(), 0.0, told(5, 60.0)), 2.0) == 5
+    state.learn(1, 3.0, told(4, 57.0))
+    assert sendable(state, 3.0) == 4
+    slow = asked(RateLimitState(), 0.0, told(5, 60.0))
     slow.send(0, 1.0)
     slow.lose(0, 2.0)
     assert sendable(slow, 2.0) == 4
@@ -227,35 +232,35 @@ def test_a_lost_answer_counts_until_a_later_one_tells() -> None:
         (told(40, 60.0), 61.0, 1000, 8),
     ],
 )
-def test_how_many_at_once_are_useful(limits: list[Quota], now: float, pages: int | None, useful: int) -> None:
-    gate = Gate()
-    gate.send(0, -1.0)
-    gate.hear(0, 0.0)
-    gate.learn(0, 1.0, limits)
-    assert gate.useful(pages, 8, now) == useful
+def test_how_many_at_once_are_useful(limits: list[ReportedLimit], now: float, pages: int | None, useful: int) -> None:
+    state = RateLimitState()
+    state.send(0, -1.0)
+    state.see_headers(0, 0.0)
+    state.learn(0, 1.0, limits)
+    assert state.useful_workers(pages, 8, now) == useful
 
 
 # --- threads and processes --------------------------------------------------------------------------------------------
 
 
-def limited(remaining: int, reset: float, status: int = 200) -> Answer:
-    return Answer(status, {"ratelimit-remaining": str(remaining), "ratelimit-reset": str(reset)}, b"[]")
+def limited(remaining: int, reset: float, status: int = 200) -> Response:
+    return Response(status, {"ratelimit-remaining": str(remaining), "ratelimit-reset": str(reset)}, b"[]")
 
 
-def test_an_answer_is_heard_of_before_its_body_is_there(scripted: Start) -> None:
+def test_headers_are_seen_before_the_body_is_there(scripted: Start) -> None:
     heard = []
 
     def slowly(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
         ended = time.monotonic() + 10
-        while not (seen := any(sent.heard for sent in gate._under_way.values())) and time.monotonic() < ended:
+        while not (seen := any(sent.headers_at for sent in state._pending.values())) and time.monotonic() < ended:
             time.sleep(0.01)
         heard.append(seen)
         handler.wfile.write(b"[]")
 
     with Client(scripted(slowly).url, Token(TOKEN)) as client:
-        gate = client.pace._gate
-        request = protocol.place(spec.list_pipelines, "acme")
+        state = client.rate_limiter._state
+        request = protocol.request_for(spec.list_pipelines, "acme")
         client.fetch(request, lambda answer: protocol.read_documents(request, answer))
     assert heard == [True]
 
@@ -263,26 +268,26 @@ def test_an_answer_is_heard_of_before_its_body_is_there(scripted: Start) -> None
 @pytest.mark.parametrize("blocked", ["by a probe", "by the limit"])
 @pytest.mark.parametrize("end", [{"seconds": 0.2}, {}])
 def test_who_waits_at_the_gate_can_be_stopped(blocked: str, end: dict[str, float]) -> None:
-    pace, effort = Pace(), Effort(**end)
-    pace.enter(Effort())
+    limiter, budget = RateLimiter(), RequestBudget(**end)
+    limiter.acquire(RequestBudget())
     if blocked == "by the limit":
-        pace.leave(limited(0, 100))
-    threading.Timer(0.1, effort.stop).start()
+        limiter.release(limited(0, 100))
+    threading.Timer(0.1, budget.cancel).start()
     too_long = blocked == "by the limit" and "seconds" in end  # refused at once: the limit ends after the deadline
-    with ThreadPoolExecutor(1) as pool, pytest.raises(bf.DeadlineExceeded if too_long else Halted):
-        pool.submit(pace.enter, effort).result()
-    assert effort.requests == 0
+    with ThreadPoolExecutor(1) as pool, pytest.raises(bf.DeadlineExceeded if too_long else Canceled):
+        pool.submit(limiter.acquire, budget).result()
+    assert budget.requests == 0
 
 
 def test_a_wait_that_is_too_long_is_told_and_not_begun() -> None:
-    pace, effort = Pace(), Effort()
-    pace.enter(effort)
-    pace.leave(limited(0, 3000))
+    limiter, budget = RateLimiter(), RequestBudget()
+    limiter.acquire(budget)
+    limiter.release(limited(0, 3000))
     with pytest.raises(bf.RateLimited, match=r"(?s)used up.*Wait \d{4} s") as caught:
-        pace.enter(effort)
+        limiter.acquire(budget)
     assert caught.value.retry_after is not None
     assert 2990 <= caught.value.retry_after <= 3000
-    assert effort.requests == 1
+    assert budget.requests == 1
 
 
 def test_all_connections_of_a_token_share_the_limits_and_no_other(scripted: Start) -> None:
@@ -302,13 +307,20 @@ def test_the_token_is_in_nothing_that_keeps_the_pace(scripted: Start) -> None:
     server = scripted(says(b"[]", RateLimit_Remaining="5", RateLimit_Reset="3000"))
     ws = bf.connect("acme", base_url=server.url, token=TOKEN)
     ws.pipelines()
-    pace, effort = ws._client.pace, Effort()
-    shown = [pace, vars(pace), vars(pace._gate), vars(pace._gate.limits["ratelimit"]), effort, vars(effort)]
+    limiter, budget = ws._client.rate_limiter, RequestBudget()
+    shown = [
+        limiter,
+        vars(limiter),
+        vars(limiter._state),
+        vars(limiter._state.limits["ratelimit"]),
+        budget,
+        vars(budget),
+    ]
     shown += [
-        client._PACES,
-        dict(client._PACES._paces),
+        client._RATE_LIMITERS,
+        dict(client._RATE_LIMITERS._limiters),
         vars(ws._client),
-        vars(ws._client.apart()),
+        vars(ws._client.copy()),
         vars(ws._client._sockets),
     ]
     assert TOKEN not in repr(shown)
@@ -318,23 +330,23 @@ def test_eight_threads_of_three_clients_keep_the_limit_of_a_real_server() -> Non
     with Sandbox(builds=60, days=3, quota=SandboxQuota(user=30, window=1.5)) as sandbox:
         token = Token(sandbox.token())
         clients = [Client(sandbox.url, token) for _ in range(3)]
-        assert len({id(client.pace) for client in clients}) == 1
-        effort, statuses = Effort(), []
+        assert len({id(client.rate_limiter) for client in clients}) == 1
+        budget, statuses = RequestBudget(), []
 
         def page(which: int) -> None:
-            request = protocol.place_page(spec.list_builds, "acme", per_page=1)
+            request = protocol.page_request(spec.list_builds, "acme", per_page=1)
 
-            def read(answer: Answer) -> object:
+            def read(answer: Response) -> object:
                 statuses.append(answer.status)
                 return protocol.read_date(request, answer)
 
-            clients[which % 3].fetch(request, read, effort)
+            clients[which % 3].fetch(request, read, budget)
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(page, range(100)))
         for client in clients:
             client.close()
     assert statuses.count(200) == 100
-    assert statuses.count(429) == effort.retries <= 1
-    assert effort.requests == len(statuses)
-    assert effort.waits > 0
+    assert statuses.count(429) == budget.retries <= 1
+    assert budget.requests == len(statuses)
+    assert budget.waits > 0

@@ -42,7 +42,7 @@ steps = st.one_of(
 
 
 def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> Any:
-    sent = protocol.place(endpoint, *arguments, **properties).body
+    sent = protocol.request_for(endpoint, *arguments, **properties).body
     return None if sent is None else json.loads(sent)
 
 
@@ -58,14 +58,14 @@ def test_any_pipeline_arrives_as_it_was_given(steps: list[Any], tags: list[str],
 
 
 def test_the_bytes_are_plain_json() -> None:
-    request = protocol.place(spec.create_build, "acme", "web", **BUILD, message='a "ü" \U0001f600')
+    request = protocol.request_for(spec.create_build, "acme", "web", **BUILD, message='a "ü" \U0001f600')
     assert request.body == '{"commit":"HEAD","branch":"main","message":"a \\"ü\\" \U0001f600"}'.encode()
     assert not request.repeatable
 
 
 def test_null_is_sent_where_it_is_given_and_left_out_where_it_is_not() -> None:
-    assert protocol.place(spec.update_pipeline, "acme", "web", cluster_id=None).body == b'{"cluster_id":null}'
-    assert protocol.place(spec.update_pipeline, "acme", "web", description="").body == b'{"description":""}'
+    assert protocol.request_for(spec.update_pipeline, "acme", "web", cluster_id=None).body == b'{"cluster_id":null}'
+    assert protocol.request_for(spec.update_pipeline, "acme", "web", description="").body == b'{"description":""}'
 
 
 def test_other_mappings_and_sequences_become_objects_and_lists() -> None:
@@ -78,18 +78,18 @@ def test_other_mappings_and_sequences_become_objects_and_lists() -> None:
 
 
 def test_actions_without_properties_have_no_body() -> None:
-    assert protocol.place(spec.cancel_build, "acme", "web", 7).body is None
-    with pytest.raises(BadInput, match="reason is not known"):
-        protocol.place(spec.cancel_build, "acme", "web", 7, reason="x")
+    assert protocol.request_for(spec.cancel_build, "acme", "web", 7).body is None
+    with pytest.raises(BadInput, match="there is no property 'reason'"):
+        protocol.request_for(spec.cancel_build, "acme", "web", 7, reason="x")
 
 
 @pytest.mark.parametrize(
     ("properties", "says"),
     [
         ({"commit": "HEAD"}, "create_build was not sent:\n- branch is missing"),
-        (BUILD | {"mesage": "x"}, "mesage is not known. Did you mean 'message'"),
-        (BUILD | {"zzz": "x"}, "zzz is not known. It takes: commit, branch"),
-        (BUILD | {"message": None}, "message=None: it cannot be null; leave it out for the service's default"),
+        (BUILD | {"mesage": "x"}, "there is no property 'mesage'. Did you mean 'message'"),
+        (BUILD | {"zzz": "x"}, "there is no property 'zzz'. Valid names: commit, branch"),
+        (BUILD | {"message": None}, "message=None: it cannot be null. Leave it out for the service's default"),
         (BUILD | {"commit": None}, "commit must be text"),
         (BUILD | {"author": {"nme": "Ada"}}, r"author\.nme is unknown. Use one of: name, email"),
         (BUILD | {"author": {"name": None}}, r"author\.name must be text"),
@@ -104,12 +104,12 @@ def test_actions_without_properties_have_no_body() -> None:
 )
 def test_builds_that_the_service_would_refuse(properties: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=f"(?s){says}"):
-        protocol.place(spec.create_build, "acme", "web", **properties)
+        protocol.request_for(spec.create_build, "acme", "web", **properties)
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(BadInput) as caught:
-        protocol.place(spec.create_pipeline, "acme", nmae="Web", cluster_id=None, slug="-web", tags="x")
+        protocol.request_for(spec.create_pipeline, "acme", nmae="Web", cluster_id=None, slug="-web", tags="x")
     for word in (
         "name is missing",
         "repository is missing",
@@ -126,7 +126,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 @pytest.mark.parametrize("given", [{}, {"configuration": "steps: []", "steps": []}])
 def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"either configuration \(YAML\) or steps"):
-        protocol.place(spec.create_pipeline, "acme", **PIPELINE, **given)
+        protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, **given)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
 )
 def test_broken_yaml_is_not_sent(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=f"configuration {says}" if says.startswith("must") else says):
-        protocol.place(spec.create_pipeline, "acme", **PIPELINE, configuration=text)
+        protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, configuration=text)
     with pytest.raises(BadInput, match=says):
-        protocol.place(spec.update_pipeline, "acme", "web", configuration=text)
+        protocol.request_for(spec.update_pipeline, "acme", "web", configuration=text)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_without_a_yaml_package_only_the_service_checks(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("slug", ["", "-web", "a b", "a_b", "wéb", "a" * 101, "web\n"])
 def test_what_is_no_slug_is_not_sent(slug: str) -> None:
     with pytest.raises(BadInput, match="letters and digits"):
-        protocol.place(spec.update_pipeline, "acme", "web", slug=slug)
+        protocol.request_for(spec.update_pipeline, "acme", "web", slug=slug)
     with pytest.raises(BadInput, match="letters and digits"):
-        protocol.place(spec.create_pipeline, "acme", **PIPELINE, configuration="", slug=slug)
+        protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, configuration="", slug=slug)
 
 
 @pytest.mark.parametrize("slug", ["a", "0", "Web-2-", "a" * 100])
@@ -174,31 +174,31 @@ def test_what_is_a_slug_is_sent(slug: str) -> None:
 
 def test_an_update_says_how_teams_are_changed_and_that_null_is_no_value() -> None:
     with pytest.raises(BadInput, match=r"set_team\(\) and remove_team\(\)"):
-        protocol.place(spec.update_pipeline, "acme", "web", teams=[TEAM])
-    with pytest.raises(BadInput, match="leave it out to keep what is there"):
-        protocol.place(spec.update_pipeline, "acme", "web", description=None)
+        protocol.request_for(spec.update_pipeline, "acme", "web", teams=[TEAM])
+    with pytest.raises(BadInput, match="Leave it out to keep what is there"):
+        protocol.request_for(spec.update_pipeline, "acme", "web", description=None)
 
 
 @pytest.mark.parametrize("team", ["core", "", None, 7, TEAM + "x"])
 def test_a_team_is_named_by_its_uuid(team: Any) -> None:
     with pytest.raises(BadInput, match="pass the team's UUID"):
-        protocol.place(spec.list_team_pipelines, "acme", team)
+        protocol.request_for(spec.list_team_pipelines, "acme", team)
     with pytest.raises(BadInput, match="pipeline_id must be"):
-        protocol.place(spec.create_team_pipeline, "acme", TEAM, pipeline_id=team, access_level="read_only")
+        protocol.request_for(spec.create_team_pipeline, "acme", TEAM, pipeline_id=team, access_level="read_only")
 
 
 def test_other_uuids_and_levels_are_checked_too() -> None:
-    assert protocol.place(spec.get_team_pipeline, "acme", TEAM.upper(), TEAM).target.count(TEAM) == 2
+    assert protocol.request_for(spec.get_team_pipeline, "acme", TEAM.upper(), TEAM).target.count(TEAM) == 2
     with pytest.raises(BadInput, match="pass the pipeline's UUID"):
-        protocol.place(spec.get_team_pipeline, "acme", TEAM, "web")
+        protocol.request_for(spec.get_team_pipeline, "acme", TEAM, "web")
     with pytest.raises(BadInput, match="pass the user's UUID"):
-        protocol.place(spec.get_member, "acme", "ada")
+        protocol.request_for(spec.get_member, "acme", "ada")
     with pytest.raises(BadInput, match="access_level must be one of read_only, build_and_read"):
-        protocol.place(spec.update_team_pipeline, "acme", TEAM, TEAM, access_level="admin")
+        protocol.request_for(spec.update_team_pipeline, "acme", TEAM, TEAM, access_level="admin")
 
 
 def test_a_traceback_prints_no_body() -> None:
-    request = protocol.place(spec.create_build, "acme", "web", **BUILD, env={"PASSWORD": "hunter2"})
+    request = protocol.request_for(spec.create_build, "acme", "web", **BUILD, env={"PASSWORD": "hunter2"})
     assert repr(request) == "<Request POST /v2/organizations/acme/pipelines/web/builds>"
 
 

@@ -25,22 +25,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import buildframe as bf
 from buildframe import spec
 from buildframe.cli import _parser
-from buildframe.http import client, protocol
-from buildframe.http.client import CONNECTS, Client, Token
-from buildframe.http.rate_limit import Effort, until
+from buildframe.http import protocol, retry
+from buildframe.http.budget import RequestBudget, within_deadline
+from buildframe.http.client import Client
+from buildframe.http.retry import MAX_CONNECTS
+from buildframe.http.token import Token
 from tests.conftest import Scripted, says
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"
-PIPELINES = protocol.place(spec.list_pipelines, "acme")
-CANCEL = protocol.place(spec.cancel_build, "acme", "web", 7)
+PIPELINES = protocol.request_for(spec.list_pipelines, "acme")
+CANCEL = protocol.request_for(spec.cancel_build, "acme", "web", 7)
 BOUNDED = 10.0  # seconds; far more than a limit of 0.3 s takes, and far less than a response that drips
 DRIPS = 600  # pieces, one each 0.1 s
 
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
 
 
 def dripping(before: bytes, piece: bytes = b" ") -> Callable[[BaseHTTPRequestHandler], None]:
@@ -67,8 +69,8 @@ DRIPPING = {
 }
 
 
-def listed(client: Client, effort: Effort | None = None) -> list[dict[str, Any]]:
-    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), effort)
+def listed(client: Client, budget: RequestBudget | None = None) -> list[dict[str, Any]]:
+    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), budget)
 
 
 @contextmanager
@@ -83,21 +85,21 @@ def ends_soon() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
-    server, effort = scripted(DRIPPING[kind]), Effort()
+    server, budget = scripted(DRIPPING[kind]), RequestBudget()
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
         with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
-            listed(asking, effort)
+            listed(asking, budget)
         assert all(each.fileno() < 0 for each in asking._sockets._open)
-    assert effort.requests == len(server.asked) == CONNECTS
-    assert caught.value.__notes__ == [f"Tried {CONNECTS} times in 2 s."]
+    assert budget.requests == len(server.asked) == MAX_CONNECTS
+    assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 2 s."]
 
 
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> None:
-    server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (CONNECTS - 1), says(b"[]"))
+    server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
         assert listed(asking) == []
-    assert len(server.asked) == CONNECTS + 2
+    assert len(server.asked) == MAX_CONNECTS + 2
 
 
 @pytest.mark.parametrize("kind", DRIPPING)
@@ -105,7 +107,7 @@ def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind
     server = scripted(DRIPPING[kind])
     refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
-        asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer), look="Look here.")
+        asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer), advice="Look here.")
     assert len(server.asked) == 1
 
 
@@ -409,13 +411,13 @@ def test_a_partial_list_is_marked_when_the_service_fails(scripted: Start) -> Non
 
 
 def test_calls_within_share_the_earliest_deadline() -> None:
-    with until("1h"):
-        with until("2h"):
-            assert 3500 < (Effort().seconds_left or 0) <= 3600
-            assert 50 < (Effort(seconds=60).seconds_left or 0) <= 60
-        with until("10s"), until(None):
-            assert 5 < (Effort().seconds_left or 0) <= 10
-    assert Effort().seconds_left is None
+    with within_deadline("1h"):
+        with within_deadline("2h"):
+            assert 3500 < (RequestBudget().seconds_left or 0) <= 3600
+            assert 50 < (RequestBudget(seconds=60).seconds_left or 0) <= 60
+        with within_deadline("10s"), within_deadline(None):
+            assert 5 < (RequestBudget().seconds_left or 0) <= 10
+    assert RequestBudget().seconds_left is None
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

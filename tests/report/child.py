@@ -20,7 +20,7 @@ SCOPES = ("read_builds", "read_pipelines", "read_suites", "read_organizations")
 
 PATIENCE = """
 import datetime, inspect, buildframe.http.client
-buildframe.http.client._BACKOFF = lambda state: 0.01
+buildframe.http.retry._BACKOFF = lambda state: 0.01
 inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelta(seconds=0.5)
 """
 """What makes the client give up soon."""

@@ -114,16 +114,16 @@ def test_a_first_run_that_fails_says_that_there_is_none_yet(world: Workspace, tm
 def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
     env = {"BUILDFRAME_URL": "http://127.0.0.1:9", "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, env=env, command=patched(PATIENCE))
-    check_left(run, folder, "No answer from http://127.0.0.1:9: .*refused.*Check the address.*Tried 5 times")
+    check_left(run, folder, "No response from http://127.0.0.1:9: .*refused.*Check the address.*Tried 5 times")
     hanging = scripted(lambda _: time.sleep(3))
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": hanging.url}, command=patched(PATIENCE))
-    check_left(run, folder, "No answer from http://127.0.0.1:.* time.*out")
+    check_left(run, folder, "No response from http://127.0.0.1:.* time.*out")
     ill = scripted(says(b'{"message":"On fire"}', 503))
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": ill.url}, command=patched(PATIENCE))
     check_left(run, folder, "503: On fire.*Try again later")
     again = [line for line in run.stderr.splitlines() if "asking again" in line]
     assert len(again) == len(ill.asked) - 1
-    assert all(re.fullmatch(r"[-\dT:]+Z INFO asking again in 0 s: the service answered 503", line) for line in again)
+    assert all(re.fullmatch(r"[-\dT:]+Z INFO retrying in 0 s: the service returned 503", line) for line in again)
 
 
 def test_a_deadline(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.http.rate_limit import Effort
+from buildframe.http.budget import RequestBudget
 from buildframe.report.logs import LogFormat, log_event, log_to_stderr
 
 FORMS: tuple[LogFormat, ...] = ("plain", "json")
@@ -99,8 +99,8 @@ def test_a_traceback_stands_before_the_last_line(form: LogFormat, capsys: pytest
 
 def test_what_the_client_waits_for_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr("plain"):
-        Effort().retry(0.0, "the service answered 503")
-    assert capsys.readouterr().err.endswith("INFO asking again in 0 s: the service answered 503\n")
+        RequestBudget().wait_for_retry(0.0, "the service returned 503")
+    assert capsys.readouterr().err.endswith("INFO retrying in 0 s: the service returned 503\n")
 
 
 def test_afterwards_all_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def test_the_limits_of_a_file(tmp_path: Path, text: str) -> None:
         ("[queue_times]\nmacos = '5m'\n", "'queue_times' is not a table of limits. Did you mean 'queue_time'?"),
         (
             "[duration]\nweb = 1\n",
-            "'duration' is not a table of limits. It takes: queue_time, success_rate, wall_time.",
+            "'duration' is not a table of limits. Valid names: queue_time, success_rate, wall_time.",
         ),
         ("macos = '5m'\n", "'macos' is not a table of limits"),
         ("queue_time = '5m'\n", "queue_time is not a table. Write [queue_time] above"),

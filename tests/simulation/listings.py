@@ -23,7 +23,8 @@ from buildframe.errors import BuildframeError
 from buildframe.fetching import records, workers
 from buildframe.http import client as client_module
 from buildframe.http import sockets
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
+from buildframe.http.token import Token
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
 from tests.simulation import loopback
@@ -433,7 +434,7 @@ def pages_of(size: int) -> Iterator[None]:
         mock.patch.object(records, "PAGE_SIZE", size),
         mock.patch.object(records.Source.page, "__defaults__", (1, size)),
         mock.patch.object(records.Asking.page, "__kwdefaults__", {"number": 1, "per_page": size}),
-        mock.patch.object(client_module, "_PACES", type(client_module._PACES)()),  # nothing is left of other runs
+        mock.patch.object(client_module, "_RATE_LIMITERS", type(client_module._RATE_LIMITERS)()),
         mock.patch.object(workers, "_TICK", 5.0),  # who waits need not look often: time jumps
         mock.patch.object(sockets, "version", return_value="0"),  # which reads files
         _seeded(size),

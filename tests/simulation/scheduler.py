@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from unittest import mock
 
-from buildframe.http.client import Pace
+from buildframe.http.rate_limit import RateLimiter
 
 T = TypeVar("T")
 
@@ -325,7 +325,7 @@ def _patched(scheduler: Scheduler) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module, name in _users():
             stack.enter_context(mock.patch.object(module, name, _MODULES[name]))
-        stack.enter_context(mock.patch.object(Pace.__init__, "__defaults__", (now,)))
+        stack.enter_context(mock.patch.object(RateLimiter.__init__, "__defaults__", (now,)))
         stack.enter_context(mock.patch.object(Scheduler, "running", scheduler))
         yield
 

@@ -13,7 +13,7 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec, widgets
-from buildframe.http import client
+from buildframe.http import retry
 from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.buttons import Actions
 from buildframe.workspace import Workspace
@@ -169,13 +169,13 @@ def test_without_the_scope_it_says_which_one_and_one_may_try_again(live: Workspa
 
 
 def test_a_server_that_is_gone_is_told_and_one_may_try_again(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
     build = in_state(live, "passed")
     buttons = Actions(live, build)
     live.sandbox.stop()
     click(buttons, "rebuild")
     about = f"{build.pipeline.slug} #{build.number}"
-    assert words(buttons.said).startswith(f"{about}: No answer from {live.sandbox.url}")
+    assert words(buttons.said).startswith(f"{about}: No response from {live.sandbox.url}")
     assert (buttons.rebuild.disabled, buttons.rebuild.description) == (False, "Rebuild")
 
 
@@ -237,7 +237,7 @@ def test_a_wait_for_the_limit_is_told_until_the_outcome_comes(
     waits = [told for told in heard if "Waiting" in told]
     assert all(told.startswith("Asking the service to rebuild build #1 …Waiting ") for told in waits)
     assert waits
-    assert "the limit of requests is used up. Then it goes on." in waits[0]
+    assert "the rate limit is used up. Then it goes on." in waits[0]
     assert words(buttons.said).startswith("Build web #99 was created")
 
 

@@ -8,32 +8,33 @@ import threading
 
 import pytest
 
-from buildframe.http.rate_limit import Effort, Halted
+from buildframe.http.budget import RequestBudget
+from buildframe.http.cancellation import Canceled
 from buildframe.widgets.background_tasks import Lane
 from tests.widgets.faces_read import settled, until
 
 
 def test_one_at_a_time_and_a_second_start_is_refused() -> None:
-    gate, done = threading.Event(), []
+    state, done = threading.Event(), []
     lane = Lane(done.append)
-    assert lane.start(lambda piece: gate.wait(10), done.append)
+    assert lane.start(lambda piece: state.wait(10), done.append)
     assert not lane.start(lambda piece: "second", done.append)
-    gate.set()
+    state.set()
     settled(lane)
     assert done == [True]
     assert not lane.busy
 
 
 def test_of_several_instead_only_the_last_tells_and_it_waits_for_none_that_hangs() -> None:
-    gate, done = threading.Event(), []
+    state, done = threading.Event(), []
     lane = Lane(done.append)
     for name in ("first", "second", "third"):
-        lane.instead(lambda piece: gate.wait(60), lambda _, name=name: done.append(name))
+        lane.instead(lambda piece: state.wait(60), lambda _, name=name: done.append(name))
     lane.instead(lambda piece: "fourth", done.append)
     until(lambda: done == ["fourth"])
     assert not lane.busy
     assert not lane.start(lambda piece: "while others have yet to end", done.append)
-    gate.set()
+    state.set()
     settled(lane)
     assert done == ["fourth"]
 
@@ -41,16 +42,16 @@ def test_of_several_instead_only_the_last_tells_and_it_waits_for_none_that_hangs
 def test_when_four_hang_the_next_waits_for_one_and_of_those_that_wait_the_last_starts() -> None:
     gates, done, ran = [threading.Event() for _ in range(4)], [], []
     lane = Lane(done.append)
-    for gate in gates:
-        lane.instead(lambda piece, gate=gate: gate.wait(60), done.append)
+    for state in gates:
+        lane.instead(lambda piece, state=state: state.wait(60), done.append)
     for name in ("fifth", "sixth"):
         lane.instead(lambda piece, name=name: ran.append(name), lambda _, name=name: done.append(name))
     assert lane.busy
     gates[0].set()
     until(lambda: done == ["sixth"])
     assert ran == ["sixth"]
-    for gate in gates:
-        gate.set()
+    for state in gates:
+        state.set()
     settled(lane)
 
 
@@ -77,10 +78,10 @@ def test_a_wait_is_told_and_stopping_ends_it_and_all_that_would_follow() -> None
     lane = Lane(lambda why: None, lambda *wait: waits.append(wait))
 
     def work(piece):
-        with contextlib.suppress(Halted):
-            Effort().wait(600, "the limit is used up")
-        with pytest.raises(Halted, match="stopped"):
-            Effort().spend()
+        with contextlib.suppress(Canceled):
+            RequestBudget().wait(600, "the limit is used up")
+        with pytest.raises(Canceled, match="canceled"):
+            RequestBudget().count_request()
         ends.append("stopped")
 
     lane.start(work, ends.append)
@@ -88,24 +89,24 @@ def test_a_wait_is_told_and_stopping_ends_it_and_all_that_would_follow() -> None
     lane.stop()
     settled(lane)
     assert (waits, ends) == ([(600, "the limit is used up")], ["stopped"])
-    Effort().spend()
+    RequestBudget().count_request()
 
 
 def test_stopped_progress_is_dropped_and_closed_lanes_start_nothing() -> None:
-    shown, gate, begun = [], threading.Event(), threading.Event()
+    shown, state, begun = [], threading.Event(), threading.Event()
     lane = Lane(shown.append)
 
     def work(piece):
         piece.show(lambda: shown.append("before"))
         begun.set()
-        gate.wait(10)
+        state.wait(10)
         assert piece.stopped
         piece.show(lambda: shown.append("after"))
 
     lane.start(work, shown.append)
     begun.wait(10)
     lane.close()
-    gate.set()
+    state.set()
     settled(lane)
     assert shown == ["before"]
     assert not lane.start(work, shown.append)

@@ -234,8 +234,8 @@ def lose_the_server_and_go_on(page: Page, ci: bf.workspace.Workspace, tmp_path: 
     port = urlsplit(ci.sandbox.url).port
     ci.sandbox.stop()
     page.press("Load")
-    page.wait(re.compile(r"Waiting \d+ s: no readable answer"))
-    page.wait("No answer from http://127.0.0.1", 60)
+    page.wait(re.compile(r"Waiting \d+ s: no readable response"))
+    page.wait("No response from http://127.0.0.1", 60)
     page.wait("Showing previous results (created from 10d)")
     page.find(".bf-foot", has_text="of before").wait_for()
     page.shoot("browser-no-server")

@@ -237,7 +237,7 @@ def test_a_server_that_is_gone_is_told(live: Workspace, browser: BuildBrowser) -
     live.sandbox.stop()
     browser.load_button.click()
     settled(browser._lane)
-    assert words(browser.said).startswith(f"No answer from {live.sandbox.url}")
+    assert words(browser.said).startswith(f"No response from {live.sandbox.url}")
     assert browser.stop_button.disabled
 
 
@@ -281,7 +281,7 @@ def test_a_request_that_hangs_holds_nothing_up(hanging: Scripted) -> None:
 def test_stop_ends_a_wait_and_nothing_more_is_sent(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b"", 503, Retry_After="50"))
     made = widgets.BuildBrowser(bf.connect("acme", base_url=server.url, token="t" * 20), created_from="2026-10-01")
-    until(lambda: "Waiting 50 s: the service answered 503." in words(made.said))
+    until(lambda: "Waiting 50 s: the service returned 503." in words(made.said))
     made.stop_button.click()
     made.filters.close()
     assert made._lane.wait(20)

@@ -15,7 +15,7 @@ import tenacity
 import buildframe as bf
 from buildframe import spec
 from buildframe.formatting import span
-from buildframe.http import client
+from buildframe.http import retry
 from buildframe.sandbox_server import Fault
 from buildframe.widgets.detail import Detail
 from buildframe.workspace import Pipeline, Workspace
@@ -37,7 +37,7 @@ def live() -> Iterator[Workspace]:
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
 
 
 def show(detail: Detail, slug: str, number: int) -> Detail:
@@ -306,7 +306,7 @@ def test_of_a_line_without_end_the_end_is_shown(scripted: Start) -> None:
     (says(b'{"message": "Gone <b>"}', 410), "410: Gone <b>The service has no such log: it was deleted"),
     (says(b'{"message": "No log found"}', 404), "404: No log foundThe service has no such log"),
     (says(b'{"message": "No scope read_build_logs"}', 403), "It needs a token that may read logs"),
-    (hang_up, "No answer from"),
+    (hang_up, "No response from"),
 ])  # fmt: skip
 def test_a_log_that_cannot_be_read_says_why_and_what_to_do(scripted: Start, answer: Any, told: str) -> None:
     detail = detail_of(scripted, answer)

@@ -106,7 +106,7 @@ def lose_the_server_and_go_on(page: Page, ci: Workspace, folder: Path) -> None:
     ci.sandbox.stop()
     field(page, "Branch").fill("")
     page.press("Search")
-    assert "could not be loaded" in page.wait("No answer from http://127.0.0.1", 120)
+    assert "could not be loaded" in page.wait("No response from http://127.0.0.1", 120)
     assert page.rows() == []
     page.shoot("flaky-board-no-server")
     with bf.sandbox(path=folder / "sandbox.db", port=port) as again:

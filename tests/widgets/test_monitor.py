@@ -151,7 +151,7 @@ def test_a_server_that_is_gone_and_comes_back(tmp_path: Path) -> None:
         port, told = urlsplit(ci.sandbox.url).port, words(monitor.told)
         ci.sandbox.stop()
         refreshed(monitor)
-        assert words(monitor.said).startswith("No answer from")
+        assert words(monitor.said).startswith("No response from")
         assert 'role="alert"' in monitor.said.value
         assert (words(monitor.told), monitor.table.former) == (told, True)
         number_of(monitor)

@@ -13,7 +13,7 @@ import pytest
 import buildframe as bf
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
 from buildframe.spec import TABLES, Resource
 from buildframe.workspace import Workspace
 from tests import golden
@@ -34,12 +34,12 @@ def workspace(world: Service, place: Place, operation: str, token: str | None = 
     return bf.connect(organization, base_url=world.origin, token=token or world.token)
 
 
-def called(world: Service, place: Place, operation: str, token: str | None = None) -> tuple[Any, Answer]:
+def called(world: Service, place: Place, operation: str, token: str | None = None) -> tuple[Any, Response]:
     """What the call returns, and the operation's answer to it."""
-    answers: list[tuple[str, Answer]] = []
+    answers: list[tuple[str, Response]] = []
     really = Client._exchange
 
-    def watched(client: Client, request: Request) -> Answer:
+    def watched(client: Client, request: Request) -> Response:
         answer = really(client, request)
         answers.append((request.endpoint.name, answer))
         return answer

@@ -14,8 +14,8 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.http import client
-from buildframe.http.client import ATTEMPTS
+from buildframe.http import retry
+from buildframe.http.retry import MAX_ATTEMPTS
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, hang_up, says
 from tests.http.test_client import TOKEN, connected
@@ -33,7 +33,7 @@ LEVEL = {"access_level": "read_only"}
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
 
 
 Call = Callable[[Workspace], Any]
@@ -104,7 +104,7 @@ def test_an_answer_without_a_record_is_no_success_if_it_says_something_else(scri
     call, *_, status, _ = ACTIONS[name]
     answers = [says(b"{}", 299), says(b"<html>sign in</html>", 200), says(b"<html>", 201)]
     for answer in answers if status == 204 else [*answers, says(b'{"a":', status)]:
-        with pytest.raises(bf.OutcomeUnknown, match="Came back: 2"):
+        with pytest.raises(bf.OutcomeUnknown, match="Response: 2"):
             call(connected(scripted(answer)))
 
 
@@ -126,7 +126,7 @@ REFUSED = {401: bf.Unauthorized, 403: bf.Forbidden, 404: bf.NotFound, 410: bf.Se
 def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, name: str, fault: str) -> None:
     call, method, path, *_ = ACTIONS[name]
     server = scripted(LOST[fault])
-    with pytest.raises(bf.OutcomeUnknown, match=f"(?s)Request: {method} {path}\n.*Came back: .*Look") as caught:
+    with pytest.raises(bf.OutcomeUnknown, match=f"(?s)Request: {method} {path}\n.*Response: .*Look") as caught:
         call(connected(server))
     assert len(server.asked) == 1
     assert not caught.value.retryable
@@ -136,10 +136,10 @@ def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, nam
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (LOST["500"], "Came back: 500: oops"),
-        (LOST["502"], "Came back: 502: <html>bad gateway"),
-        (LOST["reset"], r"Came back: no answer \(Server disconnected"),
-        (LOST["unreadable"], "Came back: 200 with an answer that cannot be read"),
+        (LOST["500"], "Response: 500: oops"),
+        (LOST["502"], "Response: 502: <html>bad gateway"),
+        (LOST["reset"], r"Response: none \(Server disconnected"),
+        (LOST["unreadable"], "Response: 200, which cannot be read"),
         (LOST["500"], r"builds\(branch='main', created_from='1h'\)"),
     ],
 )
@@ -169,7 +169,7 @@ def test_over_the_limit_every_action_waits_and_is_sent_again(scripted: Start, na
     lasting = scripted(says(b'{"message":"slow down","reset":0}', 429))
     with pytest.raises(bf.RateLimited):
         call(connected(lasting))
-    assert len(lasting.asked) == ATTEMPTS
+    assert len(lasting.asked) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -177,7 +177,7 @@ def test_a_host_that_is_not_there_was_sent_nothing(name: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(bf.Unreachable, match="No answer"):
+    with pytest.raises(bf.Unreachable, match="No response"):
         ACTIONS[name][0](bf.connect("acme", base_url=url, token=TOKEN))
 
 
@@ -229,7 +229,7 @@ def test_a_cancel_that_did_not_happen_says_so(scripted: Start) -> None:
     server = scripted(hang_up, says(b'{"id":"b7","number":7,"state":"running"}'))
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*Build 7 is running now"):
         connected(server).pipeline("web").cancel(7)
-    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*could not be read either: No answer"):
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*could not be read either: No response"):
         connected(scripted(hang_up)).pipeline("web").cancel(7)
 
 

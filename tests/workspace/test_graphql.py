@@ -12,8 +12,8 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.http import client
-from buildframe.http.client import ATTEMPTS
+from buildframe.http import retry
+from buildframe.http.retry import MAX_ATTEMPTS
 from tests.conftest import Scripted, hang_up, says
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
@@ -26,7 +26,7 @@ QUERY, MUTATION = "{ viewer { user { name } } }", "mutation { x { clientMutation
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
 
 
 def data(**fields: Any) -> Callable[..., None]:
@@ -121,7 +121,7 @@ def test_a_query_is_asked_again_and_a_mutation_is_not(
         server = scripted(fault)
         with pytest.raises(kind) as caught:
             connected(server).graphql(text)
-        assert len(server.asked) == (1 if kind is bf.OutcomeUnknown else ATTEMPTS)
+        assert len(server.asked) == (1 if kind is bf.OutcomeUnknown else MAX_ATTEMPTS)
         assert TOKEN not in shown_of(caught.value)
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) 
         ("web", base64.b64encode(b"Pipeline---" + TEAM.encode()).decode(), "read_only", "pass the team's UUID"),
         ("web", None, "read_only", "pass the team's UUID"),
         ("web", TEAM, "READ_ONLY", "Did you mean 'read_only'"),
-        ("web", TEAM, None, "It takes|Did you mean"),
+        ("web", TEAM, None, "Valid names|Did you mean"),
         ("acme/web", TEAM, "read_only", "Did you mean 'web'"),
         ("", TEAM, "read_only", "slug"),
         (spec.Pipeline(), TEAM, "read_only", "slug"),

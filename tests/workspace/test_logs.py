@@ -11,7 +11,7 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.http import client
+from buildframe.http import retry
 from tests.conftest import Scripted, hang_up, says
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
@@ -22,7 +22,7 @@ TEXT = "--- :rspec: tests\n✓ 12 passed\n".encode()
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
 
 
 def moved(location: str, status: int = 302) -> Callable[..., None]:

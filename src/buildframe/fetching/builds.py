@@ -23,9 +23,10 @@ from buildframe.fetching.time_pagination import Ask, BuildWalk, Kept
 from buildframe.fetching.time_ranges import Window, merged
 from buildframe.fetching.workers import Crew
 from buildframe.http import protocol
+from buildframe.http.budget import RequestBudget
+from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page, Request
-from buildframe.http.rate_limit import Effort, Halted
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
 from buildframe.spec import Build, Moment
 
 _CHANGING = {"state", "finished_from", "meta_data"}
@@ -40,7 +41,7 @@ def builds(
     decoding = Decoding(Build, wanted, jobs)
     if decoding.leaves_out_pipeline:
         filters = {"exclude_pipeline": True, **filters}
-    with without_token(source.client), Bar("builds", terms.progress) as bar, source.client.lent() as client:
+    with without_token(source.client), Bar("builds", terms.progress) as bar, source.client.borrowed_copy() as client:
         source = Source(client, source.endpoint, source.arguments)
         walk = _Walk(source, filters, decoding, terms, bar)
         parts = walk.parts()
@@ -55,21 +56,21 @@ def builds(
 
 def one_build(source: Source, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame of a single build, and that of its jobs."""
-    decoding, effort = Decoding(Build, Wanted("builds"), Wanted("jobs")), Effort()
+    decoding, budget = Decoding(Build, Wanted("builds"), Wanted("jobs")), RequestBudget()
 
-    def read(answer: Answer) -> Page:
-        protocol.check(request, answer)
-        page = decoding.read(request, answer._replace(body=b"[" + answer.body + b"]"))
+    def read(response: Response) -> Page:
+        protocol.check(request, response)
+        page = decoding.read(request, response._replace(body=b"[" + response.body + b"]"))
         found = sum(row.id is not None for row in page.rows)
         if len(page.rows) != 1 or not found:  # an empty body, or `{}`
             raise Malformed(f"Requested one build, and the response has {found}.\nAsked: {request.where}")
         return page
 
     with without_token(source.client):
-        page = source.client.fetch(request, read, effort)
+        page = source.client.fetch(request, read, budget)
     tables = decoding.tables(page)
     assert tables.jobs is not None
-    told = Told(source.client.base_url + request.target, effort)
+    told = Told(source.client.base_url + request.target, budget)
     return told.on(decoding.frame([tables.rows]), "builds"), told.on(decoding.job_frame([tables.jobs]), "jobs")
 
 
@@ -79,11 +80,11 @@ class _Walk:
     def __init__(self, source: Source, filters: Mapping[str, Any], decoding: Decoding, terms: Terms, bar: Bar) -> None:
         self._decoding, self._terms, self._bar, self._source = decoding, terms, bar, source
         self._one_at_a_time = threading.Lock()
-        self._effort = Effort(max_requests=terms.max_requests, seconds=terms.seconds, on_wait=bar.wait)
-        self._asking = Asking(source, self._read, self._effort)
+        self._budget = RequestBudget(max_requests=terms.max_requests, seconds=terms.seconds, on_wait=bar.wait)
+        self._asking = Asking(source, self._read, self._budget)
         self._timed = source.timed(filters)
         self._filters = dict(filters) | _settled(self._timed, self._asking)
-        self._counted_from = self._effort.time.at
+        self._counted_from = self._budget.time.at
         self._others = {name: value for name, value in self._filters.items() if name not in _BOUNDS}
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
         self._walk = BuildWalk(
@@ -100,7 +101,7 @@ class _Walk:
                     self._bar.show(self._walk.rows, self._walk.answers, self._walk.share)
                     self._hand_over(crew.results)
                 self._bar.end()
-            except Halted as halted:
+            except Canceled as halted:
                 self._why = str(halted)
             except (BuildframeError, KeyboardInterrupt) as error:
                 self._why = self._reason(error)
@@ -108,7 +109,7 @@ class _Walk:
 
     def _hand_over(self, parts: list[Part]) -> None:
         """Tell who oversees it of the rows that came since."""
-        over = self._effort.oversight
+        over = self._budget.scope
         if over is not None and over.on_rows is not None:
             new = parts[self._handed_over :]
             self._handed_over += len(new)
@@ -121,9 +122,9 @@ class _Walk:
         reasons += [f"{window}: {doubt}" for window, doubt in self._doubts]
         return Told(
             self._asking.source.url(self._filters),
-            self._effort,
+            self._budget,
             note=self._note,
-            why=self._source.client.without_token("; ".join(reasons)) or None,
+            why=self._source.client.redact("; ".join(reasons)) or None,
             left=merged([*self._walk.left, *(window for window, _ in self._doubts)]),
         )
 
@@ -131,12 +132,12 @@ class _Walk:
         """Tell of an incomplete result where nothing that was asked for explains it."""
         for window, doubt in self._doubts:
             message = f"Incomplete: {window}: {doubt}. See attrs['why'] and attrs['left'] of the frame."
-            warnings.warn(self._source.client.without_token(message), stacklevel=4)
+            warnings.warn(self._source.client.redact(message), stacklevel=4)
 
     @property
     def _doubts(self) -> list[tuple[Window, str]]:
         """Time ranges that may lack builds, each with the reason."""
-        counted, now = self._counted_from, self._effort.time.at
+        counted, now = self._counted_from, self._budget.time.at
         ages = {name: value for name, value in self._timed.items() if spec.is_relative(value)}
         if not ages or counted is None or now is None or counted - now <= _STEP:
             return self._walk.doubts
@@ -170,7 +171,7 @@ class _Walk:
             self._walk,
             self._ask,
             self._part,
-            self._effort,
+            self._budget,
             workers=self._terms.workers,
             cut=self._asking.source.client.abort,
             tick=self._bar.tick,
@@ -180,11 +181,11 @@ class _Walk:
 
     def _readers(self, pages: float | None) -> int:
         """How many requests at once make sense: one, where not the service's speed is the limit but what is allowed."""
-        most, left = self._terms.workers, self._effort.requests_left
+        most, left = self._terms.workers, self._budget.requests_left
         wanted = None if pages is None else math.ceil(pages) + most  # each window may end with a page of few builds
         if left is not None and (wanted is None or wanted > left):
             return 1
-        return self._asking.source.client.pace.useful(wanted, most)
+        return self._asking.source.client.rate_limiter.useful_workers(wanted, most)
 
     def _ask(self, ask: Ask) -> Page:
         if ask.only_count:
@@ -193,11 +194,11 @@ class _Walk:
             )
         return self._asking.page(self._others | bounds(ask.window), number=ask.number)
 
-    def _read(self, request: Request, answer: Answer) -> Page:
+    def _read(self, request: Request, response: Response) -> Page:
         with self._one_at_a_time:
-            if self._effort.stopped:
-                raise Halted("it was stopped")
-            return self._decoding.read(request, answer)
+            if self._budget.is_canceled:
+                raise Canceled("it was canceled")
+            return self._decoding.read(request, response)
 
     def _part(self, page: Page, kept: Kept, number: int) -> Part:
         with self._one_at_a_time:
@@ -229,7 +230,7 @@ def _settled(timed: Mapping[str, Any], asking: Asking) -> dict[str, Moment]:
     """Moments for all times; ages count back from the service's time, which one small answer tells."""
     try:
         now = asking.now() if any(spec.is_relative(value) for value in timed.values()) else None
-    except Halted as halted:
+    except Canceled as halted:
         raise Incomplete(f"Nothing was read yet, not even the service's time: {halted}.") from None
     return {name: spec.when(value, name, now) for name, value in timed.items()}
 

@@ -136,13 +136,13 @@ class Decoding:
         by_path = self._wanted.looks_into_pipeline or (self._jobs is not None and self._jobs.looks_into_pipeline)
         return not by_path and not any(column.path[:1] == ("pipeline",) for column in only_there)
 
-    def read(self, request: protocol.Request, answer: response.Answer) -> protocol.Page:
+    def read(self, request: protocol.Request, response: response.Response) -> protocol.Page:
         """The page that an answer holds; its rows carry what `tables` turns into columns."""
-        page = protocol.read_page(request, answer, self._decoder)
+        page = protocol.read_page(request, response, self._decoder)
         if page.rows and not self._knows_order:
-            self._learn_order(answer.body)
+            self._learn_order(response.body)
         if self._wanted.names or (self._jobs is not None and self._jobs.names):
-            for row, document in zip(page.rows, protocol.read_documents(request, answer), strict=True):
+            for row, document in zip(page.rows, protocol.read_documents(request, response), strict=True):
                 self._add_more(row, document)
         return page
 

@@ -13,7 +13,7 @@ from buildframe.spec import Moment
 
 
 class Part(NamedTuple):
-    """The builds of one answer: their table, when each was created, the table of their jobs, and how many each has.
+    """The builds of one response: their table, when each was created, the table of their jobs, and how many each has.
 
     `number` is the answer's page number; `jobs` is None where they are not wanted.
     """

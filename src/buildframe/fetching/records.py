@@ -17,10 +17,11 @@ from buildframe.fetching.options import most_requests
 from buildframe.fetching.progress import Bar
 from buildframe.fetching.time_ranges import Window
 from buildframe.http import protocol
+from buildframe.http.budget import RequestBudget, within_deadline
+from buildframe.http.cancellation import Canceled
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
-from buildframe.http.rate_limit import Effort, Halted, until
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
 from buildframe.spec import Endpoint, Moment, Resource
 from buildframe.spec.times import Deadline
 
@@ -48,13 +49,13 @@ class Source:
 
     def url(self, filters: Mapping[str, Any]) -> str:
         """The list's address with these filters."""
-        return self.client.base_url + protocol.place(self.endpoint, *self.arguments, **filters).target
+        return self.client.base_url + protocol.request_for(self.endpoint, *self.arguments, **filters).target
 
     def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int = PAGE_SIZE) -> Request:
         """The request for a page of it, or for all of it where it has no pages."""
         if not self.endpoint.paginated:
-            return protocol.place(self.endpoint, *self.arguments, **filters)
-        return protocol.place_page(self.endpoint, *self.arguments, number=number, per_page=per_page, **filters)
+            return protocol.request_for(self.endpoint, *self.arguments, **filters)
+        return protocol.page_request(self.endpoint, *self.arguments, number=number, per_page=per_page, **filters)
 
     def timed(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """Those of `filters` that are moments."""
@@ -70,7 +71,7 @@ class Told:
     """
 
     source: str
-    effort: Effort
+    budget: RequestBudget
     note: str | None = None
     why: str | None = None
     left: Sequence[Window] = field(default_factory=tuple)
@@ -80,17 +81,17 @@ class Told:
         frame.attrs.update(
             table=table,
             source=self.source,
-            as_of=self.effort.time.at.text() if self.effort.time.at else None,
+            as_of=self.budget.time.at.text() if self.budget.time.at else None,
             complete=self.why is None,
             why=self.why,
             left=[bounds_as_text(window) for window in self.left],
             note=self.note,
-            requests=self.effort.requests,
-            retries=self.effort.retries,
-            waits=self.effort.waits,
-            waited_s=round(self.effort.waited_s, 3),
+            requests=self.budget.requests,
+            retries=self.budget.retries,
+            waits=self.budget.waits,
+            waited_s=round(self.budget.waited_s, 3),
         )
-        if self.effort.time.is_simulated:
+        if self.budget.time.is_simulated:
             frame.attrs["simulated"] = True
         return frame
 
@@ -109,9 +110,9 @@ def bounds_as_text(window: Window) -> dict[str, str]:
 class Asking:
     """Pages of one list, fetched through its client, at one call's expense. Threads share it."""
 
-    def __init__(self, source: Source, read: Callable[[Request, Answer], Page], effort: Effort) -> None:
+    def __init__(self, source: Source, read: Callable[[Request, Response], Page], budget: RequestBudget) -> None:
         self.source = source
-        self.effort = effort
+        self.budget = budget
         self._read = read
 
     def page(self, filters: Mapping[str, Any], *, number: int = 1, per_page: int = PAGE_SIZE) -> Page:
@@ -125,10 +126,10 @@ class Asking:
     def now(self) -> Moment:
         """The service's time."""
         request = self.source.page({"exclude_jobs": True}, per_page=1)
-        return self.source.client.fetch(request, lambda answer: protocol.read_date(request, answer), self.effort)
+        return self.source.client.fetch(request, lambda response: protocol.read_date(request, response), self.budget)
 
     def _fetch(self, request: Request) -> Page:
-        return self.source.client.fetch(request, lambda answer: self._read(request, answer), self.effort)
+        return self.source.client.fetch(request, lambda response: self._read(request, response), self.budget)
 
 
 def records(
@@ -145,7 +146,7 @@ def records(
 
 def listed(
     source: Source,
-    read: Callable[[Request, Answer], Page],
+    read: Callable[[Request, Response], Page],
     convert: Callable[[Page], P],
     key: Callable[[Any], Hashable],
     options: Mapping[str, Any],
@@ -154,12 +155,12 @@ def listed(
     """Fetch all pages of a list along its links, each converted, without rows that came before by `key`."""
     chosen, parts, why = filters or {}, [], None
     with (
-        until(options.get("deadline")),
+        within_deadline(options.get("deadline")),
         without_token(source.client),
         Bar(source.what, options.get("progress")) as bar,
     ):
-        effort = Effort(max_requests=most_requests(options.get("max_requests")), on_wait=bar.wait)
-        asking = Asking(source, read, effort)
+        budget = RequestBudget(max_requests=most_requests(options.get("max_requests")), on_wait=bar.wait)
+        asking = Asking(source, read, budget)
         walk = LinkWalk(
             lambda: asking.page(chosen), asking.follow, key, numbered=lambda number: asking.page(chosen, number=number)
         )
@@ -172,13 +173,13 @@ def listed(
             why = reason(error, options.get("partial", False), walk.requests)
             if why is None:
                 raise
-        except Halted as halted:
-            if effort.stopped:
+        except Canceled as halted:
+            if budget.is_canceled:
                 raise
             why = str(halted)
     note = _BY_NUMBER if walk.requests > 1 else None
     left = [Window()] if why else []
-    return parts, Told(source.url(chosen), effort, note, why and source.client.without_token(why), left)
+    return parts, Told(source.url(chosen), budget, note, why and source.client.redact(why), left)
 
 
 def reason(error: BuildframeError | KeyboardInterrupt, partial: bool, answers: int) -> str | None:
@@ -196,22 +197,22 @@ def without_token(client: Client) -> Iterator[None]:
         yield
         return
     except Malformed as why:
-        why.args = (client.without_token(str(why)),)
+        why.args = (client.redact(str(why)),)
         told = Malformed(*why.args)
         for note in getattr(why, "__notes__", []):
             told.add_note(note)
     raise told
 
 
-def record(client: Client, request: Request, kind: type[R], look: str = "", *, deadline: Deadline = None) -> R:
-    """The record that a request answers with; `look` tells how to see what became of an action without an answer."""
-    with until(deadline):
-        found = client.fetch(request, lambda answer: protocol.read_record(request, answer), look=look)
+def record(client: Client, request: Request, kind: type[R], advice: str = "", *, deadline: Deadline = None) -> R:
+    """Return the record in the response; `advice` says how to check an action whose response is lost."""
+    with within_deadline(deadline):
+        found = client.fetch(request, lambda response: protocol.read_record(request, response), advice=advice)
     assert isinstance(found, kind)
     return found
 
 
-def nothing(client: Client, request: Request, look: str, *, deadline: Deadline = None) -> None:
+def nothing(client: Client, request: Request, advice: str, *, deadline: Deadline = None) -> None:
     """Send an action that answers with nothing of use."""
-    with until(deadline):
-        client.fetch(request, lambda answer: protocol.read_nothing(request, answer), look=look)
+    with within_deadline(deadline):
+        client.fetch(request, lambda response: protocol.read_nothing(request, response), advice=advice)

@@ -1,7 +1,7 @@
 """Complete walks over lists of builds, whatever happens meanwhile. Knows pages; neither HTTP nor threads.
 
 A list of builds is newest first, so its page numbers shift with every arrival and deletion. It is
-therefore walked by time: the upper end is pinned at the newest stamp of the first answer, and each
+therefore walked by time: the upper end is pinned at the newest stamp of the first response, and each
 following request asks for what was created before the oldest stamp seen, plus an overlap. Rows that
 the overlap brings again are dropped by `id`. What is left may be cut into windows, each a `Stretch` of
 its own, that are read at the same time.
@@ -50,7 +50,7 @@ class Ask(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Rows of an answer, and when each was created."""
+    """Rows of an response, and when each was created."""
 
     rows: list[Any]
     stamps: list[Moment]
@@ -365,7 +365,7 @@ class BuildWalk:
         return Stretch(Window(self._pin, self._pin), self._count_all if is_first else self._reconcile, 0.0)
 
     def _count_all(self, stretch: Stretch) -> Steps:
-        """Count what was there at the first answer: up to its time, if the service's clock is right."""
+        """Count what was there at the first response: up to its time, if the service's clock is right."""
         was_reported = self._reports_pages
         self._counted = yield from self._count(Window(self._whole.start, self._top), self._found(self._top))
         if self._counted is None and was_reported and not self._reports_pages:

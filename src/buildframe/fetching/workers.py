@@ -11,8 +11,9 @@ from typing import Generic, Self, TypeVar
 
 from buildframe.errors import ServiceError
 from buildframe.fetching.time_pagination import Ask, BuildWalk, Kept, Stretch
+from buildframe.http.budget import RequestBudget
+from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page
-from buildframe.http.rate_limit import Effort, Halted
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ _TICK = 0.1  # seconds; how often the waiting thread looks at the clock, and is 
 
 
 class Crew(Generic[T]):
-    """Reads a walk with so many threads; iterate, once, until it is read: a step for each answer.
+    """Reads a walk with so many threads; iterate, once, until it is read: a step for each response.
 
     `results` is what `digest` makes of the answers, in no order. `ask` and `digest` are called in these threads,
     `tick` from time to time in the one that iterates. Used as a context: when it is left, for whatever reason, `cut`
@@ -34,7 +35,7 @@ class Crew(Generic[T]):
         walk: BuildWalk,
         ask: Callable[[Ask], Page],
         digest: Callable[[Page, Kept, int], T],
-        effort: Effort,
+        budget: RequestBudget,
         *,
         workers: int,
         cut: Callable[[], None],
@@ -43,7 +44,7 @@ class Crew(Generic[T]):
         self._walk = walk
         self._ask = ask
         self._digest = digest
-        self._effort = effort
+        self._budget = budget
         self._cut = cut
         self._tick = tick
         self._is_failing = self._is_left = False
@@ -58,7 +59,7 @@ class Crew(Generic[T]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._walk.is_over:
-            self._effort.stop()
+            self._budget.cancel()
             self._cut()
         with self._changed:
             self._is_left = True
@@ -69,13 +70,13 @@ class Crew(Generic[T]):
             thread.join(max(0.0, until - time.monotonic()))
 
     def __iter__(self) -> Iterator[None]:
-        """Raises the first error of a reader at once; Halted, where nothing more may be asked, when all have ended."""
-        halted: Halted | None = None
+        """Raises the first error of a worker at once; Canceled when all have ended."""
+        halted: Canceled | None = None
         for thread in self._threads:
             thread.start()
         for _ in self._threads:
             while news := self._next():
-                if isinstance(news, Halted):
+                if isinstance(news, Canceled):
                     halted = halted or news
                 elif isinstance(news, BaseException):
                     raise news
@@ -90,8 +91,8 @@ class Crew(Generic[T]):
             try:
                 return self._news.get(timeout=_TICK)
             except queue.Empty:
-                if self._effort.is_late or self._effort.stopped:
-                    self._effort.check()
+                if self._budget.is_expired or self._budget.is_canceled:
+                    self._budget.check()
 
     # --- in the readers' threads
 
@@ -109,7 +110,7 @@ class Crew(Generic[T]):
     def _take(self) -> Stretch | None:
         """A stretch to read, once there is one; None when the walk is over, or was stopped."""
         with self._changed:
-            while not (self._effort.stopped or self._is_failing or self._walk.is_over):
+            while not (self._budget.is_canceled or self._is_failing or self._walk.is_over):
                 stretch = self._walk.start()
                 if stretch is not None:
                     return stretch
@@ -153,4 +154,4 @@ class Crew(Generic[T]):
     def _check(self) -> None:
         """What comes late must not count as read."""
         if self._is_left:
-            raise Halted("it was stopped")
+            raise Canceled("it was canceled")

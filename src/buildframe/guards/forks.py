@@ -10,22 +10,22 @@ from typing import Protocol
 class Inherited(Protocol):
     """An object that a forked child inherits but must reset before use."""
 
-    def start_over(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace everything that belongs to the parent. Runs in the child; must not raise or wait."""
 
 
 _INHERITED: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
-def start_over_in_children(inherited: Inherited) -> None:
+def reset_in_children(inherited: Inherited) -> None:
     """Register an object for a reset in every child that is forked from now on."""
     _INHERITED.add(inherited)
 
 
-def _start_over() -> None:
+def _reset_inherited() -> None:
     for inherited in list(_INHERITED):
-        inherited.start_over()
+        inherited.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_start_over)
+    os.register_at_fork(after_in_child=_reset_inherited)

@@ -1,4 +1,4 @@
-"""Read a response's body: decompress gzip while it comes, and stop at a limit. Does not know the HTTP client."""
+"""Read a response's body: decompress gzip as it arrives, and stop at a limit. Does not know the HTTP client."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from io import BytesIO
 from buildframe.errors import Malformed
 
 ACCEPTED = "gzip"
-"""The one encoding that is asked for; httpx by itself also asks for those of optional packages."""
+"""The only accepted encoding; httpx would also accept those of installed optional packages."""
 
 LARGEST = 256 * 2**20
-"""Bytes of a body after decompression: 100 builds of a thousand jobs each, and more than the log of a job may have."""
+"""Bytes of a body after decompression: 100 builds of 1,000 jobs each, and more than the log of a job may have."""
 
 _PIECE = 2**20
 _GZIP = 16 + zlib.MAX_WBITS
@@ -35,7 +35,7 @@ def _decoded(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         yield from _gunzipped(pieces)
     else:
         raise Malformed(
-            f"The response is encoded as {encoding!r}, which was not asked for (Accept-Encoding: {ACCEPTED})."
+            f"The response has the encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED})."
         )
 
 
@@ -53,13 +53,13 @@ def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
     except zlib.error as why:
         raise Malformed(f"The response's gzip cannot be decompressed: {why}.") from None
     if member is not None and not member.eof:
-        raise Malformed("The response's gzip is cut off.")
+        raise Malformed("The response is incomplete: its gzip data is cut off.")
 
 
 def _too_large(largest: int) -> Malformed:
     failure = Malformed(
-        f"The response has more than {largest:,} bytes after decompression; the rest was not read. "
-        "Ask for less at once: a shorter time range, fewer builds, or builds without jobs."
+        f"The response has more than {largest:,} bytes after decompression, and the rest was not read. "
+        "Request less at once: a shorter time range, fewer builds, or builds without jobs."
     )
-    failure.retryable = False  # it would be as large again
+    failure.retryable = False  # the next response would be as large
     return failure

@@ -7,18 +7,18 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 _NOUNS = {"suites": "test suite", "members": "member", "flaky-tests": "flaky test"}
-_LOOK = {
-    "organization": "Check its slug in the service's web addresses, and that the token is authorized for it.",
+_ADVICE = {
+    "organization": "Check its slug in the URL of its page, and that the token is authorized for it.",
     "pipeline": "Workspace.pipelines() lists slugs and ids.",
     "build": "Pipeline.builds() lists the numbers.",
     "job": "Pipeline.build(number).jobs lists the jobs of a build.",
-    "test suite": "Check its slug in the web address of the suite.",
-    "team": "Check its UUID; a team has no slug here.",
+    "test suite": "Check its slug in the URL of the suite's page.",
+    "team": "Check its UUID. Teams have no slug in the API.",
     "member": "Workspace.members() lists the ids.",
 }
 
 
-class _Thing(NamedTuple):
+class _NamedResource(NamedTuple):
     noun: str
     id: str
 
@@ -26,27 +26,27 @@ class _Thing(NamedTuple):
         return f"{self.noun} {self.id if self.noun == 'build' else repr(self.id)}"
 
 
-def named(path: str, message: str) -> str:
-    """What is missing and where to look; "" if the path names nothing. `message` is what the server said.
+def describe(path: str, message: str) -> str:
+    """Return what is missing and how to find it, or "" if the path names noresource. `message` is the server's.
 
-    A path names several things, and any of them may be missing. It is the one that the message names, else the last.
+    A path names several resources, and any of them may be missing: the one that the message names, else the last.
     """
-    if path.split("?")[0].strip("/") in message:  # as in "No route matches": no name is wrong
+    if path.split("?")[0].strip("/") in message:  # as in "No route matches": the path is wrong, not a name in it
         return ""
-    things = list(_things([unquote(segment) for segment in path.split("?")[0].split("/")]))
-    if not things:
+    resources = list(_resources_in([unquote(segment) for segment in path.split("?")[0].split("/")]))
+    if not resources:
         return ""
-    said = [place for place, thing in enumerate(things) if thing.noun.split()[-1] in message.lower()]
-    place = max(said, default=len(things) - 1)
-    inside = "".join(f" of {thing}" for thing in reversed(things[:place]))
-    noun = things[place].noun
-    return f"There is no {things[place]}{inside}, or this token may not see it. {_LOOK.get(noun, '')}".rstrip()
+    mentioned = [place for place, resource in enumerate(resources) if resource.noun.split()[-1] in message.lower()]
+    place = max(mentioned, default=len(resources) - 1)
+    inside = "".join(f" of {resource}" for resource in reversed(resources[:place]))
+    noun = resources[place].noun
+    return f"There is no {resources[place]}{inside}, or this token may not see it. {_ADVICE.get(noun, '')}".rstrip()
 
 
-def _things(segments: Sequence[str]) -> Iterator[_Thing]:
-    """Pairs of a collection and what is named in it, from the organization on."""
+def _resources_in(segments: Sequence[str]) -> Iterator[_NamedResource]:
+    """Yield the resources that a path names, from the organization on."""
     start = segments.index("organizations") if "organizations" in segments else len(segments)
     for collection, id in zip(segments[start::2], segments[start + 1 :: 2], strict=False):
         noun = _NOUNS.get(collection, collection.removesuffix("s").replace("-", " "))
         if noun.strip() and id:
-            yield _Thing(noun, id)
+            yield _NamedResource(noun, id)

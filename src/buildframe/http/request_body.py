@@ -1,4 +1,4 @@
-"""The properties of an action -> the JSON of its request; what the service would refuse is refused before sending."""
+"""Convert the properties of an action to JSON, and check them before anything is sent. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from buildframe.spec import Endpoint, Violation, create_pipeline, find_violation
 
 
 def body_of(endpoint: Endpoint, given: Mapping[str, Any]) -> bytes | None:
-    """The body for `endpoint`, None where it takes none; BadInput names everything that is wrong at once."""
+    """Return the body for an endpoint, None if it has none; BadInput reports everything that is wrong at once."""
     given = {name: _scalar(value) for name, value in given.items()}
     wrong = [
-        *(_told(endpoint, given, misfit) for misfit in find_violations(endpoint.properties, given)),
-        *_further(endpoint, given),
+        *(_explain(endpoint, given, violation) for violation in find_violations(endpoint.properties, given)),
+        *_missing(endpoint, given),
     ]
     if wrong:
         raise BadInput("\n- ".join([f"{endpoint.name} was not sent:", *wrong]))
@@ -24,18 +24,18 @@ def body_of(endpoint: Endpoint, given: Mapping[str, Any]) -> bytes | None:
 
 
 def json_of(value: Any) -> bytes:
-    """`value` as JSON; what JSON cannot carry raises BadInput."""
+    """Return the value as JSON; raise BadInput if JSON cannot represent it."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode()
     except UnicodeEncodeError as why:
-        raise BadInput(f"{_around(why)!r} holds half of a surrogate pair, which no request can carry.") from None
+        raise BadInput(f"{_around(why)!r} contains half of a surrogate pair. Remove it.") from None
     except (TypeError, ValueError, RecursionError) as why:
         raise BadInput(f"This cannot be sent as JSON: {why}.") from None
 
 
 def _scalar(value: Any) -> Any:
-    """A single number or flag out of a frame as Python's own."""
+    """Return a single number or flag of numpy as Python's own."""
     return value.item() if hasattr(value, "dtype") and hasattr(value, "item") and not value.shape else value
 
 
@@ -48,31 +48,31 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return list(value)
-    raise TypeError(f"a value of the type {type(value).__name__} is no JSON")
+    raise TypeError(f"values of the type {type(value).__name__} are not JSON")
 
 
-def _told(endpoint: Endpoint, given: Mapping[str, Any], misfit: Violation) -> str:
-    if misfit.unknown and misfit.field in given:
-        return _unknown(endpoint, misfit.field)
+def _explain(endpoint: Endpoint, given: Mapping[str, Any], violation: Violation) -> str:
+    if violation.unknown and violation.field in given:
+        return _unknown(endpoint, violation.field)
     required = {entry.name for entry in endpoint.properties if entry.required}
-    if given.get(misfit.field, ...) is None and misfit.field not in required:
+    if given.get(violation.field, ...) is None and violation.field not in required:
         instead = "to keep what is there" if endpoint.method == "PATCH" else "for the service's default"
-        return f"{misfit.field}=None: it cannot be null; leave it out {instead}"
-    return f"{misfit.field} {misfit.problem}"
+        return f"{violation.field}=None: it cannot be null. Leave it out {instead}"
+    return f"{violation.field} {violation.problem}"
 
 
 def _unknown(endpoint: Endpoint, name: str) -> str:
     if endpoint is update_pipeline and name == "teams":
         return "teams cannot be changed by an update: use set_team() and remove_team() of the workspace"
-    return f"{name} is not known.{nearest(name, endpoint.property_names)}"
+    return f"there is no property {name!r}.{nearest(name, endpoint.property_names)}"
 
 
-def _further(endpoint: Endpoint, given: Mapping[str, Any]) -> Iterator[str]:
+def _missing(endpoint: Endpoint, given: Mapping[str, Any]) -> Iterator[str]:
     if endpoint is create_pipeline and ("configuration" in given) == ("steps" in given):
-        yield "give either configuration (YAML) or steps"
+        yield "pass either configuration (YAML) or steps"
 
 
 def nearest(given: str, known: Sequence[str]) -> str:
-    """A sentence that names the right word for a misspelt one, or all words where none is near."""
+    """Return a sentence that suggests the nearest name, or lists all names if none is near."""
     near = difflib.get_close_matches(given.lower(), known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" It takes: {', '.join(known) or 'none'}."
+    return f" Did you mean {near[0]!r}?" if near else f" Valid names: {', '.join(known) or 'none'}."

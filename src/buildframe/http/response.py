@@ -1,4 +1,4 @@
-"""A response as it came, and what its headers say of the service's time and limits. Knows no endpoint."""
+"""Represent a response, and read the service's time and rate limits from its headers. Does not know endpoints."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from buildframe.errors import Malformed
 from buildframe.spec import Moment
 
-_YEARS = range(1970, 9000)  # of a Date; any other is a fault
+_YEARS = range(1970, 9000)  # of a valid Date
 
 
-class Answer(NamedTuple):
-    """One answer as it came: header names in lower case, `next` and `last` the links that the server wrote."""
+class Response(NamedTuple):
+    """A response as it came: header names in lower case; `next` and `last` are links as the server wrote them."""
 
     status: int
     headers: Mapping[str, str]
@@ -25,91 +25,96 @@ class Answer(NamedTuple):
     last: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Answer {self.status}, {len(self.body)} bytes>"  # a traceback must not print what a server echoes
+        return f"<Response {self.status}, {len(self.body)} bytes>"  # tracebacks must not print what a server echoes
 
 
-class Quota(NamedTuple):
-    """One limit as the headers tell it: which, requests left, and seconds until the window ends."""
+class ReportedLimit(NamedTuple):
+    """A rate limit in the headers: its name, the requests left, and the seconds until its window ends."""
 
     name: str
     remaining: int
     reset: float
 
 
-def date_of(answer: Answer) -> Moment:
-    """The service's time of an answer."""
+def date_of(response: Response) -> Moment:
+    """Return the service's time of a response; raise Malformed if it has no readable `Date`."""
     try:
-        at = Moment.of(parsedate_to_datetime(answer.headers.get("date", "")))
+        at = Moment.of(parsedate_to_datetime(response.headers.get("date", "")))
         if at.year not in _YEARS:
             raise ValueError
         return at
     except (ValueError, TypeError, OverflowError):
         raise Malformed(
-            f"The answer has no readable Date header ({answer.headers.get('date')!r}), so its time is unknown; "
-            "a proxy may have dropped it."
+            f"The response has no readable Date header ({response.headers.get('date')!r}). A proxy may have removed it."
         ) from None
 
 
 LONGEST_WINDOW = 3600.0
-"""Seconds; a larger number is no time until a window's end, but something else."""
+"""Seconds. A larger number is not the time until a window ends, but something else, such as a Unix time."""
 
 _QUOTAS = ("ratelimit", "ratelimit-user", "rate-limit")
 
 
-def quotas(answer: Answer) -> list[Quota]:
-    """The limits that an answer's headers tell."""
-    told = [(name, _number(answer, f"{name}-remaining"), _number(answer, f"{name}-reset")) for name in _QUOTAS]
-    return [Quota(name, int(left), reset) for name, left, reset in told if left is not None and reset is not None]
-
-
-def closed_for(answer: Answer) -> float | None:
-    """Seconds for which a 429 refuses everything, whatever its limits say: its Retry-After.
-
-    Where neither that nor a limit that is used up is in its headers: the reset in its body.
-    """
-    if answer.status != 429:
-        return None
-    told = [seconds for seconds in (_number(answer, "retry-after"), _until(answer)) if seconds is not None]
-    if told or any(quota.remaining <= 0 for quota in quotas(answer)):
-        return max(told, default=None)
-    return _reset_in_body(answer)
-
-
-def retry_after(answer: Answer) -> float | None:
-    """Seconds to wait before asking again, as the server says: its Retry-After, else the largest exhausted reset."""
-    if answer.status != 429 and answer.status < 500:
-        return None
-    told = [
-        _number(answer, "retry-after"),
-        _until(answer),
-        *(quota.reset for quota in quotas(answer) if quota.remaining <= 0 and quota.reset <= LONGEST_WINDOW),
+def reported_limits(response: Response) -> list[ReportedLimit]:
+    """Return the rate limits in the headers of a response."""
+    reported = [(name, _number(response, f"{name}-remaining"), _number(response, f"{name}-reset")) for name in _QUOTAS]
+    return [
+        ReportedLimit(name, int(left), reset)
+        for name, left, reset in reported
+        if left is not None and reset is not None
     ]
-    if answer.status == 429:
-        told.append(_reset_in_body(answer))
-    return max((seconds for seconds in told if seconds is not None), default=None)
 
 
-def _until(answer: Answer) -> float | None:
-    """Seconds until a Retry-After that is a date."""
+def blocked_for(response: Response) -> float | None:
+    """Return the seconds for which a 429 blocks all requests, whatever its limits say: its Retry-After.
+
+    If its headers contain neither that nor a limit that is used up, this is the reset in its body.
+    """
+    if response.status != 429:
+        return None
+    found = _retry_after_header(response)
+    if found is not None or any(limit.remaining <= 0 for limit in reported_limits(response)):
+        return found
+    return _reset_in_body(response)
+
+
+def retry_after(response: Response) -> float | None:
+    """Return the seconds to wait by Retry-After, or else by the latest reset of a limit that is used up."""
+    if response.status != 429 and response.status < 500:
+        return None
+    found = [
+        _retry_after_header(response),
+        *(limit.reset for limit in reported_limits(response) if limit.remaining <= 0 and limit.reset <= LONGEST_WINDOW),
+    ]
+    if response.status == 429:
+        found.append(_reset_in_body(response))
+    return max((seconds for seconds in found if seconds is not None), default=None)
+
+
+def _retry_after_header(response: Response) -> float | None:
+    """Return the seconds of Retry-After, which is a number or a date."""
+    seconds = _number(response, "retry-after")
+    if seconds is not None:
+        return seconds
     try:
         return max(
-            0.0, (Moment.of(parsedate_to_datetime(answer.headers["retry-after"])) - date_of(answer)).total_seconds()
+            0.0, (Moment.of(parsedate_to_datetime(response.headers["retry-after"])) - date_of(response)).total_seconds()
         )
     except (KeyError, ValueError, TypeError, OverflowError, Malformed):
         return None
 
 
-def _reset_in_body(answer: Answer) -> float | None:
+def _reset_in_body(response: Response) -> float | None:
     try:
-        reset = msgspec.json.decode(answer.body)["reset"]
+        reset = msgspec.json.decode(response.body)["reset"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
         return None
     return float(reset) if isinstance(reset, int | float) and 0 <= reset <= LONGEST_WINDOW else None
 
 
-def _number(answer: Answer, header: str) -> float | None:
+def _number(response: Response, header: str) -> float | None:
     try:
-        number = float(answer.headers.get(header, ""))
+        number = float(response.headers.get(header, ""))
     except ValueError:
         return None
     return max(0.0, number) if math.isfinite(number) else None

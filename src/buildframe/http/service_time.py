@@ -7,7 +7,7 @@ import threading
 import time
 
 from buildframe.errors import Malformed
-from buildframe.http.response import Answer, date_of
+from buildframe.http.response import Response, date_of
 from buildframe.spec import Moment
 
 SIMULATED = "x-simulated-time"
@@ -27,14 +27,14 @@ class ServiceTime:
         self._begin = time.monotonic()
         self._lock = threading.Lock()
 
-    def read(self, answer: Answer) -> None:
+    def read(self, response: Response) -> None:
         """Take the time of a response into account; one without a readable `Date` has none."""
         try:
-            date = date_of(answer)
+            date = date_of(response)
         except Malformed:
             return
         with self._lock:
-            self.is_simulated = self.is_simulated or SIMULATED in answer.headers
+            self.is_simulated = self.is_simulated or SIMULATED in response.headers
             self.see(date)
 
     def see(self, date: Moment) -> None:

@@ -1,4 +1,4 @@
-"""The network of a client: connections that end at a request's time limit, and that another thread can cut off."""
+"""Connections that end at a request's time limit and that other threads can abort. Does not know requests."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Sockets(httpcore.NetworkBackend):
     """The connections of one HTTP session.
 
     httpcore's timeouts are per read, so a response that drips never exceeds them. Here each operation gets at most the
-    time that is left for the request of its thread (see `within`).
+    time that is left for the request of its thread (see `time_limit`).
 
     Closing a socket wakes no thread that waits on it; shutting it down does. TLS moves a connection to another
     socket and waits meanwhile: for that long a duplicate of the first stays at hand.
     """
 
     def __init__(self) -> None:
-        self.is_cut = False
+        self.is_aborted = False
         self._backend = httpcore.SyncBackend()
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._shaking_hands: set[socket.socket] = set()
@@ -50,15 +50,15 @@ class Sockets(httpcore.NetworkBackend):
                 transport._pool._optional_thread_lock = threading.Lock()  # type: ignore[assignment]
         return session
 
-    def cut(self) -> None:
-        """Cut off all of them, and those that are still to come. From any thread."""
+    def abort(self) -> None:
+        """Abort all connections, and those that are made later. From any thread."""
         with self._lock:
-            self.is_cut = True
+            self.is_aborted = True
             for each in [*self._open, *self._shaking_hands]:
                 _shut(each)
 
-    def start_over(self) -> None:
-        """Forget all of them in a forked child: close its descriptors, and say nothing to the server."""
+    def reset_after_fork(self) -> None:
+        """Forget the connections in a forked child: close its descriptors, and send nothing to the server."""
         for each in [*self._open, *self._shaking_hands]:
             with suppress(OSError):
                 each.close()  # TLS, too, sends nothing here
@@ -67,8 +67,8 @@ class Sockets(httpcore.NetworkBackend):
         self._lock = threading.Lock()
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """What this thread sends and receives meanwhile takes no longer than this, connecting included."""
+    def time_limit(self, seconds: float) -> Iterator[None]:
+        """Limit the time in which this thread connects, sends and receives in this context."""
         self._mine.end = time.monotonic() + seconds
         try:
             yield
@@ -77,12 +77,12 @@ class Sockets(httpcore.NetworkBackend):
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left for the request of this thread."""
+        """Seconds left for the request of this thread."""
         end: float = getattr(self._mine, "end", math.inf)
         return max(0.0, end - time.monotonic())
 
-    def left(self, timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
-        """Seconds that an operation may take; raises `late` if the request's time is over."""
+    def seconds_for(self, timeout: float | None, late: type[httpcore.TimeoutException]) -> float | None:
+        """Return the seconds that an operation may take; raise `late` if the request's time is over."""
         seconds = min(self.seconds_left, math.inf if timeout is None else timeout)
         if seconds <= 0:
             raise late("timed out")
@@ -96,32 +96,32 @@ class Sockets(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to the first address of a host that accepts; all of them together have the request's time."""
+        """Connect to the first address of a host that accepts. All attempts share the request's time."""
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in _addresses(host, port):
-            seconds = self.left(timeout, httpcore.ConnectTimeout)
+            seconds = self.seconds_for(timeout, httpcore.ConnectTimeout)
             try:
                 stream = self._backend.connect_tcp(address, port, seconds, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as why:
                 failure = why
             else:
                 self.add(stream)
-                return _Stream(stream, self)
-            if self.is_cut:
+                return _TimedStream(stream, self)
+            if self.is_aborted:
                 break
         raise failure
 
     def add(self, stream: httpcore.NetworkStream) -> None:
-        """Watch the socket of a new stream."""
+        """Remember the socket of a new stream, so that it can be aborted."""
         new = stream.get_extra_info("socket")
         with self._lock:
             self._open.add(new)
-            if self.is_cut:
+            if self.is_aborted:
                 _shut(new)
 
     @contextmanager
     def shaking_hands(self, stream: httpcore.NetworkStream) -> Iterator[None]:
-        """While TLS begins on a stream; TLS inside of TLS leaves the socket as it is."""
+        """Keep a duplicate of the socket while TLS begins on a stream. TLS inside of TLS does not change the socket."""
         before: socket.socket = stream.get_extra_info("socket")
         if isinstance(before, ssl.SSLSocket):
             yield
@@ -137,18 +137,18 @@ class Sockets(httpcore.NetworkBackend):
                     self._shaking_hands.discard(before)
 
 
-class _Stream(httpcore.NetworkStream):
+class _TimedStream(httpcore.NetworkStream):
     """A connection whose operations end when the request's time is over."""
 
     def __init__(self, stream: httpcore.NetworkStream, sockets: Sockets) -> None:
         self._stream, self._sockets = stream, sockets
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._sockets.left(timeout, httpcore.ReadTimeout))
+        return self._stream.read(max_bytes, self._sockets.seconds_for(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE):
-            seconds = self._sockets.left(timeout, httpcore.WriteTimeout)
+            seconds = self._sockets.seconds_for(timeout, httpcore.WriteTimeout)
             interrupts.mark_sent()
             self._stream.write(buffer[start : start + _PIECE], seconds)
 
@@ -158,19 +158,19 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        seconds = self._sockets.left(timeout, httpcore.ConnectTimeout)
+        seconds = self._sockets.seconds_for(timeout, httpcore.ConnectTimeout)
         with self._sockets.shaking_hands(self._stream):
             stream = self._stream.start_tls(ssl_context, server_hostname, seconds)
         self._sockets.add(stream)
-        interrupts.mark_not_performed()  # that was for a proxy
-        return _Stream(stream, self._sockets)
+        interrupts.mark_not_performed()  # so far only the proxy got something
+        return _TimedStream(stream, self._sockets)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
 def close_idle(session: httpx.Client) -> None:
-    """Close the connections of a session that no request uses, without its locks, which an interrupt may leave held."""
+    """Close a session's unused connections without its locks, which an interrupt may leave held."""
     for transport in (session._transport, *session._mounts.values()):
         for each in transport._pool.connections if isinstance(transport, httpx.HTTPTransport) else ():
             if each.is_idle():
@@ -192,7 +192,7 @@ def _shut(each: socket.socket) -> None:
 
 @confined
 def tls_context(from_environment: bool) -> ssl.SSLContext:
-    """Certificates to trust; `httpx` reads the environment in frames of its own."""
+    """Return the certificates to trust, by the environment if `from_environment`."""
     try:
         return httpx.create_ssl_context(trust_env=from_environment)
     except OSError as why:
@@ -201,7 +201,7 @@ def tls_context(from_environment: bool) -> ssl.SSLContext:
 
 @confined
 def new_session(sockets: Sockets, tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
-    """A session over these connections, by the proxy of the environment if it names one."""
+    """Return a session over these connections, through the environment's proxy if it names one."""
     headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
     try:
         return sockets.serve(httpx.Client(headers=headers, trust_env=from_environment, verify=tls))
@@ -210,5 +210,5 @@ def new_session(sockets: Sockets, tls: ssl.SSLContext, from_environment: bool) -
     except (ValueError, httpx.InvalidURL):  # whose text may quote a password
         raise BadInput(
             "The proxy that the environment names (HTTPS_PROXY, HTTP_PROXY or ALL_PROXY) cannot be used: "
-            "write its address like http://proxy.example.com:3128."
+            "write its URL like http://proxy.example.com:3128."
         ) from None

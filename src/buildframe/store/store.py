@@ -14,7 +14,7 @@ from buildframe.errors import BadInput, DeadlineExceeded
 from buildframe.guards.arguments import checked, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
-from buildframe.http.rate_limit import until
+from buildframe.http.budget import within_deadline
 from buildframe.http.request_body import nearest
 from buildframe.spec import TABLES, Moment, When, list_flaky_tests, when
 from buildframe.spec.times import Deadline, parse_duration
@@ -173,7 +173,7 @@ class Store:
         """
         self._require_newest("synced")
         names = _suites(suites, ci)
-        with until(deadline):
+        with within_deadline(deadline):
             sync = Sync(self._location, SyncScope.of(ci), Retention(personal, env), progress)
             try:
                 return sync.run(since, names)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from buildframe.http.rate_limit import OnWait, Oversight
+from buildframe.http.cancellation import CancelScope, OnWait
 
 Act = Callable[[], None]
 Failed = Callable[[BaseException], None]
@@ -24,28 +24,28 @@ class Piece:
 
     def __init__(self, lane: Lane, run: Callable[[Piece], Any], done: Callable[[Any], None], waits: OnWait) -> None:
         self._lane, self._run, self.done, self._waits = lane, run, done, waits
-        self._oversight = Oversight(self._wait)
+        self._scope = CancelScope(self._wait)
 
     @property
     def stopped(self) -> bool:
         """Whether nobody wants its outcome any more."""
-        return self._oversight.stopped
+        return self._scope.is_canceled
 
     def stop(self) -> None:
         """End it: what waits wakes up, it sends no further request, and what it brings is dropped."""
-        self._oversight.stop()
+        self._scope.cancel()
 
     def show(self, act: Act) -> None:
         """Do something to the face, on the kernel's thread, unless this was stopped meanwhile."""
         self._lane.post(lambda: None if self.stopped else self._lane.try_to(act))
 
     def hear(self, on_rows: Callable[[Any, float | None], None]) -> None:
-        """Be told of the builds that its walks bring, as they come: see `Oversight`."""
-        self._oversight.on_rows = on_rows
+        """Be told of the builds that its walks bring, as they come: see `CancelScope`."""
+        self._scope.on_rows = on_rows
 
     def work(self) -> Any:
         """Do it, in the thread that calls."""
-        with self._oversight.within():
+        with self._scope.within():
             return self._run(self)
 
     def _wait(self, seconds: float, why: str) -> None:

@@ -13,10 +13,11 @@ import msgspec
 
 from buildframe.errors import BadInput, GraphQLError, Incomplete, Malformed
 from buildframe.http import protocol
-from buildframe.http.client import Client, Place, address_of
+from buildframe.http.client import Client
 from buildframe.http.protocol import Request
 from buildframe.http.request_body import json_of, nearest
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
+from buildframe.http.urls import SplitUrl, check_url
 from buildframe.spec import AccessLevel
 from buildframe.spec.declare import endpoint
 
@@ -38,33 +39,33 @@ class GraphQL:
     """GraphQL at an address: `ask` sends a query and gives its `data`."""
 
     def __init__(self, client: Client, address: str) -> None:
-        place = Place.of(address_of(address))
-        self._client = client.at(place.origin)
+        place = SplitUrl.parse(check_url(address))
+        self._client = client.for_origin(place.origin)
         self._target = place.target
 
-    def ask(self, query: str, variables: Mapping[str, Any] | None = None, *, look: str = "") -> dict[str, Any]:
-        """The `data` of the answer. Errors in it, also beside data, raise GraphQLError.
+    def ask(self, query: str, variables: Mapping[str, Any] | None = None, *, advice: str = "") -> dict[str, Any]:
+        """The `data` of the response. Errors in it, also beside data, raise GraphQLError.
 
         A text that holds the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
         """
         body = json_of({"query": _text(query), "variables": _object(variables or {})})
         request = Request(ask_graphql, self._target, body, repeatable=not _MUTATION.search(query))
-        return self._client.fetch(request, lambda answer: self._read(request, answer), look=look)
+        return self._client.fetch(request, lambda response: self._read(request, response), advice=advice)
 
-    def _read(self, request: Request, answer: Answer) -> dict[str, Any]:
-        if errors := self._errors(request, answer):
+    def _read(self, request: Request, response: Response) -> dict[str, Any]:
+        if errors := self._errors(request, response):
             raise GraphQLError(errors)
-        data = protocol.read_as(request, answer, _Body).data
+        data = protocol.read_as(request, response, _Body).data
         if data is None:
             raise Malformed(f"GraphQL answered without data and without errors.\nRequest: {request.where}")
         return data
 
-    def _errors(self, request: Request, answer: Answer) -> list[dict[str, Any]]:
-        """The errors in an answer, without the token; on a frame of its own, which no traceback of theirs shows."""
-        errors = protocol.read_as(request, answer, _Body).errors or []
+    def _errors(self, request: Request, response: Response) -> list[dict[str, Any]]:
+        """The errors in an response, without the token; on a frame of its own, which no traceback of theirs shows."""
+        errors = protocol.read_as(request, response, _Body).errors or []
         listed = errors if isinstance(errors, list) else [errors]
         told = [error if isinstance(error, dict) else {"message": str(error)} for error in listed]
-        clean: list[dict[str, Any]] = json.loads(self._client.without_token(json.dumps(told)))
+        clean: list[dict[str, Any]] = json.loads(self._client.redact(json.dumps(told)))
         return clean
 
 
@@ -140,10 +141,10 @@ def set_team(door: GraphQL, path: str, team: str, access_level: AccessLevel) -> 
     level, team_id = _level(access_level), _team_id(team)
     had = _had(door, path, team_id)
     if had.association is not None:
-        door.ask(_UPDATE, {"input": {"id": had.association, "accessLevel": level}}, look=_SAFE)
+        door.ask(_UPDATE, {"input": {"id": had.association, "accessLevel": level}}, advice=_SAFE)
     else:
         new = {"teamID": team_id, "pipelineID": had.pipeline, "accessLevel": level}
-        door.ask(_CREATE, {"input": new}, look=_SAFE)
+        door.ask(_CREATE, {"input": new}, advice=_SAFE)
 
 
 def remove_team(door: GraphQL, path: str, team: str) -> None:
@@ -151,7 +152,7 @@ def remove_team(door: GraphQL, path: str, team: str) -> None:
     had = _had(door, path, _team_id(team))
     if had.association is None:
         raise BadInput(f"The team {team} does not have the pipeline {path}, so there is nothing to take from it.")
-    door.ask(_DELETE, {"input": {"id": had.association}}, look=_SAFE)
+    door.ask(_DELETE, {"input": {"id": had.association}}, advice=_SAFE)
 
 
 def _had(door: GraphQL, path: str, team_id: str) -> _Had:

@@ -10,9 +10,10 @@ import pandas as pd
 
 from buildframe.errors import BadInput, Malformed, ServiceError
 from buildframe.http import protocol
-from buildframe.http.client import Client, Place
+from buildframe.http.client import Client
 from buildframe.http.protocol import Request
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
+from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
 from buildframe.spec.declare import endpoint
 from buildframe.terminal import harmless
@@ -63,7 +64,7 @@ def log_of(client: Client, job: AnyJob) -> Log:
 
     A redirect is followed, at most three times; from the first that leads away from the service, the token stays here.
     """
-    home = Place.of(client.base_url)
+    home = SplitUrl.parse(client.base_url)
     place, known = _place(_address(job), home), True
     for _ in range(HOPS + 1):
         known = known and place.origin == home.origin
@@ -87,9 +88,9 @@ def _address(job: AnyJob) -> str:
 _KEYS = ("raw_log_url", "log_url")
 
 
-def _place(address: str, home: Place) -> Place:
+def _place(address: str, home: SplitUrl) -> SplitUrl:
     try:
-        place = Place.of(address)
+        place = SplitUrl.parse(address)
     except ValueError as why:
         raise BadInput(f"The log's address {protocol.shown(address)!r} cannot be used: {why}.") from None
     if not place.is_private or (place.origin.startswith("http:") and not home.origin.startswith("http:")):
@@ -97,40 +98,40 @@ def _place(address: str, home: Place) -> Place:
     return place
 
 
-def _next(place: Place, moved: _Moved, home: Place) -> Place:
+def _next(place: SplitUrl, moved: _Moved, home: SplitUrl) -> SplitUrl:
     try:
-        return _place(place.joined(moved), home)
+        return _place(place.join(moved), home)
     except ValueError as why:  # BadInput, too: it was not the user who wrote this address
         raise Malformed(f"The log was moved to an address that is not followed: {why}") from None
 
 
-def _ask(client: Client, place: Place, *, as_stranger: bool = False) -> str:
+def _ask(client: Client, place: SplitUrl, *, sends_token: bool = True) -> str:
     request = Request(get_log, place.target, accept="text/plain", is_signed=True)
-    there = client.at(place.origin, as_stranger=as_stranger)
-    return there.fetch(request, lambda answer: _read(request, answer), timeout=client.log_timeout)
+    there = client.for_origin(place.origin, sends_token=sends_token)
+    return there.fetch(request, lambda response: _read(request, response), timeout=client.log_timeout)
 
 
-def _ask_elsewhere(client: Client, place: Place) -> str:
+def _ask_elsewhere(client: Client, place: SplitUrl) -> str:
     """Without the token; a refusal there is none of the service, and says nothing about the token."""
     try:
-        return _ask(client, place, as_stranger=True)
+        return _ask(client, place, sends_token=False)
     except ServiceError as why:
         where = f"GET {place.origin}{place.target.split('?')[0]}, where the log lies; the token was not sent there"
         raise ServiceError(why.status, why.message, where=where) from None
 
 
-def _read(request: Request, answer: Answer) -> str:
-    location = answer.headers.get("location")
-    if 300 <= answer.status < 400 and location:
+def _read(request: Request, response: Response) -> str:
+    location = response.headers.get("location")
+    if 300 <= response.status < 400 and location:
         return _Moved(location)
-    protocol.check(request, answer)
-    return _content(request, answer) if "json" in answer.headers.get("content-type", "") else _text(answer)
+    protocol.check(request, response)
+    return _content(request, response) if "json" in response.headers.get("content-type", "") else _text(response)
 
 
-def _text(answer: Answer) -> str:
-    return answer.body.decode("utf-8", "replace")
+def _text(response: Response) -> str:
+    return response.body.decode("utf-8", "replace")
 
 
-def _content(request: Request, answer: Answer) -> str:
+def _content(request: Request, response: Response) -> str:
     """The text in a log that came as JSON, with its size and the times of its headers."""
-    return protocol.read_as(request, answer, _Log).content
+    return protocol.read_as(request, response, _Log).content

@@ -10,8 +10,8 @@ from buildframe.fetching import builds, records
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
+from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client
-from buildframe.http.rate_limit import until
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
 from buildframe.spec.times import Deadline
 from buildframe.workspace import logs, unblocking
@@ -36,7 +36,7 @@ class Pipeline(BuildLists):
         return f"<Pipeline {self.organization}/{self.slug} at {self._client.base_url}>"
 
     def _go_on_as(self, slug: str) -> None:
-        protocol.place(spec.get_pipeline, self.organization, slug)  # refuses what is no slug
+        protocol.request_for(spec.get_pipeline, self.organization, slug)  # refuses what is no slug
         self.slug = slug
         self._place = (self.organization, slug)
 
@@ -47,53 +47,56 @@ class Pipeline(BuildLists):
         """One build with its jobs, as a typed record; all attempts unless `include_retried_jobs=False`."""
         wanted = {"include_retried_jobs": True, **filters}
         return records.record(
-            self._client, protocol.place(spec.get_build, *self._place, number, **wanted), spec.Build, deadline=deadline
+            self._client,
+            protocol.request_for(spec.get_build, *self._place, number, **wanted),
+            spec.Build,
+            deadline=deadline,
         )
 
     @takes(spec.get_build)
     def history_of(self, number: int, *, deadline: Deadline = None, **filters: Unpack[JobsOfBuild]) -> History:
         """One build and its jobs as two frames, like those of `history`."""
         wanted = {"include_retried_jobs": True, **filters}
-        request = protocol.place(spec.get_build, *self._place, number, **wanted)
-        with until(deadline):
+        request = protocol.request_for(spec.get_build, *self._place, number, **wanted)
+        with within_deadline(deadline):
             return History(*builds.one_build(self._source(), request))
 
     @takes(spec.create_build)
     def create_build(self, *, deadline: Deadline = None, **properties: Unpack[NewBuild]) -> spec.Build:
         """Start a build of a commit on a branch; the new build, with the next number of the pipeline."""
-        request = protocol.place(spec.create_build, *self._place, **properties)
-        look = f"Look for it among the newest: .builds(branch={properties['branch']!r}, created_from='1h')."
-        return records.record(self._client, request, spec.Build, look, deadline=deadline)
+        request = protocol.request_for(spec.create_build, *self._place, **properties)
+        advice = f"Look for it among the newest: .builds(branch={properties['branch']!r}, created_from='1h')."
+        return records.record(self._client, request, spec.Build, advice, deadline=deadline)
 
     def cancel(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """Cancel a build that is scheduled, running or failing; the build, `canceled` or still `canceling`.
 
         Of any other state raises Invalid. Where the answer is lost, the build is read to see what became of it.
         """
-        request = protocol.place(spec.cancel_build, *self._place, number)
-        look = f"Look at the state of .build({number}). Canceling again is safe."
-        with until(deadline):
+        request = protocol.request_for(spec.cancel_build, *self._place, number)
+        advice = f"Look at the state of .build({number}). Canceling again is safe."
+        with within_deadline(deadline):
             try:
-                return records.record(self._client, request, spec.Build, look)
+                return records.record(self._client, request, spec.Build, advice)
             except OutcomeUnknown as lost:
                 return self._canceled_after_all(number, lost)
 
     def rebuild(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """Build the same again; the new build, whose `rebuilt_from` tells of this one."""
-        request = protocol.place(spec.rebuild_build, *self._place, number)
-        look = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
-        return records.record(self._client, request, spec.Build, look, deadline=deadline)
+        request = protocol.request_for(spec.rebuild_build, *self._place, number)
+        advice = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
+        return records.record(self._client, request, spec.Build, advice, deadline=deadline)
 
     @takes(spec.unblock_job)
     def unblock(self, job: AnyJob, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
         """Unblock a block step of one of its builds, as `Workspace.unblock` does."""
-        with until(deadline):
+        with within_deadline(deadline):
             return unblocking.unblock(self._client, job, properties, self._place)
 
     @confined
     def log(self, job: AnyJob, *, deadline: Deadline = None) -> Log:
         """The log of a job of one of its builds, as `Workspace.log` gives it."""
-        with until(deadline):
+        with within_deadline(deadline):
             return logs.log_of(self._client, job)
 
     # --- the pipeline itself
@@ -101,7 +104,7 @@ class Pipeline(BuildLists):
     def get(self, *, deadline: Deadline = None) -> spec.Pipeline:
         """What the service says of the pipeline, as a typed record."""
         return records.record(
-            self._client, protocol.place(spec.get_pipeline, *self._place), spec.Pipeline, deadline=deadline
+            self._client, protocol.request_for(spec.get_pipeline, *self._place), spec.Pipeline, deadline=deadline
         )
 
     @takes(spec.update_pipeline)
@@ -110,9 +113,11 @@ class Pipeline(BuildLists):
 
         A new `name` changes the slug, too, unless `slug` is given. Teams: `set_team` of the workspace.
         """
-        request = protocol.place(spec.update_pipeline, *self._place, **properties)
-        look = "Look at .get(), or at pipelines() of the workspace where the slug was to change; asking again is safe."
-        changed = records.record(self._client, request, spec.Pipeline, look, deadline=deadline)
+        request = protocol.request_for(spec.update_pipeline, *self._place, **properties)
+        advice = (
+            "Look at .get(), or at pipelines() of the workspace where the slug was to change; asking again is safe."
+        )
+        changed = records.record(self._client, request, spec.Pipeline, advice, deadline=deadline)
         if changed.slug:
             self._go_on_as(changed.slug)
         return changed
@@ -129,17 +134,19 @@ class Pipeline(BuildLists):
 
     def delete(self, *, deadline: Deadline = None) -> None:
         """Delete the pipeline with all its builds; nothing brings them back."""
-        look = "Look whether pipelines() of the workspace still has it."
-        records.nothing(self._client, protocol.place(spec.delete_pipeline, *self._place), look, deadline=deadline)
+        advice = "Look whether pipelines() of the workspace still has it."
+        records.nothing(
+            self._client, protocol.request_for(spec.delete_pipeline, *self._place), advice, deadline=deadline
+        )
 
     def add_webhook(self, *, deadline: Deadline = None) -> None:
         """Make the repository's host report pushes, so that they start builds."""
-        look = "Look at the repository's webhooks at its host."
-        records.nothing(self._client, protocol.place(spec.add_webhook, *self._place), look, deadline=deadline)
+        advice = "Look at the repository's webhooks at its host."
+        records.nothing(self._client, protocol.request_for(spec.add_webhook, *self._place), advice, deadline=deadline)
 
-    def _act(self, action: Endpoint, look: str, deadline: Deadline) -> spec.Pipeline:
+    def _act(self, action: Endpoint, advice: str, deadline: Deadline) -> spec.Pipeline:
         return records.record(
-            self._client, protocol.place(action, *self._place), spec.Pipeline, look, deadline=deadline
+            self._client, protocol.request_for(action, *self._place), spec.Pipeline, advice, deadline=deadline
         )
 
     def _canceled_after_all(self, number: int, lost: OutcomeUnknown) -> spec.Build:

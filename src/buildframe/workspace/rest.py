@@ -21,9 +21,10 @@ from buildframe.fetching import arrow, records
 from buildframe.fetching.options import Listing, Walking
 from buildframe.fetching.records import PAGE_SIZE, Source, Told
 from buildframe.http import protocol
-from buildframe.http.client import Client, Place
+from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
-from buildframe.http.response import Answer
+from buildframe.http.response import Response
+from buildframe.http.urls import SplitUrl
 from buildframe.spec import Moment, when
 from buildframe.spec.declare import endpoint
 
@@ -119,7 +120,7 @@ def _below(client: Client, path: str) -> str:
     if path.startswith("/") and not path.startswith("//"):
         return path if re.match(rf"{protocol.API}(?=[/?]|$)", path) else protocol.API + path
     try:
-        place, home = Place.of(path), Place.of(client.base_url)
+        place, home = SplitUrl.parse(path), SplitUrl.parse(client.base_url)
     except ValueError:
         raise BadInput(
             f"path={protocol.shown(path)!r} is no path. Begin with a slash: '/organizations/acme/agents'."
@@ -182,14 +183,14 @@ class _Reader:
         self.is_list = False
         self._probed: list[_Row] | None = None
 
-    def read(self, request: Request, answer: Answer) -> Page:
+    def read(self, request: Request, response: Response) -> Page:
         """The page in a response."""
-        protocol.check(request, answer)
-        if answer.headers.get("content-type", "").startswith("text/plain"):
+        protocol.check(request, response)
+        if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
-        self.is_list = answer.body.lstrip().startswith(b"[")
-        body = answer.body if self.is_list or not answer.body.strip() else b"[" + answer.body + b"]"
-        page = protocol.read_page(request, answer._replace(body=body), _DECODER)
+        self.is_list = response.body.lstrip().startswith(b"[")
+        body = response.body if self.is_list or not response.body.strip() else b"[" + response.body + b"]"
+        page = protocol.read_page(request, response._replace(body=body), _DECODER)
         sizes = parse_qs(urlsplit(request.target).query).get("per_page", [])  # empty in a link of the service
         rows, size = _told_apart(page.rows), sizes[0].lstrip("0") if sizes else ""
         if rows and rows == self._probed:

@@ -12,8 +12,9 @@ from buildframe import spec
 from buildframe.errors import BadInput
 from buildframe.fetching import records
 from buildframe.http import protocol
-from buildframe.http.client import Client, Place
+from buildframe.http.client import Client
 from buildframe.http.request_body import body_of
+from buildframe.http.urls import SplitUrl
 from buildframe.workspace.logs import AnyJob
 
 _PATH = re.compile(protocol.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", spec.unblock_job.path))
@@ -28,9 +29,9 @@ def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any], inside: 
             f"The job belongs to the pipeline {organization}/{pipeline}, not to {'/'.join(inside)}; nothing was sent. "
             f"Use connect({organization!r}).pipeline({pipeline!r}).unblock(job)."
         )
-    request = protocol.place(spec.unblock_job, organization, pipeline, number, id, **properties)
-    look = f"Look at .pipeline({pipeline!r}).build({number}).jobs: an unblocked job has a time in unblocked_at."
-    return records.record(client, request, spec.Job, look)
+    request = protocol.request_for(spec.unblock_job, organization, pipeline, number, id, **properties)
+    advice = f"Look at .pipeline({pipeline!r}).build({number}).jobs: an unblocked job has a time in unblocked_at."
+    return records.record(client, request, spec.Job, advice)
 
 
 def _address(job: AnyJob) -> str:
@@ -55,12 +56,12 @@ def _place(client: Client, address: str) -> tuple[str, str, int, str]:
     Rows can come from anywhere, so nothing but the path of this very action on this service is accepted.
     """
     try:
-        place = Place.of(address)
+        place = SplitUrl.parse(address)
     except ValueError as why:
         raise BadInput(
             f"unblock_url={protocol.shown(address)!r} is no address: {why}. Fetch the build again."
         ) from None
-    home = Place.of(client.base_url)
+    home = SplitUrl.parse(client.base_url)
     found = _PATH.fullmatch(place.target.removeprefix(home.target.rstrip("/")))
     if place.origin != home.origin or found is None:
         raise BadInput(

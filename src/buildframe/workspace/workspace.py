@@ -15,8 +15,9 @@ from buildframe.fetching.records import Source
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
-from buildframe.http.client import Client, address_of
-from buildframe.http.rate_limit import until
+from buildframe.http.budget import within_deadline
+from buildframe.http.client import Client
+from buildframe.http.urls import check_url
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
 from buildframe.spec.times import Deadline
 from buildframe.workspace import graphql, logs, rest, unblocking
@@ -50,11 +51,11 @@ class Workspace(BuildLists):
         graphql_url: str | None = None,
     ) -> None:
         if organization is not None:
-            protocol.place(spec.list_builds, organization)  # refuses what is no slug
+            protocol.request_for(spec.list_builds, organization)  # refuses what is no slug
         self.organization = organization
         self._client = client
         self._sandbox = sandbox
-        self._graphql_url = address_of(graphql_url or f"{client.base_url}/graphql")
+        self._graphql_url = check_url(graphql_url or f"{client.base_url}/graphql")
         self._list = spec.list_builds if organization else spec.list_all_builds
         self._place = (organization,) if organization else ()
 
@@ -93,13 +94,13 @@ class Workspace(BuildLists):
         return records.records(self._of(spec.list_pipelines), "pipelines", options)
 
     def pipeline(self, slug: str) -> Pipeline:
-        """One pipeline, to list its builds, look at it or change it; nothing is asked yet."""
+        """One pipeline, to list its builds, advice at it or change it; nothing is asked yet."""
         return Pipeline(self._client, self._named(), slug)
 
     @takes(spec.create_pipeline)
     def create_pipeline(self, *, deadline: Deadline = None, **properties: Unpack[NewPipeline]) -> spec.Pipeline:
         """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
-        request = protocol.place(spec.create_pipeline, self._named(), **properties)
+        request = protocol.request_for(spec.create_pipeline, self._named(), **properties)
         return records.record(
             self._client, request, spec.Pipeline, "Look whether .pipelines() has it.", deadline=deadline
         )
@@ -113,7 +114,7 @@ class Workspace(BuildLists):
 
     def team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> spec.TeamPipeline:
         """What a team may do at one of its pipelines, by their UUIDs."""
-        request = protocol.place(spec.get_team_pipeline, self._named(), team, pipeline_id)
+        request = protocol.request_for(spec.get_team_pipeline, self._named(), team, pipeline_id)
         return records.record(self._client, request, spec.TeamPipeline, deadline=deadline)
 
     @takes(spec.create_team_pipeline)
@@ -121,7 +122,7 @@ class Workspace(BuildLists):
         self, team: str, *, deadline: Deadline = None, **properties: Unpack[NewTeamPipeline]
     ) -> spec.TeamPipeline:
         """Give a team a pipeline."""
-        request = protocol.place(spec.create_team_pipeline, self._named(), team, **properties)
+        request = protocol.request_for(spec.create_team_pipeline, self._named(), team, **properties)
         return records.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM, deadline=deadline)
 
     @takes(spec.update_team_pipeline)
@@ -129,12 +130,12 @@ class Workspace(BuildLists):
         self, team: str, pipeline_id: str, *, deadline: Deadline = None, **properties: Unpack[TeamPipelineChanges]
     ) -> spec.TeamPipeline:
         """Change what a team may do at a pipeline that it has."""
-        request = protocol.place(spec.update_team_pipeline, self._named(), team, pipeline_id, **properties)
+        request = protocol.request_for(spec.update_team_pipeline, self._named(), team, pipeline_id, **properties)
         return records.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM, deadline=deadline)
 
     def delete_team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> None:
         """Take a pipeline from a team."""
-        request = protocol.place(spec.delete_team_pipeline, self._named(), team, pipeline_id)
+        request = protocol.request_for(spec.delete_team_pipeline, self._named(), team, pipeline_id)
         records.nothing(self._client, request, _LOOK_AT_TEAM, deadline=deadline)
 
     def set_team(
@@ -149,12 +150,12 @@ class Workspace(BuildLists):
 
         `pipeline` is a slug, a record or a `Pipeline`; `team` a UUID.
         """
-        with until(deadline):
+        with within_deadline(deadline):
             graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
 
     def remove_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str, *, deadline: Deadline = None) -> None:
         """Take a pipeline from a team, by GraphQL; BadInput where the team does not have it."""
-        with until(deadline):
+        with within_deadline(deadline):
             graphql.remove_team(self._graphql(), self._path_of(pipeline), team)
 
     # --- people, tests, emojis
@@ -167,7 +168,7 @@ class Workspace(BuildLists):
     def member(self, id: str, *, deadline: Deadline = None) -> spec.Member:
         """One member, by the user's UUID."""
         return records.record(
-            self._client, protocol.place(spec.get_member, self._named(), id), spec.Member, deadline=deadline
+            self._client, protocol.request_for(spec.get_member, self._named(), id), spec.Member, deadline=deadline
         )
 
     @takes(spec.list_flaky_tests, Listing)
@@ -216,7 +217,7 @@ class Workspace(BuildLists):
         >>> ci.unblock(blocked[0]).state  # doctest: +SKIP
         'unblocked'
         """
-        with until(deadline):
+        with within_deadline(deadline):
             return unblocking.unblock(self._client, job, properties, self._place)
 
     # --- any path
@@ -265,7 +266,7 @@ class Workspace(BuildLists):
         >>> [agent["name"] for agent in ci.get("/organizations/acme/agents")][:2]  # doctest: +SKIP
         ['default-1', 'default-2']
         """
-        with until(deadline):
+        with within_deadline(deadline):
             return rest.get(self._client, path, params, progress)
 
     @confined
@@ -309,7 +310,7 @@ class Workspace(BuildLists):
         >>> agents.dtypes["created_at"]  # doctest: +SKIP
         datetime64[us, UTC]
         """
-        with until(deadline):
+        with within_deadline(deadline):
             return rest.table(self._client, path, params, progress)
 
     # --- logs and GraphQL
@@ -322,7 +323,7 @@ class Workspace(BuildLists):
         the text as the service sent it. The token goes to the service itself only; a log that lies elsewhere is
         fetched without it.
         """
-        with until(deadline):
+        with within_deadline(deadline):
             return logs.log_of(self._client, job)
 
     @confined
@@ -339,7 +340,7 @@ class Workspace(BuildLists):
         `url` is another address than that of `connect(graphql_url=...)`; the token is sent there. A text that holds
         the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
         """
-        with until(deadline):
+        with within_deadline(deadline):
             return self._graphql(url).ask(query, variables)
 
     def _graphql(self, url: str | None = None) -> GraphQL:
@@ -361,7 +362,7 @@ class Workspace(BuildLists):
         slug = pipeline if isinstance(pipeline, str) else pipeline.slug
         if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
             raise BadInput(f"{pipeline!r} is of another organization than {named}.")
-        protocol.place(spec.get_pipeline, named, slug)  # type: ignore[arg-type]  # refuses what is no slug
+        protocol.request_for(spec.get_pipeline, named, slug)  # type: ignore[arg-type]  # refuses what is no slug
         return f"{named}/{slug}"
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from buildframe.errors import BadInput
-from buildframe.guards.forks import start_over_in_children
+from buildframe.guards.forks import reset_in_children
 
 CLOSE_CONNECTION = "buildframe.hang_up"
 """Key of an ASGI extension: a function that closes the connection after sending."""
@@ -86,9 +86,9 @@ class HttpServer:
             target=self._server.run, kwargs={"sockets": [door]}, name="buildframe sandbox", daemon=True
         )
         self._door = door
-        start_over_in_children(self)
+        reset_in_children(self)
 
-    def start_over(self) -> None:
+    def reset_after_fork(self) -> None:
         """Close the socket in a forked child, otherwise clients of a stopped sandbox would hang."""
         self._door.close()
 

@@ -1,0 +1,87 @@
+"""Check and split URLs: where the token may be sent, and which URL a link means. Does not send anything."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+
+from buildframe.errors import BadInput
+from buildframe.http.protocol import is_loopback
+
+
+def check_base_url(text: str) -> str:
+    """Return the service's URL without /v2; raise BadInput as `check_url` does."""
+    return check_url(text).removesuffix("/v2").rstrip("/")
+
+
+def check_url(text: str) -> str:
+    """Return a normalized URL that the token may be sent to; raise BadInput for any other."""
+    parts = _split(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        shown = "" if "@" in text else f" {text!r}"  # the part before an @ may be a password
+        raise BadInput(f"The URL{shown} is not a web address. Write it like https://api.example.com.")
+    if any(character.isspace() for character in parts.netloc):
+        raise BadInput(f"The URL {text!r} has a space in its host. Write it like https://api.example.com.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise BadInput("The URL must not contain a user, password, query or fragment. Pass the token as token=.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise BadInput(f"The URL of {parts.hostname} is http: the token would be sent unencrypted. Use https.")
+    return _normalize(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
+
+
+def _normalize(url: str) -> str:
+    """Return the URL in the form in which links are compared."""
+    try:
+        (urlsplit(url).hostname or "").encode("idna")
+        return str(httpx.URL(url)).rstrip("/")
+    except (httpx.InvalidURL, UnicodeError) as why:
+        raise BadInput(f"The service's URL {url!r} cannot be used: {why}.") from None
+
+
+def _split(text: str) -> SplitResult:
+    if not isinstance(text, str):
+        raise BadInput(f"The service's URL is {text!r}. Pass text such as https://api.example.com.")
+    try:
+        parts = urlsplit(text.strip())
+        _ = parts.port
+    except ValueError as why:
+        reason = "" if "@" in text else f": {why}"  # it may quote a password
+        raise BadInput(f"The service's URL cannot be parsed{reason}.") from None
+    return parts
+
+
+class SplitUrl(NamedTuple):
+    """A URL in two parts: origin (scheme, host, port) and target (path and query)."""
+
+    origin: str
+    target: str
+
+    @classmethod
+    def parse(cls, url: str) -> SplitUrl:
+        """Split an absolute http or https URL; raise ValueError for anything else."""
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, UnicodeError, TypeError) as why:
+            raise ValueError("it cannot be parsed" if "@" in str(url) else str(why)) from None
+        if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.userinfo:
+            raise ValueError("it has no scheme or host, or names a user")
+        return cls(str(parsed.copy_with(raw_path=b"/", fragment=None)).rstrip("/"), parsed.raw_path.decode())
+
+    @property
+    def is_private(self) -> bool:
+        """Whether requests are encrypted or stay on this machine."""
+        return self.origin.startswith("https:") or is_loopback(httpx.URL(self.origin).host)
+
+    def join(self, link: str) -> str:
+        """Return the absolute URL of a link in a response from here; raise ValueError if it is not a URL."""
+        return join(self.origin + self.target, link)
+
+
+def join(url: str, link: str) -> str:
+    """Return the absolute URL of a link in a response from `url`; raise ValueError if it is not a URL."""
+    try:
+        return str(httpx.URL(url).join(link))
+    except (httpx.InvalidURL, UnicodeError) as why:
+        raise ValueError("it cannot be parsed" if "@" in link else str(why)) from None
