@@ -455,10 +455,10 @@ class Sync:
             builds = state.table(self._location, "builds")
             if builds is None:
                 return pd.DataFrame(columns=columns)
-            told = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
-            found = builds.dataset().to_table([*columns, *told], filter=pc.field(IS_OPEN) & own).to_pandas()
+            has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
+            found = builds.dataset().to_table([*columns, *has_updates], filter=pc.field(IS_OPEN) & own).to_pandas()
         missed = found[~found["id"].isin(pd.concat([walk.builds["id"] for walk in walks]))]
-        if not told or self._scope.pipeline_id is not None:
+        if not has_updates or self._scope.pipeline_id is not None:
             return missed
         is_seen = missed["pipeline_id"].isin([*listed, *self._pipelines_ever_seen(state)])
         return missed[is_seen | ~missed[HAS_WEBHOOK_UPDATE].eq(True)]

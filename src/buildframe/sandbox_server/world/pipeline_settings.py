@@ -42,8 +42,8 @@ class PipelineRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     `share`, `main_share`, `nightly_hour` and `pushes_per_hour` control its random builds. Responses show `legacy`
     pipelines in an older format. `configuration` is the YAML as it was sent; None if it is derived from the steps.
-    `provider` is the kind of the repository host, `provider_settings` its changed settings, and `has_webhook` tells
-    whether the host reports pushes.
+    `provider` is the kind of the repository host, `provider_settings` its changed settings, and `has_webhook`
+    is whether the host reports pushes.
     """
 
     slug: str
