@@ -5,6 +5,7 @@ Run `python docs/make_reference.py` after a change of either. A test compares th
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -172,6 +173,7 @@ def pages() -> dict[str, str]:
         service = Sandboxed(ci)
         exchanges = dict(exchanged(service))
         made = {"operations.md": operations(exchanges), "errors.md": refusals(service), "tables.md": tables()}
+    made["modules.md"] = modules()
     for module in (metrics, plots, report, webhooks, widgets):
         members = [getattr(module, name) for name in sorted(module.__all__, key=str.lower)]
         made |= page(module.__name__.rpartition(".")[2], [member for member in members if callable(member)])
@@ -233,6 +235,22 @@ def exchanged(service: Sandboxed) -> Iterator[tuple[str, Exchange]]:
         if name == "create_pipeline":
             service.names["hello"] = result.id
         yield name, exchange
+
+
+def modules() -> list[str]:
+    """Return the page of all modules, with the first paragraph of their docstrings."""
+    root = Path(bf.__file__).parent
+    packages: dict[str, list[tuple[str, str]]] = {}
+    for path in sorted(root.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path.name)):
+        responsibility = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        package = path.parent.relative_to(root.parent).as_posix()
+        row = (f"`{path.name}`", " ".join(responsibility.split("\n\n")[0].split()))
+        packages.setdefault(package, []).append(row)
+    return [
+        "# Modules",
+        f"What each module is responsible for. [Design](../design.md) has the layers. {GENERATED}",
+        *(part for name, rows in packages.items() for part in (f"## {name}", markdown(("module", "purpose"), rows))),
+    ]
 
 
 def tables() -> list[str]:
