@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from buildframe.sandbox_server import UNTIL, Sandbox
 from buildframe.sandbox_server.db.access import SCOPES
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.handlers.flaky_tests import FlakyTestHandlers
+from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
 from buildframe.sandbox_server.world.catalog import ORGANIZATIONS
 from buildframe.sandbox_server.world.model import DAY, make_world
 
@@ -163,7 +163,7 @@ def test_the_same_time_has_the_same_history_however_it_was_reached(asker):
 def test_flakes_are_recorded_after_they_happened_and_resolved_before_the_next(seed, number):
     with closing(Database(None)) as db:
         db.create_world(make_world(seed, 20, 2, UNTIL, ORGANIZATIONS))
-        suites = FlakyTestHandlers(db)
+        suites = SuiteRegistry(db)
         test = suites.tests("globex", suites.find("globex", "vitest"))[number]
         flakes = test.flakes(db.serializer.world.until + 40 * DAY)
     assert all(flake.at < flake.recorded < (flake.resolved or UNTIL.us * 2) for flake in flakes)

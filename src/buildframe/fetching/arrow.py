@@ -16,16 +16,11 @@ import pyarrow.compute as pc
 
 from buildframe.errors import Malformed
 from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment
+from buildframe.spec.arrow_types import arrow_types
 from buildframe.spec.declare import Kind
 from buildframe.spec.rows import MORE
 
-ARROW_TYPES: dict[str, pa.DataType] = {
-    "text": pa.large_string(),  # as pandas keeps texts, so that a frame takes them over without a copy
-    "integer": pa.int64(),
-    "flag": pa.bool_(),
-    "moment": pa.timestamp("us", tz="UTC"),
-    "json": pa.large_string(),
-}
+ARROW_TYPES = arrow_types(large=True)  # pandas holds large strings, so a frame takes them without a copy
 _POOL = pa.system_memory_pool()
 """Arrow's own pools take several times as long for the arrays of a page, once those of many pages are kept."""
 

@@ -18,7 +18,7 @@ from buildframe.fetching import arrow
 from buildframe.fetching.options import Extra
 from buildframe.http import protocol, response
 from buildframe.http.request_body import nearest
-from buildframe.spec import TABLES, Resource
+from buildframe.spec import TABLES, Resource, key_of
 from buildframe.spec.rows import MORE, Path, row_type, sort_paths
 
 
@@ -99,8 +99,8 @@ class Decoded(NamedTuple):
     jobs: pa.Table | None
 
 
-_KEYS = {"builds": ("id", "created_at"), "team_pipelines": ("pipeline_id",), "emojis": ("name", "url")}
-"""What a walk tells rows apart and in order by, where it is not `id` alone; rows carry it whatever is wanted."""
+_ORDERED_BY = {"builds": ("created_at",)}
+"""Columns by which a list is ordered; rows contain them and their keys whatever columns are selected."""
 
 
 class Decoding:
@@ -122,7 +122,8 @@ class Decoding:
     def _needed(self) -> tuple[Path, ...]:
         """Where everything lies that rows must carry."""
         table = self._wanted.table
-        own = arrow.needed_for(table, _and(self._heads, _KEYS.get(table, ("id",))))
+        keys = (*key_of(self._resource), *_ORDERED_BY.get(table, ()))
+        own = arrow.needed_for(table, _and(self._heads, keys))
         jobs = [] if self._jobs is None else arrow.needed_for("jobs", _and(self._jobs.declared, ["id"]))
         return (*(c.path for c in own if c.path), *(("jobs", *c.path) for c in jobs if c.path))
 

@@ -22,15 +22,13 @@ from buildframe.http.cancellation import Canceled
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
-from buildframe.spec import Endpoint, Moment, Resource
+from buildframe.spec import Endpoint, Moment, Resource, key_of
 from buildframe.spec.times import Deadline
 
 R = TypeVar("R", bound=Resource)
 P = TypeVar("P")
 
 PAGE_SIZE = 100
-_KEYS = {"team_pipelines": attrgetter("pipeline_id"), "emojis": attrgetter("name", "url")}
-"""What tells the rows of a list apart, where they have no `id`."""
 _BY_NUMBER = "read by page numbers: where an entry was deleted meanwhile, another one may be missing"
 
 
@@ -139,7 +137,7 @@ def records(
     assert source.endpoint.returns is not None
     wanted = Wanted(table, options.get("columns"), options.get("extra") or {}, options.get("raw", False))
     decoding = Decoding(source.endpoint.returns, wanted)
-    key = _KEYS.get(table, attrgetter("id"))
+    key = attrgetter(*key_of(source.endpoint.returns))
     parts, metadata = listed(source, decoding.read, lambda page: decoding.tables(page).rows, key, options, filters)
     return metadata.on(decoding.frame(parts), table)
 

@@ -7,10 +7,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from buildframe.spec import Build
+from buildframe.spec import TABLES, Build, Privacy
 from buildframe.spec.rows import row_type
-
-_PEOPLE = frozenset({"creator", "author", "unblocked_by"})
 
 
 def reduce_body(body: bytes, *, personal: bool, env: bool) -> bytes:
@@ -32,8 +30,8 @@ def reduce_body(body: bytes, *, personal: bool, env: bool) -> bytes:
         JSON object.
     """
     document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    excluded = _PEOPLE if not personal else frozenset()
-    excluded |= {"env"} if not env else frozenset()
+    retained = {Privacy.PLAIN, *([Privacy.PERSONAL] if personal else []), *([Privacy.SECRET] if env else [])}
+    excluded = frozenset(column.path[0] for column in _SENT if column.privacy not in retained)
     fields = {name: _projected(document[name], kind, excluded) for name, kind in _KINDS.items() if name in document}
     return bytes(memoryview(msgspec.json.encode(fields)))  # the encoder's own bytes use 50 % more memory
 
@@ -69,6 +67,7 @@ def _struct_in(declared: Any) -> type[msgspec.Struct] | None:
     return next((kind for kind in kinds if issubclass(kind, msgspec.Struct)), None)
 
 
+_SENT = [column for table in ("builds", "jobs") for column in TABLES[table] if column.path]
 _BUILD = row_type(Build)
 _JOB = get_args(get_args(next(f.type for f in msgspec.structs.fields(_BUILD) if f.name == "jobs"))[0])[0]
 _KINDS = {"build": _BUILD, "job": _JOB, "pipeline": _fields(_BUILD)["pipeline"]}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from buildframe.spec.bodies import Violation, find_violations, words
 from buildframe.spec.builds import (
     Build,
@@ -18,15 +21,20 @@ from buildframe.spec.builds import (
     rebuild_build,
 )
 from buildframe.spec.declare import (
+    PLAIN,
+    RESOURCES,
     Check,
     Column,
     Endpoint,
     Filter,
     Parameter,
+    Privacy,
     Property,
     Resource,
     columns_of,
+    endpoints_of,
     fields_of,
+    key_of,
     properties_of,
 )
 from buildframe.spec.emojis import Emoji, list_emojis
@@ -65,6 +73,7 @@ __all__ = [
     "BUILD_COLUMNS_OF_JOBS",
     "ENDPOINTS",
     "FETCHED_AT",
+    "RESOURCES",
     "TABLES",
     "AccessLevel",
     "Build",
@@ -87,6 +96,7 @@ __all__ = [
     "Parameter",
     "Pipeline",
     "PipelineChanges",
+    "Privacy",
     "Property",
     "ProviderSettings",
     "Resource",
@@ -111,6 +121,7 @@ __all__ = [
     "get_pipeline",
     "get_team_pipeline",
     "is_relative",
+    "key_of",
     "list_all_builds",
     "list_builds",
     "list_emojis",
@@ -130,35 +141,13 @@ __all__ = [
     "words",
 ]
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    list_all_builds,
-    list_builds,
-    list_pipeline_builds,
-    get_build,
-    create_build,
-    cancel_build,
-    rebuild_build,
-    unblock_job,
-    list_pipelines,
-    get_pipeline,
-    create_pipeline,
-    update_pipeline,
-    archive_pipeline,
-    unarchive_pipeline,
-    delete_pipeline,
-    add_webhook,
-    list_team_pipelines,
-    get_team_pipeline,
-    create_team_pipeline,
-    update_team_pipeline,
-    delete_team_pipeline,
-    list_members,
-    get_member,
-    list_flaky_tests,
-    list_emojis,
-)
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
-FETCHED_AT = Column("fetched_at", (), "moment", "service time of the response that contained this row")
+ENDPOINTS: tuple[Endpoint, ...] = endpoints_of(__name__)
+"""Every operation of the client, grouped by the module that declares it."""
+
+FETCHED_AT = Column("fetched_at", (), "moment", "service time of the response that contained this row", None, PLAIN)
 
 BUILD_COLUMNS_OF_JOBS = {
     "organization": "organization",
@@ -177,16 +166,15 @@ BUILD_COLUMNS_OF_JOBS = {
 def _build_columns_of_jobs() -> tuple[Column, ...]:
     of_build = {column.name: column for column in columns_of(Build)}
     columns = ((name, of_build[source]) for name, source in BUILD_COLUMNS_OF_JOBS.items())
-    return tuple(Column(name, (), column.kind, f"of its build: {column.doc}") for name, column in columns)
+    return tuple(
+        Column(name, (), column.kind, f"of its build: {column.doc}", None, column.privacy) for name, column in columns
+    )
 
+
+_LEADING_COLUMNS = {"jobs": _build_columns_of_jobs()}
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    "builds": (*columns_of(Build), FETCHED_AT),
-    "jobs": (*_build_columns_of_jobs(), *columns_of(Job), FETCHED_AT),
-    "pipelines": (*columns_of(Pipeline), FETCHED_AT),
-    "team_pipelines": (*columns_of(TeamPipeline), FETCHED_AT),
-    "members": (*columns_of(Member), FETCHED_AT),
-    "flaky_tests": (*columns_of(FlakyTest), FETCHED_AT),
-    "emojis": (*columns_of(Emoji), FETCHED_AT),
+    name: (*_LEADING_COLUMNS.get(name, ()), *columns_of(resource), FETCHED_AT)
+    for name, resource in sorted(RESOURCES.items())
 }
 """Every table that can be fetched, with its columns in order."""

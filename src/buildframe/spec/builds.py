@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
-from buildframe.spec.declare import Check, Name, Resource, Slug, Texts, derived, endpoint, flat
+from buildframe.spec.declare import (
+    KEY,
+    PLAIN,
+    SECRET,
+    Check,
+    Name,
+    Resource,
+    Slug,
+    Texts,
+    derived,
+    endpoint,
+    flat,
+    table,
+)
 from buildframe.spec.jobs import Job
 from buildframe.spec.people import Author, User
 from buildframe.spec.pipelines import Pipeline, organization_of, pipeline_of
@@ -21,64 +34,67 @@ BuildState = Literal[
 class PullRequest(Resource):
     """The pull request that a build is for."""
 
-    id: Annotated[str | None, "its number, as text"] = None
-    base: Annotated[str | None, "branch into which it is to be merged"] = None
-    repository: Annotated[str | None, "repository that it comes from"] = None
-    labels: Annotated[list[str] | None, "its labels"] = None
+    id: Annotated[str | None, "its number, as text", PLAIN] = None
+    base: Annotated[str | None, "branch into which it is to be merged", PLAIN] = None
+    repository: Annotated[str | None, "repository that it comes from", PLAIN] = None
+    labels: Annotated[list[str] | None, "its labels", PLAIN] = None
 
 
 class RebuiltFrom(Resource):
     """The build that a rebuild repeats."""
 
-    id: Annotated[str | None, "UUID of that build"] = None
-    number: Annotated[int | None, "number of that build"] = None
-    url: Annotated[str | None, "API address of that build"] = None
+    id: Annotated[str | None, "UUID of that build", PLAIN] = None
+    number: Annotated[int | None, "number of that build", PLAIN] = None
+    url: Annotated[str | None, "API address of that build", PLAIN] = None
 
 
 class TriggeredFrom(Resource):
     """The build whose trigger step started this one."""
 
-    build_id: Annotated[str | None, "UUID of that build"] = None
-    build_number: Annotated[int | None, "number of that build"] = None
-    build_pipeline_slug: Annotated[str | None, "pipeline of that build"] = None
+    build_id: Annotated[str | None, "UUID of that build", PLAIN] = None
+    build_number: Annotated[int | None, "number of that build", PLAIN] = None
+    build_pipeline_slug: Annotated[str | None, "pipeline of that build", PLAIN] = None
 
 
+@table("builds")
 class Build(Resource):
     """One run of a pipeline."""
 
-    id: Annotated[str, "UUID, unique across the whole service"]
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
-    number: Annotated[int | None, "unique within its pipeline; increases; may have gaps"] = None
+    id: Annotated[str, "UUID, unique across the whole service", PLAIN, KEY]
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    number: Annotated[int | None, "unique within its pipeline; increases; may have gaps", PLAIN] = None
     organization: Annotated[
-        str | None, "slug of the organization, read from `url`", derived(organization_of, "url")
+        str | None, "slug of the organization, read from `url`", PLAIN, derived(organization_of, "url")
     ] = None
     pipeline: Annotated[Pipeline | None, "pipeline", flat("slug", "id"), derived(pipeline_of, "url")] = None
-    state: Annotated[str | None, "state when it was fetched; a blocked build keeps its last one"] = None
-    blocked: Annotated[bool | None, "waits at a block step"] = None
-    blocked_state: Annotated[str | None, "state in which it is blocked"] = None
-    cancel_reason: Annotated[str | None, "why it was canceled"] = None
-    branch: Annotated[str | None, "branch of the commit"] = None
-    tag: Annotated[str | None, "tag of the commit"] = None
-    commit: Annotated[str | None, "full SHA, or the requested ref, such as `HEAD`"] = None
-    message: Annotated[str | None, "message of the commit or of the user who started it (untrusted text)"] = None
-    source: Annotated[str | None, "what started it: `webhook`, `api`, `ui`, `trigger_job`, `schedule`"] = None
+    state: Annotated[str | None, "state when it was fetched; a blocked build keeps its last one", PLAIN] = None
+    blocked: Annotated[bool | None, "waits at a block step", PLAIN] = None
+    blocked_state: Annotated[str | None, "state in which it is blocked", PLAIN] = None
+    cancel_reason: Annotated[str | None, "why it was canceled", PLAIN] = None
+    branch: Annotated[str | None, "branch of the commit", PLAIN] = None
+    tag: Annotated[str | None, "tag of the commit", PLAIN] = None
+    commit: Annotated[str | None, "full SHA, or the requested ref, such as `HEAD`", PLAIN] = None
+    message: Annotated[str | None, "message of the commit or of the user who started it (untrusted text)", PLAIN] = None
+    source: Annotated[str | None, "what started it: `webhook`, `api`, `ui`, `trigger_job`, `schedule`", PLAIN] = None
     creator: Annotated[User | None, "user who started it", flat("name", "id", "email")] = None
     author: Annotated[Author | str | None, "author of the commit", flat("name", "email")] = None
-    created_at: Annotated[Moment | None, "when it was created; lists are ordered by it"] = None
-    scheduled_at: Annotated[Moment | None, "when it was created, often some milliseconds earlier"] = None
-    started_at: Annotated[Moment | None, "when an agent started its first job; moves when a job is retried"] = None
-    failing_at: Annotated[Moment | None, "when its first job failed"] = None
-    finished_at: Annotated[Moment | None, "when it ended; moves when a retry or an unblock reopens it"] = None
+    created_at: Annotated[Moment | None, "when it was created; lists are ordered by it", PLAIN] = None
+    scheduled_at: Annotated[Moment | None, "when it was created, often some milliseconds earlier", PLAIN] = None
+    started_at: Annotated[Moment | None, "when an agent started its first job; moves when a job is retried", PLAIN] = (
+        None
+    )
+    failing_at: Annotated[Moment | None, "when its first job failed", PLAIN] = None
+    finished_at: Annotated[Moment | None, "when it ended; moves when a retry or an unblock reopens it", PLAIN] = None
     pull_request: Annotated[PullRequest | None, "pull request", flat("id", "base", "repository", "labels")] = None
     rebuilt_from: Annotated[RebuiltFrom | None, "build that it repeats", flat("number", "id", "url")] = None
     triggered_from: Annotated[
         TriggeredFrom | None, "build that triggered it", flat("build_number", "build_id", "build_pipeline_slug")
     ] = None
-    cluster_id: Annotated[str | None, "UUID of the cluster"] = None
-    env: Annotated[dict[str, Any] | None, "environment variables"] = None
-    meta_data: Annotated[dict[str, Any] | None, "values that steps stored on the build"] = None
-    url: Annotated[str | None, "API address"] = None
-    web_url: Annotated[str | None, "web page"] = None
+    cluster_id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
+    env: Annotated[dict[str, Any] | None, "environment variables", SECRET] = None
+    meta_data: Annotated[dict[str, Any] | None, "values that steps stored on the build", PLAIN] = None
+    url: Annotated[str | None, "API address", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
     jobs: Annotated[list[Job] | None, "its jobs"] = None
 
 

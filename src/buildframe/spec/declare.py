@@ -1,9 +1,12 @@
 """Declare resources and operations, and derive fields, columns, filters and properties from the declarations.
 
-A resource is a class. Its annotations declare the type and the meaning of each field:
+A resource is a class. Its annotations declare each field: its type, its meaning and whether it is personal, secret or
+plain. `KEY` marks the fields that identify a row. A nested object needs no mark if `flat` selects fields of it.
 
+    @table("builds")
     class Build(Resource):
-        number: Annotated[int | None, "unique within its pipeline"] = None
+        id: Annotated[str, "UUID", PLAIN, KEY]
+        env: Annotated[dict[str, Any] | None, "environment variables", SECRET] = None
         creator: Annotated[User | None, "user who started it", flat("name", "id")] = None
 
 An operation is a function without a body. Its signature declares the arguments:
@@ -12,8 +15,9 @@ An operation is a function without a body. Its signature declares the arguments:
     def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
         "Builds of an organization, newest first."
 
-Keyword arguments are query parameters (`Filter`) of a GET and body properties (`Property`) of other methods. Requests,
-decoders, columns, routes and reference pages are derived from these declarations.
+Keyword arguments are query parameters (`Filter`) of a GET and body properties (`Property`) of other methods. Tables and
+operations register themselves. Requests, decoders, columns, stored columns, routes and reference pages are derived
+from these declarations.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Required, Union, get_args, get_origin, get_type_hints
+from enum import Enum
+from typing import Annotated, Any, Literal, NamedTuple, Required, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -32,6 +37,27 @@ from buildframe.spec.times import Moment, When
 
 Kind = Literal["text", "integer", "flag", "moment", "json"]
 """Type of the values of a column. `json` is a map or a list as JSON text."""
+
+
+class Privacy(Enum):
+    """What a field may contain. Stores and exports leave out personal and secret values by default."""
+
+    PERSONAL = "personal"  # names, e-mail addresses and other data of people; their ids are plain
+    SECRET = "secret"  # noqa: S105  environment variables, YAML that sets them, webhook URLs
+    PLAIN = "plain"  # neither
+
+
+PERSONAL, SECRET, PLAIN = Privacy.PERSONAL, Privacy.SECRET, Privacy.PLAIN
+
+
+class Trait(Enum):
+    """A property of a field that decides how its rows are compared and stored."""
+
+    KEY = "key"  # identifies a row, alone or with other keys
+    GAUGE = "gauge"  # a current count: it changes constantly, so histories leave it out
+
+
+KEY, GAUGE = Trait.KEY, Trait.GAUGE
 
 Texts = str | Sequence[str]
 """One string or several; several match any of them."""
@@ -90,6 +116,8 @@ class Column(NamedTuple):
     kind: Kind
     doc: str
     derived: derived | None = None
+    privacy: Privacy | None = None  # None: the declaration does not say; then it is handled like a secret
+    traits: frozenset[Trait] = frozenset()
 
 
 class Field(NamedTuple):
@@ -100,6 +128,8 @@ class Field(NamedTuple):
     doc: str
     flat: flat | None
     derived: derived | None
+    privacy: Privacy | None  # of nested objects with `flat` and of lists of records: None, as their own fields say it
+    traits: frozenset[Trait]
 
     @property
     def sent(self) -> bool:
@@ -200,6 +230,8 @@ def _field(name: str, hint: Any) -> Field:
         doc,
         next((note for note in notes if isinstance(note, flat)), None),
         next((note for note in notes if isinstance(note, derived)), None),
+        next((note for note in notes if isinstance(note, Privacy)), None),
+        frozenset(note for note in notes if isinstance(note, Trait)),
     )
 
 
@@ -236,9 +268,9 @@ def _columns(field: Field) -> Iterator[Column]:
     if field.flat is not None:
         yield from _flattened(field, field.flat)
     elif not field.sent:
-        yield Column(field.name, (), field.kind, field.doc, field.derived)
+        yield Column(field.name, (), field.kind, field.doc, field.derived, field.privacy, field.traits)
     elif not is_list_of_resources(field):
-        yield Column(field.name, (field.name,), field.kind, field.doc)
+        yield Column(field.name, (field.name,), field.kind, field.doc, None, field.privacy, field.traits)
 
 
 def _flattened(field: Field, selection: flat) -> Iterator[Column]:
@@ -249,7 +281,29 @@ def _flattened(field: Field, selection: flat) -> Iterator[Column]:
         first = key == selection.named
         name = field.name if first else f"{field.name}_{key}"
         doc = f"{field.doc}: {inner[key].doc}" if inner[key].doc else f"{field.doc}: its {key}"
-        yield Column(name, (field.name, key), inner[key].kind, doc, field.derived if first else None)
+        part = inner[key]
+        yield Column(name, (field.name, key), part.kind, doc, field.derived if first else None, part.privacy)
+
+
+def key_of(resource: type[Resource]) -> tuple[str, ...]:
+    """Return the names of the fields that identify a row."""
+    return tuple(field.name for field in fields_of(resource) if KEY in field.traits)
+
+
+RESOURCES: dict[str, type[Resource]] = {}
+"""Resource of each table, by the name of the table."""
+
+R = TypeVar("R", bound=Resource)
+
+
+def table(name: str) -> Callable[[type[R]], type[R]]:
+    """Register a resource as the table `name`."""
+
+    def register(resource: type[R]) -> type[R]:
+        RESOURCES[name] = resource
+        return resource
+
+    return register
 
 
 class Filter(NamedTuple):
@@ -297,6 +351,8 @@ class Endpoint:
     parameters: tuple[Parameter, ...]  # of the path, in order
     filters: tuple[Filter, ...]
     properties: tuple[Property, ...]
+    tag: str  # groups operations; by default the module that declares it, such as `flaky-tests`
+    documented: bool  # False: the API document does not list it, but responses link to it
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.method} {self.path}>"
@@ -310,6 +366,15 @@ class Endpoint:
         return tuple(entry.name for entry in self.properties)
 
 
+_REGISTERED: list[tuple[str, Endpoint]] = []
+
+
+def endpoints_of(package: str) -> tuple[Endpoint, ...]:
+    """Return the operations that the imported modules of a package declare, grouped by module."""
+    own = (operation for module, operation in _REGISTERED if module.startswith(f"{package}."))
+    return tuple(sorted(own, key=lambda operation: operation.tag))
+
+
 def endpoint(
     route: str,
     *,
@@ -318,8 +383,11 @@ def endpoint(
     lists: bool = False,
     paginated: bool = False,
     success: int = 200,
+    documented: bool = True,
+    also_in_query: bool = False,
+    tag: str | None = None,
 ) -> Callable[[Callable[..., None]], Endpoint]:
-    """Declare the operation `route` ("METHOD /path/{parameter}") with the signature and docstring of the function."""
+    """Declare and register the operation `route` ("METHOD /path/{parameter}") by a function without a body."""
     method, path = route.split(" ", 1)
 
     def declare(function: Callable[..., None]) -> Endpoint:
@@ -327,9 +395,9 @@ def endpoint(
         parameters = inspect.signature(function).parameters.values()
         positional = tuple(_parameter(p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
         named = [get_args(hints[p.name])[0] for p in parameters if p.kind is p.VAR_KEYWORD]
-        filters = filters_of(named[0]) if named and method == "GET" else ()
+        filters = filters_of(named[0]) if named and (method == "GET" or also_in_query) else ()
         properties = properties_of(named[0]) if named and method != "GET" else ()
-        return Endpoint(
+        declared = Endpoint(
             name=function.__name__,
             method=method,
             path=path,
@@ -342,7 +410,11 @@ def endpoint(
             parameters=positional,
             filters=filters,
             properties=properties,
+            tag=tag or function.__module__.rpartition(".")[2].replace("_", "-"),
+            documented=documented,
         )
+        _REGISTERED.append((function.__module__, declared))
+        return declared
 
     return declare
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import Name, Resource, endpoint
+from buildframe.spec.declare import KEY, PLAIN, Name, Resource, endpoint, table
 
 
+@table("emojis")
 class Emoji(Resource):
     """An image that replaces `:name:`."""
 
-    name: Annotated[str | None, "name without colons"] = None
-    url: Annotated[str | None, "URL of the image"] = None
-    aliases: Annotated[list[str] | None, "other names; null if there are none"] = None
+    name: Annotated[str | None, "name without colons", PLAIN, KEY] = None
+    url: Annotated[str | None, "URL of the image", PLAIN, KEY] = None
+    aliases: Annotated[list[str] | None, "other names; null if there are none", PLAIN] = None
 
 
 @endpoint("GET /organizations/{org}/emojis", returns=Emoji, scope=None, lists=True)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict, Unpack
 
-from buildframe.spec.declare import Name, Resource, endpoint
+from buildframe.spec.declare import KEY, PLAIN, Name, Resource, endpoint, table
 from buildframe.spec.times import Moment
 
 
+@table("flaky_tests")
 class FlakyTest(Resource):
     """A test that the service detected as flaky."""
 
-    id: Annotated[str | None, "UUID of the test"] = None
-    scope: Annotated[str | None, "group of the test, such as its class"] = None
-    name: Annotated[str | None, "name of the test"] = None
-    location: Annotated[str | None, "file and line"] = None
-    file_name: Annotated[str | None, "file"] = None
-    instances: Annotated[int | None, "number of detected flakes"] = None
-    latest_occurrence_at: Annotated[Moment | None, "when it last flaked"] = None
-    most_recent_instance_at: Annotated[Moment | None, "when the newest of its flakes was recorded"] = None
-    last_resolved_at: Annotated[Moment | None, "when someone last marked it as resolved"] = None
-    ownership_team_ids: Annotated[list[str] | None, "UUIDs of the teams that own it"] = None
-    web_url: Annotated[str | None, "web page"] = None
+    id: Annotated[str | None, "UUID of the test", PLAIN, KEY] = None
+    scope: Annotated[str | None, "group of the test, such as its class", PLAIN] = None
+    name: Annotated[str | None, "name of the test", PLAIN] = None
+    location: Annotated[str | None, "file and line", PLAIN] = None
+    file_name: Annotated[str | None, "file", PLAIN] = None
+    instances: Annotated[int | None, "number of detected flakes", PLAIN] = None
+    latest_occurrence_at: Annotated[Moment | None, "when it last flaked", PLAIN] = None
+    most_recent_instance_at: Annotated[Moment | None, "when the newest of its flakes was recorded", PLAIN] = None
+    last_resolved_at: Annotated[Moment | None, "when someone last marked it as resolved", PLAIN] = None
+    ownership_team_ids: Annotated[list[str] | None, "UUIDs of the teams that own it", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
 
 
 class FlakyTestFilters(TypedDict, total=False):

@@ -8,7 +8,20 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
-from buildframe.spec.declare import Check, Name, Resource, Slug, Uuid, derived, endpoint, flat
+from buildframe.spec.declare import (
+    KEY,
+    PERSONAL,
+    PLAIN,
+    Check,
+    Name,
+    Resource,
+    Slug,
+    Uuid,
+    derived,
+    endpoint,
+    flat,
+    table,
+)
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -35,41 +48,42 @@ def _tags(text: str | None) -> list[str]:
 class Signature(Resource):
     """The signature of a step."""
 
-    value: Annotated[str | None, "the signature itself"] = None
-    algorithm: Annotated[str | None, "signing algorithm"] = None
-    signed_fields: Annotated[list[str] | None, "signed fields"] = None
+    value: Annotated[str | None, "the signature itself", PLAIN] = None
+    algorithm: Annotated[str | None, "signing algorithm", PLAIN] = None
+    signed_fields: Annotated[list[str] | None, "signed fields", PLAIN] = None
 
 
 class Step(Resource):
     """The step that a job came from."""
 
-    id: Annotated[str | None, "UUID of the step, the same for all attempts within a build"] = None
-    signature: Annotated[Signature | None, "signature of the step, where steps are signed"] = None
+    id: Annotated[str | None, "UUID of the step, the same for all attempts within a build", PLAIN] = None
+    signature: Annotated[Signature | None, "signature of the step, where steps are signed", PLAIN] = None
 
 
 class Agent(Resource):
     """The agent that ran a job. Lists contain `id`, `url` and `name`; single builds contain all fields."""
 
-    id: Annotated[str | None, "UUID of the agent"] = None
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
-    url: Annotated[str | None, "API address"] = None
-    web_url: Annotated[str | None, "web page"] = None
-    name: Annotated[str | None, "name of the agent"] = None
-    connection_state: Annotated[str | None, "such as `connected` or `lost`"] = None
-    hostname: Annotated[str | None, "host name of its machine"] = None
-    ip_address: Annotated[str | None, "IP address of its connection"] = None
-    user_agent: Annotated[str | None, "version and platform"] = None
-    creator: Annotated[User | None, "who registered it"] = None
-    created_at: Annotated[Moment | None, "when it first connected"] = None
-    meta_data: Annotated[list[str] | None, 'its tags, such as `["queue=default"]`'] = None
+    id: Annotated[str | None, "UUID of the agent", PLAIN] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    url: Annotated[str | None, "API address", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
+    name: Annotated[str | None, "name of the agent", PLAIN] = None
+    connection_state: Annotated[str | None, "such as `connected` or `lost`", PLAIN] = None
+    hostname: Annotated[str | None, "host name of its machine", PLAIN] = None
+    ip_address: Annotated[str | None, "IP address of its connection", PLAIN] = None
+    user_agent: Annotated[str | None, "version and platform", PLAIN] = None
+    creator: Annotated[User | None, "who registered it", PERSONAL] = None
+    created_at: Annotated[Moment | None, "when it first connected", PLAIN] = None
+    meta_data: Annotated[list[str] | None, 'its tags, such as `["queue=default"]`', PLAIN] = None
 
 
 class Priority(Resource):
     """Scheduling priority of a job."""
 
-    number: Annotated[int | None, "jobs with higher numbers are scheduled first"] = None
+    number: Annotated[int | None, "jobs with higher numbers are scheduled first", PLAIN] = None
 
 
+@table("jobs")
 class Job(Resource):
     """One attempt at one step of a build, or a wait or block step.
 
@@ -77,60 +91,65 @@ class Job(Resource):
     it, `manual` is a block step, and `trigger` starts a build of another pipeline.
     """
 
-    id: Annotated[str, "UUID, unique across the whole service"]
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
-    type: Annotated[str | None, "`script`, `waiter`, `manual` or `trigger`"] = None
-    name: Annotated[str | None, "label of the step; may contain `:emoji:`"] = None
-    label: Annotated[str | None, "of a block step: its label"] = None
-    step_key: Annotated[str | None, "the step's key in the pipeline's configuration"] = None
-    group_key: Annotated[str | None, "the key of the step's group"] = None
+    id: Annotated[str, "UUID, unique across the whole service", PLAIN, KEY]
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    type: Annotated[str | None, "`script`, `waiter`, `manual` or `trigger`", PLAIN] = None
+    name: Annotated[str | None, "label of the step; may contain `:emoji:`", PLAIN] = None
+    label: Annotated[str | None, "of a block step: its label", PLAIN] = None
+    step_key: Annotated[str | None, "the step's key in the pipeline's configuration", PLAIN] = None
+    group_key: Annotated[str | None, "the key of the step's group", PLAIN] = None
     step: Annotated[Step | None, "step", flat(None, "id")] = None
-    state: Annotated[str | None, "state of the job when it was fetched"] = None
+    state: Annotated[str | None, "state of the job when it was fetched", PLAIN] = None
     queue: Annotated[
         str | None,
         "of a script job: queue from `agent_query_rules`, else from the agent, else `default`",
+        PLAIN,
         derived(queue_of, "type", "agent_query_rules", "agent_meta_data"),
     ] = None
-    command: Annotated[str | None, "command that the agent runs"] = None
-    exit_status: Annotated[int | None, "exit status of the command; -1 if the agent was lost or killed"] = None
-    signal: Annotated[str | None, "signal that ended the command"] = None
-    signal_reason: Annotated[str | None, "why the signal was sent"] = None
-    soft_failed: Annotated[bool | None, "failed, but the build may still pass"] = None
+    command: Annotated[str | None, "command that the agent runs", PLAIN] = None
+    exit_status: Annotated[int | None, "exit status of the command; -1 if the agent was lost or killed", PLAIN] = None
+    signal: Annotated[str | None, "signal that ended the command", PLAIN] = None
+    signal_reason: Annotated[str | None, "why the signal was sent", PLAIN] = None
+    soft_failed: Annotated[bool | None, "failed, but the build may still pass", PLAIN] = None
     priority: Annotated[Priority | None, "priority", flat("number")] = None
-    agent_query_rules: Annotated[list[str] | None, 'tags that the agent must have, such as `["queue=default"]`'] = None
-    agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
-    created_at: Annotated[Moment | None, "when it was added to the build"] = None
-    scheduled_at: Annotated[
-        Moment | None, "when it was scheduled; copied from the creation of the build, so unsuitable for queue time"
+    agent_query_rules: Annotated[
+        list[str] | None, 'tags that the agent must have, such as `["queue=default"]`', PLAIN
     ] = None
-    runnable_at: Annotated[Moment | None, "when it became available to agents"] = None
-    started_at: Annotated[Moment | None, "when an agent started it"] = None
-    finished_at: Annotated[Moment | None, "when it ended"] = None
-    expired_at: Annotated[Moment | None, "when it expired because no agent accepted it"] = None
-    retried: Annotated[bool | None, "whether another attempt followed"] = None
-    retried_in_job_id: Annotated[str | None, "id of the attempt that followed"] = None
-    retries_count: Annotated[int | None, "number of attempts before this one"] = None
-    retry_type: Annotated[str | None, "kind of retry that started this attempt: `automatic` or `manual`"] = None
-    retry_source: Annotated[dict[str, Any] | None, "the attempt that this one repeats"] = None
-    parallel_group_index: Annotated[int | None, "index among the parallel jobs of its step, from 0"] = None
-    parallel_group_total: Annotated[int | None, "number of parallel jobs of its step"] = None
-    matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension"] = None
-    artifact_paths: Annotated[str | None, "patterns of the files to upload as artifacts"] = None
-    cluster_id: Annotated[str | None, "UUID of the cluster"] = None
-    cluster_url: Annotated[str | None, "API address of the cluster"] = None
-    cluster_queue_id: Annotated[str | None, "UUID of the cluster's queue"] = None
-    cluster_queue_url: Annotated[str | None, "API address of the cluster's queue"] = None
-    unblockable: Annotated[bool | None, "of a block step: whether it can be unblocked now"] = None
-    unblock_url: Annotated[str | None, "of a block step: API address that unblocks it"] = None
+    agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
+    created_at: Annotated[Moment | None, "when it was added to the build", PLAIN] = None
+    scheduled_at: Annotated[
+        Moment | None,
+        "when it was scheduled; copied from the creation of the build, so unsuitable for queue time",
+        PLAIN,
+    ] = None
+    runnable_at: Annotated[Moment | None, "when it became available to agents", PLAIN] = None
+    started_at: Annotated[Moment | None, "when an agent started it", PLAIN] = None
+    finished_at: Annotated[Moment | None, "when it ended", PLAIN] = None
+    expired_at: Annotated[Moment | None, "when it expired because no agent accepted it", PLAIN] = None
+    retried: Annotated[bool | None, "whether another attempt followed", PLAIN] = None
+    retried_in_job_id: Annotated[str | None, "id of the attempt that followed", PLAIN] = None
+    retries_count: Annotated[int | None, "number of attempts before this one", PLAIN] = None
+    retry_type: Annotated[str | None, "kind of retry that started this attempt: `automatic` or `manual`", PLAIN] = None
+    retry_source: Annotated[dict[str, Any] | None, "the attempt that this one repeats", PLAIN] = None
+    parallel_group_index: Annotated[int | None, "index among the parallel jobs of its step, from 0", PLAIN] = None
+    parallel_group_total: Annotated[int | None, "number of parallel jobs of its step", PLAIN] = None
+    matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension", PLAIN] = None
+    artifact_paths: Annotated[str | None, "patterns of the files to upload as artifacts", PLAIN] = None
+    cluster_id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
+    cluster_url: Annotated[str | None, "API address of the cluster", PLAIN] = None
+    cluster_queue_id: Annotated[str | None, "UUID of the cluster's queue", PLAIN] = None
+    cluster_queue_url: Annotated[str | None, "API address of the cluster's queue", PLAIN] = None
+    unblockable: Annotated[bool | None, "of a block step: whether it can be unblocked now", PLAIN] = None
+    unblock_url: Annotated[str | None, "of a block step: API address that unblocks it", PLAIN] = None
     unblocked_by: Annotated[User | None, "of a block step: who unblocked it", flat("name", "id")] = None
-    unblocked_at: Annotated[Moment | None, "of a block step: when it was unblocked (its only time)"] = None
-    async_: Annotated[bool | None, "of a trigger step: whether the build goes on without waiting"] = msgspec.field(
-        default=None, name="async"
+    unblocked_at: Annotated[Moment | None, "of a block step: when it was unblocked (its only time)", PLAIN] = None
+    async_: Annotated[bool | None, "of a trigger step: whether the build goes on without waiting", PLAIN] = (
+        msgspec.field(default=None, name="async")
     )
-    triggered_build: Annotated[dict[str, Any] | None, "of a trigger step: the build that it started"] = None
-    web_url: Annotated[str | None, "web page"] = None
-    log_url: Annotated[str | None, "API address of the log"] = None
-    raw_log_url: Annotated[str | None, "API address of the log as plain text"] = None
+    triggered_build: Annotated[dict[str, Any] | None, "of a trigger step: the build that it started", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
+    log_url: Annotated[str | None, "API address of the log", PLAIN] = None
+    raw_log_url: Annotated[str | None, "API address of the log as plain text", PLAIN] = None
 
 
 class Unblocking(TypedDict, total=False):
@@ -144,6 +163,7 @@ class Unblocking(TypedDict, total=False):
     "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock",
     returns=Job,
     scope="write_builds",
+    documented=False,
 )
 def unblock_job(org: Name, pipeline: Slug, number: int, job: Uuid, /, **properties: Unpack[Unblocking]) -> None:
     """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import Name, Resource, Uuid, endpoint
+from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Name, Resource, Uuid, endpoint, table
 
 
+@table("members")
 class Member(Resource):
     """A member of an organization."""
 
-    id: Annotated[str | None, "UUID of the user"] = None
-    name: Annotated[str | None, "name of the user"] = None
-    email: Annotated[str | None, "e-mail address (personal)"] = None
-    role: Annotated[str | None, "role in the organization"] = None
+    id: Annotated[str | None, "UUID of the user", PLAIN, KEY] = None
+    name: Annotated[str | None, "name of the user", PERSONAL] = None
+    email: Annotated[str | None, "e-mail address (personal)", PERSONAL] = None
+    role: Annotated[str | None, "role in the organization", PLAIN] = None
 
 
 @endpoint("GET /organizations/{org}/members", returns=Member, scope="read_organizations", paginated=True)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import Resource
+from buildframe.spec.declare import PERSONAL, PLAIN, Resource
 from buildframe.spec.times import Moment
 
 
 class User(Resource):
     """A user of the service."""
 
-    id: Annotated[str | None, "UUID of the user"] = None
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
-    name: Annotated[str | None, "name of the user"] = None
-    email: Annotated[str | None, "e-mail address (personal)"] = None
-    avatar_url: Annotated[str | None, "URL of the avatar image"] = None
-    created_at: Annotated[Moment | None, "when the user was created"] = None
+    id: Annotated[str | None, "UUID of the user", PLAIN] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    name: Annotated[str | None, "name of the user", PERSONAL] = None
+    email: Annotated[str | None, "e-mail address (personal)", PERSONAL] = None
+    avatar_url: Annotated[str | None, "URL of the avatar image", PERSONAL] = None
+    created_at: Annotated[Moment | None, "when the user was created", PLAIN] = None
 
 
 class Author(Resource):
     """Author of a commit, who may not be a user of the service."""
 
-    name: Annotated[str | None, "name of the author"] = None
-    email: Annotated[str | None, "e-mail address (personal)"] = None
+    name: Annotated[str | None, "name of the author", PERSONAL] = None
+    email: Annotated[str | None, "e-mail address (personal)", PERSONAL] = None

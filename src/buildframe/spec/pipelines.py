@@ -6,7 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_type_hints
 
-from buildframe.spec.declare import Check, Name, Resource, Slug, Uuid, derived, endpoint, flat
+from buildframe.spec.declare import (
+    GAUGE,
+    KEY,
+    PLAIN,
+    SECRET,
+    Check,
+    Name,
+    Resource,
+    Slug,
+    Uuid,
+    derived,
+    endpoint,
+    flat,
+    table,
+)
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -30,50 +44,53 @@ def pipeline_of(url: str | None) -> str | None:
 class Provider(Resource):
     """The host of a pipeline's repository."""
 
-    id: Annotated[str | None, "kind of host, such as `github`"] = None
-    webhook_url: Annotated[str | None, "URL to which the host reports pushes; empty without edit permission"] = None
-    settings: Annotated[dict[str, Any] | None, "events that start builds, and statuses that are reported"] = None
+    id: Annotated[str | None, "kind of host, such as `github`", PLAIN] = None
+    webhook_url: Annotated[
+        str | None, "URL to which the host reports pushes; empty without edit permission", SECRET
+    ] = None
+    settings: Annotated[dict[str, Any] | None, "events that start builds, and statuses that are reported", PLAIN] = None
 
 
+@table("pipelines")
 class Pipeline(Resource):
     """A pipeline: a repository and the steps that build it."""
 
-    id: Annotated[str | None, "UUID; stays when the slug changes"] = None
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
+    id: Annotated[str | None, "UUID; stays when the slug changes", PLAIN, KEY] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
     organization: Annotated[
-        str | None, "slug of the organization, read from `url`", derived(organization_of, "url")
+        str | None, "slug of the organization, read from `url`", PLAIN, derived(organization_of, "url")
     ] = None
-    slug: Annotated[str | None, "name in addresses; can change"] = None
-    name: Annotated[str | None, "display name; may contain `:emoji:`"] = None
-    description: Annotated[str | None, "description"] = None
-    url: Annotated[str | None, "API address"] = None
-    web_url: Annotated[str | None, "web page"] = None
-    builds_url: Annotated[str | None, "API address of its builds"] = None
-    badge_url: Annotated[str | None, "URL of an image of its latest state"] = None
-    repository: Annotated[str | None, "address of the repository", Check("filled")] = None
-    default_branch: Annotated[str | None, "default branch of new builds"] = None
-    branch_configuration: Annotated[str | None, "pattern of the pushed branches that are built"] = None
+    slug: Annotated[str | None, "name in addresses; can change", PLAIN] = None
+    name: Annotated[str | None, "display name; may contain `:emoji:`", PLAIN] = None
+    description: Annotated[str | None, "description", PLAIN] = None
+    url: Annotated[str | None, "API address", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
+    builds_url: Annotated[str | None, "API address of its builds", PLAIN] = None
+    badge_url: Annotated[str | None, "URL of an image of its latest state", PLAIN] = None
+    repository: Annotated[str | None, "address of the repository", PLAIN, Check("filled")] = None
+    default_branch: Annotated[str | None, "default branch of new builds", PLAIN] = None
+    branch_configuration: Annotated[str | None, "pattern of the pushed branches that are built", PLAIN] = None
     provider: Annotated[Provider | None, "repository host", flat("id", "webhook_url", "settings")] = None
-    cluster_id: Annotated[str | None, "UUID of the cluster that runs its jobs"] = None
-    pipeline_template_uuid: Annotated[str | None, "UUID of its template"] = None
-    skip_queued_branch_builds: Annotated[bool | None, "a new build skips waiting ones of its branch"] = None
-    skip_queued_branch_builds_filter: Annotated[str | None, "branches to which this applies"] = None
-    cancel_running_branch_builds: Annotated[bool | None, "a new build cancels running ones of its branch"] = None
-    cancel_running_branch_builds_filter: Annotated[str | None, "branches to which this applies"] = None
-    allow_rebuilds: Annotated[bool | None, "whether its builds can be rebuilt"] = None
+    cluster_id: Annotated[str | None, "UUID of the cluster that runs its jobs", PLAIN] = None
+    pipeline_template_uuid: Annotated[str | None, "UUID of its template", PLAIN] = None
+    skip_queued_branch_builds: Annotated[bool | None, "a new build skips waiting ones of its branch", PLAIN] = None
+    skip_queued_branch_builds_filter: Annotated[str | None, "branches to which this applies", PLAIN] = None
+    cancel_running_branch_builds: Annotated[bool | None, "a new build cancels running ones of its branch", PLAIN] = None
+    cancel_running_branch_builds_filter: Annotated[str | None, "branches to which this applies", PLAIN] = None
+    allow_rebuilds: Annotated[bool | None, "whether its builds can be rebuilt", PLAIN] = None
     created_by: Annotated[User | None, "user who created it", flat("name", "id", "email")] = None
-    created_at: Annotated[Moment | None, "when it was created"] = None
-    archived_at: Annotated[Moment | None, "when it was archived; null while active"] = None
-    env: Annotated[dict[str, Any] | None, "environment variables of its builds"] = None
-    tags: Annotated[list[str] | None, "labels; may contain `:emoji:`"] = None
-    configuration: Annotated[str | None, "its steps as YAML"] = None
-    steps: Annotated[list[dict[str, Any]] | None, "its steps: script, waiter, manual, trigger"] = None
-    scheduled_builds_count: Annotated[int | None, "builds waiting now"] = None
-    running_builds_count: Annotated[int | None, "builds running now"] = None
-    scheduled_jobs_count: Annotated[int | None, "jobs ready and waiting for an agent now"] = None
-    running_jobs_count: Annotated[int | None, "jobs running now"] = None
-    waiting_jobs_count: Annotated[int | None, "jobs waiting for other jobs now"] = None
-    visibility: Annotated[str | None, "`private` or `public`"] = None
+    created_at: Annotated[Moment | None, "when it was created", PLAIN] = None
+    archived_at: Annotated[Moment | None, "when it was archived; null while active", PLAIN] = None
+    env: Annotated[dict[str, Any] | None, "environment variables of its builds", SECRET] = None
+    tags: Annotated[list[str] | None, "labels; may contain `:emoji:`", PLAIN] = None
+    configuration: Annotated[str | None, "its steps as YAML", SECRET] = None
+    steps: Annotated[list[dict[str, Any]] | None, "its steps: script, waiter, manual, trigger", SECRET] = None
+    scheduled_builds_count: Annotated[int | None, "builds waiting now", PLAIN, GAUGE] = None
+    running_builds_count: Annotated[int | None, "builds running now", PLAIN, GAUGE] = None
+    scheduled_jobs_count: Annotated[int | None, "jobs ready and waiting for an agent now", PLAIN, GAUGE] = None
+    running_jobs_count: Annotated[int | None, "jobs running now", PLAIN, GAUGE] = None
+    waiting_jobs_count: Annotated[int | None, "jobs waiting for other jobs now", PLAIN, GAUGE] = None
+    visibility: Annotated[str | None, "`private` or `public`", PLAIN] = None
 
 
 @endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Required, TypedDict, Unpack
 
-from buildframe.spec.declare import Name, Resource, Uuid, derived, endpoint
+from buildframe.spec.declare import KEY, PLAIN, Name, Resource, Uuid, derived, endpoint, table
 from buildframe.spec.pipelines import AccessLevel, organization_of, pipeline_of
 from buildframe.spec.times import Moment
 
 
+@table("team_pipelines")
 class TeamPipeline(Resource):
     """A pipeline to which a team has access."""
 
-    pipeline_id: Annotated[str | None, "UUID of the pipeline"] = None
+    pipeline_id: Annotated[str | None, "UUID of the pipeline", PLAIN, KEY] = None
     organization: Annotated[
-        str | None, "slug of the organization, read from `pipeline_url`", derived(organization_of, "pipeline_url")
+        str | None,
+        "slug of the organization, read from `pipeline_url`",
+        PLAIN,
+        derived(organization_of, "pipeline_url"),
     ] = None
     pipeline: Annotated[
-        str | None, "slug of the pipeline, read from `pipeline_url`", derived(pipeline_of, "pipeline_url")
+        str | None, "slug of the pipeline, read from `pipeline_url`", PLAIN, derived(pipeline_of, "pipeline_url")
     ] = None
-    access_level: Annotated[str | None, "`read_only`, `build_and_read` or `manage_build_and_read`"] = None
-    pipeline_url: Annotated[str | None, "API address of the pipeline"] = None
-    created_at: Annotated[Moment | None, "when the team got access"] = None
+    access_level: Annotated[str | None, "`read_only`, `build_and_read` or `manage_build_and_read`", PLAIN] = None
+    pipeline_url: Annotated[str | None, "API address of the pipeline", PLAIN] = None
+    created_at: Annotated[Moment | None, "when the team got access", PLAIN] = None
 
 
 class NewTeamPipeline(TypedDict):

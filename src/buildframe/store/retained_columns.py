@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,34 +10,23 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import metrics
-from buildframe.spec import TABLES
+from buildframe.spec import TABLES, Column, Privacy
+from buildframe.spec.arrow_types import arrow_types
+from buildframe.spec.declare import GAUGE
 from buildframe.spec.jobs import queue_of
 
-PERSONAL: dict[str, frozenset[str]] = {
-    "builds": frozenset({"creator", "creator_email", "author", "author_email"}),
-    "jobs": frozenset({"unblocked_by"}),
-    "pipelines": frozenset({"created_by", "created_by_email"}),
-    "members": frozenset({"name", "email"}),
-}
+
+def _columns_that(is_excluded: Callable[[Column], bool]) -> dict[str, frozenset[str]]:
+    return {table: frozenset(c.name for c in columns if is_excluded(c)) for table, columns in TABLES.items()}
+
+
+PERSONAL = _columns_that(lambda column: column.privacy in (Privacy.PERSONAL, None))
 """Columns with names or e-mail addresses of people. Ids of people are not personal."""
 
-SECRET: dict[str, frozenset[str]] = {
-    "builds": frozenset({"env"}),
-    "pipelines": frozenset({"env", "configuration", "steps", "provider_webhook_url"}),
-}
+SECRET = _columns_that(lambda column: column.privacy in (Privacy.SECRET, None))
 """Columns that may contain secrets: variables, the YAML and steps that set them, and webhook URLs."""
 
-GAUGES: dict[str, frozenset[str]] = {
-    "pipelines": frozenset(
-        {
-            "scheduled_builds_count",
-            "running_builds_count",
-            "scheduled_jobs_count",
-            "running_jobs_count",
-            "waiting_jobs_count",
-        }
-    )
-}
+_GAUGES = _columns_that(lambda column: GAUGE in column.traits)
 """Columns with current counts. They change constantly, so the history leaves them out."""
 
 IS_OPEN = "is_open"
@@ -59,13 +48,7 @@ _SINGLE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
 
 AGENT_STATES = frozenset({"assigned", "accepted", "running", "canceling", "timing_out"})
 
-_ARROW: dict[str, pa.DataType] = {
-    "text": pa.string(),
-    "json": pa.string(),
-    "integer": pa.int64(),
-    "flag": pa.bool_(),
-    "moment": pa.timestamp("us", "UTC"),
-}
+_ARROW = arrow_types(large=False)
 _DURATIONS = {
     "builds": ("wall_time_s",),
     "jobs": ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s"),
@@ -83,9 +66,9 @@ class Retention:
 
     def excluded_columns(self, table: str) -> frozenset[str]:
         """Return the columns of a table that are not stored."""
-        personal = frozenset() if self.personal else PERSONAL.get(table, frozenset())
-        secrets = frozenset() if self.env else SECRET.get(table, frozenset())
-        return personal | secrets | GAUGES.get(table, frozenset())
+        personal = frozenset() if self.personal else PERSONAL[table]
+        secrets = frozenset() if self.env else SECRET[table]
+        return personal | secrets | _GAUGES[table]
 
     def schema(self, table: str) -> pa.Schema:
         """Return the stored schema of a table; the partition column `day` is last."""

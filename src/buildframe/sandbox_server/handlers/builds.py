@@ -9,46 +9,43 @@ from typing import Any
 import msgspec
 
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers, list_of
-from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, list_of
+from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
 from buildframe.sandbox_server.handlers.sql_filters import Condition, any_of, filter_conditions
 from buildframe.sandbox_server.simulation.rules import ActionRejected
-from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, PullRequestInfo, TokenUser
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.spec import (
+    cancel_build,
+    create_build,
+    get_build,
+    list_all_builds,
+    list_builds,
+    list_pipeline_builds,
+    rebuild_build,
+    unblock_job,
+)
 
 _MOST_PULL_REQUESTS = 2**31 - 1
 
 
-class BuildHandlers:
+class BuildHandlers(HandlerGroup):
     """Handles the operations on builds."""
-
-    def __init__(self, db: Database, simulator: Simulator, serializer: PipelineSerializer, deepest: int) -> None:
-        self._db, self._simulator, self._serializer, self._deepest = db, simulator, serializer, deepest
-        self._pipelines = db.pipelines
-        self.handlers: Handlers = {
-            "list_all_builds": self._list_all,
-            "list_builds": self._list,
-            "list_pipeline_builds": self._list_of_pipeline,
-            "get_build": self._get,
-            "create_build": self._create,
-            "cancel_build": self._cancel,
-            "rebuild_build": self._rebuild,
-            "unblock_job": self._unblock,
-        }
 
     # --- lists ---
 
+    @handles(list_all_builds)
     def _list_all(self, request: ApiRequest) -> ApiResponse:
         return self._respond_list(request, any_of("organization", request.access.organizations))
 
+    @handles(list_builds)
     def _list(self, request: ApiRequest) -> ApiResponse:
         return self._respond_list(request, Condition("organization = ?", (request.path["org"],)))
 
+    @handles(list_pipeline_builds)
     def _list_of_pipeline(self, request: ApiRequest) -> ApiResponse:
         return self._respond_list(request, Condition("pipeline_key = ?", (self._entry(request).key,)))
 
@@ -71,7 +68,7 @@ class BuildHandlers:
         """Return the embedded pipelines by key; nothing if the request excludes them."""
         if request.filters.get("exclude_pipeline"):
             return {}
-        return {entry: self._serializer.embedded(self._pipelines[entry], request.access) for entry in entries}
+        return {entry: self._serializer.embedded(self._db.pipelines[entry], request.access) for entry in entries}
 
     def _with_jobs(
         self, request: ApiRequest, heads: Sequence[tuple[Any, ...]]
@@ -89,9 +86,11 @@ class BuildHandlers:
 
     # --- single builds ---
 
+    @handles(get_build)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._respond_build(request, self._find_build(request))
 
+    @handles(create_build)
     def _create(self, request: ApiRequest) -> ApiResponse:
         entry, properties = self._entry(request), request.properties()
         wrong = list(_problems(properties))
@@ -104,16 +103,19 @@ class BuildHandlers:
                 request, self._simulator.create_build(entry, commit, ignore_branch_filters=ignores)
             )
 
+    @handles(cancel_build)
     def _cancel(self, request: ApiRequest) -> ApiResponse:
         with _rejections():
             return self._respond_build(request, self._simulator.cancel(self._find_build(request).id))
 
+    @handles(rebuild_build)
     def _rebuild(self, request: ApiRequest) -> ApiResponse:
         with _rejections():
             return self._respond_build(
                 request, self._simulator.rebuild(self._find_build(request).id, request.access.user)
             )
 
+    @handles(unblock_job)
     def _unblock(self, request: ApiRequest) -> ApiResponse:
         build = self._find_build(request)
         job = lookup.find_job(build, request.path["job"])
@@ -143,7 +145,7 @@ class BuildHandlers:
 
     def _respond_build(self, request: ApiRequest, build: BuildRun) -> ApiResponse:
         """Respond with a build, whose agents have all fields."""
-        entry = self._pipelines[build.pipeline_key]
+        entry = self._db.pipelines[build.pipeline_key]
         heads = self._db.rows("SELECT seq, pipeline_key, body FROM builds WHERE id = ?", (build.id,))
         ((_, head, jobs),) = self._with_jobs(request, heads)
         full_jobs = [self._with_full_agent(entry.organization, job) for job in jobs or ()]

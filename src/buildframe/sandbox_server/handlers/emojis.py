@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
+from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
+from buildframe.spec import list_emojis
 
 IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
 
@@ -35,16 +36,17 @@ _CUSTOM: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-class EmojiHandlers:
+class EmojiHandlers(HandlerGroup):
     """Handles the list of emojis."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, context: HandlerContext) -> None:
+        super().__init__(context)
         self._used = {
             organization.slug: set(IN_TEXT.findall(msgspec.json.encode(organization.pipelines).decode()))
-            for organization in db.serializer.world.organizations
+            for organization in context.db.serializer.world.organizations
         }
-        self.handlers: Handlers = {"list_emojis": self._list}
 
+    @handles(list_emojis)
     def _list(self, request: ApiRequest) -> ApiResponse:
         organization = request.path["org"]
         common = dict.fromkeys(self._used[organization], ()) | _COMMON

@@ -12,13 +12,15 @@ from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
+from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
 from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
 from buildframe.sandbox_server.world.model import DAY, SECOND
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
 from buildframe.sandbox_server.world.roster import SUITES, Suite
 from buildframe.sandbox_server.world.teams import team_id
+from buildframe.spec import list_flaky_tests
 
 _BEFORE = 75 * DAY  # by which the first tests are older than the world
 _BIRTHS = 110 * DAY  # in which one test after the other becomes flaky
@@ -93,13 +95,12 @@ class SimulatedTest:
         return max((time for time in times if time <= now), default=None)
 
 
-class FlakyTestHandlers:
-    """Handles flaky tests of suites."""
+class SuiteRegistry:
+    """Test suites with their flaky tests at the current time."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._tests: dict[tuple[str, str], list[SimulatedTest]] = {}
-        self.handlers: Handlers = {"list_flaky_tests": self._list}
 
     def find(self, organization: str, slug: str) -> Suite:
         """Return a suite by its slug. Raises 404 if the organization has none."""
@@ -148,13 +149,24 @@ class FlakyTestHandlers:
         teams = random.choice(([], [suite.team], [suite.team], ["Everyone", suite.team]), test.id, "owners")
         return [team_id(random, organization, team) for team in teams]
 
+
+class FlakyTestHandlers(HandlerGroup):
+    """Handles the list of flaky tests."""
+
+    def __init__(self, context: HandlerContext) -> None:
+        super().__init__(context)
+        self._suites = SuiteRegistry(context.db)
+
+    @handles(list_flaky_tests)
     def _list(self, request: ApiRequest) -> ApiResponse:
         organization = request.path["org"]
-        suite, now = self.find(organization, request.path["suite"]), self._db.load_now()
+        suite, now = self._suites.find(organization, request.path["suite"]), self._db.load_now()
         matches = _filter_predicate(suite, request.filters, now)
-        tests = [test for test in self.tests(organization, suite) if test.flakes(now) and matches(test)]
+        tests = [test for test in self._suites.tests(organization, suite) if test.flakes(now) and matches(test)]
         page = tests[request.page.offset : request.page.offset + request.page.size]
-        return ApiResponse(msgspec.json.encode([self.body(organization, suite, test) for test in page]), len(tests))
+        return ApiResponse(
+            msgspec.json.encode([self._suites.body(organization, suite, test) for test in page]), len(tests)
+        )
 
 
 def _filter_predicate(suite: Suite, filters: Mapping[str, FilterValue], now: int) -> Callable[[SimulatedTest], bool]:

@@ -15,7 +15,9 @@ from buildframe.sandbox_server.db.serializers import graphql_id
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError, not_found
 from buildframe.sandbox_server.handlers.graphql_schema import parse_query, schema
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers, refuse_viewers
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
+from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
+from buildframe.sandbox_server.handlers.routes import query_graphql
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
@@ -29,13 +31,10 @@ Resolver = Callable[..., Any]
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 500
 
 
-class GraphQLHandlers:
+class GraphQLHandlers(HandlerGroup):
     """Handles GraphQL with the same data and rules as REST."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-        self.handlers: Handlers = {"query_graphql": self._execute}
-
+    @handles(query_graphql)
     def _execute(self, request: ApiRequest) -> ApiResponse:
         try:
             from graphql import GraphQLError, execute_sync

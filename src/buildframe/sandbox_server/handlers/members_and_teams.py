@@ -6,30 +6,31 @@ import msgspec
 
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers, refuse_viewers
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
+from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
+from buildframe.sandbox_server.handlers.routes import delete_team_pipeline_named
 from buildframe.sandbox_server.world.teams import TeamGrant
+from buildframe.spec import (
+    create_team_pipeline,
+    delete_team_pipeline,
+    get_member,
+    get_team_pipeline,
+    list_members,
+    list_team_pipelines,
+    update_team_pipeline,
+)
 
 
-class TeamHandlers:
+class TeamHandlers(HandlerGroup):
     """Handles the operations on members and team pipelines."""
 
-    def __init__(self, db: Database) -> None:
-        self._db, self._teams = db, TeamDirectory(db)
-        self.handlers: Handlers = {
-            "list_members": self._list_members,
-            "get_member": self._get_member,
-            "list_team_pipelines": self._list,
-            "get_team_pipeline": self._get,
-            "create_team_pipeline": self._create,
-            "update_team_pipeline": self._update,
-            "delete_team_pipeline": self._delete,
-            "delete_team_pipeline_named": self._delete_named,
-        }
+    def __init__(self, context: HandlerContext) -> None:
+        super().__init__(context)
+        self._teams = TeamDirectory(context.db)
 
     # --- members ---
 
@@ -46,10 +47,12 @@ class TeamHandlers:
             for place, person in enumerate(organization.people)
         ]
 
+    @handles(list_members)
     def _list_members(self, request: ApiRequest) -> ApiResponse:
         members, first = self._members(request), request.page.offset
         return ApiResponse(msgspec.json.encode(members[first : first + request.page.size]), len(members))
 
+    @handles(get_member)
     def _get_member(self, request: ApiRequest) -> ApiResponse:
         for member in self._members(request):
             if member["id"] == request.path["user"].lower():
@@ -58,28 +61,34 @@ class TeamHandlers:
 
     # --- pipelines of teams ---
 
+    @handles(list_team_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
         grants, total = self._teams.list_grants(team, request.page)
         return ApiResponse(msgspec.json.encode([self._body(grant) for grant in grants]), total)
 
+    @handles(get_team_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._respond(self._grant(request))
 
+    @handles(create_team_pipeline)
     def _create(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
         refuse_viewers(request.access)
         properties = request.properties(_validation_failed)
         return self._respond(self._teams.grant(team, properties["pipeline_id"], properties["access_level"]))
 
+    @handles(update_team_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
         grant = self._editable(request)
         return self._respond(self._teams.change_level(grant, request.properties(_validation_failed)["access_level"]))
 
+    @handles(delete_team_pipeline)
     def _delete(self, request: ApiRequest) -> ApiResponse:
         self._teams.revoke(self._editable(request))
         return ApiResponse()
 
+    @handles(delete_team_pipeline_named)
     def _delete_named(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
         refuse_viewers(request.access)

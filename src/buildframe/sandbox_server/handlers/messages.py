@@ -55,9 +55,6 @@ class ApiResponse:
     kind: str = JSON
 
 
-Handlers = Mapping[str, Callable[[ApiRequest], ApiResponse]]
-
-
 def refuse_viewers(access: Access) -> None:
     """Raise 403 for a user who cannot edit pipelines."""
     if not access.may_edit:

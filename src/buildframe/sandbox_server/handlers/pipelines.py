@@ -9,22 +9,31 @@ from dataclasses import replace
 import msgspec
 
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers, list_of, refuse_viewers
-from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer, configuration_yaml
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, list_of, refuse_viewers
+from buildframe.sandbox_server.handlers.pipeline_serializer import configuration_yaml
+from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import (
     InvalidPipeline,
     PipelineContext,
     change_pipeline,
     new_pipeline,
 )
-from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id, template_uuid
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.spec import (
+    add_webhook,
+    archive_pipeline,
+    create_pipeline,
+    delete_pipeline,
+    get_pipeline,
+    list_pipelines,
+    unarchive_pipeline,
+    update_pipeline,
+)
 from buildframe.spec.pipelines import SELF_HOSTED
 
 _NO_WEBHOOK = "Auto-creating webhooks is not supported for your repository."
@@ -33,31 +42,24 @@ _NOT_ARCHIVED = "Pipeline could not be archived."
 _NOT_UNARCHIVED = "Pipeline could not be unarchived."
 
 
-class PipelineHandlers:
+class PipelineHandlers(HandlerGroup):
     """Handles the operations on pipelines."""
 
-    def __init__(self, db: Database, simulator: Simulator, serializer: PipelineSerializer) -> None:
-        self._db, self._simulator, self._serializer = db, simulator, serializer
-        self._pipelines, self._teams = db.pipelines, TeamDirectory(db)
-        self.handlers: Handlers = {
-            "list_pipelines": self._list,
-            "get_pipeline": self._get,
-            "create_pipeline": self._create,
-            "update_pipeline": self._update,
-            "archive_pipeline": self._archive,
-            "unarchive_pipeline": self._unarchive,
-            "delete_pipeline": self._delete,
-            "add_webhook": self._add_webhook,
-        }
+    def __init__(self, context: HandlerContext) -> None:
+        super().__init__(context)
+        self._pipelines, self._teams = context.db.pipelines, TeamDirectory(context.db)
 
+    @handles(list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         entries = self._pipelines.in_organization(request.path["org"])
         page = entries[request.page.offset : request.page.offset + request.page.size]
         return ApiResponse(list_of([self._serializer.whole(entry, request.access) for entry in page]), len(entries))
 
+    @handles(get_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._pipeline_response(request, self._entry(request))
 
+    @handles(create_pipeline)
     def _create(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path["org"])
         refuse_viewers(request.access)
@@ -73,6 +75,7 @@ class PipelineHandlers:
             self._teams.grant_all(entry, teams)
         return ApiResponse(self._serializer.created(entry, request.access))
 
+    @handles(update_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if "teams" in request.body:
@@ -98,22 +101,26 @@ class PipelineHandlers:
             templates=frozenset({template_uuid(random, slug)}),
         )
 
+    @handles(archive_pipeline)
     def _archive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.archived_at is not None:
             raise HttpError(422, _NOT_ARCHIVED)
         return self._put(request, _with(entry, archived_at=self._db.load_now()))
 
+    @handles(unarchive_pipeline)
     def _unarchive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.archived_at is None:
             raise HttpError(422, _NOT_UNARCHIVED)
         return self._put(request, _with(entry, archived_at=None))
 
+    @handles(delete_pipeline)
     def _delete(self, request: ApiRequest) -> ApiResponse:
         self._simulator.delete_pipeline(self._editable(request))
         return ApiResponse()
 
+    @handles(add_webhook)
     def _add_webhook(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.provider == SELF_HOSTED:

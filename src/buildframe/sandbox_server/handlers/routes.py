@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Required, TypedDict, Unpack
 
-from buildframe.spec import ENDPOINTS, Endpoint, Resource, unblock_job
-from buildframe.spec.declare import Uuid, endpoint, filters_of
+from buildframe.spec import ENDPOINTS, Endpoint, Resource
+from buildframe.spec.declare import PLAIN, Uuid, endpoint, endpoints_of
 from buildframe.spec.jobs import Agent
 
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
@@ -28,14 +27,16 @@ class TeamPipelineQuery(TypedDict, total=False):
     pipeline_id: Annotated[Uuid, "UUID of the pipeline; in the body or in the query"]
 
 
-@endpoint("DELETE /organizations/{org}/teams/{team}/pipelines", returns=None, scope="write_teams", success=204)
-def _delete_team_pipeline_named(org: str, team: Uuid, /, **properties: Unpack[TeamPipelineQuery]) -> None:
-    """Remove a pipeline from a team; `pipeline_id` is in the body or in the query."""
-
-
-delete_team_pipeline_named = replace(
-    _delete_team_pipeline_named, name="delete_team_pipeline_named", filters=filters_of(TeamPipelineQuery)
+@endpoint(
+    "DELETE /organizations/{org}/teams/{team}/pipelines",
+    returns=None,
+    scope="write_teams",
+    success=204,
+    also_in_query=True,
+    tag="teams",
 )
+def delete_team_pipeline_named(org: str, team: Uuid, /, **properties: Unpack[TeamPipelineQuery]) -> None:
+    """Remove a pipeline from a team; `pipeline_id` is in the body or in the query."""
 
 
 class GraphQLQuery(TypedDict, total=False):
@@ -49,11 +50,11 @@ class GraphQLQuery(TypedDict, total=False):
 class GraphQLResponse(Resource):
     """A GraphQL response. Errors have status 200, too."""
 
-    data: Annotated[dict[str, Any] | None, "the result"] = None
-    errors: Annotated[list[dict[str, Any]] | None, "the errors, each with a `message`"] = None
+    data: Annotated[dict[str, Any] | None, "the result", PLAIN] = None
+    errors: Annotated[list[dict[str, Any]] | None, "the errors, each with a `message`", PLAIN] = None
 
 
-@endpoint("POST /graphql", returns=GraphQLResponse, scope="GraphQL")
+@endpoint("POST /graphql", returns=GraphQLResponse, scope="GraphQL", tag="graphql")
 def query_graphql(**properties: Unpack[GraphQLQuery]) -> None:
     """Execute a query or a mutation."""
 
@@ -64,62 +65,60 @@ def query_graphql(**properties: Unpack[GraphQLQuery]) -> None:
 class JobLog(Resource):
     """The log of a job."""
 
-    url: Annotated[str | None, "API address"] = None
-    content: Annotated[str | None, "the text"] = None
-    size: Annotated[int | None, "its length in bytes"] = None
-    header_times: Annotated[list[int] | None, "when each group of lines began, in nanoseconds since 1970"] = None
+    url: Annotated[str | None, "API address", PLAIN] = None
+    content: Annotated[str | None, "the text", PLAIN] = None
+    size: Annotated[int | None, "its length in bytes", PLAIN] = None
+    header_times: Annotated[list[int] | None, "when each group of lines began, in nanoseconds since 1970", PLAIN] = None
 
 
 class Cluster(Resource):
     """A cluster of agents and queues."""
 
-    id: Annotated[str | None, "UUID of the cluster"] = None
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
-    name: Annotated[str | None, "its name for people"] = None
-    url: Annotated[str | None, "API address"] = None
+    id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    name: Annotated[str | None, "its name for people", PLAIN] = None
+    url: Annotated[str | None, "API address", PLAIN] = None
 
 
 class ClusterQueue(Resource):
     """A queue of a cluster."""
 
-    id: Annotated[str | None, "UUID of the queue"] = None
-    graphql_id: Annotated[str | None, "the same for GraphQL"] = None
-    key: Annotated[str | None, "the name that steps use"] = None
-    url: Annotated[str | None, "API address"] = None
-    cluster_url: Annotated[str | None, "API address of its cluster"] = None
+    id: Annotated[str | None, "UUID of the queue", PLAIN] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    key: Annotated[str | None, "the name that steps use", PLAIN] = None
+    url: Annotated[str | None, "API address", PLAIN] = None
+    cluster_url: Annotated[str | None, "API address of its cluster", PLAIN] = None
 
 
-@endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds")
+@endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds", documented=False)
 def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """Return the log of a job: JSON, or plain text if the request accepts it."""
 
 
-@endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds")
+@endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds", documented=False)
 def get_raw_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """Return the log of a job as plain text."""
 
 
-@endpoint("GET /organizations/{org}/agents", returns=Agent, scope=None, paginated=True)
+@endpoint("GET /organizations/{org}/agents", returns=Agent, scope=None, paginated=True, documented=False)
 def list_agents(org: str, /) -> None:
     """List the agents of an organization."""
 
 
-@endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None)
+@endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None, documented=False)
 def get_agent(org: str, agent: str, /) -> None:
     """Return an agent."""
 
 
-@endpoint(f"GET {_CLUSTER}", returns=Cluster, scope=None)
+@endpoint(f"GET {_CLUSTER}", returns=Cluster, scope=None, documented=False)
 def get_cluster(org: str, cluster: str, /) -> None:
     """Return the cluster of an organization."""
 
 
-@endpoint(f"GET {_CLUSTER}/queues/{{queue}}", returns=ClusterQueue, scope=None)
+@endpoint(f"GET {_CLUSTER}/queues/{{queue}}", returns=ClusterQueue, scope=None, documented=False)
 def get_queue(org: str, cluster: str, queue: str, /) -> None:
     """A queue of a cluster."""
 
 
-UNDOCUMENTED = (unblock_job, get_log, get_raw_log, list_agents, get_agent, get_cluster, get_queue)
-"""Endpoints that responses link to although the API document does not list them."""
-
-ROUTES = (*dict.fromkeys((*ENDPOINTS, delete_team_pipeline_named, query_graphql, *UNDOCUMENTED)),)
+ROUTES = (*ENDPOINTS, *endpoints_of("buildframe.sandbox_server"))
+"""All endpoints of the sandbox."""

@@ -5,31 +5,29 @@ from __future__ import annotations
 import msgspec
 
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
 from buildframe.sandbox_server.handlers import logs, lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, Handlers
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
+from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
+from buildframe.sandbox_server.handlers.routes import (
+    get_agent,
+    get_cluster,
+    get_log,
+    get_queue,
+    get_raw_log,
+    list_agents,
+)
 
 TEXT = "text/plain; charset=utf-8"
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
 
 
-class UndocumentedHandlers:
+class UndocumentedHandlers(HandlerGroup):
     """Handles logs, agents, clusters and queues."""
-
-    def __init__(self, db: Database) -> None:
-        self._db, self._serializer = db, db.serializer
-        self.handlers: Handlers = {
-            "get_log": self._get_log,
-            "get_raw_log": self._get_raw_log,
-            "list_agents": self._list_agents,
-            "get_agent": self._get_agent,
-            "get_cluster": self._get_cluster,
-            "get_queue": self._get_queue,
-        }
 
     # --- logs ---
 
+    @handles(get_log)
     def _get_log(self, request: ApiRequest) -> ApiResponse:
         if request.accept.startswith("text/plain"):
             return self._get_raw_log(request)
@@ -43,6 +41,7 @@ class UndocumentedHandlers:
         }
         return ApiResponse(msgspec.json.encode(body))
 
+    @handles(get_raw_log)
     def _get_raw_log(self, request: ApiRequest) -> ApiResponse:
         return ApiResponse(logs.format_log(self._log_lines(request)).encode(), kind=TEXT)
 
@@ -55,38 +54,42 @@ class UndocumentedHandlers:
         step = self._db.pipelines.plan(build.plan).slots[job.step].step
         if step.kind != "script":
             raise error_responses.not_found("log")
-        return logs.generate_lines(build, job, step, self._serializer.random, self._db.load_now())
+        return logs.generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())
 
     # --- agents and clusters ---
 
+    @handles(list_agents)
     def _list_agents(self, request: ApiRequest) -> ApiResponse:
         organization, first = lookup.find_organization(self._db, request.path["org"]), request.page.offset
         names = lookup.agent_names(organization)
         page = names[first : first + request.page.size]
-        bodies = [self._serializer.full_agent(organization, name, lost=False) for name in page]
+        bodies = [self._db.serializer.full_agent(organization, name, lost=False) for name in page]
         return ApiResponse(msgspec.json.encode(bodies), len(names))
 
+    @handles(get_agent)
     def _get_agent(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path["org"])
         name = lookup.find_agent(self._db, organization, request.path["agent"])
-        return ApiResponse(msgspec.json.encode(self._serializer.full_agent(organization, name, lost=False)))
+        return ApiResponse(msgspec.json.encode(self._db.serializer.full_agent(organization, name, lost=False)))
 
+    @handles(get_cluster)
     def _get_cluster(self, request: ApiRequest) -> ApiResponse:
         return ApiResponse(msgspec.json.encode(self._cluster_body(request)))
 
     def _cluster_body(self, request: ApiRequest) -> JsonObject:
         organization = lookup.find_organization(self._db, request.path["org"])
-        id = self._serializer.cluster_id(organization)
+        id = self._db.serializer.cluster_id(organization)
         if not organization.has_cluster or request.path["cluster"].lower() != id:
             raise error_responses.not_found("cluster")
         url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
         return {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents", "url": url}
 
+    @handles(get_queue)
     def _get_queue(self, request: ApiRequest) -> ApiResponse:
         cluster = self._cluster_body(request)
         organization = lookup.find_organization(self._db, request.path["org"])
         for queue in organization.agents:
-            id = self._serializer.queue_id(organization, queue)
+            id = self._db.serializer.queue_id(organization, queue)
             if id == request.path["queue"].lower():
                 url = f"{cluster['url']}/queues/{id}"
                 body = {"id": id, "graphql_id": graphql_id("ClusterQueue", id), "key": queue, "url": url}

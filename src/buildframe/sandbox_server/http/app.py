@@ -26,7 +26,8 @@ from buildframe.sandbox_server.db.serializers import ORIGIN
 from buildframe.sandbox_server.db.tokens import authenticate
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
-from buildframe.sandbox_server.handlers.registry import ApiHandlers
+from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
+from buildframe.sandbox_server.handlers.registry import HandlerContext, create_handlers
 from buildframe.sandbox_server.handlers.request_body import body_of, object_in
 from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql, route_path
 from buildframe.sandbox_server.handlers.sql_filters import parse_filters
@@ -50,7 +51,7 @@ class ServiceApp:
         self, db: Database, simulator: Simulator, meter: rate_limit.RequestCounter, deepest: int, origin: str
     ) -> None:
         self._db, self._simulator, self._meter, self._origin = db, simulator, meter, origin
-        self._handlers = ApiHandlers(db, simulator, deepest)
+        self._handlers = create_handlers(HandlerContext(db, simulator, PipelineSerializer(db), deepest))
         self.app = Starlette(
             routes=[
                 *self._routes(),
@@ -105,7 +106,7 @@ class ServiceApp:
         self._count(http, access, headers)
         self._admit(endpoint, http, access)
         request = _request(endpoint, http, access, sent)
-        response = self._handlers.handlers[endpoint.name](request)
+        response = self._handlers[endpoint.name](request)
         if endpoint.paginated:
             address = f"{self._origin}{http.url.path}"
             headers["Link"] = link_header(address, request.query, request.page, response.total)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import msgspec
 
-from buildframe.sandbox_server.handlers.routes import ROUTES, UNDOCUMENTED, get_log, get_raw_log, query_graphql
+from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
 from buildframe.spec import (
     Build,
     Check,
@@ -24,9 +24,6 @@ from buildframe.spec import (
 from buildframe.spec.declare import check_in
 
 Schema = dict[str, Any]
-
-_TAGS = ("builds", "teams", "members", "flaky-tests", "emojis", "pipelines", "graphql")
-"""Tags of operations: the first of these in the path."""
 
 _UNDOCUMENTED_TAG = "undocumented"
 
@@ -72,7 +69,7 @@ def document(origin: str) -> Schema:
         "info": {"title": "Pipelines and builds", "version": "2"},
         "servers": [{"url": f"{origin}/v2"}],
         "tags": [
-            *({"name": tag} for tag in _TAGS),
+            *({"name": tag} for tag in dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)),
             {
                 "name": _UNDOCUMENTED_TAG,
                 "description": "Endpoints that responses link to; not in the API document.",
@@ -100,12 +97,12 @@ def _paths(origin: str) -> Schema:
 
 def _operation(endpoint: Endpoint) -> Schema:
     needs = f"Needs the scope `{endpoint.scope}`." if endpoint.scope else "Needs a token, and no scope."
-    beyond = " The API document does not list it; responses link to it." if endpoint in UNDOCUMENTED else ""
+    note = "" if endpoint.documented else " The API document does not list it; responses link to it."
     operation = {
         "operationId": endpoint.name,
         "summary": endpoint.doc,
-        "description": needs + beyond,
-        "tags": [*_about(endpoint), *([_UNDOCUMENTED_TAG] if beyond else [])],
+        "description": needs + note,
+        "tags": [_tag(endpoint)],
         "parameters": [*_of_path(endpoint), *_of_query(endpoint)],
         "responses": {str(endpoint.success): _success(endpoint)}
         | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_refusals(endpoint))},
@@ -113,8 +110,8 @@ def _operation(endpoint: Endpoint) -> Schema:
     return operation | _request_body(endpoint.properties)
 
 
-def _about(endpoint: Endpoint) -> list[str]:
-    return [tag for tag in _TAGS if tag in endpoint.path.split("/")][:1]
+def _tag(endpoint: Endpoint) -> str:
+    return endpoint.tag if endpoint.documented else _UNDOCUMENTED_TAG
 
 
 def _refusals(endpoint: Endpoint) -> Iterator[int]:

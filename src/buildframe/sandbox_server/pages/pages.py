@@ -20,7 +20,7 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.flaky_tests import FlakyTestHandlers
+from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
 from buildframe.sandbox_server.pages import images
 from buildframe.sandbox_server.pages.html import HTML, POLICY, Hyperlink, definition_list, page, table
 from buildframe.sandbox_server.simulation.simulator import Simulator
@@ -39,7 +39,7 @@ class WebPages:
 
     def __init__(self, db: Database, simulator: Simulator, origin: str) -> None:
         self._db, self._simulator, self._origin = db, simulator, origin
-        self._suites = FlakyTestHandlers(db)
+        self._suites = SuiteRegistry(db)
         self.routes = list(self._routes())
 
     def _routes(self) -> Iterator[Route]:
