@@ -7,12 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from buildframe.spec import Column, Emoji, FlakyTest, Member, Moment, Pipeline, Resource, TeamPipeline, columns_of
+from buildframe.spec import RESOURCES, Column, Moment, columns_of
 
 AT = Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
-OTHERS: dict[str, type[Resource]] = {
-    "pipelines": Pipeline, "team_pipelines": TeamPipeline, "members": Member, "flaky_tests": FlakyTest, "emojis": Emoji,
-}  # fmt: skip
+OTHERS = {table: resource for table, resource in RESOURCES.items() if table not in ("builds", "jobs")}
 
 moments = st.datetimes(min_value=dt.datetime(2000, 1, 1), max_value=dt.datetime(2100, 1, 1))
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: dt.timezone(dt.timedelta(minutes=minutes)))

@@ -286,7 +286,7 @@ def test_a_missing_field_would_be_seen(name: str) -> None:
 COLUMN_KINDS = {"string": "text", "integer": "integer", "boolean": "flag", "timestamp": "moment"}
 
 
-TABULAR = [spec.Build, spec.Job, spec.Pipeline, spec.TeamPipeline, spec.Member, spec.FlakyTest, spec.Emoji]
+TABULAR = [*spec.RESOURCES.values()]
 
 
 def told_kind(resource: str, path: tuple[str, ...]) -> str:

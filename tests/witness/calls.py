@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from buildframe.spec import ENDPOINTS, RESOURCES, Endpoint
 from buildframe.workspace import Workspace
 from tests.golden.asking import Body, Place, Service
 
@@ -13,13 +14,11 @@ Call = Callable[[Workspace, Place], Any]
 
 CALLS: dict[str, Call] = {
     "list_all_builds": lambda ws, at: ws.builds(),
-    "list_builds": lambda ws, at: ws.builds(),
     "list_pipeline_builds": lambda ws, at: ws.pipeline(at.pipeline).builds(),
     "get_build": lambda ws, at: ws.pipeline(at.pipeline).build(at.number),
     "create_build": lambda ws, at: ws.pipeline(at.pipeline).create_build(commit="HEAD", branch="main"),
     "cancel_build": lambda ws, at: ws.pipeline(at.pipeline).cancel(at.number),
     "rebuild_build": lambda ws, at: ws.pipeline(at.pipeline).rebuild(at.number),
-    "list_pipelines": lambda ws, at: ws.pipelines(),
     "get_pipeline": lambda ws, at: ws.pipeline(at.pipeline).get(),
     "create_pipeline": lambda ws, at: ws.create_pipeline(**new_pipeline()),
     "update_pipeline": lambda ws, at: ws.pipeline(at.pipeline).update(description="Changed"),
@@ -27,7 +26,6 @@ CALLS: dict[str, Call] = {
     "unarchive_pipeline": lambda ws, at: ws.pipeline(at.pipeline).unarchive(),
     "delete_pipeline": lambda ws, at: ws.pipeline(at.pipeline).delete(),
     "add_webhook": lambda ws, at: ws.pipeline(at.pipeline).add_webhook(),
-    "list_team_pipelines": lambda ws, at: ws.team_pipelines(at.team),
     "get_team_pipeline": lambda ws, at: ws.team_pipeline(at.team, at.pipeline_id),
     "create_team_pipeline": lambda ws, at: ws.create_team_pipeline(
         at.team, pipeline_id=at.pipeline_id, access_level="read_only"
@@ -36,23 +34,29 @@ CALLS: dict[str, Call] = {
         at.team, at.pipeline_id, access_level="build_and_read"
     ),
     "delete_team_pipeline": lambda ws, at: ws.delete_team_pipeline(at.team, at.pipeline_id),
-    "list_members": lambda ws, at: ws.members(),
     "get_member": lambda ws, at: ws.member(at.user),
-    "list_flaky_tests": lambda ws, at: ws.flaky_tests(at.suite),
-    "list_emojis": lambda ws, at: ws.emojis(),
 }
 
 FRAMES = {
-    "list_all_builds": "builds",
-    "list_builds": "builds",
-    "list_pipeline_builds": "builds",
-    "list_pipelines": "pipelines",
-    "list_team_pipelines": "team_pipelines",
-    "list_members": "members",
-    "list_flaky_tests": "flaky_tests",
-    "list_emojis": "emojis",
+    entry.name: table
+    for table, kind in RESOURCES.items()
+    for entry in ENDPOINTS
+    if entry.lists and entry.returns is kind
 }
 """The table of each operation that gives a frame."""
+
+
+def listing(method: str, endpoint: Endpoint) -> Call:
+    """The call of the method that lists a table, with what the path needs beside the organization."""
+    needed = [parameter.name for parameter in endpoint.parameters if parameter.name != "org"]
+    return lambda ws, at: getattr(ws, method)(*(getattr(at, name) for name in needed))
+
+
+CALLS |= {
+    entry.name: listing(FRAMES[entry.name], entry)
+    for entry in ENDPOINTS
+    if entry.name == f"list_{FRAMES.get(entry.name)}"
+}
 
 _count = itertools.count(1)
 

@@ -68,11 +68,7 @@ def answers(service: Service, builds: list[Body], place: Place) -> dict[str, lis
     whole = [place_of(build).path("get_build") for build in various(builds)]
     lines = sorted({place_of(build)._replace(number=0) for build in builds})
     organizations = list({line.org: line for line in lines}.values())
-    at_one_place = {
-        name: service.ask(place.path(name)).json()
-        for name in ("list_team_pipelines", "get_team_pipeline", "list_members", "get_member", "list_emojis")
-    }
-    return {name: items if isinstance(items, list) else [items] for name, items in at_one_place.items()} | {
+    at_many_places = {
         "list_all_builds": builds,
         "list_builds": everywhere(service, "list_builds", organizations, include_retried_jobs="true"),
         "list_pipeline_builds": everywhere(service, "list_pipeline_builds", lines, include_retried_jobs="true"),
@@ -81,6 +77,8 @@ def answers(service: Service, builds: list[Body], place: Place) -> dict[str, lis
         "get_pipeline": [service.ask(line.path("get_pipeline")).json() for line in lines],
         "list_flaky_tests": service.walk(place.path("list_flaky_tests")),
     }
+    others = {name: service.ask(place.path(name)).json() for name in READING if name not in at_many_places}
+    return at_many_places | {name: items if isinstance(items, list) else [items] for name, items in others.items()}
 
 
 def everywhere(service: Service, operation: str, places: Iterable[Place], **query: Any) -> list[Body]:

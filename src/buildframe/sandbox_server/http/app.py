@@ -56,7 +56,7 @@ class ServiceApp:
             routes=[
                 *self._routes(),
                 *PushRoutes(db, simulator).routes,
-                *WebPages(db, simulator, origin).routes,
+                *WebPages(db, simulator).routes,
             ],
             exception_handlers={HTTPException: self._http_error, Exception: self._failed},
         )

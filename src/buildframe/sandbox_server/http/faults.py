@@ -37,8 +37,7 @@ Kind = Literal[
 CHANGES = ("arrive", "finish", "vanish")
 """The kinds that change the world before a normal response."""
 
-_DAY = 86_400
-_MOST_BUILDS, _MOST_TIMES = 1000, 1_000_000
+_RANGES = {"rate": (0, 1), "seconds": (0, 86_400), "n": (1, 1000), "times": (1, 1_000_000), "status": (500, 599)}
 _FINISH_STEP = dt.timedelta(minutes=1)
 _FINISH_LIMIT = dt.timedelta(hours=12)
 
@@ -121,16 +120,10 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise BadInput(f"There is no fault {self.kind!r}. Use one of: {', '.join(get_args(Kind))}.")
         if self.route is not None and self.route not in _NAMES:
             raise BadInput(f"There is no operation {self.route!r}. Use one of: {', '.join(_NAMES)}.")
-        if not 0 <= self.rate <= 1:
-            raise BadInput(f"rate={self.rate} must be between 0 and 1.")
-        if self.seconds is not None and not 0 <= self.seconds <= _DAY:
-            raise BadInput(f"seconds={self.seconds} must be between 0 and {_DAY}.")
-        if not 1 <= self.n <= _MOST_BUILDS:
-            raise BadInput(f"n={self.n} must be between 1 and {_MOST_BUILDS}.")
-        if self.times is not None and not 1 <= self.times <= _MOST_TIMES:
-            raise BadInput(f"times={self.times} must be between 1 and {_MOST_TIMES}.")
-        if not 500 <= self.status <= 599:
-            raise BadInput(f"status={self.status} must be between 500 and 599.")
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise BadInput(f"{name}={value} must be between {least} and {most}.")
 
     @property
     def wait(self) -> float:

@@ -1,1 +1,1 @@
-"""Web pages, images, and the addresses that receive pushes."""
+"""Stubs of web pages and images, and the addresses that receive pushes."""

@@ -157,11 +157,9 @@ def _stored_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _problems(properties: Mapping[str, Any], slug: str, kind: str, context: PipelineContext) -> Iterator[Problem]:
-    for name, check in _CHECKS.items():
-        if name in properties:
-            problem = check(properties[name], context)
-            if problem is not None:
-                yield name, problem
+    for name, is_valid, problem in _RULES:
+        if name in properties and not is_valid(properties[name], context):
+            yield name, problem
     yield from _slug_problems(properties, slug, context)
     yield from _setting_problems(properties.get("provider_settings", {}), kind)
 
@@ -184,37 +182,23 @@ def _setting_problems(settings: Mapping[str, Any], kind: str) -> Iterator[Proble
         yield "provider_settings.trigger_mode", f"must be one of {', '.join(TRIGGER_MODES)}"
 
 
-def _name(name: str, context: PipelineContext) -> str | None:
-    if name in context.names:
-        return TAKEN
-    return None if name.strip() else "must not be empty"
+Rule = tuple[str, Callable[[Any, PipelineContext], bool], str]
 
-
-def _repository(address: str, _: PipelineContext) -> str | None:
-    return None if re.fullmatch(r"\S+", address) else "must be the address of a repository"
-
-
-def _default_branch(branch: str, _: PipelineContext) -> str | None:
-    return None if branch.strip() else "must not be empty"
-
-
-def _visibility(visibility: str, _: PipelineContext) -> str | None:
-    return None if visibility in ("private", "public") else "must be `private` or `public`"
-
-
-def _cluster_id(id: str | None, context: PipelineContext) -> str | None:
-    return None if id is None or id.lower() in context.clusters else "is no cluster of this organization"
-
-
-def _template(id: str | None, context: PipelineContext) -> str | None:
-    return None if id is None or id.lower() in context.templates else "is no pipeline template of this organization"
-
-
-_CHECKS: dict[str, Callable[[Any, PipelineContext], str | None]] = {
-    "name": _name,
-    "repository": _repository,
-    "default_branch": _default_branch,
-    "visibility": _visibility,
-    "cluster_id": _cluster_id,
-    "pipeline_template_uuid": _template,
-}
+_RULES: tuple[Rule, ...] = (
+    ("name", lambda name, context: name not in context.names, TAKEN),
+    ("name", lambda name, context: bool(name.strip()), "must not be empty"),
+    ("repository", lambda address, context: bool(re.fullmatch(r"\S+", address)), "must be the address of a repository"),
+    ("default_branch", lambda branch, context: bool(branch.strip()), "must not be empty"),
+    ("visibility", lambda value, context: value in ("private", "public"), "must be `private` or `public`"),
+    (
+        "cluster_id",
+        lambda uuid, context: uuid is None or uuid.lower() in context.clusters,
+        "is no cluster of this organization",
+    ),
+    (
+        "pipeline_template_uuid",
+        lambda uuid, context: uuid is None or uuid.lower() in context.templates,
+        "is no pipeline template of this organization",
+    ),
+)
+"""Property, whether its value is valid, and the problem if it is not."""

@@ -36,23 +36,6 @@ class Simulator(Simulation):
     def __init__(self, world: World, store: SimulationStorage, cancels_at_once: bool = True) -> None:
         self.lock = threading.RLock()
         self.catch_up: Callable[[], None] = lambda: None
-        self._handlers: dict[str, Callable[..., None]] = {
-            "push": self._on_push,
-            "begin": self._on_begin,
-            "follow_up": self._on_follow_up,
-            "night": self._on_night,
-            "repair": self._on_repair,
-            "upload": self._on_upload,
-            "start": self._on_start,
-            "finish": self._on_finish,
-            "stop": self._on_stop,
-            "retry": self._on_retry,
-            "trigger": self._on_trigger,
-            "unblock": self._on_unblock,
-            "cancel": self._on_cancel,
-            "rebuild": self._on_rebuild,
-            "return": self._on_return,
-        }
         super().__init__(world, store, cancels_at_once)
 
     # --- time ---
@@ -87,7 +70,7 @@ class Simulator(Simulation):
             event = heapq.heappop(self._events)
             self._events_changed = True
             self.now = event.at
-            self._handlers[event.kind](*event.about)
+            getattr(self, f"_on_{event.kind}")(*event.about)
             if len(self._dirty) >= _BATCH and (not self._events or self._events[0].at > self.now):
                 self._flush()
         self.now = timestamp
