@@ -19,7 +19,7 @@ import buildframe as bf
 from buildframe.http import service_time
 from buildframe.spec import Moment
 from buildframe.store import sync as syncing
-from buildframe.store import transactions
+from buildframe.store import sync_clock, transactions
 from buildframe.workspace import Workspace
 from tests.store.serving import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
@@ -43,7 +43,7 @@ class Here:
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
     monkeypatch.setattr(Here, "at", NOW)
-    monkeypatch.setattr(syncing, "local_clock", lambda: Here.at)
+    monkeypatch.setattr(sync_clock, "local_clock", lambda: Here.at)
     return Here
 
 

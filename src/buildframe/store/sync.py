@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +16,13 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, Forbidden, NotFound
-from buildframe.formatting import span
-from buildframe.http.service_time import ServiceTime
 from buildframe.spec import Moment, When, when
 from buildframe.store import merge, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
 from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention, as_list_rows
-from buildframe.store.sync_state import NEVER, Coverage, SyncState
+from buildframe.store.sync_clock import CLOCK_TOLERANCE, OVERLAP, SyncClock
+from buildframe.store.sync_state import Coverage, SyncState
 from buildframe.store.transactions import CommitResult, ListSnapshot, SyncBatch
 from buildframe.workspace import Pipeline, Workspace
 from buildframe.workspace.build_queries import History
@@ -32,21 +30,12 @@ from buildframe.workspace.build_queries import History
 OPEN = ("scheduled", "running", "failing", "canceling")
 """States that are listed without a time limit. Blocked builds accumulate, so they are found when they continue."""
 
-OVERLAP = dt.timedelta(minutes=5)
-"""Overlap with the previous sync, because clocks of the service differ and its lists lag."""
+_IDENTITY = ("id", "pipeline_id", "pipeline", "number")
 
-_SLACK = dt.timedelta(hours=1)
-"""Allowed difference between the service clock and the local clock over the time between two syncs."""
-
-_GRAIN = dt.timedelta(seconds=1)
-"""Resolution of the `Date` header."""
-
-_PLACE = ("id", "pipeline_id", "pipeline", "number")
-
-_FIRST = dt.timedelta(hours=30)
+_FIRST_RANGE = dt.timedelta(hours=30)
 """Length of the first time range: more than a day, so that a daily sync needs only one."""
 
-_MANY = 100_000
+_MANY_JOBS = 100_000
 """Jobs in a time range above which the next range is shorter, to limit memory."""
 
 
@@ -143,10 +132,6 @@ class Sync:
         self._requests = 0 if scope.pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[CommitResult] = []
-        self._time = ServiceTime()
-        self._here, self._began = local_clock(), time.monotonic()
-        self._stamp = self._earliest = NEVER
-        self._is_simulated = False
 
     @property
     def progress_summary(self) -> str:
@@ -162,71 +147,74 @@ class Sync:
         """Request and commit data; the time before the coverage of the store comes last."""
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
-            self._before = self._known = state = SyncState() if builds is None else SyncState.newest(builds)
-        basis = self._basis(state)
-        self._earliest = NEVER if basis is None or basis.confirmed is None else basis.confirmed
-        still_open = self._walk(state=list(OPEN))
-        now = self._now
+            self._start_state = self._known = state = SyncState() if builds is None else SyncState.newest(builds)
+        basis = self._last_coverage(state)
+        self._clock = SyncClock(state, earliest=basis.confirmed if basis else None)
+        still_open = self._fetch(state=list(OPEN))
+        now = self._clock.now
         basis = None if basis is not None and basis.since > now else basis
-        start = min(_not_ahead(when(since, "since", now), now), now)
-        again = max(start, Moment.of(now - _FIRST)) if basis is None else Moment.of(basis.resync_from - OVERLAP)
-        until = _end(again, _FIRST, now)
-        walks = [still_open]
+        start = min(_past(when(since, "since", now), now), now)
+        again = max(start, Moment.of(now - _FIRST_RANGE)) if basis is None else Moment.of(basis.resync_from - OVERLAP)
+        until = _end(again, _FIRST_RANGE, now)
+        histories = [still_open]
         if basis is not None:
-            walks.append(self._walk(finished_from=again, created_to=again))
-        walks.append(self._created(again, until, now))
-        lists = self._lists(suites)
+            histories.append(self._fetch(finished_from=again, created_to=again))
+        histories.append(self._fetch_created(again, until, now))
+        lists = self._fetch_lists(suites)
         self._refuse_another_service(state, lists)
-        gone = self._fetch_missed_builds(state, walks, lists)
+        gone = self._fetch_missed_builds(state, histories, lists)
         if basis is not None:
-            lists = self._fetch_newly_visible_pipelines(state, walks, lists, Coverage(basis.since, again))
-        mark = self._mark(min(again, self._now) if basis is None else basis.since, until, basis)
-        self._commit(walks, lists=lists, gone=gone, mark=mark, base=basis)
-        start = min(start, when(since, "since", self._now))
-        mark = self._fill(self._catch_up(mark), start)
-        self._compare_clocks()
-        return self._result(mark)
+            lists = self._fetch_newly_visible_pipelines(state, histories, lists, Coverage(basis.since, again))
+        begin = min(again, self._clock.now) if basis is None else basis.since
+        coverage = self._clock.coverage(begin, until, basis)
+        self._commit(histories, lists=lists, gone=gone, coverage=coverage, base=basis)
+        start = min(start, when(since, "since", self._clock.now))
+        coverage = self._fetch_earlier(self._catch_up(coverage), start)
+        self._clock.warn_if_clocks_differ()
+        return self._result(coverage)
 
-    def _basis(self, state: SyncState) -> Coverage | None:
+    def _last_coverage(self, state: SyncState) -> Coverage | None:
         """Return the coverage of the scope; for a pipeline also that of its organization if it lists the pipeline."""
         own = state.coverage.get(self._scope.name)
         if own is not None:
             return own
         if self._scope.pipeline_id is None:
-            return self._of_its_pipelines(state)
-        is_known = self._scope.pipeline_id in self._known_pipelines(state)
+            return self._combined_coverage(state)
+        is_known = self._scope.pipeline_id in self._listed_pipelines(state)
         return state.coverage.get(self._scope.organization) if is_known else None
 
-    def _of_its_pipelines(self, state: SyncState) -> Coverage | None:
+    def _combined_coverage(self, state: SyncState) -> Coverage | None:
         """Combine the coverage of single pipelines; None if an equally old pipeline has none."""
         begin = f"{self._scope.organization}/"
-        by_id = {scope.removeprefix(begin): mark for scope, mark in state.coverage.items() if scope.startswith(begin)}
+        by_id = {
+            scope.removeprefix(begin): coverage for scope, coverage in state.coverage.items() if scope.startswith(begin)
+        }
         if not by_id or isinstance(self._scope.ci, Pipeline):
             return None
         listed = self._scope.ci.pipelines(columns=["id", "created_at"], progress=self._progress)
         self._requests += listed.attrs["requests"]
-        marks = [by_id[id] for id in listed["id"] if id in by_id]
-        if not marks:
+        single = [by_id[id] for id in listed["id"] if id in by_id]
+        if not single:
             return None
         together = Coverage(
-            max(mark.since for mark in marks),
-            min(mark.until for mark in marks),
-            min(mark.confirmed_until for mark in marks),
+            max(coverage.since for coverage in single),
+            min(coverage.until for coverage in single),
+            min(coverage.confirmed_until for coverage in single),
         )
         is_new = listed["created_at"] >= pd.Timestamp(together.resync_from)
         return together if together.since < together.until and (is_new | listed["id"].isin(by_id)).all() else None
 
-    def _known_pipelines(self, state: SyncState) -> set[str | None]:
+    def _listed_pipelines(self, state: SyncState) -> set[str | None]:
         """Return the ids of pipelines in the last stored list."""
-        return self._pipelines(state, pc.field("valid_to").is_null())
+        return self._stored_pipelines(state, pc.field("valid_to").is_null())
 
-    def _pipelines_ever_seen(self, state: SyncState) -> set[str | None]:
+    def _all_stored_pipelines(self, state: SyncState) -> set[str | None]:
         """Return the ids of pipelines in any stored list or with their own coverage."""
         begin = f"{self._scope.organization}/"
         alone = {scope.removeprefix(begin) for scope in state.coverage if scope.startswith(begin)}
-        return self._pipelines(state, pc.scalar(True)) | alone
+        return self._stored_pipelines(state, pc.scalar(True)) | alone
 
-    def _pipelines(self, state: SyncState, chosen: pc.Expression) -> set[str | None]:
+    def _stored_pipelines(self, state: SyncState, chosen: pc.Expression) -> set[str | None]:
         own = chosen & (pc.field("organization") == self._scope.organization)
         with store_errors("read", self._location):
             table = state.table(self._location, "pipelines")
@@ -240,54 +228,54 @@ class Sync:
 
         A single pipeline proves nothing: it may have been deleted and created again.
         """
-        known = self._known_pipelines(state) if lists else set()
+        known = self._listed_pipelines(state) if lists else set()
         if len(known) > 1 and len(lists[0].frame) and known.isdisjoint(lists[0].frame["id"]):
             raise BadInput(
                 f"The store at {self._location.url} is of another organization named {self._scope.organization!r}: "
                 "this service lists none of its pipelines. Use another folder. Nothing was stored."
             )
 
-    def _catch_up(self, mark: Coverage) -> Coverage:
+    def _catch_up(self, coverage: Coverage) -> Coverage:
         """Fetch builds created after the coverage up to now, with a commit for each time range."""
-        length = _FIRST
-        while mark.until < self._now and not self._why:
-            until = _end(mark.until, length, self._now)
-            walk = self._created(mark.until, until, self._now)
-            further = self._mark(mark.since, until, mark)
-            self._commit([walk], mark=further, base=mark)
-            mark, length = further, _next(length, walk)
-        return mark
+        length = _FIRST_RANGE
+        while coverage.until < self._clock.now and not self._why:
+            until = _end(coverage.until, length, self._clock.now)
+            history = self._fetch_created(coverage.until, until, self._clock.now)
+            longer = self._clock.coverage(coverage.since, until, coverage)
+            self._commit([history], coverage=longer, base=coverage)
+            coverage, length = longer, _next_length(length, history)
+        return coverage
 
-    def _fill(self, mark: Coverage, start: Moment) -> Coverage:
+    def _fetch_earlier(self, coverage: Coverage, start: Moment) -> Coverage:
         """Fetch builds created before the coverage back to `start`, with a commit for each time range."""
-        length = _FIRST
-        while mark.since > start and not self._why:
-            since = max(start, Moment.of(mark.since - length))
-            walk = self._walk(created_from=since, created_to=mark.since)
-            wider = self._mark(since, mark.until, mark)
-            self._commit([walk], mark=wider, base=mark)
-            mark, length = wider, _next(length, walk)
-        return mark
+        length = _FIRST_RANGE
+        while coverage.since > start and not self._why:
+            since = max(start, Moment.of(coverage.since - length))
+            history = self._fetch(created_from=since, created_to=coverage.since)
+            longer = self._clock.coverage(since, coverage.until, coverage)
+            self._commit([history], coverage=longer, base=coverage)
+            coverage, length = longer, _next_length(length, history)
+        return coverage
 
-    def _commit(self, walks: Sequence[History], mark: Coverage, **more: Any) -> None:
-        builds, jobs = (self._not_ahead(frame) for frame in merge.latest_builds(walks))
+    def _commit(self, histories: Sequence[History], coverage: Coverage, **more: Any) -> None:
+        builds, jobs = (self._clock.limit_fetched_at(frame) for frame in merge.latest_builds(histories))
         batch = SyncBatch(
             builds,
             jobs,
-            self._now,
+            self._clock.now,
             scope=self._scope.name,
-            coverage=None if self._why else mark,
+            coverage=None if self._why else coverage,
             base_state=self._known,
-            local_time=self._here,
-            confirmed=self._sure,
-            start_state=self._before,
+            local_time=self._clock.local_time,
+            confirmed=self._clock.confirmed,
+            start_state=self._start_state,
             **more,
         )
         done = transactions.commit(self._location, self._keeping, batch)
         self._done.append(done)
         self._known = done.state
 
-    def _result(self, mark: Coverage) -> SyncResult:
+    def _result(self, coverage: Coverage) -> SyncResult:
         done = self._done
         return SyncResult(
             builds=sum(one.builds for one in done),
@@ -296,95 +284,27 @@ class Sync:
             bytes=sum(one.bytes for one in done),
             requests=self._requests,
             version=done[-1].state.version,
-            as_of=self._now,
-            since=mark.since,
+            as_of=self._clock.now,
+            since=coverage.since,
             why="; ".join(dict.fromkeys(self._why)) or None,
         )
 
-    # --- the service's time
-
-    @property
-    def _now(self) -> Moment:
-        """The service time of the first response, by all responses so far.
-
-        Never before the confirmed time, because dates far in the past would start a long history.
-        """
-        assert self._time.at is not None
-        return self._time.at if self._is_simulated else max(self._time.at, self._earliest)
-
-    @property
-    def _sure(self) -> Moment:
-        """A time that the service had certainly reached at its first response, whatever the dates of its responses.
-
-        It had reached the times in its records. If both clocks agree on the time since the last sync, that time has
-        passed. The time of a sandbox is exact.
-        """
-        if self._is_simulated:
-            return self._now
-        there, here = self._moved
-        passed = min(there, here) if abs(there - here) <= OVERLAP else dt.timedelta(0)
-        return min(self._now, max(self._stamp, Moment.of(self._before.confirmed + passed)).replace(microsecond=0))
-
-    @property
-    def _moved(self) -> tuple[dt.timedelta, dt.timedelta]:
-        """Return how far the service clock and the local clock have advanced since the last sync."""
-        before = self._before
-        if before.as_of is None or before.local_time is None or self._time.at is None:
-            return dt.timedelta(0), dt.timedelta(0)
-        return self._time.at - before.as_of, self._here - before.local_time
-
-    def _mark(self, since: Moment, until: Moment, before: Coverage | None) -> Coverage:
-        """Return the coverage of a commit of this sync."""
-        until = min(until, self._now)
-        if self._is_simulated:
-            return Coverage(since, until)
-        return Coverage(since, until, max(min(until, self._sure), NEVER if before is None else before.confirmed_until))
-
-    def _update_service_time(self, builds: pd.DataFrame) -> None:
-        """Update the service time from a list of builds."""
-        self._time.see(Moment.parse(builds.attrs["as_of"]))
-        self._is_simulated = self._is_simulated or builds.attrs.get("simulated", False)
-        newest = pd.concat([builds["created_at"], builds["finished_at"]]).max()
-        if not pd.isna(newest):
-            self._stamp = max(self._stamp, Moment.of(newest.to_pydatetime() - self._passed))
-
-    @property
-    def _passed(self) -> dt.timedelta:
-        return dt.timedelta(seconds=time.monotonic() - self._began)
-
-    def _not_ahead(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Limit `fetched_at` to the current service time, because the `Date` of a response can be ahead."""
-        if self._is_simulated:
-            return frame
-        latest, at = pd.Timestamp(self._now + self._passed + _GRAIN).floor("s"), frame["fetched_at"]
-        return frame.assign(fetched_at=at.where(at <= latest, latest))
-
-    def _compare_clocks(self) -> None:
-        there, here = self._moved
-        if not self._is_simulated and abs(there - here) > _SLACK:
-            warnings.warn(
-                f"Since the last sync the service clock has advanced by {span(there.total_seconds())}, "
-                f"and the local clock by {span(here.total_seconds())}. No build is lost, because syncs read again from "
-                "the last confirmed time. Check the local clock, and whether a proxy changes the Date header.",
-                stacklevel=4,
-            )
-
     # --- lists
 
-    def _created(self, since: Moment, until: Moment, now: Moment) -> History:
+    def _fetch_created(self, since: Moment, until: Moment, now: Moment) -> History:
         """Fetch builds created from `since` to `until`, without an upper bound if `until` is now."""
-        return self._walk(created_from=since, created_to=until if until < now else None)
+        return self._fetch(created_from=since, created_to=until if until < now else None)
 
-    def _walk(self, of: Workspace | Pipeline | None = None, **filters: Any) -> History:
+    def _fetch(self, of: Workspace | Pipeline | None = None, **filters: Any) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
         found = (of or self._scope.ci).history(**filters, progress=self._progress)
         self._requests += found.builds.attrs["requests"]
-        self._update_service_time(found.builds)
+        self._clock.read_listing(found.builds)
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
         return found
 
-    def _lists(self, suites: Sequence[str]) -> tuple[ListSnapshot, ...]:
+    def _fetch_lists(self, suites: Sequence[str]) -> tuple[ListSnapshot, ...]:
         """Fetch the lists of an organization, pipelines first; a single pipeline has none."""
         ci = self._scope.ci
         if isinstance(ci, Pipeline):
@@ -398,42 +318,42 @@ class Sync:
             found.append(ListSnapshot("flaky_tests", {**whose, "suite": suite}, tests))
         for listed in found:
             self._requests += listed.frame.attrs["requests"]
-            self._time.see(listed.at)
+            self._clock.read(listed.at)
         return tuple(found)
 
     def _fetch_newly_visible_pipelines(
-        self, state: SyncState, walks: list[History], lists: tuple[ListSnapshot, ...], known: Coverage
+        self, state: SyncState, histories: list[History], lists: tuple[ListSnapshot, ...], known: Coverage
     ) -> tuple[ListSnapshot, ...]:
         """Fetch older builds of pipelines that the token could not see before.
 
         If these cannot be read completely, the list is not stored, so that the next sync tries again.
         """
-        ci, seen = self._scope.ci, self._known_pipelines(state)
+        ci, seen = self._scope.ci, self._listed_pipelines(state)
         if isinstance(ci, Pipeline) or not seen:
             return lists
         listed, before = lists[0].frame, len(self._why)
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(known.until))
         for slug in listed.loc[is_new, "slug"]:
-            walks.append(self._walk(ci.pipeline(slug), created_from=known.since, created_to=known.until))
+            histories.append(self._fetch(ci.pipeline(slug), created_from=known.since, created_to=known.until))
         return lists if len(self._why) == before else lists[1:]
 
     # --- single builds
 
     def _fetch_missed_builds(
-        self, state: SyncState, walks: list[History], lists: Sequence[ListSnapshot]
+        self, state: SyncState, histories: list[History], lists: Sequence[ListSnapshot]
     ) -> pd.DataFrame:
         """Fetch open builds that no listing contained one by one, and return those that are gone."""
-        slugs = _by_id(lists[0].frame) if lists else {}
-        missed = self._missed(state, walks, slugs)
+        slugs = _slugs_by_id(lists[0].frame) if lists else {}
+        missed = self._missed_builds(state, histories, slugs)
         is_gone = []
-        for id, pipeline_id, slug, number in missed[list(_PLACE)].itertuples(index=False):
-            found = self._one(slugs.get(pipeline_id) or slug, number)
+        for id, pipeline_id, slug, number in missed[list(_IDENTITY)].itertuples(index=False):
+            found = self._fetch_build(slugs.get(pipeline_id) or slug, number)
             is_there = (
                 found is not None and found.builds["id"].iloc[0] == id
             )  # the slug may now belong to another pipeline
-            walks += [found] if found is not None and is_there else []
+            histories += [found] if found is not None and is_there else []
             is_gone.append(not is_there)
-        gone = missed.loc[is_gone, [*_PLACE, "day", "fetched_at"]]
+        gone = missed.loc[is_gone, [*_IDENTITY, "day", "fetched_at"]]
         return gone[~gone["pipeline_id"].isin(self._renamed_since(slugs) if len(gone) else ())]
 
     def _renamed_since(self, slugs: Mapping[str, str]) -> set[str]:
@@ -443,11 +363,11 @@ class Sync:
             return set()
         listed = ci.pipelines(columns=["id", "slug"], progress=self._progress)
         self._requests += listed.attrs["requests"]
-        return {id for id, slug in _by_id(listed).items() if slugs.get(id) != slug}
+        return {id for id, slug in _slugs_by_id(listed).items() if slugs.get(id) != slug}
 
-    def _missed(self, state: SyncState, walks: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
+    def _missed_builds(self, state: SyncState, histories: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
         """Return open builds that no listing contained, except webhook-only builds of unseen pipelines."""
-        columns = [*_PLACE, "day", "fetched_at"]
+        columns = [*_IDENTITY, "day", "fetched_at"]
         own = pc.field("organization") == self._scope.organization
         if self._scope.pipeline_id is not None:
             own = own & (pc.field("pipeline_id") == self._scope.pipeline_id)
@@ -457,13 +377,13 @@ class Sync:
                 return pd.DataFrame(columns=columns)
             has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
             found = builds.dataset().to_table([*columns, *has_updates], filter=pc.field(IS_OPEN) & own).to_pandas()
-        missed = found[~found["id"].isin(pd.concat([walk.builds["id"] for walk in walks]))]
+        missed = found[~found["id"].isin(pd.concat([history.builds["id"] for history in histories]))]
         if not has_updates or self._scope.pipeline_id is not None:
             return missed
-        is_seen = missed["pipeline_id"].isin([*listed, *self._pipelines_ever_seen(state)])
+        is_seen = missed["pipeline_id"].isin([*listed, *self._all_stored_pipelines(state)])
         return missed[is_seen | ~missed[HAS_WEBHOOK_UPDATE].eq(True)]
 
-    def _one(self, slug: str, number: int) -> History | None:
+    def _fetch_build(self, slug: str, number: int) -> History | None:
         """Fetch one build in the form of lists; None if it does not exist or the token may not see it."""
         ci = self._scope.ci
         pipeline = ci if isinstance(ci, Pipeline) else ci.pipeline(slug)
@@ -476,14 +396,9 @@ class Sync:
         return History(found.builds, as_list_rows(found.jobs))
 
 
-def local_clock() -> Moment:
-    """Return the time of the local clock."""
-    return Moment.of(dt.datetime.now(dt.UTC))
-
-
-def _not_ahead(since: Moment, now: Moment) -> Moment:
+def _past(since: Moment, now: Moment) -> Moment:
     """Raise BadInput if a time is ahead of both the service clock and the local clock."""
-    if since > max(now, Moment.from_us(int(time.time() * 1e6))) + _SLACK:
+    if since > max(now, Moment.from_us(int(time.time() * 1e6))) + CLOCK_TOLERANCE:
         raise BadInput(f"since={since.text()} is in the future. Use a date before now, or an age such as '90d'.")
     return since
 
@@ -493,10 +408,10 @@ def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
     return now if now - since <= length else Moment.of(since + length)
 
 
-def _next(length: dt.timedelta, walk: History) -> dt.timedelta:
+def _next_length(length: dt.timedelta, history: History) -> dt.timedelta:
     """Return the length of the next time range."""
-    return length / 2 if len(walk.jobs) > _MANY else length * 2
+    return length / 2 if len(history.jobs) > _MANY_JOBS else length * 2
 
 
-def _by_id(pipelines: pd.DataFrame) -> dict[str, str]:
+def _slugs_by_id(pipelines: pd.DataFrame) -> dict[str, str]:
     return dict(zip(pipelines["id"], pipelines["slug"], strict=True))
