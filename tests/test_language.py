@@ -33,7 +33,10 @@ PRIVATE_WORDS = {
 }
 """Each private word, and what to write instead."""
 
-ALLOWED: dict[str, set[str]] = {"docs/changelog.md": {"told"}}  # a former name
+ALLOWED: dict[str, set[str]] = {
+    "docs/changelog.md": {"told"},  # a former name
+    "src/buildframe/http/decompression.py": {"tell"},  # a method of files
+}
 """Exceptions: words that a file needs, by its path."""
 
 TO_DO = (
@@ -42,12 +45,12 @@ TO_DO = (
     "docs/metrics.md",
     "docs/reference/",
     "docs/sandbox.md",
-    "docs/time.md",
     "docs/traps.md",
     "docs/widgets.md",
     "src/buildframe/fetching/",
-    "src/buildframe/http/",
-    "src/buildframe/metrics/",
+    "src/buildframe/metrics/engines/",
+    "src/buildframe/metrics/time_buckets.py",
+    "src/buildframe/metrics/timeline.py",
     "src/buildframe/widgets/",
     "src/buildframe/workspace/",
 )
