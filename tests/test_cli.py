@@ -144,7 +144,7 @@ def test_a_sync_says_what_it_did(service: Workspace, tmp_path: Path, capsys: pyt
     assert sorted(scope.count("/") for scope in store.covers) == [0, 1]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")  # these are of earlier tests
 def test_what_cannot_be_synced_completely_is_status_3_with_the_reason(
     service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

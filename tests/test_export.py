@@ -298,7 +298,7 @@ def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complet
     exported(tmp_path / "b.csv", "builds", "--from", "9d", "--store", store, status=3)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")  # these are of earlier tests
 def test_what_the_service_cannot_list_completely_is_status_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

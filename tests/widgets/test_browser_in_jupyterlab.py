@@ -205,7 +205,7 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
         page.fill(label, text)
     page.page.get_by_label("env", exact=True).fill("CACHE=v2\nA=b=c")
     page.press("Create this build")
-    page.find(".bf-told:visible", has_text="was created").first.wait_for()
+    page.find(".bf-told:visible", has_text=re.compile(r"Build #\d+ was created")).first.wait_for()
     page.press("Close the form")
     made = ci.pipeline("docs").builds(created_from="1h", branch="main", progress=False).iloc[0]
     build = ci.pipeline("docs").build(int(made["number"]))
