@@ -44,7 +44,6 @@ TO_DO = (
     "docs/fetching.md",
     "docs/metrics.md",
     "docs/reference/",
-    "docs/sandbox.md",
     "docs/traps.md",
     "docs/widgets.md",
     "src/buildframe/fetching/",
