@@ -28,9 +28,9 @@ from buildframe.spec import (
     Filter,
     Property,
     ProviderSettings,
+    describe_type,
     properties_of,
     provider_settings_of,
-    words,
 )
 from buildframe.store.sync import SyncResult
 from buildframe.store.webhook_rows import ReceiveResult
@@ -349,7 +349,7 @@ def hosts_of(setting: str) -> Iterator[str]:
 
 def _property(entry: Property) -> tuple[str, ...]:
     required = " **required**" if entry.required else ""
-    return f"`{entry.name}`{required}", words(entry.type), entry.doc
+    return f"`{entry.name}`{required}", describe_type(entry.type), entry.doc
 
 
 def request_text(exchange: Exchange) -> str:

@@ -145,11 +145,11 @@ def slug_segment(entry: Parameter, value: Any) -> str:
     assert entry.check is not None
     if not isinstance(value, str):
         raise BadInput(f"{name}={value!r}: pass the slug, which is text.")
-    if (wrong := forms.problem(entry.check.form, value)) is None:
+    if (wrong := forms.find_problem(entry.check.form, value)) is None:
         return value
     meant = forms.guess_slug(value, collection, place)
     advice = f"Did you mean {meant!r}?" if meant else "Copy it from the URL of its page."
-    raise BadInput(f"{name}={forms.short(value)} is not a slug: it {wrong}. {advice}")
+    raise BadInput(f"{name}={forms.quote(value)} is not a slug: it {wrong}. {advice}")
 
 
 _SLUGS = {

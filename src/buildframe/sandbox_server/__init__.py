@@ -213,6 +213,11 @@ class Sandbox:
         ------
         BadInput
             If a scope or an organization does not exist.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     token = sandbox.token(["read_builds"], ["globex"])
         """
         every = [organization.slug for organization in self._simulator.world.organizations]
         return create_token(self._db, scopes, every if organizations is None else organizations, may_edit)
@@ -260,6 +265,12 @@ class Sandbox:
         ------
         BadInput
             If the organization does not exist.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     print("rspec" in sandbox.suites())
+        True
         """
         return [suite.slug for suite in SUITES.get(self._check_organization(organization), ())]
 
@@ -292,6 +303,14 @@ class Sandbox:
         ------
         BadInput
             If the pipeline does not exist.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     numbers = sandbox.push("docs", 2)
+        ...     sandbox.forget("docs", numbers)
+        >>> len(numbers)
+        2
         """
         return self._simulator.push(self._entry(organization, pipeline), n)
 
@@ -367,6 +386,12 @@ class Sandbox:
         ----------
         fault : Fault
             The fault.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     sandbox.fault(Fault("status", status=502, route="list_builds", times=2))
+        ...     sandbox.clear_faults()
         """
         self._faults.add(fault)
 
@@ -410,6 +435,14 @@ class Sandbox:
         ------
         BadInput
             If an argument is invalid.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     hook = sandbox.webhook("http://127.0.0.1:9/hooks", token="an-invented-token")
+        ...     print([delivery.event for delivery in sandbox.deliveries()])
+        ...     sandbox.remove_webhook(hook)
+        ['ping']
         """
         hook = create_hook(url, token, signed, events, organization)
         self._outbox.add(hook)

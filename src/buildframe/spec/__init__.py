@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from buildframe.spec.bodies import Violation, find_violations, words
+from buildframe.spec.bodies import Violation, describe_type, find_violations
 from buildframe.spec.builds import (
     Build,
     BuildFilters,
@@ -114,6 +114,7 @@ __all__ = [
     "create_team_pipeline",
     "delete_pipeline",
     "delete_team_pipeline",
+    "describe_type",
     "fields_of",
     "find_violations",
     "get_build",
@@ -138,7 +139,6 @@ __all__ = [
     "update_pipeline",
     "update_team_pipeline",
     "when",
-    "words",
 ]
 
 for _module in pkgutil.iter_modules(__path__):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 
 from buildframe.spec.declare import Check, Property, check_in, properties_of
-from buildframe.spec.forms import problem, short
+from buildframe.spec.forms import find_problem, quote
 
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number", types.NoneType: "null"}
 
@@ -21,7 +21,29 @@ class Violation(NamedTuple):
 
 
 def find_violations(declared: Sequence[Property], body: Mapping[str, Any], where: str = "") -> Iterator[Violation]:
-    """Yield every violation in a body, or in an object of it."""
+    """
+    Yield every violation in a request body, or in an object of it.
+
+    Parameters
+    ----------
+    declared : sequence of Property
+        Declared properties, such as `create_build.properties`.
+    body : mapping
+        The body, as decoded from JSON.
+    where : str, default ""
+        Prefix of the fields in violations.
+
+    Yields
+    ------
+    Violation
+        In the order of the declarations, undeclared names first.
+
+    Examples
+    --------
+    >>> from buildframe.spec import create_build, find_violations
+    >>> [violation.field for violation in find_violations(create_build.properties, {"commit": "HEAD", "message": 1})]
+    ['branch', 'message']
+    """
     properties = {entry.name: entry for entry in declared}
     for name in [name for name in body if name not in properties]:
         yield Violation(where + str(name), f"is unknown. Use one of: {', '.join(properties)}", unknown=True)
@@ -40,9 +62,9 @@ def _find_violations(hint: Any, value: Any, where: str, check: Check | None = No
     elif get_origin(hint) in (Union, types.UnionType):
         yield from _union_misfits(get_args(hint), value, where, check)
     elif not _fits(hint, value):
-        yield Violation(where, f"must be {words(hint)}")
-    elif check is not None and isinstance(value, str) and (wrong := problem(check.form, value)):
-        yield Violation(where, f"{wrong}, not {short(value)}" if value.strip() and check.form != "yaml" else wrong)
+        yield Violation(where, f"must be {describe_type(hint)}")
+    elif check is not None and isinstance(value, str) and (wrong := find_problem(check.form, value)):
+        yield Violation(where, f"{wrong}, not {quote(value)}" if value.strip() and check.form != "yaml" else wrong)
     else:
         yield from _inner_misfits(hint, value, where)
 
@@ -100,20 +122,38 @@ def _fits(hint: Any, value: Any) -> bool:
     return isinstance(value, hint)
 
 
-def words(hint: Any) -> str:
-    """Describe a declared type, such as `a list of text`."""
+def describe_type(hint: Any) -> str:
+    """
+    Describe a declared type for people.
+
+    Parameters
+    ----------
+    hint : type hint
+        Type of a property.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from collections.abc import Sequence
+    >>> from buildframe.spec import describe_type
+    >>> describe_type(Sequence[str])
+    'a list of text'
+    """
     if get_origin(hint) is Annotated:
-        return words(get_args(hint)[0])
+        return describe_type(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return f"one of {', '.join(get_args(hint))}"
     if get_origin(hint) in (Union, types.UnionType):
         return _either(get_args(hint))
     if get_origin(hint) is Sequence:
-        return f"a list of {words(get_args(hint)[0])}"
+        return f"a list of {describe_type(get_args(hint)[0])}"
     if get_origin(hint) is Mapping:
-        return f"an object of {words(get_args(hint)[1])}"
+        return f"an object of {describe_type(get_args(hint)[1])}"
     return _PLAIN.get(hint, "an object")
 
 
 def _either(options: Sequence[Any]) -> str:
-    return " or ".join(dict.fromkeys(words(option) for option in options))
+    return " or ".join(dict.fromkeys(describe_type(option) for option in options))

@@ -109,14 +109,33 @@ Uuid = Annotated[str, Check("uuid")]
 
 
 class Column(NamedTuple):
-    """One column of a table: its path in a response, its type and its description."""
+    """
+    One column of a table.
+
+    Attributes
+    ----------
+    name : str
+        Name of the column.
+    path : tuple of str
+        Keys of its value in a record; empty if the service does not send it.
+    kind : str
+        `text`, `integer`, `flag`, `moment` or `json`.
+    doc : str
+        Description.
+    derived : derived or None
+        How the column is computed from others.
+    privacy : Privacy or None
+        `PERSONAL`, `SECRET` or `PLAIN`. None, if the declaration does not say, is handled as personal and secret.
+    traits : frozenset of Trait
+        `KEY` and `GAUGE`, if they apply.
+    """
 
     name: str
-    path: tuple[str, ...]  # empty if the service does not send it
+    path: tuple[str, ...]
     kind: Kind
     doc: str
     derived: derived | None = None
-    privacy: Privacy | None = None  # None: the declaration does not say; then it is handled like a secret
+    privacy: Privacy | None = None
     traits: frozenset[Trait] = frozenset()
 
 
@@ -215,7 +234,24 @@ def _column_value(record: Resource, name: str) -> Any:
 
 @functools.cache
 def fields_of(resource: type[Resource]) -> tuple[Field, ...]:
-    """Return the declared fields of a resource in order, named by the keys of the service."""
+    """
+    Return the declared fields of a resource in order, named by the keys of the service.
+
+    Parameters
+    ----------
+    resource : type of Resource
+        Declared class, such as `Build`.
+
+    Returns
+    -------
+    tuple of Field
+
+    Examples
+    --------
+    >>> from buildframe.spec import Emoji, fields_of
+    >>> [field.name for field in fields_of(Emoji)]
+    ['name', 'url', 'aliases']
+    """
     hints = get_type_hints(resource, include_extras=True)
     names = zip(resource.__struct_fields__, resource.__struct_encode_fields__, strict=True)
     return tuple(_field(key, hints[name]) for name, key in names if name != UNKNOWN)
@@ -260,7 +296,25 @@ _KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "m
 
 @functools.cache
 def columns_of(resource: type[Resource]) -> tuple[Column, ...]:
-    """Return the columns that the fields of a resource define, in order of declaration."""
+    """
+    Return the columns that the fields of a resource define, in order of declaration.
+
+    Parameters
+    ----------
+    resource : type of Resource
+        Declared class, such as `Build`.
+
+    Returns
+    -------
+    tuple of Column
+        Without the columns of nested lists, such as the jobs of a build.
+
+    Examples
+    --------
+    >>> from buildframe.spec import Emoji, columns_of
+    >>> [(column.name, column.kind, column.privacy.value) for column in columns_of(Emoji)]
+    [('name', 'text', 'plain'), ('url', 'text', 'plain'), ('aliases', 'json', 'plain')]
+    """
     return tuple(column for field in fields_of(resource) for column in _columns(field))
 
 
@@ -286,7 +340,24 @@ def _flattened(field: Field, selection: flat) -> Iterator[Column]:
 
 
 def key_of(resource: type[Resource]) -> tuple[str, ...]:
-    """Return the names of the fields that identify a row."""
+    """
+    Return the names of the fields that identify a row.
+
+    Parameters
+    ----------
+    resource : type of Resource
+        Declared class, such as `Build`.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> from buildframe.spec import Build, Emoji, key_of
+    >>> key_of(Build), key_of(Emoji)
+    (('id',), ('name', 'url'))
+    """
     return tuple(field.name for field in fields_of(resource) if KEY in field.traits)
 
 
@@ -297,7 +368,19 @@ R = TypeVar("R", bound=Resource)
 
 
 def table(name: str) -> Callable[[type[R]], type[R]]:
-    """Register a resource as the table `name`."""
+    """
+    Register a resource as a table that can be fetched.
+
+    Parameters
+    ----------
+    name : str
+        Name of the table, such as "builds".
+
+    Returns
+    -------
+    callable
+        A class decorator that returns the class.
+    """
 
     def register(resource: type[R]) -> type[R]:
         RESOURCES[name] = resource
@@ -337,22 +420,51 @@ class Property(NamedTuple):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One declared operation of the service."""
+    """
+    One declared operation of the service; see `endpoint`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the operation, such as "list_builds".
+    method, path : str
+        Method, and path below `/v2` with `{names}`.
+    returns : type of Resource or None
+        Resource in the response; None if there is no body, or an undocumented one.
+    scope : str or None
+        Scope that the token needs.
+    lists, paginated : bool
+        Whether the response is a list, and whether it is one page of a list.
+    success : int
+        Status of a successful response.
+    doc : str
+        Description.
+    parameters : tuple of Parameter
+        Parameters of the path, in order.
+    filters : tuple of Filter
+        Parameters of the query.
+    properties : tuple of Property
+        Properties of the body.
+    tag : str
+        Group of the operation, such as "flaky-tests".
+    documented : bool
+        Whether the API document lists the operation.
+    """
 
     name: str
     method: str
-    path: str  # below /v2, with {names}
-    returns: type[Resource] | None  # None: no body, or an undocumented one
+    path: str
+    returns: type[Resource] | None
     scope: str | None
-    lists: bool  # returns a list
-    paginated: bool  # returns pages
+    lists: bool
+    paginated: bool
     success: int
     doc: str
-    parameters: tuple[Parameter, ...]  # of the path, in order
+    parameters: tuple[Parameter, ...]
     filters: tuple[Filter, ...]
     properties: tuple[Property, ...]
-    tag: str  # groups operations; by default the module that declares it, such as `flaky-tests`
-    documented: bool  # False: the API document does not list it, but responses link to it
+    tag: str
+    documented: bool
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.method} {self.path}>"
@@ -370,7 +482,24 @@ _REGISTERED: list[tuple[str, Endpoint]] = []
 
 
 def endpoints_of(package: str) -> tuple[Endpoint, ...]:
-    """Return the operations that the imported modules of a package declare, grouped by module."""
+    """
+    Return the operations that the imported modules of a package declare, grouped by tag.
+
+    Parameters
+    ----------
+    package : str
+        Full name of the package.
+
+    Returns
+    -------
+    tuple of Endpoint
+
+    Examples
+    --------
+    >>> from buildframe.spec.declare import endpoints_of
+    >>> [operation.name for operation in endpoints_of("buildframe.spec") if operation.tag == "members"]
+    ['list_members', 'get_member']
+    """
     own = (operation for module, operation in _REGISTERED if module.startswith(f"{package}."))
     return tuple(sorted(own, key=lambda operation: operation.tag))
 
@@ -387,7 +516,46 @@ def endpoint(
     also_in_query: bool = False,
     tag: str | None = None,
 ) -> Callable[[Callable[..., None]], Endpoint]:
-    """Declare and register the operation `route` ("METHOD /path/{parameter}") by a function without a body."""
+    """
+    Declare and register an operation by a function without a body.
+
+    The function's name is that of the operation. Its positional parameters are those of the path, and its docstring is
+    the description. Keyword arguments are query parameters of a GET and body properties of other methods.
+
+    Parameters
+    ----------
+    route : str
+        Method and path below `/v2`, such as "GET /organizations/{org}/builds".
+    returns : type of Resource or None
+        Resource in the response; None if there is no body, or an undocumented one.
+    scope : str or None
+        Scope that the token needs.
+    lists : bool, default False
+        Whether the response is a list.
+    paginated : bool, default False
+        Whether the response is one page of a list.
+    success : int, default 200
+        Status of a successful response.
+    documented : bool, default True
+        Whether the API document lists the operation. Responses link to the others.
+    also_in_query : bool, default False
+        Whether properties of the body can be sent in the query instead.
+    tag : str, optional
+        Group of the operation. By default the name of the declaring module.
+
+    Returns
+    -------
+    callable
+        A decorator that returns the `Endpoint`.
+
+    Examples
+    --------
+    >>> from buildframe.spec import get_member
+    >>> get_member
+    <get_member: GET /organizations/{org}/members/{user}>
+    >>> get_member.scope, get_member.tag, [parameter.name for parameter in get_member.parameters]
+    ('read_organizations', 'members', ['org', 'user'])
+    """
     method, path = route.split(" ", 1)
 
     def declare(function: Callable[..., None]) -> Endpoint:
@@ -431,7 +599,25 @@ def check_in(hint: Any) -> Check | None:
 
 @functools.cache
 def properties_of(declared: type) -> tuple[Property, ...]:
-    """Return the properties that a TypedDict declares for a body or an object in it."""
+    """
+    Return the properties that a TypedDict declares for a body or an object in it.
+
+    Parameters
+    ----------
+    declared : type
+        A TypedDict, such as `NewBuild`.
+
+    Returns
+    -------
+    tuple of Property
+        In order of declaration.
+
+    Examples
+    --------
+    >>> from buildframe.spec import NewTeamPipeline, properties_of
+    >>> [(entry.name, entry.required) for entry in properties_of(NewTeamPipeline)]
+    [('pipeline_id', True), ('access_level', True)]
+    """
     return tuple(_property(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
 
 

@@ -15,7 +15,7 @@ _SLUG = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 _NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
 
 
-def problem(form: Form, text: str) -> str | None:
+def find_problem(form: Form, text: str) -> str | None:
     """Return what is wrong with a string, such as "must be a UUID"; None if it is valid.
 
     The form `sha` is not validated here; requests validate it with a more detailed message.
@@ -81,7 +81,7 @@ def _check_yaml(text: str) -> str | None:
     return "must be a list of steps or a mapping in YAML" if isinstance(node, yaml.ScalarNode) else None
 
 
-def short(text: str) -> str:
+def quote(text: str) -> str:
     """Quote a string for an error message, shortened if it is long."""
     return repr(text) if len(text) <= 120 else f"{text[:100]!r}… ({len(text)} characters)"
 

@@ -152,7 +152,24 @@ class ProviderSettings(TypedDict, total=False):
 
 
 def provider_settings_of(provider: str) -> frozenset[str]:
-    """Return the names of the settings of a kind of repository host."""
+    """
+    Return the names of the settings of a kind of repository host.
+
+    Parameters
+    ----------
+    provider : str
+        Kind of the host: `github`, `private` (self-hosted) or another hosted one.
+
+    Returns
+    -------
+    frozenset of str
+
+    Examples
+    --------
+    >>> from buildframe.spec import provider_settings_of
+    >>> "build_pull_request_forks" in provider_settings_of("github"), len(provider_settings_of("private"))
+    (True, 5)
+    """
     hints = get_type_hints(ProviderSettings, include_extras=True)
     notes = {name: get_args(hint)[1:] for name, hint in hints.items()}
     return frozenset(

@@ -18,7 +18,16 @@ _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 
 
 class Moment(dt.datetime):
-    """A `datetime` that is always in UTC, with microsecond resolution."""
+    """
+    A `datetime` that is always in UTC, with microsecond resolution.
+
+    Examples
+    --------
+    >>> from buildframe.spec import Moment
+    >>> moment = Moment.parse("2013-09-03 13:24:38 UTC")
+    >>> moment.text(), moment.us
+    ('2013-09-03T13:24:38Z', 1378214678000000)
+    """
 
     @classmethod
     def of(cls, instant: dt.datetime) -> Self:
@@ -58,16 +67,56 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def is_relative(value: When) -> bool:
-    """Whether `value` is an age ("30d" or a timedelta), which counts back from the service's time."""
+    """
+    Return whether a time is an age, which counts back from the service's time.
+
+    Parameters
+    ----------
+    value : str, date or timedelta
+        A time in any form that `when` accepts.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> from buildframe.spec import is_relative
+    >>> is_relative("30d"), is_relative("2026-10-01")
+    (True, False)
+    """
     return isinstance(value, dt.timedelta) or (isinstance(value, str) and bool(_AGO.fullmatch(value.strip())))
 
 
 def when(value: When, name: str, now: Moment | None = None) -> Moment:
-    """Convert a time that a user passed; raise BadInput if it is invalid or has no time zone.
+    """
+    Convert a time that a user passed.
 
-    `value` is a datetime or ISO string with a time zone, a date or ISO date (midnight UTC), or an age: a timedelta or a
-    string such as "30d", "12h", "2w" or "90m". Ages count back from `now`, the service's time. `name` is the
-    name of the argument in messages.
+    Parameters
+    ----------
+    value : str, date, datetime or timedelta
+        A datetime or ISO string with a time zone, a date or ISO date (midnight UTC), or an age: a timedelta or a string
+        such as "30d", "12h", "2w" or "90m".
+    name : str
+        Name of the argument in error messages.
+    now : Moment, optional
+        The service's time, from which ages count back.
+
+    Returns
+    -------
+    Moment
+        In UTC.
+
+    Raises
+    ------
+    BadInput
+        If the time is invalid or has no time zone, or if it is an age and `now` is missing.
+
+    Examples
+    --------
+    >>> from buildframe.spec import when
+    >>> when("2026-10-01T12:00+02:00", "created_from").text()
+    '2026-10-01T10:00:00Z'
     """
     if is_relative(value):
         return _back_from(now, value)
@@ -83,7 +132,31 @@ def when(value: When, name: str, now: Moment | None = None) -> Moment:
 
 
 def parse_duration(value: str | dt.timedelta, name: str) -> dt.timedelta:
-    """Convert a duration: a timedelta or a string such as "90s", "10m" or "12h"; raise BadInput for other values."""
+    """
+    Convert a duration that a user passed.
+
+    Parameters
+    ----------
+    value : str or timedelta
+        A timedelta, or a string such as "90s", "10m" or "12h".
+    name : str
+        Name of the argument in error messages.
+
+    Returns
+    -------
+    timedelta
+
+    Raises
+    ------
+    BadInput
+        If the value is not a duration, is negative or too long.
+
+    Examples
+    --------
+    >>> from buildframe.spec.times import parse_duration
+    >>> parse_duration("90s", "timeout")
+    datetime.timedelta(seconds=90)
+    """
     if not is_relative(value):
         raise BadInput(
             f"{name}={value!r} is not a valid duration. Use a string such as '90s' or '10m', or a timedelta."
@@ -140,8 +213,32 @@ Deadline: TypeAlias = str | dt.timedelta | None
 
 
 def seconds_of(length: str | dt.timedelta, name: str) -> float:
-    """Convert a time limit to seconds; raise BadInput if it is none."""
+    """
+    Convert a time limit to seconds.
+
+    Parameters
+    ----------
+    length : str or timedelta
+        A timedelta, or a string such as "90s".
+    name : str
+        Name of the argument in error messages.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    BadInput
+        If the value is not a duration, or is zero.
+
+    Examples
+    --------
+    >>> from buildframe.spec.times import seconds_of
+    >>> seconds_of("10m", "deadline")
+    600.0
+    """
     limit = parse_duration(length, name).total_seconds()
     if limit == 0:
-        raise BadInput(f"{name}={length!r} leaves no time; write '90s' or '10m'.")
+        raise BadInput(f"{name}={length!r} leaves no time. Use a duration such as '90s' or '10m'.")
     return limit

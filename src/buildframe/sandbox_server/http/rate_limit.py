@@ -26,9 +26,20 @@ class Quota:
     window : float, default 60.0
         Length of a window in seconds of real time.
 
+    Raises
+    ------
+    BadInput
+        If a limit is negative or the window is not above 0.
+
     Notes
     -----
-    `Quota.REAL` holds the limits of the hosted service.
+    `Quota.REAL` contains the limits of the hosted service.
+
+    Examples
+    --------
+    >>> from buildframe.sandbox_server import Quota
+    >>> Quota.REAL
+    Quota(organization=200, user=50, window=60.0)
     """
 
     organization: int = 1_000_000
