@@ -285,9 +285,9 @@ _DECLARED = {"url": str, "signed": bool, "events": Sequence[str] | None, "organi
 def create_hook(url: str, token: str, signed: bool, events: Sequence[str] | None, organization: str) -> Hook:
     """Validate the arguments of a webhook. Raises `BadInput` for an address that is not on this machine."""
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-        raise BadInput("token must be a text of printable ASCII characters, not empty.")
+        raise BadInput("token must be a string of printable ASCII characters that is not empty.")
     if isinstance(events, str):
-        raise BadInput(f"events={events!r} is a text. Pass a list: [{events!r}].")
+        raise BadInput(f"events={events!r} is a string. Pass a list: [{events!r}].")
     arguments = {"url": url, "signed": signed, "events": events, "organization": organization}
     check("webhook()", _DECLARED, arguments)
     _check_address(url)

@@ -54,32 +54,13 @@ class Serializer:
     def user(self, organization: Organization, person: Person) -> JsonObject:
         """Serialize a person as a user."""
         id = self.user_id(organization, person)
-        return {
-            "id": id,
-            "graphql_id": graphql_id("User", id),
-            "name": person.name,
-            "email": person.email,
-            "avatar_url": f"{ORIGIN}/avatars/{id}.svg",
-            "created_at": timestamps.format_time(self._long_ago("user", id)),
-        }
+        return _user(TokenUser(id, person.name, person.email, self._long_ago("user", id)))
 
     def user_or_none(self, organization: Organization, who: Actor | None) -> JsonObject | None:
         """Serialize a person or the user of a token; None for nobody."""
         if who is None:
             return None
-        return (
-            self._token_user(who) if isinstance(who, TokenUser) else self.user(organization, organization.people[who])
-        )
-
-    def _token_user(self, user: TokenUser) -> JsonObject:
-        return {
-            "id": user.id,
-            "graphql_id": graphql_id("User", user.id),
-            "name": user.name,
-            "email": user.email,
-            "avatar_url": f"{ORIGIN}/avatars/{user.id}.svg",
-            "created_at": timestamps.format_time(user.created),
-        }
+        return _user(who) if isinstance(who, TokenUser) else self.user(organization, organization.people[who])
 
     def _long_ago(self, *key: str) -> int:
         return self.world.start - int(self.random.uniform_between(0.2, 1.0, *key, "created") * _YEARS_BEFORE)
@@ -331,6 +312,17 @@ class Serializer:
             "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
         return body if step.group else without_keys(body, ("group_key",))
+
+
+def _user(user: TokenUser) -> JsonObject:
+    return {
+        "id": user.id,
+        "graphql_id": graphql_id("User", user.id),
+        "name": user.name,
+        "email": user.email,
+        "avatar_url": f"{ORIGIN}/avatars/{user.id}.svg",
+        "created_at": timestamps.format_time(user.created),
+    }
 
 
 def _fill_placeholders(text: str, slot: Slot) -> str:

@@ -55,7 +55,7 @@ def _hash(token: str) -> str:
 
 def _check_names(what: str, names: Sequence[str], allowed: Sequence[str]) -> None:
     if isinstance(names, str):
-        raise BadInput(f"{what}s={names!r} is a text. Pass a list: [{names!r}].")
+        raise BadInput(f"{what}s={names!r} is a string. Pass a list: [{names!r}].")
     for name in names:
         if name not in allowed:
             raise BadInput(f"There is no {what} {name!r}. Use one of: {', '.join(allowed)}.")

@@ -186,7 +186,7 @@ def _filter_predicate(suite: Suite, filters: Mapping[str, FilterValue], now: int
 def _parse_period(text: str) -> int:
     match = _PERIOD.fullmatch(text)
     if match is None:
-        raise error_responses.invalid([("period", "must be such as 1hour, 7days or 4weeks")])
+        raise error_responses.invalid([("period", "must be a period such as 1hour, 7days or 4weeks")])
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -61,9 +61,9 @@ class GraphQLHandlers(HandlerGroup):
 def _read(body: Any) -> tuple[str, dict[str, Any], str | None]:
     query, variables, operation = body.get("query"), body.get("variables"), body.get("operationName")
     if not isinstance(query, str):
-        raise HttpError(400, "The body must hold a query")
+        raise HttpError(400, "The body must have a `query`")
     if not isinstance(variables, dict | None) or not isinstance(operation, str | None):
-        raise HttpError(400, "variables must be an object, and operationName text")
+        raise HttpError(400, "`variables` must be an object and `operationName` a string")
     return query, variables or {}, operation
 
 

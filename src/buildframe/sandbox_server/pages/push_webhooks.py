@@ -46,7 +46,7 @@ def parse_push(report: Mapping[str, Any]) -> PushReport:
     """Parse a report `{"ref", "after", "head_commit": {"message", "author"}}`. Raises 400 if it is invalid."""
     ref, sha, head = report.get("ref"), report.get("after"), report.get("head_commit") or {}
     if not isinstance(ref, str) or not isinstance(sha, str) or not isinstance(head, dict):
-        raise unreadable("A push has a ref, the SHA after it, and its head_commit")
+        raise unreadable("A push must have `ref`, `after` and `head_commit`")
     kind, _, name = ref.removeprefix("refs/").partition("/")
     if kind not in ("heads", "tags") or not name:
         raise unreadable("ref must be refs/heads/BRANCH or refs/tags/TAG")

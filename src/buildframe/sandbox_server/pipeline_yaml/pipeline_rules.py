@@ -83,7 +83,7 @@ def _new_steps(properties: Mapping[str, Any]) -> ParsedSteps:
 def _step_problems(properties: Mapping[str, Any], parsed: ParsedSteps) -> Iterator[Problem]:
     names = [name for name in ("configuration", "steps") if name in properties]
     if not names:
-        yield "configuration", "is missing; `steps` may take its place"
+        yield "configuration", "is missing; pass it or `steps`"
     elif len(names) > 1:
         yield "steps", "cannot be combined with `configuration`"
     elif parsed.problem is not None:
@@ -168,7 +168,7 @@ def _slug_problems(properties: Mapping[str, Any], slug: str, context: PipelineCo
     if not is_slug(slug) and "slug" in properties:
         yield "slug", "must begin with a letter or digit, then letters, digits and hyphens, 100 at most"
     elif not is_slug(slug) and properties["name"].strip():
-        yield "name", "holds nothing that a slug can be made of; pass a `slug`"
+        yield "name", "cannot be converted to a slug; pass a `slug`"
     elif slug in context.slugs and ("slug" in properties or properties.get("name") not in context.names):
         yield "slug", TAKEN
 
@@ -177,7 +177,7 @@ def _setting_problems(settings: Mapping[str, Any], kind: str) -> Iterator[Proble
     there = default_settings(kind)
     for name in settings:
         if name not in there:
-            yield f"provider_settings.{name}", f"is no setting of repositories at a host of the kind `{kind}`"
+            yield f"provider_settings.{name}", f"is not a setting of repositories on hosts of the kind `{kind}`"
     if "trigger_mode" in there and settings.get("trigger_mode", "code") not in TRIGGER_MODES:
         yield "provider_settings.trigger_mode", f"must be one of {', '.join(TRIGGER_MODES)}"
 
@@ -193,12 +193,12 @@ _RULES: tuple[Rule, ...] = (
     (
         "cluster_id",
         lambda uuid, context: uuid is None or uuid.lower() in context.clusters,
-        "is no cluster of this organization",
+        "is not a cluster of this organization",
     ),
     (
         "pipeline_template_uuid",
         lambda uuid, context: uuid is None or uuid.lower() in context.templates,
-        "is no pipeline template of this organization",
+        "is not a pipeline template of this organization",
     ),
 )
 """Property, whether its value is valid, and the problem if it is not."""

@@ -36,7 +36,7 @@ class YamlMap(dict[str, Any]):
         for name in names:
             value = self.get(name)
             if value is not None and not isinstance(value, str):
-                raise self.wrong(name, "a text")
+                raise self.wrong(name, "a string")
             if value:
                 return value
         return ""
@@ -46,7 +46,7 @@ class YamlMap(dict[str, Any]):
         value = self.get(name)
         values = value if isinstance(value, list) else [] if value is None else [value]
         if not all(isinstance(each, str) for each in values):
-            raise self.wrong(name, "a text or a list of texts")
+            raise self.wrong(name, "a string or a list of strings")
         return values
 
     def map(self, name: str) -> YamlMap:
@@ -133,7 +133,7 @@ def _plain(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
 
 def _name(key: yaml.Node) -> str:
     if not isinstance(key, yaml.ScalarNode):
-        raise InvalidYaml(f"line {key.start_mark.line + 1}: a name must be a text.")
+        raise InvalidYaml(f"line {key.start_mark.line + 1}: a name must be a string.")
     return _text_of(key)
 
 
