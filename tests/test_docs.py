@@ -1,4 +1,4 @@
-"""The pages: their code runs, their links lead somewhere, the reference is fresh."""
+"""Documentation: its code runs, its links exist, and the reference matches the code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_code() -> Iterator[Any]:
 
 def run(page: Path, example: Example) -> None:
     if "SparkSession" in page.read_text()[example.start : example.end]:
-        sparks.session()  # which the page then gets, or a skip for want of Java
+        sparks.session()  # the page then gets this session; skips without Java
     example.evaluate()
 
 
@@ -39,30 +39,30 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     examples = list(SYBIL.parse(page).examples())
     assert examples
-    with ExitStack() as sandboxes:  # which start sooner, and end with the page
-        monkeypatch.setattr(bf, "sandbox", lambda **told: sandboxes.enter_context(worlds.sandbox(**told)))
+    with ExitStack() as sandboxes:  # started before, and stopped with the page
+        monkeypatch.setattr(bf, "sandbox", lambda **settings: sandboxes.enter_context(worlds.sandbox(**settings)))
         for example in examples:
             run(page, example)
     plt.close("all")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_links_lead_somewhere(page: Path) -> None:
+def test_the_links_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
-def test_the_reference_is_fresh() -> None:
+def test_the_reference_matches_the_code() -> None:
     maker = ROOT / "docs" / "make_reference.py"
-    described = importlib.util.spec_from_file_location("make_reference", maker)
-    assert described is not None
-    assert described.loader is not None
-    module = importlib.util.module_from_spec(described)
-    described.loader.exec_module(module)
-    kept = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").iterdir()}
-    made = module.pages()
-    assert kept.keys() == made.keys()
-    assert [name for name in kept if kept[name] != made[name]] == [], "run: python docs/make_reference.py"
+    module_spec = importlib.util.spec_from_file_location("make_reference", maker)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    saved = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").iterdir()}
+    generated = module.pages()
+    assert saved.keys() == generated.keys()
+    assert [name for name in saved if saved[name] != generated[name]] == [], "run: python docs/make_reference.py"
 
 
 def test_the_two_commands_of_the_readme_are_complete() -> None:
