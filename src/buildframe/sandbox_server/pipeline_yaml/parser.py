@@ -315,40 +315,32 @@ def _matrix(item: YamlMap) -> dict[str, tuple[str, ...]] | None:
 
 
 def _visual(item: Mapping[str, Any]) -> PipelineStep:
+    """Convert a visual step as if it were written in YAML."""
     match item["type"]:
         case "waiter":
-            return PipelineStep(key="", kind="waiter")
+            return _step("wait")
         case "manual":
-            return PipelineStep(key="", kind="manual", label=item.get("label", ""))
+            return _step(YamlMap(block=item.get("label", "")))
         case "trigger":
-            return PipelineStep(key="", kind="trigger", label=item.get("label", ""), trigger=_visual_trigger(item))
-    queue, rules = _queue_and_rules(item.get("agent_query_rules", ()))
-    return PipelineStep(
-        key="",
-        label=item.get("name", ""),
-        command=item.get("command", ""),
-        artifact_paths=item.get("artifact_paths", ""),
-        branches=item.get("branch_configuration") or None,
-        env=dict(item.get("env", {})),
-        timeout_in_minutes=_minutes(item),
-        queue=queue,
-        agent_query_rules=rules,
+            return _step(_visual_trigger(item))
+    return _step(
+        YamlMap(
+            label=item.get("name"),
+            command=item.get("command"),
+            artifact_paths=item.get("artifact_paths"),
+            branches=item.get("branch_configuration"),
+            env=YamlMap(item.get("env", {})),
+            timeout_in_minutes=str(item.get("timeout_in_minutes", 0)),
+            agents=list(item.get("agent_query_rules", ())),
+        )
     )
 
 
-def _visual_trigger(item: Mapping[str, Any]) -> Trigger:
+def _visual_trigger(item: Mapping[str, Any]) -> YamlMap:
     if not item.get("trigger_project_slug"):
         raise InvalidYaml("A trigger step must have `trigger_project_slug`.")
-    return Trigger(
-        slug=item["trigger_project_slug"],
-        commit=item.get("trigger_commit") or None,
-        branch=item.get("trigger_branch") or None,
-        is_async=item.get("trigger_async", False),
+    build = YamlMap(commit=item.get("trigger_commit"), branch=item.get("trigger_branch"))
+    is_async = str(item.get("trigger_async", False))
+    return YamlMap(
+        {"trigger": item["trigger_project_slug"], "label": item.get("label"), "build": build, "async": is_async}
     )
-
-
-def _minutes(item: Mapping[str, Any]) -> int | None:
-    minutes: int = item.get("timeout_in_minutes", 0)
-    if not 0 <= minutes <= 1_000_000:
-        raise InvalidYaml("`timeout_in_minutes` must be a whole number from 0 to 1000000.")
-    return minutes or None
