@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.widgets.jupyter import browsing, lab, pictures_in
+from tests.widgets.jupyter import browsing, lab, screenshot_folder
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {
@@ -56,7 +56,7 @@ def test_every_notebook_is_tried() -> None:
 def test_a_notebook_runs_top_to_bottom_in_jupyterlab(name: str, served: tuple[str, str], tmp_path: Path) -> None:
     address, token = served
     many, words = NOTEBOOKS[name]
-    pictures = pictures_in(tmp_path)
+    pictures = screenshot_folder(tmp_path)
     with browsing(address, pictures, height=9000) as lab_page:
         lab_page.run_all(address, token, name)
         page = lab_page.page

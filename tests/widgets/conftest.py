@@ -1,4 +1,4 @@
-"""Fixtures that tests of widgets share."""
+"""Fixtures for tests of widgets."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import ipywidgets
 import pytest
 
 from buildframe.widgets import background_tasks
-from buildframe.widgets.buttons import Guide
+from buildframe.widgets.accessibility import AccessibilityHelper
 
 
 @pytest.fixture
 def focused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The selectors that the focus was moved to.
+    """Return the selectors to which the focus was moved.
 
     The method is replaced by its own name: after a rename, a name in a string could replace another method, such as
     `DOMWidget.focus` of ipywidgets, and the list would stay empty.
     """
     selectors: list[str] = []
-    method = Guide.lead.__name__
-    assert method in vars(Guide)
-    monkeypatch.setattr(Guide, method, lambda _, selector: selectors.append(selector))
+    method = AccessibilityHelper.move_focus.__name__
+    assert method in vars(AccessibilityHelper)
+    monkeypatch.setattr(AccessibilityHelper, method, lambda _, selector: selectors.append(selector))
     return selectors
 
 
 @pytest.fixture
-def each_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one of less than a second, so that tests need no longer one."""
-    monkeypatch.setattr(background_tasks, "_WORTH_TELLING", 0.0)
+def report_all_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report waits of less than a second too, so that tests are fast."""
+    monkeypatch.setattr(background_tasks, "_SHORTEST_REPORTED_WAIT", 0.0)
 
 
 @pytest.fixture(autouse=True, scope="module")

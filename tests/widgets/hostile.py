@@ -1,4 +1,4 @@
-"""A sandbox in which people, or somebody who means harm, chose names that would do something if they were not text."""
+"""Builds in a sandbox whose names would run scripts if they were not escaped."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ NAMES = [
     *UNTRUSTED[:20],
     "<!-- --!><img src=x onerror=alert(1)>",
     *(name for name in UNTRUSTED[25:38] if "-->" not in name),
-    "<!--<script>",  # after which no end of a script counts, until there is "-->"
+    "<!--<script>",  # hides the end of a script until "-->"
 ]
-"""Those that mean harm to a page."""
-STRANGE = "img[src='x'], img[src*='evil'], [onerror], [onload], [onfocus], [onclick], [srcdoc], a[href^='javascript']"
-"""Elements that only such a name makes."""
+"""Names that attack a page."""
+INJECTED_ELEMENTS = (
+    "img[src='x'], img[src*='evil'], [onerror], [onload], [onfocus], [onclick], [srcdoc], a[href^='javascript']"
+)
+"""Elements that only an unescaped name creates."""
 
 
-def plant(ci: Workspace) -> int:
-    """Builds whose branch, message and author have such names; and one whose steps do, whose number is given."""
+def create_hostile_builds(ci: Workspace) -> int:
+    """Create builds with such branches, messages and authors, and one with such steps; return its number."""
     web = ci.pipeline("web")
     for name in NAMES:
         author = {"name": name, "email": "zoe@example.com"}

@@ -1,4 +1,4 @@
-"""JupyterLab or Voila on loopback and a page of it in a headless Chromium, for the tests of widgets."""
+"""Run JupyterLab or Voila on loopback, and control a page of it in headless Chromium."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READY = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.
 
 @contextmanager
 def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Its address and its token; the kernels that it starts have the environment."""
+    """Run JupyterLab; yield its address and its token. Its kernels get the environment."""
     token = secrets.token_hex(16)
     options = [
         "--port=0",
@@ -35,14 +35,15 @@ def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str
     ]
     settings = folder / ".JUPYTER_CONFIG_DIR/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')  # else it asks, amid pictures
+    # Otherwise a notification covers screenshots.
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
     with serving(["jupyterlab", *options], folder, environment, r"http://127.0.0.1:(\d+)/lab") as port:
         yield f"http://127.0.0.1:{port}", token
 
 
 @contextmanager
 def voila(notebook: Path, folder: Path, environment: Mapping[str, str], *options: str) -> Iterator[str]:
-    """The address at which Voila serves a notebook; what it says goes to `.server.log` in the folder."""
+    """Serve a notebook with Voila; yield its address. The log is `.server.log` in the folder."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         chosen = free.getsockname()[1]
     command = ["voila", str(notebook), "--Voila.ip=127.0.0.1", f"--port={chosen}", "--Voila.port_retries=0", *options]
@@ -51,35 +52,35 @@ def voila(notebook: Path, folder: Path, environment: Mapping[str, str], *options
 
 
 @contextmanager
-def serving(module: list[str], folder: Path, environment: Mapping[str, str], told: str) -> Iterator[str]:
-    """The port of a server of Jupyter, which it tells as `told` describes; none is started without a browser."""
+def serving(module: list[str], folder: Path, environment: Mapping[str, str], pattern: str) -> Iterator[str]:
+    """Run a Jupyter server; yield its port, which its log contains in the form `pattern`. Needs a web browser."""
     chromium()
     homes = {
         name: str(folder / f".{name}") for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     }
-    said = folder / ".server.log"
-    with said.open("w") as log:
+    log_file = folder / ".server.log"
+    with log_file.open("w") as log:
         everything = {**os.environ, **homes, "IPYTHONDIR": str(folder / ".ipython"), **environment}
         command = [sys.executable, "-m", *module, "--no-browser"]
         server = subprocess.Popen(command, stdout=log, stderr=log, env=everything)
     try:
-        yield port_in(said, server, told)
+        yield find_port(log_file, server, pattern)
     finally:
         server.terminate()
         server.wait(30)
 
 
-def port_in(said: Path, server: subprocess.Popen[bytes], told: str) -> str:
+def find_port(log_file: Path, server: subprocess.Popen[bytes], pattern: str) -> str:
     deadline = time.monotonic() + 120
     while server.poll() is None and time.monotonic() < deadline:
-        if match := re.search(told, said.read_text()):
+        if match := re.search(pattern, log_file.read_text()):
             return match[1]
         time.sleep(0.05)
-    raise AssertionError(said.read_text())
+    raise AssertionError(log_file.read_text())
 
 
-def pictures_in(folder: Path) -> Path:
-    """Where screenshots are kept: where BUILDFRAME_SCREENSHOTS says, else in the folder."""
+def screenshot_folder(folder: Path) -> Path:
+    """Return the folder for screenshots: BUILDFRAME_SCREENSHOTS if it is set, otherwise this one."""
     kept = Path(os.environ.get("BUILDFRAME_SCREENSHOTS", folder))
     kept.mkdir(parents=True, exist_ok=True)
     return kept
@@ -93,17 +94,17 @@ def write_notebook(path: Path, *cells: str) -> None:
 
 
 class Page:
-    """A page of the browser; `strangers` are requests to elsewhere, `dialogs` what scripts have opened."""
+    """A page of the browser; `external_requests` go to other addresses, and scripts have opened `dialogs`."""
 
-    def __init__(self, page: Any, address: str, pictures: Path) -> None:
-        self.page, self.pictures = page, pictures
-        self.strangers: list[str] = []
+    def __init__(self, page: Any, address: str, screenshots: Path) -> None:
+        self.page, self.screenshots = page, screenshots
+        self.external_requests: list[str] = []
         self.dialogs: list[str] = []
         page.route(lambda url: not url.startswith((address, "data:", "blob:")), self._refuse)
         page.on("dialog", self._note)
 
     def _refuse(self, route: Any) -> None:
-        self.strangers.append(route.request.url)
+        self.external_requests.append(route.request.url)
         route.abort()
 
     def _note(self, dialog: Any) -> None:
@@ -111,7 +112,7 @@ class Page:
         dialog.dismiss()
 
     def run_all(self, address: str, token: str, name: str) -> None:
-        workspace = Path(name).stem  # one of its own, in which no other notebook is open
+        workspace = Path(name).stem  # in which no other notebook is open
         self.page.goto(f"{address}/lab/workspaces/{workspace}/tree/{name}?token={token}")
         self.page.wait_for_function(READY, timeout=60_000)
         self.command("application:toggle-left-area")
@@ -121,15 +122,15 @@ class Page:
         self.page.evaluate("([n, a]) => window.jupyterapp.commands.execute(n, a)", [name, arguments])
 
     def find(self, selector: str, **more: Any) -> Any:
-        """Only inside of outputs: the source of a cell may hold the same words."""
+        """Find elements in outputs only, because the source of a cell may contain the same text."""
         return self.page.locator(".jp-OutputArea-output").locator(selector, **more)
 
     def press(self, words: str) -> None:
         self.find("button:visible", has_text=words).first.click()
 
     def wait(self, words: str | re.Pattern[str], seconds: float = 30) -> str:
-        """Until a message holds the words; the message."""
-        message = self.find(".bf-told:visible, .bf-failed:visible", has_text=words).first
+        """Wait for a message that contains the text, and return it."""
+        message = self.find(".bf-status:visible, .bf-error:visible", has_text=words).first
         message.wait_for(timeout=1000 * seconds)
         return str(message.inner_text())
 
@@ -140,20 +141,20 @@ class Page:
     def rows(self) -> list[list[str]]:
         return [row.split("\t") for row in self.page.evaluate(ROWS)]
 
-    def choose(self, number: int) -> None:
+    def select(self, number: int) -> None:
         self.find(
             ".bf-body .bf-row", has=self.page.locator(".bf-number", has_text=re.compile(f"^{number}$"))
         ).first.click()
-        self.find(".bf-facts caption", has_text=re.compile(f"#{number}$")).wait_for(timeout=30_000)
+        self.find(".bf-properties caption", has_text=re.compile(f"#{number}$")).wait_for(timeout=30_000)
 
-    def shoot(self, name: str) -> None:
+    def take_screenshots(self, name: str) -> None:
         for theme in ("light", "dark"):
-            self.wear(theme)
-            self.page.screenshot(path=self.pictures / f"{name}-{theme}.png")
-        self.wear("light")
+            self.set_theme(theme)
+            self.page.screenshot(path=self.screenshots / f"{name}-{theme}.png")
+        self.set_theme("light")
 
-    def wear(self, theme: str) -> None:
-        """Change to the theme, and wait until it is there: what is typed meanwhile may be lost."""
+    def set_theme(self, theme: str) -> None:
+        """Change the theme and wait for it, because input may be lost meanwhile."""
         named = f"JupyterLab {theme.title()}"
         self.command("apputils:change-theme", theme=named)
         self.page.wait_for_function(THEMED, arg=named)
@@ -164,6 +165,6 @@ ROWS = """() => [...document.querySelectorAll('.jp-OutputArea-output .bf-body .b
 
 
 @contextmanager
-def browsing(address: str, pictures: Path, width: int = 1200, height: int = 1500) -> Iterator[Page]:
+def browsing(address: str, screenshots: Path, width: int = 1200, height: int = 1500) -> Iterator[Page]:
     with launched() as browser:
-        yield Page(browser.new_page(viewport={"width": width, "height": height}), address, pictures)
+        yield Page(browser.new_page(viewport={"width": width, "height": height}), address, screenshots)

@@ -1,4 +1,4 @@
-"""Work off the kernel's thread, with and without an event loop."""
+"""Background tasks, with and without an event loop."""
 
 from __future__ import annotations
 
@@ -10,120 +10,122 @@ import pytest
 
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
-from buildframe.widgets.background_tasks import Lane
-from tests.widgets.faces_read import settled, until
+from buildframe.widgets.background_tasks import TaskRunner
+from tests.widgets.widget_helpers import wait_for, wait_until
 
 
-def test_one_at_a_time_and_a_second_start_is_refused() -> None:
-    state, done = threading.Event(), []
-    lane = Lane(done.append)
-    assert lane.start(lambda piece: state.wait(10), done.append)
-    assert not lane.start(lambda piece: "second", done.append)
-    state.set()
-    settled(lane)
+def test_a_second_start_is_refused_while_a_task_runs() -> None:
+    gate, done = threading.Event(), []
+    runner = TaskRunner(done.append)
+    assert runner.start(lambda task: gate.wait(10), done.append)
+    assert not runner.start(lambda task: "second", done.append)
+    gate.set()
+    wait_for(runner)
     assert done == [True]
-    assert not lane.busy
+    assert not runner.is_busy
 
 
-def test_of_several_instead_only_the_last_tells_and_it_waits_for_none_that_hangs() -> None:
-    state, done = threading.Event(), []
-    lane = Lane(done.append)
+def test_of_several_restarts_only_the_last_delivers_and_none_waits_for_a_hanging_task() -> None:
+    gate, done = threading.Event(), []
+    runner = TaskRunner(done.append)
     for name in ("first", "second", "third"):
-        lane.instead(lambda piece: state.wait(60), lambda _, name=name: done.append(name))
-    lane.instead(lambda piece: "fourth", done.append)
-    until(lambda: done == ["fourth"])
-    assert not lane.busy
-    assert not lane.start(lambda piece: "while others have yet to end", done.append)
-    state.set()
-    settled(lane)
+        runner.restart(lambda task: gate.wait(60), lambda _, name=name: done.append(name))
+    runner.restart(lambda task: "fourth", done.append)
+    wait_until(lambda: done == ["fourth"])
+    assert not runner.is_busy
+    assert not runner.start(lambda task: "while others have yet to end", done.append)
+    gate.set()
+    wait_for(runner)
     assert done == ["fourth"]
 
 
-def test_when_four_hang_the_next_waits_for_one_and_of_those_that_wait_the_last_starts() -> None:
+def test_when_four_tasks_hang_the_newest_starts_after_one_ends() -> None:
     gates, done, ran = [threading.Event() for _ in range(4)], [], []
-    lane = Lane(done.append)
-    for state in gates:
-        lane.instead(lambda piece, state=state: state.wait(60), done.append)
+    runner = TaskRunner(done.append)
+    for gate in gates:
+        runner.restart(lambda task, gate=gate: gate.wait(60), done.append)
     for name in ("fifth", "sixth"):
-        lane.instead(lambda piece, name=name: ran.append(name), lambda _, name=name: done.append(name))
-    assert lane.busy
+        runner.restart(lambda task, name=name: ran.append(name), lambda _, name=name: done.append(name))
+    assert runner.is_busy
     gates[0].set()
-    until(lambda: done == ["sixth"])
+    wait_until(lambda: done == ["sixth"])
     assert ran == ["sixth"]
-    for state in gates:
-        state.set()
-    settled(lane)
+    for gate in gates:
+        gate.set()
+    wait_for(runner)
 
 
-@pytest.mark.parametrize("in_done", [False, True])
-def test_what_is_raised_is_told(in_done: bool) -> None:
-    told: list[BaseException] = []
-    lane = Lane(told.append)
-    lane.start(lambda piece: 1 if in_done else 1 / 0, lambda one: one / 0)
-    settled(lane)
-    assert [type(one) for one in told] == [ZeroDivisionError]
+@pytest.mark.parametrize("in_callback", [False, True])
+def test_an_exception_is_reported(in_callback: bool) -> None:
+    errors: list[BaseException] = []
+    runner = TaskRunner(errors.append)
+    runner.start(lambda task: 1 if in_callback else 1 / 0, lambda one: one / 0)
+    wait_for(runner)
+    assert [type(one) for one in errors] == [ZeroDivisionError]
 
 
-def test_what_a_piece_shows_may_fail_and_is_told() -> None:
-    told: list[BaseException] = []
-    lane = Lane(told.append)
-    lane.start(lambda piece: piece.show(lambda: 1 / 0), lambda _: None)
-    settled(lane)
-    assert [type(one) for one in told] == [ZeroDivisionError]
+def test_an_exception_in_an_update_is_reported() -> None:
+    errors: list[BaseException] = []
+    runner = TaskRunner(errors.append)
+    runner.start(lambda task: task.update(lambda: 1 / 0), lambda _: None)
+    wait_for(runner)
+    assert [type(one) for one in errors] == [ZeroDivisionError]
 
 
-def test_a_wait_is_told_and_stopping_ends_it_and_all_that_would_follow() -> None:
+def test_a_wait_is_reported_and_canceling_ends_it_and_later_requests() -> None:
     waits: list[tuple[float, str]] = []
     ends: list[str] = []
-    lane = Lane(lambda why: None, lambda *wait: waits.append(wait))
+    runner = TaskRunner(lambda error: None, lambda *wait: waits.append(wait))
 
-    def work(piece):
+    def work(task):
         with contextlib.suppress(Canceled):
             RequestBudget().wait(600, "the limit is used up")
         with pytest.raises(Canceled, match="canceled"):
             RequestBudget().count_request()
         ends.append("stopped")
 
-    lane.start(work, ends.append)
-    until(lambda: bool(waits))
-    lane.stop()
-    settled(lane)
+    runner.start(work, ends.append)
+    wait_until(lambda: bool(waits))
+    runner.cancel()
+    wait_for(runner)
     assert (waits, ends) == ([(600, "the limit is used up")], ["stopped"])
     RequestBudget().count_request()
 
 
-def test_stopped_progress_is_dropped_and_closed_lanes_start_nothing() -> None:
-    shown, state, begun = [], threading.Event(), threading.Event()
-    lane = Lane(shown.append)
+def test_updates_of_canceled_tasks_are_dropped_and_closed_runners_start_nothing() -> None:
+    shown, gate, begun = [], threading.Event(), threading.Event()
+    runner = TaskRunner(shown.append)
 
-    def work(piece):
-        piece.show(lambda: shown.append("before"))
+    def work(task):
+        task.update(lambda: shown.append("before"))
         begun.set()
-        state.wait(10)
-        assert piece.stopped
-        piece.show(lambda: shown.append("after"))
+        gate.wait(10)
+        assert task.is_canceled
+        task.update(lambda: shown.append("after"))
 
-    lane.start(work, shown.append)
+    runner.start(work, shown.append)
     begun.wait(10)
-    lane.close()
-    state.set()
-    settled(lane)
+    runner.close()
+    gate.set()
+    wait_for(runner)
     assert shown == ["before"]
-    assert not lane.start(work, shown.append)
-    lane.instead(work, shown.append)
+    assert not runner.start(work, shown.append)
+    runner.restart(work, shown.append)
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
 
 
-def test_with_a_loop_outcomes_are_handed_back_on_its_thread_and_a_click_that_waited_is_refused() -> None:
+def test_results_are_delivered_on_the_loop_and_a_click_that_waited_is_refused() -> None:
     threads: list[int] = []
 
     async def kernel() -> None:
-        lane = Lane(lambda why: None)
-        lane.start(lambda piece: threads.append(threading.get_ident()), lambda _: threads.append(threading.get_ident()))
-        settled(lane)  # the thread has ended, and its outcome waits for the loop, as a second click does
-        assert not lane.start(lambda piece: None, lambda _: None)
+        runner = TaskRunner(lambda error: None)
+        runner.start(
+            lambda task: threads.append(threading.get_ident()), lambda _: threads.append(threading.get_ident())
+        )
+        wait_for(runner)  # the thread has ended, and its outcome waits for the loop, as a second click does
+        assert not runner.start(lambda task: None, lambda _: None)
         await asyncio.sleep(0)
-        assert not lane.busy
+        assert not runner.is_busy
 
     asyncio.run(kernel())
     assert threads[0] != threads[1] == threading.get_ident()

@@ -1,4 +1,4 @@
-"""The dashboard as a page that Voila serves, in a real browser, against a live sandbox."""
+"""The dashboard as a page of Voila in a real web browser, on a live sandbox."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched
-from tests.widgets.faces_read import until
-from tests.widgets.hostile import NAMES, STRANGE
-from tests.widgets.jupyter import Page, pictures_in, voila
+from tests.widgets.hostile import INJECTED_ELEMENTS, NAMES
+from tests.widgets.jupyter import Page, screenshot_folder, voila
+from tests.widgets.widget_helpers import wait_until
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_a_dashboard.ipynb"
 OF_VOILA = "https://cdn.jsdelivr.net/npm/@fortawesome/"
@@ -38,35 +38,35 @@ def ci() -> Iterator[Workspace]:
         yield workspace
 
 
-def test_all_three_parts_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
+def test_all_widgets_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
     token, key = ci.sandbox.token(SCOPES), secrets.token_hex(16)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token, "BUILDFRAME_ORG": "acme"}
-    pictures = pictures_in(tmp_path)
+    pictures = screenshot_folder(tmp_path)
     with voila(NOTEBOOK, tmp_path, environment, f"--token={key}") as address, launched() as browser:
         page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, pictures)
-        heard = overheard(page)
+        heard = record_frames(page)
         page.page.goto(address)
         log_in(page, key)
-        watch_what_runs(page, ci)
-        choose_a_build(page)
+        show_running_builds(page, ci)
+        select_a_build(page)
         search_flaky_tests(page, ci)
-        shows_texts_only(page)
+        assert_text_is_escaped(page)
         shoot(page, "dashboard-light")
         assert any(NAMES[0] in frame or "alert(1)" in frame for frame in heard)
         assert [frame for frame in heard if token in frame] == []
         assert token not in page.page.content()
         page.page.goto(f"{address}/?theme=dark")
-        until(lambda: "Kernel shutdown" in (tmp_path / ".server.log").read_text())  # that of the page before
+        wait_until(lambda: "Kernel shutdown" in (tmp_path / ".server.log").read_text())  # of the page before
         page.wait("flaky tests of the suite", 60)
-        choose_a_build(page)
+        select_a_build(page)
         assert page.page.evaluate(GROUND) == "#212121"
         shoot(page, "dashboard-dark")
         assert page.dialogs == []
-        assert [address for address in page.strangers if not address.startswith(OF_VOILA)] == []
+        assert [address for address in page.external_requests if not address.startswith(OF_VOILA)] == []
 
 
-def overheard(page: Page) -> list[str]:
-    """What comes by the websocket from now on."""
+def record_frames(page: Page) -> list[str]:
+    """Record the frames that the websocket receives."""
     heard: list[str] = []
 
     def keep(payload: Any) -> None:
@@ -77,7 +77,7 @@ def overheard(page: Page) -> list[str]:
 
 
 def log_in(page: Page, key: str) -> None:
-    """Nobody gets in without the key of the page."""
+    """Log in with the key of the page."""
     page.page.locator("#password_input").first.fill(key)
     page.page.locator("#login_submit").first.click()
     page.page.get_by_role("heading", name="CI at a glance").wait_for(timeout=60_000)
@@ -87,16 +87,16 @@ def part(page: Page, label: str) -> Any:
     return page.find(f".bf-grid[aria-label^='{label}']")
 
 
-def watch_what_runs(page: Page, ci: Workspace) -> None:
-    part(page, "Builds that wait or run").locator(".bf-row", has_text="running").first.wait_for(timeout=60_000)
+def show_running_builds(page: Page, ci: Workspace) -> None:
+    part(page, "Waiting and running builds").locator(".bf-row", has_text="running").first.wait_for(timeout=60_000)
     running = ci.builds(state="running", created_from="1d", progress=False)
-    page.find(".bf-hint", has_text=f"{len(running)} builds run").first.wait_for(timeout=30_000)
+    page.find(".bf-hint", has_text=f"{len(running)} builds running").first.wait_for(timeout=30_000)
 
 
-def choose_a_build(page: Page) -> None:
+def select_a_build(page: Page) -> None:
     page.wait("builds, complete", 60)
     part(page, "Builds").last.locator(".bf-body .bf-row", has_text=NAMES[3]).first.click()
-    page.find(".bf-facts caption").first.wait_for(timeout=30_000)
+    page.find(".bf-properties caption").first.wait_for(timeout=30_000)
     page.find(".bf-grid[aria-label*=Jobs] .bf-body .bf-row").first.wait_for(timeout=30_000)
 
 
@@ -109,13 +109,13 @@ def search_flaky_tests(page: Page, ci: Workspace) -> None:
     assert "<script>alert" in part(page, "Flaky tests").inner_text()
 
 
-def shows_texts_only(page: Page) -> None:
+def assert_text_is_escaped(page: Page) -> None:
     assert {NAMES[1], NAMES[3]} <= {cell for row in page.rows() for cell in row}
-    assert page.find(STRANGE).count() == 0
+    assert page.find(INJECTED_ELEMENTS).count() == 0
 
 
 def shoot(page: Page, name: str) -> None:
     for width in (1200, 900):
         page.page.set_viewport_size({"width": width, "height": 3000})
-        page.page.screenshot(path=page.pictures / f"{name}-{width}.png")
+        page.page.screenshot(path=page.screenshots / f"{name}-{width}.png")
         assert page.page.evaluate(TOO_WIDE) == 0

@@ -1,4 +1,4 @@
-"""The face of the board of flaky tests, without a browser: what the service lists, and what it refuses."""
+"""The board of flaky tests without a web browser: lists and refusals of the service."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ import pytest
 import buildframe as bf
 from buildframe import metrics, widgets
 from buildframe.sandbox_server import SCOPES
-from buildframe.widgets.flaky_board import COLUMNS, FlakyBoard
+from buildframe.widgets.flaky_board import TABLE_COLUMNS, FlakyBoard
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.faces_read import settled, words
-from tests.widgets.test_html import Seen
+from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
 
 
 @pytest.fixture
 def board(ci: Workspace) -> Iterator[FlakyBoard]:
     made = widgets.FlakyBoard(ci, "rspec")
-    settled(made._lane)
+    wait_for(made._tasks)
     yield made
     made.close()
 
@@ -34,7 +33,7 @@ def board(ci: Workspace) -> Iterator[FlakyBoard]:
 def ask(board: FlakyBoard, search: str = "", branch: str = "") -> None:
     board.search.value, board.branch.value = search, branch
     board.load_button.click()
-    settled(board._lane)
+    wait_for(board._tasks)
 
 
 def scripted_board(server: Scripted) -> FlakyBoard:
@@ -47,7 +46,7 @@ def listed(*names: str, **more: object) -> bytes:
 
 
 def held_by(gate: threading.Event, *names: str) -> Callable[[BaseHTTPRequestHandler], None]:
-    """A list that is answered when the gate opens."""
+    """Return a handler that sends a list when the gate opens."""
 
     def late(handler: BaseHTTPRequestHandler) -> None:
         gate.wait(10)
@@ -56,7 +55,7 @@ def held_by(gate: threading.Event, *names: str) -> Callable[[BaseHTTPRequestHand
     return late
 
 
-def test_it_ranks_as_the_metric_does(ci: Workspace, board: FlakyBoard) -> None:
+def test_it_ranks_like_the_metric(ci: Workspace, board: FlakyBoard) -> None:
     tests = ci.flaky_tests("rspec", progress=False)
     expected = metrics.flaky_board(tests)
     assert [row[0] for row in board.table.rows] == list(range(1, len(tests) + 1))
@@ -68,28 +67,28 @@ def test_it_ranks_as_the_metric_does(ci: Workspace, board: FlakyBoard) -> None:
     assert [row[5] == "recurred" for row in board.table.rows] == expected["recurred"].tolist()
     assert {row[5] for row in board.table.rows} == {"never", "resolved", "recurred"}
     as_of = tests.attrs["as_of"].replace("T", " ").replace("Z", " UTC")
-    assert words(board.said).startswith(f"{len(tests)} flaky tests of the suite rspec, as of {as_of}")
-    assert "Ranked by instances: how often the service found the test to be flaky." in words(board.said)
+    assert visible_text(board.status).startswith(f"{len(tests)} flaky tests of the suite rspec, as of {as_of}")
+    assert "Ranked by instances: how often the service detected the test as flaky." in visible_text(board.status)
 
 
-def test_without_a_store_it_says_how_to_get_one(board: FlakyBoard) -> None:
-    assert [column["title"] for column in board.table.columns] == [column.title for column in COLUMNS]
-    said = words(board.said_of_store)
+def test_without_a_store_it_says_how_to_record_history(board: FlakyBoard) -> None:
+    assert [column["title"] for column in board.table.columns] == [column.title for column in TABLE_COLUMNS]
+    said = visible_text(board.store_status)
     assert "buildframe sync ci-history --suite rspec" in said
     assert "store.sync(ws, suites=['rspec']), then FlakyBoard(ws, 'rspec', store=store)" in said
-    board.table.chosen = 0
+    board.table.selected = 0
     assert board.history.value == ""
 
 
-def test_the_chosen_one(ci: Workspace, board: FlakyBoard) -> None:
-    assert "Choose a test" in words(board.facts)
+def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
+    assert "Select a test" in visible_text(board.properties)
     tests = ci.flaky_tests("rspec", progress=False).set_index("id")
-    board.table.chosen = 5
+    board.table.selected = 5
     test = tests.loc[board.board["id"].iloc[5]]
-    assert f"Instances{test['instances']}" in words(board.facts)
-    assert f"Location{test['location']}" in words(board.facts)
+    assert f"Instances{test['instances']}" in visible_text(board.properties)
+    assert f"Location{test['location']}" in visible_text(board.properties)
     assert [
-        attributes["href"] for tag, attributes in Seen(board.facts.value).tags if tag == "a"
+        attributes["href"] for tag, attributes in html_tags(board.properties.value) if tag == "a"
     ] == [test["web_url"]]  # fmt: skip
 
 
@@ -104,39 +103,39 @@ def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
     assert board.board["id"].tolist() == expected["id"].tolist()
     assert len(board.table.rows) == len(expected)
     asked = f"whose name or scope contains “{search}” and that flaked at least once on branch “{branch}”"
-    assert asked in words(board.said)
-    assert "which may be on other branches, too" in words(board.said)
+    assert asked in visible_text(board.status)
+    assert "detected the test as flaky, on any branch." in visible_text(board.status)
 
 
-def test_enter_asks(ci: Workspace, board: FlakyBoard) -> None:
+def test_enter_searches(ci: Workspace, board: FlakyBoard) -> None:
     board.search.value = "tax"
     board.search._handle_custom_msg({"event": "submit"}, [])
-    settled(board._lane)
+    wait_for(board._tasks)
     assert len(board.table.rows) == len(ci.flaky_tests("rspec", search="tax", progress=False))
 
 
-def test_nothing_found_says_what_was_searched(board: FlakyBoard) -> None:
-    board.table.chosen = 0
+def test_an_empty_result_names_the_search(board: FlakyBoard) -> None:
+    board.table.selected = 0
     ask(board, search="<b>none such")
     said = "has no flaky test whose name or scope contains “<b>none such”, as of"
-    assert said in words(board.said)
-    assert (board.table.rows, board.table.chosen, board.facts.value) == ([], -1, "")
+    assert said in visible_text(board.status)
+    assert (board.table.rows, board.table.selected, board.properties.value) == ([], -1, "")
 
 
-def under_way(server: Scripted) -> None:
-    """Until it was asked; its first answer waits."""
+def wait_for_request(server: Scripted) -> None:
+    """Wait until the first request arrived."""
     while not server.asked:
         time.sleep(0.01)
 
 
-def test_a_click_twice_asks_once(scripted: Callable[..., Scripted]) -> None:
+def test_a_double_click_searches_once(scripted: Callable[..., Scripted]) -> None:
     gate = threading.Event()
     server = scripted(held_by(gate, "first"), says(listed("second")))
     board = scripted_board(server)
-    under_way(server)
+    wait_for_request(server)
     board.load_button.click()
     gate.set()
-    settled(board._lane)
+    wait_for(board._tasks)
     assert [row[1] for row in board.table.rows] == ["Cart · first"]
     assert len(server.asked) == 1
     board.close()
@@ -146,63 +145,65 @@ def test_a_later_search_replaces_the_earlier_one(scripted: Callable[..., Scripte
     gate = threading.Event()
     server = scripted(held_by(gate, "first"), says(listed("second", "third")))
     board = scripted_board(server)
-    under_way(server)
+    wait_for_request(server)
     board.search.value = "x"
     board.load_button.click()
     gate.set()
-    settled(board._lane)
+    wait_for(board._tasks)
     assert [row[1] for row in board.table.rows] == ["Cart · second", "Cart · third"]
     assert ["search=x" in path for path in server.asked] == [False, True]
     board.close()
 
 
-def test_a_suite_that_there_is_not(ci: Workspace) -> None:
+def test_an_unknown_suite(ci: Workspace) -> None:
     board = FlakyBoard(ci, "rpsec")
-    settled(board._lane)
-    assert re.search(r"rpsec of acme could not be loaded\.\s*404: No suite found", words(board.said))
-    assert "Is this the suite's slug" in words(board.said)
-    assert 'role="alert"' in board.said.value
+    wait_for(board._tasks)
+    assert re.search(r"rpsec of acme could not be loaded\.\s*404: No suite found", visible_text(board.status))
+    assert "Check that this is the suite's slug" in visible_text(board.status)
+    assert 'role="alert"' in board.status.value
     board.close()
 
 
-def test_a_token_that_lacks_the_scope(ci: Workspace) -> None:
+def test_a_token_without_the_scope(ci: Workspace) -> None:
     board = FlakyBoard(bf.connect("acme", base_url=ci.sandbox.url, token=ci.sandbox.token()), "rspec")
-    settled(board._lane)
-    assert "doesn't have the read_suites scope" in words(board.said)
-    assert "Use a token that has the scope read_suites." in words(board.said)
+    wait_for(board._tasks)
+    assert "doesn't have the read_suites scope" in visible_text(board.status)
+    assert "Use a token that has the scope read_suites." in visible_text(board.status)
     board.close()
 
 
-def test_an_error_leaves_no_old_rows(scripted: Callable[..., Scripted]) -> None:
+def test_an_error_removes_previous_rows(scripted: Callable[..., Scripted]) -> None:
     board = scripted_board(scripted(says(listed("a")), says(b'{"message": "Not <b>now</b>"}', 401)))
-    settled(board._lane)
-    board.table.chosen = 0
-    assert board.facts.value
+    wait_for(board._tasks)
+    board.table.selected = 0
+    assert board.properties.value
     ask(board, search="tax")
-    assert "401: Not <b>now</b>" in words(board.said)
-    assert (board.table.rows, board.facts.value, words(board.said_of_store)) == ([], "", "")
+    assert "401: Not <b>now</b>" in visible_text(board.status)
+    assert (board.table.rows, board.properties.value, visible_text(board.store_status)) == ([], "", "")
     board.close()
 
 
-def test_rows_that_cannot_be_ranked_are_told(scripted: Callable[..., Scripted]) -> None:
+def test_rows_that_cannot_be_ranked_are_reported(scripted: Callable[..., Scripted]) -> None:
     board = scripted_board(scripted(says(listed("a", id=None))))
-    settled(board._lane)
-    assert "row without its `id`" in words(board.said)
-    assert 'role="alert"' in board.said.value
+    wait_for(board._tasks)
+    assert "row without its `id`" in visible_text(board.status)
+    assert 'role="alert"' in board.status.value
     board.close()
 
 
-def test_what_is_missing_is_no_number(scripted: Callable[..., Scripted]) -> None:
+def test_missing_values_are_shown_as_such(scripted: Callable[..., Scripted]) -> None:
     body = listed("a", scope=None, location=None, instances=None, latest_occurrence_at=None)
     board = scripted_board(scripted(says(body)))
-    settled(board._lane)
+    wait_for(board._tasks)
     assert board.table.rows == [[1, "a", None, "", None, "never", ""]]
-    board.table.chosen = 0
-    assert words(board.facts) == "aInstancesunknownLast seenunknownLast resolvedneverPageopen the test's page"
+    board.table.selected = 0
+    assert (
+        visible_text(board.properties) == "aInstancesunknownLast seenunknownLast resolvedneverPageopen the test's page"
+    )
     board.close()
 
 
-def test_text_of_the_service_stays_text(scripted: Callable[..., Scripted]) -> None:
+def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> None:
     tests = [
         {
             "id": str(n),
@@ -217,49 +218,49 @@ def test_text_of_the_service_stays_text(scripted: Callable[..., Scripted]) -> No
     ]
     body = json.dumps(tests).encode("utf-8", "surrogatepass")
     board = scripted_board(scripted(says(body)))
-    settled(board._lane)
-    assert len(board.table.rows) == len(UNTRUSTED), words(board.said)
+    wait_for(board._tasks)
+    assert len(board.table.rows) == len(UNTRUSTED), visible_text(board.status)
     for place in range(len(UNTRUSTED)):
-        board.table.chosen = place
-        tags = Seen(board.facts.value).tags
+        board.table.selected = place
+        tags = html_tags(board.properties.value)
         assert {tag for tag, _ in tags} <= {"div", "table", "caption", "tr", "th", "td", "a"}
         links = [attributes for tag, attributes in tags if tag == "a"]
         assert all(str(attributes["href"]).startswith(("http://", "https://")) for attributes in links)
     board.close()
 
 
-def test_what_one_searches_for_and_the_suite_stay_text(ci: Workspace) -> None:
+def test_search_and_suite_are_escaped(ci: Workspace) -> None:
     board = FlakyBoard(ci, "<img src=x onerror=alert(1)>")
-    settled(board._lane)
+    wait_for(board._tasks)
     ask(board, search="<img src=x>", branch="<script>")
-    for message in (board.said, board.said_of_store):
-        assert {tag for tag, _ in Seen(message.value).tags} <= {"div", "br"}
+    for message in (board.status, board.store_status):
+        assert {tag for tag, _ in html_tags(message.value)} <= {"div", "br"}
     board.close()
 
 
-def test_when_nobody_looks_it_stops(scripted: Callable[..., Scripted]) -> None:
+def test_it_stops_without_a_view(scripted: Callable[..., Scripted]) -> None:
     gate = threading.Event()
     board = scripted_board(scripted(held_by(gate, "a")))
     board._view_count = 1
     board._view_count = 0
-    assert "nobody looked" in words(board.said)
+    assert "was not displayed" in visible_text(board.status)
     gate.set()
-    settled(board._lane)
+    wait_for(board._tasks)
     assert board.table.rows == []
     board.load_button.click()
-    settled(board._lane)
+    wait_for(board._tasks)
     assert len(board.table.rows) == 1
     board.close()
     board.load_button.click()
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
 
 
-def test_no_state_holds_the_token(ci: Workspace) -> None:
+def test_the_state_contains_no_token(ci: Workspace) -> None:
     token = ci.sandbox.token(SCOPES)
     board = FlakyBoard(bf.connect("acme", base_url=ci.sandbox.url, token=token), "rspec")
-    settled(board._lane)
-    board.table.chosen = 0
-    assert board.facts.value
+    wait_for(board._tasks)
+    board.table.selected = 0
+    assert board.properties.value
     assert token not in json.dumps(ipywidgets.Widget.get_manager_state(), default=str)
     board.close()
 
@@ -267,14 +268,14 @@ def test_no_state_holds_the_token(ci: Workspace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "more", "said"),
     [
-        (("acme", "rspec"), {}, "ws='acme': pass a workspace"),
-        ((None, ""), {}, "suite='': pass the slug"),
-        ((None, 5), {}, "suite=5: pass the slug"),
-        ((None, ["rspec", "jest"]), {}, "pass the slug of one test suite"),
-        ((None, "rspec"), {"store": "ci-history"}, "store='ci-history': pass a store"),
+        (("acme", "rspec"), {}, "ws='acme' is not a workspace."),
+        ((None, ""), {}, "suite='' is not a slug."),
+        ((None, 5), {}, "suite=5 is not a slug."),
+        ((None, ["rspec", "jest"]), {}, "Pass the slug of one test suite"),
+        ((None, "rspec"), {"store": "ci-history"}, "store='ci-history' is not a store."),
     ],
 )
-def test_what_is_no_argument_is_refused_by_name(
+def test_invalid_arguments_are_named(
     ci: Workspace, arguments: tuple[object, object], more: dict[str, object], said: str
 ) -> None:
     with pytest.raises(bf.BadInput, match=re.escape(said)):
@@ -284,5 +285,5 @@ def test_what_is_no_argument_is_refused_by_name(
 def test_unknown_names_and_no_organization(ci: Workspace) -> None:
     with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
         FlakyBoard(ci, "rspec", brnach="main")
-    with pytest.raises(bf.BadInput, match="belong to an organization"):
+    with pytest.raises(bf.BadInput, match="a test suite belongs to one"):
         FlakyBoard(bf.connect(base_url=ci.sandbox.url, token="t" * 20), "rspec")

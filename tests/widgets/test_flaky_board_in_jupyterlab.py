@@ -1,4 +1,4 @@
-"""The board of flaky tests in JupyterLab in a real browser, against a live sandbox and a store."""
+"""The board of flaky tests in JupyterLab in a real web browser, on a live sandbox and a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import buildframe as bf
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
-from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
 CELL = """import buildframe as bf
 from buildframe import widgets
@@ -31,40 +31,40 @@ def ci(tmp_path: Path) -> Iterator[Workspace]:
         yield ws
 
 
-def test_search_choose_and_look_back(ci: Workspace, tmp_path: Path) -> None:
+def test_search_select_and_show_history(ci: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     write_notebook(folder / "board.ipynb", CELL)
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path)) as page:
+    with lab(folder, environment) as (address, of_lab), browsing(address, screenshot_folder(tmp_path)) as page:
         page.run_all(address, of_lab, "board.ipynb")
         page.wait("History from the store", 60)
-        show_hostile_text_as_text(page, ci)
+        show_hostile_text_escaped(page, ci)
         search(page, ci)
-        choose_by_keys(page, ci, bf.Store(folder / "history"))
-        page.shoot("flaky-board")
+        select_by_keyboard(page, ci, bf.Store(folder / "history"))
+        page.take_screenshots("flaky-board")
         page.page.set_viewport_size({"width": 900, "height": 1500})
-        page.shoot("flaky-board-900")
-        lose_the_server_and_go_on(page, ci, tmp_path)
+        page.take_screenshots("flaky-board-900")
+        survive_a_server_outage(page, ci, tmp_path)
         page.command("docmanager:save")
         page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-        assert (page.dialogs, page.strangers) == ([], [])
+        assert (page.dialogs, page.external_requests) == ([], [])
         assert token not in (folder / "board.ipynb").read_text()
 
 
-def show_hostile_text_as_text(page: Page, ci: Workspace) -> None:
+def show_hostile_text_escaped(page: Page, ci: Workspace) -> None:
     field(page, "Name or scope contains").fill(HOSTILE)
     page.press("Search")
     page.wait("contains “escapes <script>alert")
     page.find(".bf-body .bf-row").first.wait_for()
     assert all(HOSTILE in row[1] for row in page.rows())
     page.find(".bf-body .bf-row").first.click()
-    page.find(".bf-facts caption", has_text=HOSTILE).wait_for()
-    assert page.find(".bf-grid script, .bf-halves script, .bf-told script").count() == 0
+    page.find(".bf-properties caption", has_text=HOSTILE).wait_for()
+    assert page.find(".bf-grid script, .bf-two-columns script, .bf-status script").count() == 0
 
 
 def search(page: Page, ci: Workspace) -> None:
-    """By the key Enter; and sorted by another column."""
+    """Search with Enter, and sort by another column."""
     expected = ci.flaky_tests("rspec", search="tax", branch="main", progress=False)
     field(page, "Name or scope contains").fill("tax")
     field(page, "Branch").fill("main")
@@ -72,15 +72,15 @@ def search(page: Page, ci: Workspace) -> None:
     said = page.wait("contains “tax” and that flaked at least once on branch “main”, as of")
     assert said.startswith(f"{len(expected)} flaky tests of the suite rspec")
     page.find(".bf-foot", has_text=f"{len(expected)} rows").wait_for()
-    page.find(".bf-sorter", has_text="Status").click()
+    page.find(".bf-sort-button", has_text="Status").click()
     page.find("[role=columnheader][aria-sort=ascending]", has_text="Status").wait_for()
     assert [row[6] for row in page.rows()] == sorted(row[6] for row in page.rows())
-    page.find(".bf-sorter", has_text="Rank").click()
+    page.find(".bf-sort-button", has_text="Rank").click()
     page.find("[role=columnheader][aria-sort=ascending]", has_text="Rank").wait_for()
 
 
-def choose_by_keys(page: Page, ci: Workspace, store: bf.Store) -> None:
-    """The one that changed most, and its states by the key Enter on the summary."""
+def select_by_keyboard(page: Page, ci: Workspace, store: bf.Store) -> None:
+    """Select the test that changed most, and open its states with Enter."""
     states = store.flaky_tests("rspec", history=True)
     asked = states[states["id"].isin(ci.flaky_tests("rspec", search="tax", branch="main", progress=False)["id"])]
     id = asked["id"].value_counts().index[0]
@@ -89,26 +89,26 @@ def choose_by_keys(page: Page, ci: Workspace, store: bf.Store) -> None:
     page.find(".bf-grid").focus()
     for key in ("Home", *["ArrowDown"] * place):
         page.page.keyboard.press(key)
-    page.find(".bf-facts td", has_text=test["location"]).wait_for()
-    link = page.find(".bf-facts a")
+    page.find(".bf-properties td", has_text=test["location"]).wait_for()
+    link = page.find(".bf-properties a")
     now = ci.flaky_tests("rspec", progress=False).set_index("id")
     assert link.get_attribute("href") == now.loc[id, "web_url"]
-    assert page.find(".bf-steps circle").count() == len(asked[asked["id"] == id]) > 1
-    assert page.find(".bf-steps svg").get_attribute("role") == "img"
-    page.find(".bf-halves summary").focus()
+    assert page.find(".bf-history-chart circle").count() == len(asked[asked["id"] == id]) > 1
+    assert page.find(".bf-history-chart svg").get_attribute("role") == "img"
+    page.find(".bf-two-columns summary").focus()
     page.page.keyboard.press("Enter")
-    shown = page.find(".bf-readings tbody tr td:nth-child(2)").all_inner_texts()
+    shown = page.find(".bf-history-table tbody tr td:nth-child(2)").all_inner_texts()
     assert shown == [str(n) for n in asked[asked["id"] == id].sort_values("valid_from")["instances"]]
 
 
-def lose_the_server_and_go_on(page: Page, ci: Workspace, folder: Path) -> None:
+def survive_a_server_outage(page: Page, ci: Workspace, folder: Path) -> None:
     port = urlsplit(ci.sandbox.url).port
     ci.sandbox.stop()
     field(page, "Branch").fill("")
     page.press("Search")
     assert "could not be loaded" in page.wait("No response from http://127.0.0.1", 120)
     assert page.rows() == []
-    page.shoot("flaky-board-no-server")
+    page.take_screenshots("flaky-board-no-server")
     with bf.sandbox(path=folder / "sandbox.db", port=port) as again:
         page.press("Search")
         page.wait(f"{len(again.flaky_tests('rspec', search='tax', progress=False))} flaky tests", 60)

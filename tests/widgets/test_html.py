@@ -1,114 +1,91 @@
-"""Text stays text, and links only lead to http and https."""
+"""Escaped text, links that lead only to http and https, and readable colors."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from buildframe.widgets import detail, html
+from buildframe import widgets
+from buildframe.widgets import html
 from tests.report.untrusted import UNTRUSTED
-
-
-class Seen(HTMLParser):
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
+from tests.widgets.widget_helpers import html_tags
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_no_tag_comes_of_a_text(hostile: str) -> None:
-    assert Seen(html.text(hostile)).tags == []
-    message = html.Message()
-    message.fail(hostile)
-    assert {tag for tag, _ in Seen(message.value).tags} <= {"div", "br"}
-    assert {tag for tag, _ in Seen(html.facts([(hostile, html.text(hostile))], hostile)).tags} <= {
+def test_text_contains_no_tag(hostile: str) -> None:
+    assert html_tags(html.text(hostile)) == []
+    assert {tag for tag, _ in html_tags(html.message(hostile, is_error=True))} <= {"div", "br"}
+    assert {tag for tag, _ in html_tags(html.property_table([(hostile, html.text(hostile))], hostile))} <= {
         "table", "caption", "tr", "th", "td",
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [None, pd.NA, pd.NaT, float("nan"), np.float64("nan")])
+def test_a_missing_value_is_empty(value: object) -> None:
+    assert html.is_missing(value)
+    assert (html.plain(value), html.text(value), html.timestamp(value), html.cell(value)) == ("", "", "", "")
+
+
+@pytest.mark.parametrize("value", [0, "", False, 0.0])
+def test_zero_and_empty_values_are_not_missing(value: object) -> None:
+    assert not html.is_missing(value)
+
+
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_a_link_leads_to_the_web_or_is_none(hostile: str) -> None:
-    for tag, attributes in Seen(html.link(hostile, hostile)).tags:
+def test_a_link_leads_to_the_web_or_is_text(hostile: str) -> None:
+    for tag, attributes in html_tags(html.link(hostile, hostile)):
         assert tag == "a"
         assert set(attributes) == {"href", "target", "rel"}
         assert str(attributes["href"]).startswith(("http://", "https://"))
 
 
-@pytest.mark.parametrize("address", ["javascript:alert(1)", "data:text/html,x", "//example.com", "http://", None, 7])
-def test_no_link(address: object) -> None:
-    assert html.link(address, "words") == "words"
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", "//example.com", "http://", None, 7])
+def test_other_urls_are_not_linked(url: object) -> None:
+    assert html.link(url, "words") == "words"
 
 
-def test_a_link() -> None:
-    shown = Seen(html.link("https://ci.example.com/a?b=1&c=2", "<b>")).tags
-    assert shown == [
+def test_a_link_opens_in_a_new_tab() -> None:
+    assert html_tags(html.link("https://ci.example.com/a?b=1&c=2", "<b>")) == [
         ("a", {"href": "https://ci.example.com/a?b=1&c=2", "target": "_blank", "rel": "noopener noreferrer"})
     ]
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_a_label_is_one_short_line_that_opens_nothing(hostile: str) -> None:
-    told = html.label(hostile)
-    assert "<" not in told
-    assert len(told.splitlines()) <= 1
+def test_a_label_is_one_short_line_without_markup(hostile: str) -> None:
+    label = html.label(hostile)
+    assert "<" not in label
+    assert len(label.splitlines()) <= 1
     assert len(html.label(1000 * hostile)) <= 300
 
 
+STYLES = (Path(widgets.__file__).parent / "widgets.css").read_text(encoding="utf-8")
 LIGHT = (["#fff"], "#000", ["#388e3c", "#d32f2f", "#f57c00"])
 DARK = (["#212121", "#111"], "#fff", ["#4caf50", "#f44336", "#ff9800"])
-"""Pages, their ink, and the colours of success, failure and warning."""
+"""Backgrounds, text color, and the colors of success, failure and warning."""
 
 
-def light_of(colour: list[float]) -> float:
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+def luminance(color: list[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def parts_of(colour: str) -> list[float]:
-    long = colour[1:] if len(colour) == 7 else "".join(2 * sign for sign in colour[1:])
-    return [int(long[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+def rgb(color: str) -> list[float]:
+    long = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
+    return [int(long[index : index + 2], 16) / 255 for index in (0, 2, 4)]
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_states_can_be_read_in_both_themes_of_jupyterlab(theme: Any) -> None:
-    mix = r"color-mix\(in srgb, var\(--bf-hue\), var\(--jp-content-font-color0, #000\) (\d+)%"
-    share = int(re.search(mix, detail._STYLE)[1]) / 100
-    pages, ink, hues = theme
-    for page, hue in itertools.product(pages, hues):
-        mixed = [(1 - share) * a + share * b for a, b in zip(parts_of(hue), parts_of(ink), strict=True)]
-        low, high = sorted([light_of(mixed), light_of(parts_of(page))])
+def test_states_are_readable_in_both_themes_of_jupyterlab(theme: Any) -> None:
+    mix = r"color-mix\(in srgb, var\(--bf-state-color\), var\(--jp-content-font-color0, #000\) (\d+)%"
+    share = int(re.search(mix, STYLES)[1]) / 100
+    backgrounds, text_color, state_colors = theme
+    for background, state_color in itertools.product(backgrounds, state_colors):
+        mixed = [(1 - share) * a + share * b for a, b in zip(rgb(state_color), rgb(text_color), strict=True)]
+        low, high = sorted([luminance(mixed), luminance(rgb(background))])
         assert (high + 0.05) / (low + 0.05) >= 4.5
-
-
-def test_errors_in_callbacks_show() -> None:
-    message = html.Message()
-    html.button("Press", "", lambda: 1 / 0, message).click()
-    assert "ZeroDivisionError: division by zero" in message.value
-    assert 'role="alert"' in message.value
-
-
-def test_no_name_of_ipywidgets_is_taken() -> None:
-    """It has methods such as `_send` and attributes such as `log`, which would break without a word."""
-    from buildframe.widgets import browser, buttons, flaky_board, form, monitor
-
-    meant = {"close", "__init__", "__module__", "__doc__"}
-    for made in (
-        flaky_board.FlakyBoard,
-        browser.BuildBrowser,
-        buttons.Actions,
-        detail.Detail,
-        form.CreateForm,
-        monitor.BuildMonitor,
-    ):
-        assert {name for name in vars(made) if hasattr(html.Face, name)} - meant <= {
-            name for name in vars(made) if name.startswith(("__", "_trait")) or name == "holds"
-        } | {"_all_trait_default_generators", "_descriptors", "_instance_inits", "_static_immutable_initial_values"}

@@ -1,4 +1,4 @@
-"""The timeline as HTML: where its bars lie, what they are called, and that texts stay texts."""
+"""The timeline as HTML: positions and titles of bars, and escaped text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from buildframe.widgets.timeline import timeline
+from buildframe.widgets.timeline import render_timeline
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.faces_read import is_harmless, tags
+from tests.widgets.widget_helpers import html_tags, is_safe
 
 START = pd.Timestamp("2026-03-10", tz="UTC")
 
@@ -21,35 +21,35 @@ def at(*minutes: float | None) -> pd.Series[Any]:
 
 
 def jobs(n: int, **columns: object) -> pd.DataFrame:
-    """Jobs of one build: runnable at k, started at k + 1, finished at k + 3 minutes, read at n + 2."""
-    plain = {"type": "script", "name": [f"job {k}" for k in range(n)], "label": None, "step_key": None,
+    """Return jobs of one build: runnable at k, started at k + 1, finished at k + 3 minutes, fetched at n + 2."""
+    columns_of_jobs = {"type": "script", "name": [f"job {k}" for k in range(n)], "label": None, "step_key": None,
              "state": "passed", "retried": False, "build_created_at": at(*[0] * n), "runnable_at": at(*range(n)),
              "started_at": at(*[k + 1 for k in range(n)]), "finished_at": at(*[k + 3 for k in range(n)]),
              "fetched_at": at(*[n + 2] * n), "unblocked_at": at(*[None] * n)}  # fmt: skip
-    return pd.DataFrame(plain | columns, index=range(n))
+    return pd.DataFrame(columns_of_jobs | columns, index=range(n))
 
 
 def bars(page: str) -> list[tuple[str, float, float]]:
-    """Kind, left and width of each bar, in percent."""
+    """Return kind, left edge and width of each bar, in percent."""
     found = re.findall(r'class="bf-bar-([\w-]+)" style="left:([-\d.]+)%;width:([\d.]+)%"', page)
     return [(kind, float(left), float(width)) for kind, left, width in found]
 
 
 def titles(page: str) -> list[str]:
-    return [str(said["title"]) for _, said in tags(page) if said.get("class") == "bf-line"]
+    return [str(each["title"]) for _, each in html_tags(page) if each.get("class") == "bf-timeline-row"]
 
 
-def test_waiting_and_running_lie_where_they_were() -> None:
-    page = timeline(jobs(2), "web #41", goes_on=False)
+def test_bars_show_waiting_and_running() -> None:
+    page = render_timeline(jobs(2), "web #41", is_unfinished=False)
     assert bars(page) == [("waited", 0, 25), ("ran", 25, 50), ("waited", 25, 25), ("ran", 50, 50)]
     assert titles(page) == ["job 0: waited 1 min, ran 2 min", "job 1: waited 1 min, ran 2 min"]
     assert "Timeline of web #41: 2 jobs in 4 min." in page
-    assert re.findall(r'bf-tick" style="left:([\d.]+)%">([\d.]+)<', page) == [
+    assert re.findall(r'bf-timeline-tick" style="left:([\d.]+)%">([\d.]+)<', page) == [
         ("0.000", "0"), ("25.000", "1"), ("50.000", "2"), ("75.000", "3"), ("100.000", "4"),
     ]  # fmt: skip
 
 
-def test_outcomes_attempts_and_what_goes_on() -> None:
+def test_outcomes_attempts_and_unfinished_jobs() -> None:
     frame = jobs(
         6,
         state=["failed", "timed_out", "canceled", "running", "scheduled", "waiting"],
@@ -59,18 +59,18 @@ def test_outcomes_attempts_and_what_goes_on() -> None:
         finished_at=at(3, 4, 9, None, None, None),
         fetched_at=at(*[10] * 6),
     )
-    page = timeline(frame, "web #41", goes_on=False)
+    page = render_timeline(frame, "web #41", is_unfinished=False)
     assert [kind for kind, *_ in bars(page)] == [
         "waited", "failed", "end", "waited", "timed-out", "waited", "waited", "ran", "end", "waited", "end",
     ]  # fmt: skip
     assert titles(page)[0] == "job 0: failed, waited 1 min, ran 2 min, retried"
-    assert titles(page)[3] == "job 3: waited 1 min, ran 6 min, not over yet"
+    assert titles(page)[3] == "job 3: waited 1 min, ran 6 min, not finished"
     assert "5 jobs in 10 min; 1 more job was never runnable." in page
-    assert "5 jobs in 10 min; 1 more job is not runnable yet." in timeline(frame, "web #41", goes_on=True)
-    assert [word in page for word in ("↻ retried", "▶ not over yet", "◆ unblocked")] == [True, True, False]
+    assert "5 jobs in 10 min; 1 more job is not runnable yet." in render_timeline(frame, "web #41", is_unfinished=True)
+    assert [text in page for text in ("↻ retried", "▶ not finished", "◆ unblocked")] == [True, True, False]
 
 
-def test_block_steps_triggers_and_clocks_that_disagree() -> None:
+def test_block_steps_triggers_and_negative_runs() -> None:
     frame = jobs(
         4,
         type=["script", "manual", "trigger", "script"],
@@ -82,7 +82,7 @@ def test_block_steps_triggers_and_clocks_that_disagree() -> None:
         finished_at=at(3, None, 12, 9),
         unblocked_at=at(None, 9, None, None),
     )
-    page = timeline(frame, "web #41", goes_on=False)
+    page = render_timeline(frame, "web #41", is_unfinished=False)
     assert [(kind, round(left * 12 / 100), round(width * 12 / 100)) for kind, left, width in bars(page)] == [
         ("waited", 0, 1), ("ran", 1, 2), ("blocked", 3, 6), ("end", 9, 0), ("triggered-build", 9, 3),
         ("waited", 9, 1), ("backwards", 9, 1),
@@ -94,25 +94,27 @@ def test_block_steps_triggers_and_clocks_that_disagree() -> None:
 @pytest.mark.parametrize("frame", [jobs(0), jobs(2, runnable_at=at(None, None), started_at=at(None, None))])
 def test_a_build_without_a_runnable_job_says_so(frame: pd.DataFrame) -> None:
     frame["finished_at"] = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[us, UTC]")
-    assert "no job of web #41 has been runnable" in timeline(frame, "web #41", goes_on=False)
+    assert "no job of web #41 has been runnable" in render_timeline(frame, "web #41", is_unfinished=False)
 
 
-@pytest.mark.parametrize("many", [1, 300])
-def test_one_job_and_three_hundred_lie_within_the_axis(many: int) -> None:
-    page = timeline(jobs(many), "web #41", goes_on=False)
-    assert len(titles(page)) == many
+@pytest.mark.parametrize("count", [1, 300])
+def test_bars_lie_within_the_axis(count: int) -> None:
+    page = render_timeline(jobs(count), "web #41", is_unfinished=False)
+    assert len(titles(page)) == count
     assert all(left >= 0 and left + width <= 100.01 for _, left, width in bars(page))
-    assert 2 <= page.count("bf-tick") <= 7
+    assert 2 <= page.count("bf-timeline-tick") <= 7
 
 
-def test_a_build_of_no_length_has_an_axis() -> None:
-    page = timeline(jobs(1, started_at=at(0), finished_at=at(0), fetched_at=at(0)), "web #41", goes_on=False)
-    assert page.count("bf-tick") >= 2
+def test_a_build_of_zero_length_has_an_axis() -> None:
+    page = render_timeline(
+        jobs(1, started_at=at(0), finished_at=at(0), fetched_at=at(0)), "web #41", is_unfinished=False
+    )
+    assert page.count("bf-timeline-tick") >= 2
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_texts_stay_texts(hostile: str) -> None:
-    text = hostile.encode("utf-8", "replace").decode()  # no column holds half a sign
+def test_text_is_escaped(hostile: str) -> None:
+    text = hostile.encode("utf-8", "replace").decode()  # no column holds half a character
     kinds = ["script", "manual", "trigger"]
     frame = jobs(3, type=kinds, name=text, label=text, step_key=text, state=text, unblocked_at=at(1, 2, 3))
-    assert is_harmless(timeline(frame, hostile, goes_on=True))
+    assert is_safe(render_timeline(frame, hostile, is_unfinished=True))

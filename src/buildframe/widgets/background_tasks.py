@@ -1,4 +1,4 @@
-"""Work off the kernel's thread: stoppable, its outcome handed back on the kernel's thread."""
+"""Run work in background threads and deliver results on the kernel's thread. Knows no widgets."""
 
 from __future__ import annotations
 
@@ -11,179 +11,226 @@ from typing import Any
 
 from buildframe.http.cancellation import CancelScope, OnWait
 
-Act = Callable[[], None]
-Failed = Callable[[BaseException], None]
+Callback = Callable[[], None]
 
-_MOST = 4
-"""Threads of a lane that end while another one works already."""
-_WORTH_TELLING = 1.0  # seconds
+_MAX_THREADS = 4  # of one runner, counting those of canceled tasks that have yet to end
+_SHORTEST_REPORTED_WAIT = 1.0  # seconds
 
 
-class Piece:
-    """One piece of work. What runs looks at `stopped` between its steps, and tells of progress by `show`."""
+class BackgroundTask:
+    """A function that runs in a thread. It checks `is_canceled` between steps and reports progress by `update`."""
 
-    def __init__(self, lane: Lane, run: Callable[[Piece], Any], done: Callable[[Any], None], waits: OnWait) -> None:
-        self._lane, self._run, self.done, self._waits = lane, run, done, waits
-        self._scope = CancelScope(self._wait)
+    def __init__(
+        self,
+        runner: TaskRunner,
+        function: Callable[[BackgroundTask], Any],
+        on_result: Callable[[Any], None],
+        on_wait: OnWait,
+    ) -> None:
+        self._runner, self._function, self.on_result, self._on_wait = runner, function, on_result, on_wait
+        self._scope = CancelScope(self._report_wait)
 
     @property
-    def stopped(self) -> bool:
-        """Whether nobody wants its outcome any more."""
+    def is_canceled(self) -> bool:
+        """Whether the result is no longer needed."""
         return self._scope.is_canceled
 
-    def stop(self) -> None:
-        """End it: what waits wakes up, it sends no further request, and what it brings is dropped."""
+    def cancel(self) -> None:
+        """End waits, prevent further requests and drop the result."""
         self._scope.cancel()
 
-    def show(self, act: Act) -> None:
-        """Do something to the face, on the kernel's thread, unless this was stopped meanwhile."""
-        self._lane.post(lambda: None if self.stopped else self._lane.try_to(act))
+    def update(self, callback: Callback) -> None:
+        """Call back on the kernel's thread, unless the task is canceled by then."""
+        self._runner.call_soon(lambda: None if self.is_canceled else self._runner.call_guarded(callback))
 
-    def hear(self, on_rows: Callable[[Any, float | None], None]) -> None:
-        """Be told of the builds that its walks bring, as they come: see `CancelScope`."""
-        self._scope.on_rows = on_rows
+    def on_rows(self, callback: Callable[[Any, float | None], None]) -> None:
+        """Call back in the thread with each batch of builds that listings receive: see `CancelScope`."""
+        self._scope.on_rows = callback
 
-    def work(self) -> Any:
-        """Do it, in the thread that calls."""
+    def run(self) -> Any:
+        """Run the function in the calling thread."""
         with self._scope.within():
-            return self._run(self)
+            return self._function(self)
 
-    def _wait(self, seconds: float, why: str) -> None:
-        if seconds >= _WORTH_TELLING:
-            self.show(lambda: self._waits(seconds, why))
+    def _report_wait(self, seconds: float, reason: str) -> None:
+        if seconds >= _SHORTEST_REPORTED_WAIT:
+            self.update(lambda: self._on_wait(seconds, reason))
 
 
-class Lane:
-    """Runs pieces of work, each in a thread that ends with it; only the outcome of the last one is wanted.
+class TaskRunner:
+    """
+    Runs tasks, each in its own thread, and delivers only the result of the newest one.
 
-    To be made on the kernel's thread. There, `done` is called with what the work returned, or `failed` with what it
-    raised, and `waits` before it waits for the service, with the seconds and why. Where no event loop runs, as in a
-    script, they are called by the thread that worked.
+    Create it on the kernel's thread. There it calls `on_result` with what the task returned, `on_error` with what it
+    raised, and `on_wait` with seconds and reason before the task waits for the service. Without an event loop, as in a
+    script, the task's thread calls them.
     """
 
-    def __init__(self, failed: Failed, waits: OnWait = lambda seconds, why: None) -> None:
-        self._failed, self._waits = failed, waits
+    def __init__(
+        self, on_error: Callable[[BaseException], None], on_wait: OnWait = lambda seconds, reason: None
+    ) -> None:
+        self._on_error, self._on_wait = on_error, on_wait
         self._lock = threading.RLock()
-        self._wanted: Piece | None = None
-        self._begun: list[Piece] = []  # until its outcome was handed back
+        self._current: BackgroundTask | None = None
+        self._started: list[BackgroundTask] = []  # their outcome was not delivered yet
         self._threads: list[threading.Thread] = []
-        self._closed = False
-        self._home = home()
+        self._is_closed = False
+        self._loop = kernel_loop()
 
     @property
-    def busy(self) -> bool:
-        """Whether the outcome of a piece is wanted that was not handed back yet."""
-        return self._wanted is not None
+    def is_busy(self) -> bool:
+        """Whether a result is still to be delivered."""
+        return self._current is not None
 
-    def start(self, run: Callable[[Piece], Any], done: Callable[[Any], None]) -> bool:
-        """Start it, unless a piece is under way: a click twice starts once. Whether it was started."""
+    def start(self, function: Callable[[BackgroundTask], Any], on_result: Callable[[Any], None]) -> bool:
+        """Start a task and return True, or return False while another one runs: a double click starts one task."""
         with self._lock:
-            if self._begun or self._closed:
+            if self._started or self._is_closed:
                 return False
-            self.instead(run, done)
+            self.restart(function, on_result)
             return True
 
-    def instead(self, run: Callable[[Piece], Any], done: Callable[[Any], None]) -> None:
-        """Stop what is under way, and start this, which only reads; at once, unless four others have yet to end."""
+    def restart(self, function: Callable[[BackgroundTask], Any], on_result: Callable[[Any], None]) -> None:
+        """Cancel the current task and start a read-only one, at once unless four canceled tasks have yet to end."""
         with self._lock:
-            self.stop()
-            if not self._closed:
-                self._wanted = Piece(self, run, done, self._waits)
-                self._go_on()
+            self.cancel()
+            if not self._is_closed:
+                self._current = BackgroundTask(self, function, on_result, self._on_wait)
+                self._start_current()
 
-    def stop(self) -> None:
-        """Stop what is under way or waits."""
+    def cancel(self) -> None:
+        """Cancel the current task."""
         with self._lock:
-            if self._wanted is not None:
-                self._wanted.stop()
-            self._wanted = None
+            if self._current is not None:
+                self._current.cancel()
+            self._current = None
 
     def close(self) -> None:
-        """Stop, and start nothing any more."""
+        """Cancel the current task, and start none from now on."""
         with self._lock:
-            self._closed = True
-            self.stop()
+            self._is_closed = True
+            self.cancel()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until no thread is left; whether that is so. Not for the kernel's thread, which it would block."""
+    def join(self, seconds: float) -> bool:
+        """Wait until no thread is left and return whether that is so. Not for the kernel's thread: it would block."""
         while (thread := next(filter(threading.Thread.is_alive, self._threads), None)) is not None:
             thread.join(seconds)
             if thread.is_alive():
                 return False
         return True
 
-    def post(self, act: Act) -> None:
-        """Do something on the kernel's thread, once it is free."""
-        if self._home is None:
+    def call_soon(self, callback: Callback) -> None:
+        """Call back on the kernel's thread, once it is free."""
+        if self._loop is None:
             with self._lock:
-                act()
+                callback()
         else:
-            _soon(self._home, act)
+            _schedule(self._loop, callback)
 
-    def try_to(self, act: Act) -> None:
-        """Do something, and tell where it fails."""
+    def call_later(self, seconds: float, callback: Callback) -> None:
+        """Call back on the kernel's thread after a delay; at once if no event loop runs."""
+        if self._loop is None:
+            callback()
+        else:
+            _schedule(self._loop, self._loop.call_later, seconds, callback)
+
+    def call_guarded(self, callback: Callback) -> None:
+        """Call back, and pass an exception to `on_error`."""
         try:
-            act()
-        except Exception as why:
-            self._failed(why)
+            callback()
+        except Exception as error:
+            self._on_error(error)
 
-    def later(self, seconds: float, act: Act) -> None:
-        """Do something on the kernel's thread after so long; at once where no event loop runs."""
-        if self._home is None:
-            act()
-        else:
-            _soon(self._home, self._home.call_later, seconds, act)
-
-    def _go_on(self) -> None:
-        piece = self._wanted
-        if piece is None or piece in self._begun or len(self._begun) >= _MOST:
+    def _start_current(self) -> None:
+        task = self._current
+        if task is None or task in self._started or len(self._started) >= _MAX_THREADS:
             return
-        self._begun.append(piece)
-        thread = threading.Thread(target=self._work, args=(piece,), name="buildframe-widget", daemon=True)
+        self._started.append(task)
+        thread = threading.Thread(target=self._run, args=(task,), name="buildframe-widget", daemon=True)
         self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
         thread.start()
 
-    def _work(self, piece: Piece) -> None:
-        tell: Act
+    def _run(self, task: BackgroundTask) -> None:
+        deliver: Callback
         try:
-            result = piece.work()
-            tell = lambda: piece.done(result)  # noqa: E731
-        except Exception as why:
-            failure = why
-            tell = lambda: self._failed(failure)  # noqa: E731
-        self.post(lambda: self._end(piece, tell))
+            result = task.run()
+            deliver = lambda: task.on_result(result)  # noqa: E731
+        except Exception as error:
+            failure = error
+            deliver = lambda: self._on_error(failure)  # noqa: E731
+        self.call_soon(lambda: self._end(task, deliver))
 
-    def _end(self, piece: Piece, tell: Act) -> None:
+    def _end(self, task: BackgroundTask, deliver: Callback) -> None:
         with self._lock:
-            self._begun.remove(piece)
-            if piece is not self._wanted:
-                self._go_on()
+            self._started.remove(task)
+            if task is not self._current:
+                self._start_current()
                 return
-            self._wanted = None
-        self.try_to(tell)
+            self._current = None
+        self.call_guarded(deliver)
 
 
-def home() -> asyncio.AbstractEventLoop | None:
-    """The loop of the kernel's thread, on which cells run; else the one that runs here, if any does."""
+class PollTimer:
+    """Calls back after a delay on the kernel's loop; never without a loop, and never after `close`."""
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+        self._pending: asyncio.TimerHandle | None = None
+        self._loop = kernel_loop()
+        self.reset_age()
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether there is a loop to call back on."""
+        return self._loop is not None
+
+    @property
+    def age(self) -> float:
+        """Seconds since `reset_age`; 0 without a loop."""
+        return self._loop.time() - self._age_origin if self._loop else 0.0
+
+    def reset_age(self) -> None:
+        """Count the age from now."""
+        self._age_origin = self._loop.time() if self._loop else 0.0
+
+    def schedule(self, seconds: float) -> None:
+        """Call back once after the delay, in place of a pending call."""
+        self.cancel()
+        if self._loop is not None:
+            self._pending = self._loop.call_later(seconds, self._callback)
+
+    def cancel(self) -> None:
+        """Cancel a pending call."""
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def close(self) -> None:
+        """Cancel, and never call back again."""
+        self.cancel()
+        self._loop = None
+
+
+def kernel_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop of the kernel's thread, which runs cells; otherwise the running loop, if any."""
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    of_kernel = getattr(getattr(shell, "kernel", None), "io_loop", None)
-    return getattr(of_kernel, "asyncio_loop", None) or _running()
+    io_loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
+    return getattr(io_loop, "asyncio_loop", None) or _running_loop()
 
 
-def at_home(home: asyncio.AbstractEventLoop | None, act: Act) -> None:
-    """Do something on that loop: at once where it is the one that runs. Clicks come on other threads (subshells)."""
-    if home is None or home is _running():
-        act()
+def call_on_loop(loop: asyncio.AbstractEventLoop | None, callback: Callback) -> None:
+    """Call back on a loop, at once if it is the running one. Clicks arrive on other threads (subshells)."""
+    if loop is None or loop is _running_loop():
+        callback()
     else:
-        _soon(home, act)
+        _schedule(loop, callback)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, act: Callable[..., object], *arguments: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
-        loop.call_soon_threadsafe(act, *arguments)
+def _schedule(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(callback, *arguments)
 
 
-def _running() -> asyncio.AbstractEventLoop | None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

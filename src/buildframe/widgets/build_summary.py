@@ -1,4 +1,4 @@
-"""What a face tells of one build, of its jobs and of their logs: rows of frames as cells of tables and as HTML."""
+"""Format a build, its jobs and their logs as HTML and as cells of a table."""
 
 from __future__ import annotations
 
@@ -12,106 +12,104 @@ from buildframe.errors import Forbidden, ServiceError
 from buildframe.formatting import clipped, counted, named, span, visible
 from buildframe.metrics.steps import without_emoji
 from buildframe.widgets import html
-from buildframe.widgets.tables import Cell, Column
+from buildframe.widgets.data_table import CellValue, TableColumn
 
-Row = dict[Any, Any]
-"""A row of a frame of builds or jobs; what is missing is None."""
+Row = dict[Any, Any]  # of a frame of builds or jobs; missing values are None
 
-COLUMNS = (
-    Column("State", "state", "92px"),
-    Column("Job", width="minmax(120px, 3fr)"),
-    Column("Waited", "seconds", "72px"),
-    Column("Ran", "seconds", "54px"),
-    Column("Exit", "number", "44px"),
-    Column("Agent (queue)", width="minmax(110px, 2fr)"),
+JOB_COLUMNS = (
+    TableColumn("State", "state", "92px"),
+    TableColumn("Job", width="minmax(120px, 3fr)"),
+    TableColumn("Waited", "seconds", "72px"),
+    TableColumn("Ran", "seconds", "54px"),
+    TableColumn("Exit", "number", "44px"),
+    TableColumn("Agent (queue)", width="minmax(110px, 2fr)"),
 )
-_STEERING = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and moves
-    r"|\x1b[\]_PX^][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # links, titles, an agent's time stamps
+_ESCAPE_SEQUENCES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colors and cursor movements
+    r"|\x1b[\]_PX^][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # links, titles, timestamps of agents
     r"|\x1b[ -/]*[0-~]?"
 )
-_END_OF_LOG = 60_000
-_LINES_OF_MESSAGE = 12
+_MAX_LOG_LENGTH = 60_000
+_MAX_MESSAGE_LINES = 12
+_UNFINISHED_STATES = {"creating", "scheduled", "running", "failing", "canceling"}
 
 
-def rows_of(frame: pd.DataFrame) -> list[Row]:
-    """The rows of a frame."""
+def to_rows(frame: pd.DataFrame) -> list[Row]:
+    """Return the rows of a frame with None for missing values."""
     return [
-        {name: None if pd.isna(value) else value for name, value in row.items()} for row in frame.to_dict("records")
+        {name: None if html.is_missing(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
     ]
 
 
-def log_text(job: Row, log: str) -> str:
-    """The end of a log as HTML that is only text."""
-    name = f"Log of {name_of(job)}"
-    raw = log[-4 * _END_OF_LOG :]  # much of it may be what steers
-    end = _STEERING.sub("", raw.replace("\r\n", "\n"))[-_END_OF_LOG:]
+def render_log(job: Row, log: str) -> str:
+    """Return the end of a log as HTML that contains only text."""
+    name = html.text(f"Log of {job_name(job)}")
+    raw = log[-4 * _MAX_LOG_LENGTH :]  # much of it may be escape sequences
+    end = _ESCAPE_SEQUENCES.sub("", raw.replace("\r\n", "\n"))[-_MAX_LOG_LENGTH:]
     lines = "\n".join(html.text(line.rpartition("\r")[2], 2000) for line in end.split("\n"))
-    left = f" (its last {len(end):,} of {counted(len(log), 'sign')})" if len(log) > _END_OF_LOG else ""
-    page = html.link(job["web_url"], "open its page")
+    cut = f" (last {len(end):,} of {counted(len(log), 'character')})" if len(log) > _MAX_LOG_LENGTH else ""
+    link = html.link(job["web_url"], "open the job's page")
     return (
-        f'<div class="bf-of-log"><b>{html.text(name)}</b>{left} {page if page.startswith("<a") else ""}'
-        f'<div class="bf-log" role="region" tabindex="0" aria-label="{html.text(name)}"><pre>{lines}</pre></div></div>'
+        f'<div class="bf-log-panel"><b>{name}</b>{cut} {link if link.startswith("<a") else ""}'
+        f'<div class="bf-log" role="region" tabindex="0" aria-label="{name}"><pre>{lines}</pre></div></div>'
     )
 
 
-def why_no_log(why: BaseException) -> str:
-    """Why a log could not be read, and what to do."""
-    if isinstance(why, Forbidden):
-        scope = "It needs a token that may read logs, too; some services have a scope for that: read_build_logs."
-        return f"{why.status}: {why.message}\n{scope}"
-    if isinstance(why, ServiceError) and why.status in {404, 410}:
-        gone = "The service has no such log: it was deleted, or the job has not written any yet."
-        return f"{why.status}: {why.message}\n{gone}"
-    return html.reason(why)
+def log_error_text(error: BaseException) -> str:
+    """Return why a log could not be loaded, and what to do."""
+    if isinstance(error, Forbidden):
+        advice = "Use a token that can read logs. On some services this is the scope read_build_logs."
+        return f"{error.status}: {error.message}\n{advice}"
+    if isinstance(error, ServiceError) and error.status in {404, 410}:
+        return f"{error.status}: {error.message}\nThe log was deleted, or the job has not written one yet."
+    return html.error_text(error)
 
 
-def name_of(job: Row, most: int = 80) -> str:
-    """What a job is called, without emoji."""
-    found = next((job[key] for key in ("name", "label", "step_key", "type") if job.get(key)), "job")
-    return visible(clipped(without_emoji(found), most))
+def job_name(job: Row, max_length: int = 80) -> str:
+    """Return the name of a job, without emoji."""
+    name = next((job[key] for key in ("name", "label", "step_key", "type") if job.get(key)), "job")
+    return visible(clipped(without_emoji(name), max_length))
 
 
-def job_cells(job: Row) -> list[Cell]:
-    """A row of the table of jobs, as `COLUMNS`."""
+def job_cells(job: Row) -> list[CellValue]:
+    """Return a row of the table of jobs, with `JOB_COLUMNS`."""
     return [
-        visible(clipped(job["state"] or "")),
-        _told(job),
+        html.cell(job["state"]),
+        _job_title(job),
         _seconds(job["runnable_at"], job["started_at"]),
         _seconds(job["started_at"], job["finished_at"]),
         job["exit_status"],
-        visible(clipped(" ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})"))))),
+        html.cell(" ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})")))),
     ]
 
 
-def _told(job: Row) -> str:
-    """A job by its name, and what it is where it is no plain one."""
+def _job_title(job: Row) -> str:
+    """Return the name of a job with its kind and notes."""
     kind = {"manual": "block step: ", "trigger": "trigger: "}.get(job["type"] or "", "")
     notes = ["retried"] if job["retried"] else []
     notes += [f"attempt {job['retries_count'] + 1}"] if job["retries_count"] else []
-    notes += ["may fail"] if job["soft_failed"] else []
+    notes += ["soft-failed"] if job["soft_failed"] else []
     notes += [f"unblocked by {named(job['unblocked_by'])}"] if job["unblocked_by"] else []
-    notes += _triggered(job["triggered_build"])
-    return f"{kind}{name_of(job)}" + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _triggered(build: str | None) -> list[str]:
-    """The build that a trigger step started, of which only the number is sure to be there."""
-    told = msgspec.json.decode(build) if build else None
-    number = told.get("number") if isinstance(told, dict) else None
-    return [f"started build {visible(clipped(str(number), 40))}"] if number is not None else []
+    triggered = msgspec.json.decode(job["triggered_build"]) if job["triggered_build"] else None
+    number = triggered.get("number") if isinstance(triggered, dict) else None
+    notes += [f"started build {visible(clipped(str(number), 40))}"] if number is not None else []
+    return f"{kind}{job_name(job)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _seconds(start: pd.Timestamp | None, end: pd.Timestamp | None) -> int | None:
     return None if start is None or end is None else round((end - start).total_seconds())
 
 
-def facts_of(build: Row) -> str:
-    """A build as a table of names and values, as HTML."""
-    again, cause = build["rebuilt_from"], build["triggered_from"]
-    of, from_slug = build["pipeline"], build["triggered_from_build_pipeline_slug"]
-    rows: list[tuple[str, Any]] = [
-        ("State", _state(build)),
+def build_properties(build: Row) -> str:
+    """Return a build as a table of names and values, as HTML."""
+    rebuilt_from, triggered_from = build["rebuilt_from"], build["triggered_from"]
+    slug, from_slug = build["pipeline"], build["triggered_from_build_pipeline_slug"]
+    state = html.text(f"{build['state']}{', blocked' if build['blocked'] else ''}")
+    rebuilt = html.link(_build_url(build, slug, rebuilt_from), f"#{rebuilt_from}")
+    triggered = html.link(_build_url(build, from_slug, triggered_from), f"{named(from_slug)} #{triggered_from}")
+    rows = [
+        ("State", f'<span class="bf-state" data-state="{html.text(build["state"])}">{state}</span>'),
         ("Message", _message(build["message"])),
         ("Branch", html.text(build["branch"])),
         ("Commit", html.text(build["commit"])),
@@ -119,73 +117,63 @@ def facts_of(build: Row) -> str:
         ("Creator", html.text(build["creator"])),
         ("Author", html.text(build["author"]) if build["author"] != build["creator"] else ""),
         ("Source", html.text(build["source"])),
-        ("Created", _moment(build["created_at"])),
-        ("Started", _moment(build["started_at"])),
-        ("Finished", _moment(build["finished_at"])),
+        ("Created", html.timestamp(build["created_at"])),
+        ("Started", html.timestamp(build["started_at"])),
+        ("Finished", html.timestamp(build["finished_at"])),
         ("Time", html.text(_durations(build))),
-        ("Rebuilt from", html.link(_page(build, of, again), f"#{again}") if again is not None else ""),
-        ("Triggered from", html.link(_page(build, from_slug, cause), f"{named(from_slug)} #{cause}") if cause else ""),
+        ("Rebuilt from", rebuilt if rebuilt_from is not None else ""),
+        ("Triggered from", triggered if triggered_from else ""),
         ("Canceled", html.text(build["cancel_reason"])),
         ("Page", html.link(build["web_url"], f"open build {build['number']}") if build["web_url"] else ""),
-        ("As of", _moment(build["fetched_at"])),
+        ("As of", html.timestamp(build["fetched_at"])),
     ]
-    return html.facts(rows, f"{of} #{build['number']}")
-
-
-def _state(build: Row) -> str:
-    """In words, and in a colour and with a sign where the table's style is there, too."""
-    state = html.text(f"{build['state']}{', blocked' if build['blocked'] else ''}")
-    return f'<span class="bf-state" data-state="{html.text(build["state"])}">{state}</span>'
+    return html.property_table(rows, f"{slug} #{build['number']}")
 
 
 def _message(message: str | None) -> str:
     lines = (message or "").splitlines()
-    more = [f"… and {counted(len(lines) - _LINES_OF_MESSAGE, 'more line')}"] if len(lines) > _LINES_OF_MESSAGE else []
-    return "<br>".join(map(html.text, [*lines[:_LINES_OF_MESSAGE], *more]))
+    hidden = len(lines) - _MAX_MESSAGE_LINES
+    more = [f"… and {counted(hidden, 'more line')}"] if hidden > 0 else []
+    return html.lines("\n".join([*lines[:_MAX_MESSAGE_LINES], *more]))
 
 
 def _pull_request(build: Row) -> str:
     if build["pull_request"] is None:
         return ""
-    into = f" into {named(build['pull_request_base'])}" if build["pull_request_base"] else ""
+    base = f" into {named(build['pull_request_base'])}" if build["pull_request_base"] else ""
     repository = build["pull_request_repository"]
-    of = f" of {html.link(repository, repository)}" if repository else ""
-    return html.text(f"{build['pull_request']}{into}") + of
+    source = f" of {html.link(repository, repository)}" if repository else ""
+    return html.text(f"{build['pull_request']}{base}") + source
 
 
-def _page(build: Row, slug: str | None, number: int | None) -> str | None:
-    """The page of another build beside this one's, where addresses go by pipeline and number."""
-    end = f"/{build['pipeline']}/builds/{build['number']}"
-    address = build["web_url"] or ""
-    return f"{address.removesuffix(end)}/{slug}/builds/{number}" if slug and address.endswith(end) else None
-
-
-def _moment(moment: pd.Timestamp | None) -> str:
-    return f"{html.text(moment)} UTC" if moment is not None else ""
+def _build_url(build: Row, slug: str | None, number: int | None) -> str | None:
+    """Return the page of another build, if pages have addresses by pipeline and number."""
+    own_path = f"/{build['pipeline']}/builds/{build['number']}"
+    url = build["web_url"] or ""
+    return f"{url.removesuffix(own_path)}/{slug}/builds/{number}" if slug and url.endswith(own_path) else None
 
 
 def _durations(build: Row) -> str:
-    """How long it waited, ran and took; of one that is not over, as of when it was read."""
-    if build["blocked"]:  # which keeps the end that it had before it was blocked
-        return f"took {_length(build['created_at'], build['fetched_at'])} so far, blocked"
-    created, started, finished, now = (
+    """Return how long it waited, ran and took; for an unfinished build until it was fetched."""
+    created, started, finished, fetched = (
         build[name] for name in ("created_at", "started_at", "finished_at", "fetched_at")
     )
-    end = finished if finished is not None else now if goes_on(build) else None
-    spans = {
-        "waited": _length(created, started if started is not None else end),
-        "ran": _length(started, end),
-        "took": _length(created, end),
+    if build["blocked"]:  # `finished_at` is the end before it was blocked
+        return f"took {_duration(created, fetched)} so far, blocked"
+    end = finished if finished is not None else fetched if is_unfinished(build) else None
+    durations = {
+        "waited": _duration(created, started if started is not None else end),
+        "ran": _duration(started, end),
+        "took": _duration(created, end),
     }
-    told = ", ".join(f"{word} {length}" for word, length in spans.items() if length)
-    return f"{told} so far" if told and goes_on(build) else told
+    text = ", ".join(f"{verb} {duration}" for verb, duration in durations.items() if duration)
+    return f"{text} so far" if text and is_unfinished(build) else text
 
 
-def goes_on(build: Row) -> bool:
-    """Whether it is not over: it waits to be started, runs or is being canceled."""
-    states = {"creating", "scheduled", "running", "failing", "canceling"}
-    return build["finished_at"] is None and build["state"] in states
+def is_unfinished(build: Row) -> bool:
+    """Return whether a build is waiting, running or being canceled."""
+    return build["finished_at"] is None and build["state"] in _UNFINISHED_STATES
 
 
-def _length(start: pd.Timestamp | None, end: pd.Timestamp | None) -> str:
+def _duration(start: pd.Timestamp | None, end: pd.Timestamp | None) -> str:
     return "" if start is None or end is None else span((end - start).total_seconds())

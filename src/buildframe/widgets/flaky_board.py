@@ -1,4 +1,4 @@
-"""The board of flaky tests: those of a suite by rank, and what became of each as far as a store has kept it."""
+"""The board of flaky tests: the tests of a suite by rank, and their history if a store has recorded it."""
 
 from __future__ import annotations
 
@@ -10,41 +10,48 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.errors import BadInput, NotFound
-from buildframe.formatting import clipped, counted, named, span, visible
+from buildframe.formatting import counted, named, span
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
-from buildframe.widgets import html, test_history
-from buildframe.widgets.background_tasks import Lane, Piece
-from buildframe.widgets.tables import Cell, Column, Table
+from buildframe.widgets import html
+from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
+from buildframe.widgets.components import (
+    ENTER,
+    CompositeWidget,
+    StatusLine,
+    add_classes,
+    create_button,
+    input_grid,
+    stylesheet,
+)
+from buildframe.widgets.data_table import CellValue, DataTable, TableColumn
+from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
 from buildframe.workspace import Workspace
 
-COLUMNS = (
-    Column("Rank", "number", "70px"),
-    Column("Test", width="minmax(200px, 4fr)"),
-    Column("Instances", "number", "94px"),
-    Column("Last seen (UTC)", width="142px"),
-    Column("Age ≥ (days)", "number", "108px"),
-    Column("Resolved", width="84px"),
-    Column("Location", width="minmax(110px, 2fr)"),
+TABLE_COLUMNS = (
+    TableColumn("Rank", "number", "70px"),
+    TableColumn("Test", width="minmax(200px, 4fr)"),
+    TableColumn("Instances", "number", "94px"),
+    TableColumn("Last seen (UTC)", width="142px"),
+    TableColumn("Age ≥ (days)", "number", "108px"),
+    TableColumn("Resolved", width="84px"),
+    TableColumn("Location", width="minmax(110px, 2fr)"),
 )
-KEPT_COLUMNS = (*COLUMNS[:-1], Column("Status", width="84px"), COLUMNS[-1])
-"""With what a store tells."""
+TABLE_COLUMNS_WITH_HISTORY = (*TABLE_COLUMNS[:-1], TableColumn("Status", width="84px"), TABLE_COLUMNS[-1])
 
 _DAY = 86_400
-_ENTER = "submit"  # the event that ipywidgets sends
-_BEHIND = 0.2  # seconds in which a value arrives that was sent after the Enter that ended it
-_TESTS = {"one": "flaky test", "many": "flaky tests"}
+_MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
 
 
-class Asked(NamedTuple):
-    """What the service was asked for: nothing means all."""
+class FlakyTestQuery(NamedTuple):
+    """Filters of the service; empty for all tests."""
 
     search: str = ""
     branch: str = ""
 
     def filters(self) -> FlakyTestFilters:
-        """The filters of the service that it needs."""
+        """Return the filters that are set."""
         filters: FlakyTestFilters = {}
         if self.search:
             filters["search"] = self.search
@@ -52,259 +59,267 @@ class Asked(NamedTuple):
             filters["branch"] = self.branch
         return filters
 
-    def words(self) -> str:
-        """The filters in a sentence."""
-        searched = f" whose name or scope contains “{named(self.search)}”" if self.search else ""
-        of_branch = f" that flaked at least once on branch “{named(self.branch)}”" if self.branch else ""
-        return searched + (" and" if searched and of_branch else "") + of_branch
+    def clause(self) -> str:
+        """Return the filters as a relative clause."""
+        search = f"whose name or scope contains “{named(self.search)}”" if self.search else ""
+        branch = f"that flaked at least once on branch “{named(self.branch)}”" if self.branch else ""
+        return "".join(f" {part}" for part in (search, "and" if search and branch else "", branch) if part)
 
 
-class FlakyBoard(html.Face):
-    """The flaky tests of a suite (its slug): those with most instances first, to search, sort and look at.
+class FlakyBoard(CompositeWidget):
+    """
+    Rank the flaky tests of a suite by instances: search, sort and select them.
 
-    Text and branch are looked for by the service. With a `store` that has synced the suite, each test shows what became
-    of it (as `metrics.flaky_lifecycle` tells) and how its instances rose from reading to reading. Tests are loaded, and
-    the store is read, off the kernel's thread, at once and with each search. `board` is what `metrics.flaky_board`
-    makes of the tests. BadInput: an argument that is none.
+    The service searches by name or scope, and by branch. With a `store` that has synced the suite, each test also has a
+    status and a history of its instances.
+
+    Parameters
+    ----------
+    ws : Workspace
+        Workspace of one organization.
+    suite : str
+        Slug of a test suite, such as `"rspec"`.
+    store : Store, optional
+        Store with the history of the suite, recorded by `store.sync(ws, suites=[suite])` or `buildframe sync`. By
+        default the board shows only the current state of each test.
+
+    Attributes
+    ----------
+    board : pandas.DataFrame
+        Result of `metrics.flaky_board` for the loaded tests.
+
+    Raises
+    ------
+    BadInput
+        If `ws` is not a workspace of one organization, `suite` is not a slug, or `store` is not a store.
+
+    See Also
+    --------
+    buildframe.metrics.flaky_board : The ranking.
+    buildframe.metrics.flaky_lifecycle : The status of each test.
+
+    Notes
+    -----
+    Tests and history load in a background thread, at once and at each search. Needs the scope `read_suites`.
+
+    Examples
+    --------
+    >>> board = widgets.FlakyBoard(ci, "rspec")
+    >>> [column["title"] for column in board.table.columns][:4]
+    ['Rank', 'Test', 'Instances', 'Last seen (UTC)']
     """
 
     @checked_names
     def __init__(self, ws: Workspace, suite: str, *, store: Store | None = None) -> None:
-        _check(ws, suite, store)
+        _check_arguments(ws, suite, store)
         self._ws, self.suite, self._store = ws, suite, store
-        self._asked = Asked()
+        self._query = FlakyTestQuery()
         self._tests = self.board = pd.DataFrame()
-        self._past: test_history.Past | None = None
-        self.said, self.said_of_store = html.Message(), html.Message()
-        self.table = Table(f"Flaky tests of {html.label(suite)}", COLUMNS)
-        self.facts, self.history = ipywidgets.HTML(), ipywidgets.HTML()
-        self._lane = Lane(self._fail, self._wait)
-        self.holds = (self._lane,)
-        self._make_inputs()
-        super().__init__([ipywidgets.HTML(html.STYLE + test_history.STYLE), *self._parts()], _view_count=0)
+        self._history: SuiteHistory | None = None
+        self.status, self.store_status = StatusLine(), StatusLine()
+        self.table = DataTable(f"Flaky tests of {html.label(suite)}", TABLE_COLUMNS)
+        self.properties, self.history = ipywidgets.HTML(), ipywidgets.HTML()
+        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self.closables = (self._tasks,)
+        self.search = self._create_input("Name or scope contains", "Searched by the service")
+        self.branch = self._create_input("Branch", "Tests that flaked at least once on this branch")
+        self.load_button = create_button("Search", "Search the service", self.load, self.status, "primary")
+        inputs = [input_grid([self.search, self.branch]), ipywidgets.HBox([self.load_button])]
+        columns = add_classes(ipywidgets.Box([self.properties, self.history]), "bf-two-columns")
+        parts = [stylesheet(), *inputs, self.status, self.table, self.store_status, columns]
+        super().__init__(parts, _view_count=0)
         self.layout.width = "100%"
-        self.table.observe(html.guarded(self.said, lambda _: self._choose()), "chosen")
-        self.observe(html.guarded(self.said, lambda _: self._look()), "_view_count")
+        self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
+        self.observe(self.status.guard(lambda _: self._on_views_changed()), "_view_count")
         self.load()
 
-    # --- its parts
+    def _create_input(self, label: str, tooltip: str) -> ipywidgets.Text:
+        layout = {"grid_column": "span 2"}
+        text = ipywidgets.Text(description=label, placeholder="all", tooltip=tooltip, layout=layout)
+        text.on_msg(self._on_input_message)
+        return text
 
-    def _make_inputs(self) -> None:
-        def text(name: str, tip: str) -> ipywidgets.Text:
-            made = ipywidgets.Text(description=name, placeholder="all", tooltip=tip, layout={"grid_column": "span 2"})
-            made.on_msg(self._heard)
-            return made
+    def _on_input_message(self, widget: Any, content: Any, buffers: Any) -> None:
+        if content.get("event") == ENTER:
+            self._tasks.call_later(_MAX_INPUT_DELAY, self.status.guard(self.load))
 
-        self.search = text("Name or scope contains", "As the service searches")
-        self.branch = text("Branch", "Tests that flaked at least once on it")
-        self.load_button = html.button("Search", "Ask the service", self.load, self.said, "primary")
-
-    def _parts(self) -> list[ipywidgets.Widget]:
-        detail = ipywidgets.Box([self.facts, self.history])
-        detail.add_class("bf-halves")
-        return [
-            html.fields([self.search, self.branch]),
-            ipywidgets.HBox([self.load_button]),
-            self.said,
-            self.table,
-            self.said_of_store,
-            detail,
-        ]
-
-    def _heard(self, widget: Any, content: Any, buffers: Any) -> None:
-        if content.get("event") == _ENTER:
-            self._lane.later(_BEHIND, html.guarded(self.said, self.load))
-
-    # --- loading
+    # Loading
 
     def load(self) -> None:
-        """Ask the service with search and branch as they are; what was there before goes."""
-        asked = Asked(self.search.value.strip(), self.branch.value.strip())
-        if self._lane.busy and asked == self._asked:
-            return  # a second click
-        self._asked = asked
-        self._empty()
-        self.said.tell(self._loading())
+        """Load the tests that match search and branch. Previous rows are removed."""
+        query = FlakyTestQuery(self.search.value.strip(), self.branch.value.strip())
+        if self._tasks.is_busy and query == self._query:
+            return  # the second click of a double click
+        self._query = query
+        self._clear()
+        self.status.show(self._loading_text())
 
-        def run(piece: Piece) -> test_history.Past | Exception | None:
-            tests = self._ws.flaky_tests(self.suite, **asked.filters(), progress=False)
-            piece.show(lambda: html.guarded(self.said, self._show)(tests))
-            return self._read_store()
+        def run(task: BackgroundTask) -> SuiteHistory | Exception | None:
+            tests = self._ws.flaky_tests(self.suite, **query.filters(), progress=False)
+            task.update(lambda: self.status.guard(self._show)(tests))
+            return self._load_history()
 
-        self._lane.instead(run, self._remember)
+        self._tasks.restart(run, self._show_history)
 
-    def _loading(self) -> str:
-        return f"Loading the flaky tests of {named(self.suite)}{self._asked.words()} …"
+    def _loading_text(self) -> str:
+        return f"Loading the flaky tests of {named(self.suite)}{self._query.clause()} …"
 
-    def _wait(self, seconds: float, why: str) -> None:
-        self.said.tell(html.waiting(self._loading(), seconds, why))
+    def _on_wait(self, seconds: float, reason: str) -> None:
+        self.status.show(html.wait_text(self._loading_text(), seconds, reason))
 
-    def _read_store(self) -> test_history.Past | Exception | None:
-        """What the store has; what it said where it could not be read, as the list is of use without it."""
+    def _load_history(self) -> SuiteHistory | Exception | None:
+        """Return the history, None without a store, or the error: the list is useful without history."""
         if self._store is None:
             return None
         try:
-            return test_history.read(self._store, str(self._ws.organization), self.suite)
-        except Exception as why:
-            return why
+            return load_history(self._store, str(self._ws.organization), self.suite)
+        except Exception as error:
+            return error
 
-    def _empty(self) -> None:
-        """Rows of another question are no answer to this one."""
+    def _clear(self) -> None:
         self._tests = self.board = pd.DataFrame()
-        self.table.fill([])
-        self.facts.value = self.history.value = ""
-        self.said_of_store.clear()
+        self.table.set_rows([])
+        self.properties.value = self.history.value = ""
+        self.store_status.clear()
 
     def _show(self, tests: pd.DataFrame) -> None:
         self._tests = tests
         self._rank()
-        self.said.tell(self._caption())
+        self.status.show(self._caption())
         if self._store is not None:
-            self.said_of_store.tell("Reading the store …")
+            self.store_status.show("Reading the store …")
         if len(tests):
-            words = "Choose a test in the table: with the arrow keys, or by a click."
-            self.facts.value = f'<div class="bf-hint">{words}</div>'
+            self.properties.value = html.hint("Select a test in the table with the arrow keys or a click.")
 
-    def _remember(self, found: test_history.Past | Exception | None) -> None:
-        """The store was read, or there is none."""
-        strange = self._strange(found) if isinstance(found, test_history.Past) else ""
-        self._past = found if isinstance(found, test_history.Past) and not strange else None
-        if self._past is not None:
-            self.said_of_store.tell(_reach(self._past))
-        elif found is None:
-            words = "Test history needs a store: the service reports only the current state of a test."
-            self.said_of_store.tell(f"{words}\n{self._how()}")
+    def _show_history(self, result: SuiteHistory | Exception | None) -> None:
+        error = html.error_text(result) if isinstance(result, Exception) else self._mismatch(result)
+        self._history = result if isinstance(result, SuiteHistory) and not error else None
+        if self._history is not None:
+            first, last = html.plain(self._history.first), html.plain(self._history.last)
+            url = self._history.store_url
+            self.store_status.show(f"History from the store at {url}: snapshots from {first} to {last} UTC.")
+        elif error:
+            self.store_status.show_error(f"No test history. {error}\n{self._instructions()}")
         else:
-            why = html.reason(found) if isinstance(found, Exception) else strange
-            self.said_of_store.fail(f"No history. {why}\n{self._how()}")
+            text = "Test history needs a store: the service reports only the current state of a test."
+            self.store_status.show(f"{text}\n{self._instructions()}")
         self._rank()
-        self._choose()
+        self._on_select()
 
-    def _strange(self, found: test_history.Past) -> str:
-        """What speaks against it: ids are unique, so a store that knows none of them tells nothing of these tests."""
-        if self._tests.empty or self._tests["id"].isin(found.tests.index).any():
+    def _mismatch(self, history: SuiteHistory | None) -> str:
+        """Return an error if the store contains none of the tests: their ids are unique across services."""
+        if history is None or self._tests.empty or self._tests["id"].isin(history.tests.index).any():
             return ""
         return (
-            f"The store at {found.place} knows none of these tests: it is of another service, which needs a store of "
-            f"its own, or they flaked only after its last reading ({html.plain(found.last)} UTC)."
+            f"The store at {history.store_url} contains none of these tests. It belongs to another service, which "
+            f"needs its own store, or all tests are newer than its last snapshot ({html.plain(history.last)} UTC)."
         )
 
-    def _how(self) -> str:
-        place = "ci-history" if self._store is None else self._store._location.url
-        made = 'store = bf.Store("ci-history"); ' if self._store is None else ""
-        again = f"FlakyBoard(ws, {self.suite!r}, store=store)"
+    def _instructions(self) -> str:
+        folder = "ci-history" if self._store is None else self._store._location.url
+        create = 'store = bf.Store("ci-history"); ' if self._store is None else ""
+        board = f"FlakyBoard(ws, {self.suite!r}, store=store)"
         return (
-            f"To keep it, by a timer: buildframe sync {shlex.quote(place)} --suite {shlex.quote(self.suite)}\n"
-            f"or from here: {made}store.sync(ws, suites=[{self.suite!r}]), then {again}"
+            f"To record it on a schedule: buildframe sync {shlex.quote(folder)} --suite {shlex.quote(self.suite)}\n"
+            f"Or from Python: {create}store.sync(ws, suites=[{self.suite!r}]), then {board}"
         )
 
-    def _fail(self, why: BaseException) -> None:
-        asked = f"Flaky tests of the suite {named(self.suite)} of {named(self._ws.organization)} could not be loaded."
-        slug = "\nIs this the suite's slug, as in the service's web addresses?" if isinstance(why, NotFound) else ""
-        self.said.fail(f"{asked}\n{html.reason(why)}{slug}")
+    def _on_error(self, error: BaseException) -> None:
+        suite = f"Flaky tests of the suite {named(self.suite)} of {named(self._ws.organization)} could not be loaded."
+        advice = (
+            "\nCheck that this is the suite's slug, as in the service's URLs." if isinstance(error, NotFound) else ""
+        )
+        self.status.show_error(f"{suite}\n{html.error_text(error)}{advice}")
 
-    def _look(self) -> None:
-        """Nobody looks any more, as when its cell ran again: what is under way is dropped."""
-        if self._view_count == 0 and self._lane.busy:
-            self._lane.stop()
-            self.said.tell("Stopped, as nobody looked. Search asks again.")
+    def _on_views_changed(self) -> None:
+        """Cancel loading if nothing displays the widget, for example because its cell ran again."""
+        if self._view_count == 0 and self._tasks.is_busy:
+            self._tasks.cancel()
+            self.status.show("Stopped because the widget was not displayed. Press Search to load again.")
 
-    # --- the table
+    # Table
 
     def _rank(self) -> None:
-        """Rows as `metrics.flaky_board` ranks them; the store's first states make the ages longer, and nothing else."""
-        before = self._past.first_states(self._tests) if self._past is not None else None
+        """Rank the tests; the first recorded states only make ages longer."""
+        before = self._history.first_states(self._tests) if self._history is not None else None
         self.board = metrics.flaky_board(self._tests, before)
-        columns = [column._asdict() for column in (COLUMNS if self._past is None else KEPT_COLUMNS)]
+        titles = TABLE_COLUMNS if self._history is None else TABLE_COLUMNS_WITH_HISTORY
+        columns = [column._asdict() for column in titles]
         with self.table.hold_sync():
             if columns != self.table.columns:
-                self.table.columns, self.table.order = columns, []
-            self.table.fill([self._row(rank, test) for rank, test in enumerate(self.board.to_dict("records"), 1)])
+                self.table.columns, self.table.sort_order = columns, []
+            self.table.set_rows([self._cells(rank, test) for rank, test in enumerate(self.board.to_dict("records"), 1)])
 
-    def _row(self, rank: int, test: dict[Any, Any]) -> list[Cell]:
-        age = test["age_at_least_s"]
+    def _cells(self, rank: int, test: dict[Any, Any]) -> list[CellValue]:
+        age, seen = test["age_at_least_s"], test["latest_occurrence_at"]
+        is_resolved = not html.is_missing(test["last_resolved_at"])
         return [
             rank,
-            _name(test),
-            None if pd.isna(test["instances"]) else int(test["instances"]),
-            "" if pd.isna(test["latest_occurrence_at"]) else f"{test['latest_occurrence_at']:%Y-%m-%d %H:%M}",
-            None if pd.isna(age) else round(age / _DAY, 1),
-            _resolved(test),
-            *([] if self._past is None else [self._past.status(test["id"])]),
-            visible(clipped(html.plain(_known(test["location"])))),
+            _test_name(test),
+            None if html.is_missing(test["instances"]) else int(test["instances"]),
+            "" if html.is_missing(seen) else f"{seen:%Y-%m-%d %H:%M}",
+            None if html.is_missing(age) else round(age / _DAY, 1),
+            "never" if not is_resolved else "recurred" if test["recurred"] else "resolved",
+            *([] if self._history is None else [self._history.status(test["id"])]),
+            html.cell(test["location"]),
         ]
 
     def _caption(self) -> str:
-        asked = self._asked
-        as_of, note = self._tests.attrs["as_of"], self._tests.attrs["note"]
-        when = f"as of {html.plain(pd.Timestamp(as_of))} UTC" if as_of else "as of an unknown time"
+        query, metadata = self._query, self._tests.attrs
+        as_of = f"{html.plain(pd.Timestamp(metadata['as_of']))} UTC" if metadata["as_of"] else "an unknown time"
         if self._tests.empty:
-            return f"The suite {named(self.suite)} has no flaky test{asked.words()}, {when}."
-        count = counted(len(self._tests), **_TESTS)
-        lines = [
-            f"{count} of the suite {named(self.suite)}{asked.words()}, {when}{f'; {note}' if note else ''}.",
-            "Ranked by instances: how often the service found the test to be flaky"
-            + (", which may be on other branches, too." if asked.branch else "."),
-        ]
-        return "\n".join(lines)
+            return f"The suite {named(self.suite)} has no flaky test{query.clause()}, as of {as_of}."
+        count = counted(len(self._tests), "flaky test")
+        note = f"; {metadata['note']}" if metadata["note"] else ""
+        branches = ", on any branch." if query.branch else "."
+        return (
+            f"{count} of the suite {named(self.suite)}{query.clause()}, as of {as_of}{note}.\n"
+            f"Ranked by instances: how often the service detected the test as flaky{branches}"
+        )
 
-    # --- the chosen test
+    # Selected test
 
-    def _choose(self) -> None:
-        if not 0 <= self.table.chosen < len(self.board):
+    def _on_select(self) -> None:
+        if not 0 <= self.table.selected < len(self.board):
             return
-        test = self.board.iloc[self.table.chosen].to_dict()
-        told = self._tests[self._tests["id"] == test["id"]].iloc[0]
-        self.facts.value = _facts(test, told)
-        if self._past is not None:
-            now = None if pd.isna(test["instances"]) else int(test["instances"])
-            self.history.value = test_history.told(self._past, str(test["id"]), now)
+        test = self.board.iloc[self.table.selected].to_dict()
+        record = self._tests[self._tests["id"] == test["id"]].iloc[0]
+        self.properties.value = _test_properties(test, record)
+        if self._history is not None:
+            instances = None if html.is_missing(test["instances"]) else int(test["instances"])
+            self.history.value = render_history(self._history, str(test["id"]), instances)
 
 
-def _check(ws: object, suite: object, store: object) -> None:
+def _check_arguments(ws: object, suite: object, store: object) -> None:
     if not isinstance(ws, Workspace):
-        raise BadInput(f"ws={ws!r}: pass a workspace, such as of connect().")
+        raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect().")
     if ws.organization is None:
-        raise BadInput('ws: test suites belong to an organization: connect("acme"), or set BUILDFRAME_ORG.')
+        raise BadInput(
+            "ws is a workspace of all organizations, but a test suite belongs to one. "
+            'Use connect("acme"), or set BUILDFRAME_ORG.'
+        )
     if not isinstance(suite, str) or not suite.strip():
-        raise BadInput(f"suite={suite!r}: pass the slug of one test suite, such as 'rspec'.")
+        raise BadInput(f"suite={suite!r} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
     if store is not None and not isinstance(store, Store):
-        raise BadInput(f"store={store!r}: pass a store, such as Store('ci-history'), or leave it out.")
+        raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
 
 
-def _facts(test: dict[Any, Any], told: Any) -> str:
-    seen, resolved = test_history.moment(test["latest_occurrence_at"]), test_history.moment(test["last_resolved_at"])
-    number, age = test["instances"], test["age_at_least_s"]
+def _test_properties(test: dict[Any, Any], record: Any) -> str:
+    seen, resolved = html.timestamp(test["latest_occurrence_at"]), html.timestamp(test["last_resolved_at"])
+    instances, age = test["instances"], test["age_at_least_s"]
     rows = [
-        ("Location", html.text(_known(test["location"]))),
-        ("File", html.text(_known(told["file_name"]))),
-        ("Instances", "unknown" if pd.isna(number) else f"{number:,}"),
+        ("Location", html.text(test["location"])),
+        ("File", html.text(record["file_name"])),
+        ("Instances", "unknown" if html.is_missing(instances) else f"{instances:,}"),
         ("Last seen", f"{seen}, {span(test['last_seen_s'])} before this list" if seen else "unknown"),
-        ("Last resolved", f"{resolved}{'; it recurred since' if test['recurred'] else ''}" if resolved else "never"),
-        ("Age", "" if pd.isna(age) else f"at least {span(age)}; the service does not tell when it first flaked"),
-        ("Page", html.link(_known(told["web_url"]), "open the test's page")),
+        ("Last resolved", f"{resolved}{'; recurred since' if test['recurred'] else ''}" if resolved else "never"),
+        ("Age", "" if html.is_missing(age) else f"at least {span(age)}; the service does not report the first flake"),
+        ("Page", html.link(record["web_url"], "open the test's page")),
     ]
-    return html.facts(rows, _name(test))
+    return html.property_table(rows, _test_name(test))
 
 
-def _reach(kept: test_history.Past) -> str:
-    return (
-        f"History from the store at {kept.place}: from the reading of {html.plain(kept.first)} UTC, the first that "
-        f"listed a test, to that of {html.plain(kept.last)} UTC. Status is as of the last one."
-    )
-
-
-def _name(test: dict[Any, Any]) -> str:
-    """Scope and name; each isolated where it is written from the right."""
-    scope = _known(test["scope"])
-    return f"{named(scope)} · {named(_known(test['name']))}" if scope else named(_known(test["name"]))
-
-
-def _resolved(test: dict[Any, Any]) -> str:
-    if pd.isna(test["last_resolved_at"]):
-        return "never"
-    return "recurred" if test["recurred"] else "resolved"
-
-
-def _known(value: Any) -> Any:
-    return None if pd.isna(value) else value
+def _test_name(test: dict[Any, Any]) -> str:
+    """Return scope and name; each is isolated if it is written from right to left."""
+    name = named(test["name"])
+    return name if html.is_missing(test["scope"]) or not test["scope"] else f"{named(test['scope'])} · {name}"

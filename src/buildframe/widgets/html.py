@@ -1,177 +1,100 @@
-"""What a widget shows: every text escaped, links to http and https only, messages that screen readers tell."""
+"""Format values as HTML: text is escaped, and links lead to http and https only. Knows no widgets."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-import ipywidgets
 import pandas as pd
 
 from buildframe.errors import BuildframeError
 from buildframe.formatting import clipped, visible
-from buildframe.widgets import background_tasks
 
-_LONGEST = 4000
+_MAX_TEXT = 4000
 
 
-def text(value: object, most: int = _LONGEST) -> str:
-    """A value as HTML that is only text; nothing for what is missing."""
-    return html.escape(clipped(visible(plain(value)), most))
+def is_missing(value: object) -> bool:
+    """Return whether a value is None, NA, NaT or NaN."""
+    return value is None or value is pd.NA or value != value
 
 
 def plain(value: object) -> str:
-    """A value as text; times by the second in UTC, nothing for what is missing."""
-    if value is None or value is pd.NaT or value is pd.NA:
+    """Return a value as text: timestamps to the second in UTC, an empty string for a missing value."""
+    if is_missing(value):
         return ""
     if isinstance(value, pd.Timestamp):
         return f"{value.tz_convert('UTC'):%Y-%m-%d %H:%M:%S}"
     return str(value)
 
 
-def label(value: object) -> str:
-    """A value as the text of a trait that is not HTML, such as a button's words.
+def text(value: object, max_length: int = _MAX_TEXT) -> str:
+    """Return a value as HTML that contains only text."""
+    return html.escape(clipped(visible(plain(value)), max_length))
 
-    Without "<", as "<!--<script" amid the saved state would break an exported page.
+
+def lines(value: object) -> str:
+    """Return a value of several lines as HTML that contains only text and line breaks."""
+    return "<br>".join(map(text, plain(value).splitlines()))
+
+
+def timestamp(value: object) -> str:
+    """Return a timestamp in UTC as HTML; an empty string for a missing value."""
+    return "" if is_missing(value) else f"{text(value)} UTC"
+
+
+def cell(value: object) -> str:
+    """Return a value as one short line, for a cell of a `DataTable`."""
+    return visible(clipped(plain(value)))
+
+
+def label(value: object) -> str:
+    """
+    Return a value as the text of a trait that is not HTML, such as the label of a button.
+
+    Without "<", because "<!--<script" within the saved state would break an exported page.
     """
     return clipped(visible(plain(value))).replace("<", "‹")
 
 
-def link(address: object, words: object) -> str:
-    """A link that opens apart, where the address is http or https; else only its words."""
-    if not isinstance(address, str) or not _is_web(address):
+def link(url: object, words: object) -> str:
+    """Return a link that opens in a new tab if the URL is http or https, otherwise only its text."""
+    if not isinstance(url, str) or not _is_web(url):
         return text(words)
-    return f'<a href="{html.escape(address)}" target="_blank" rel="noopener noreferrer">{text(words)}</a>'
+    return f'<a href="{html.escape(url)}" target="_blank" rel="noopener noreferrer">{text(words)}</a>'
 
 
-def _is_web(address: str) -> bool:
+def _is_web(url: str) -> bool:
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(url)
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable()
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
 
 
-def facts(rows: Iterable[tuple[str, str]], caption: str) -> str:
-    """A small table of names and HTML; rows without a value are left out."""
+def hint(content: str) -> str:
+    """Return HTML as explanatory text in a small font."""
+    return f'<div class="bf-hint">{content}</div>'
+
+
+def message(words: str, *, is_error: bool = False, extra: str = "") -> str:
+    """Return a message that screen readers announce; `extra` is HTML that follows the text."""
+    role, css_class = ("alert", "bf-error") if is_error else ("status", "bf-status")
+    return f'<div role="{role}" class="{css_class}">{lines(words)} {extra}</div>'
+
+
+def property_table(rows: Iterable[tuple[str, str]], caption: str) -> str:
+    """Return a table of names and HTML values; rows without a value are left out."""
     shown = "".join(f'<tr><th scope="row">{text(name)}</th><td>{value}</td></tr>' for name, value in rows if value)
-    return f'<table class="bf-facts"><caption>{text(caption)}</caption>{shown}</table>'
+    return f'<table class="bf-properties"><caption>{text(caption)}</caption>{shown}</table>'
 
 
-def reason(why: BaseException) -> str:
-    """An error as a text for people, with its notes; what is no error of this package with its kind."""
-    said = str(why) if isinstance(why, BuildframeError) else f"{type(why).__name__}: {why}"
-    return "\n".join([said, *getattr(why, "__notes__", ())])
+def error_text(error: BaseException) -> str:
+    """Return an error with its notes as text; errors of other packages with their type."""
+    summary = str(error) if isinstance(error, BuildframeError) else f"{type(error).__name__}: {error}"
+    return "\n".join([summary, *getattr(error, "__notes__", ())])
 
 
-def waiting(doing: str, seconds: float, why: str) -> str:
-    """What goes on, and what it waits for; true also once that wait is over."""
-    return f"{doing}\nWaiting {seconds:.0f} s: {why}. Then it goes on."
-
-
-class Closable(Protocol):
-    """What ends when its widget is closed."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-class Face(ipywidgets.VBox):
-    """A widget made of others. Closing it closes these, and ends what it `holds`; no thread starts from then on."""
-
-    holds: tuple[Closable, ...] = ()  # ipywidgets closes also what was never made, as an argument was wrong
-
-    def close(self) -> None:
-        for held in self.holds:
-            held.close()
-        for child in getattr(self, "children", ()):
-            _close(child)
-        super().close()
-
-
-def _close(widget: ipywidgets.Widget) -> None:
-    for child in getattr(widget, "children", ()):
-        _close(child)
-    widget.close()
-
-
-class Message(ipywidgets.HTML):
-    """One message at a time, which a screen reader reads out: `tell`, `warn`, `fail`."""
-
-    def tell(self, words: str, *, html: str = "") -> None:
-        """Something that went well, or goes on; `html` is safe already, and comes after the words."""
-        self._say("status", "bf-told", words, html)
-
-    def fail(self, why: BaseException | str) -> None:
-        """Something that went wrong."""
-        self._say("alert", "bf-failed", why if isinstance(why, str) else reason(why), "")
-
-    def clear(self) -> None:
-        """Nothing to say."""
-        self.value = ""
-
-    def _say(self, role: str, look: str, words: str, more: str) -> None:
-        lines = "<br>".join(map(text, words.splitlines()))
-        self.value = f'<div role="{role}" class="{look}">{lines} {more}</div>'
-
-
-def guarded(message: Message, act: Callable[..., Any]) -> Callable[..., None]:
-    """A callback on the kernel's thread, whose errors show on the face: ipywidgets would swallow them."""
-    home = background_tasks.home()
-
-    def call(*arguments: Any) -> None:
-        try:
-            act(*arguments)
-        except Exception as why:
-            message.fail(why)
-
-    return lambda *arguments: background_tasks.at_home(home, lambda: call(*arguments))
-
-
-def button(words: str, tip: str, act: Callable[[], Any], message: Message, style: str = "") -> ipywidgets.Button:
-    """A button whose errors show in `message`."""
-    made = ipywidgets.Button(description=words, tooltip=tip, button_style=style, layout={"width": "auto"})
-    made.on_click(guarded(message, lambda _: act()))
-    return made
-
-
-def fields(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:
-    """Inputs in a grid, the label above each."""
-    made = ipywidgets.Box(tuple(inputs))
-    made.add_class("bf-fields")
-    return made
-
-
-def shown(widget: ipywidgets.DOMWidget, visible: bool) -> None:
-    """Show a widget or take it out of the page, and out of the way of the Tab key."""
-    widget.layout.display = None if visible else "none"
-
-
-STYLE = """<style>
-.bf-told, .bf-failed { border-left: 4px solid; padding: 4px 8px; line-height: 1.4; overflow-wrap: anywhere; }
-.bf-told { border-color: var(--jp-info-color1, #0288d1); }
-.bf-failed { border-color: var(--jp-error-color1, #d32f2f); }
-.bf-told, .bf-failed, .bf-facts, .bf-log, .bf-hint { color: var(--jp-content-font-color1, #212121); }
-.bf-told a, .bf-facts a { color: var(--jp-content-link-color, #1565c0); text-decoration: underline; }
-.bf-told progress { width: 160px; accent-color: var(--jp-brand-color1, #1976d2); vertical-align: middle; }
-.bf-fields.bf-fields { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 4px 12px;
-  overflow: visible; padding: 2px; }
-.bf-fields.bf-fields > * { flex-direction: column; align-items: stretch; width: auto; height: auto; margin: 0;
-  overflow: visible; }
-.bf-fields.bf-fields > * > label { width: auto; height: 20px; line-height: 20px; font-size: 12px; text-align: left;
-  margin: 0; color: var(--jp-content-font-color1, #212121); }
-.bf-fields.bf-fields > * > :is(input, select) { flex: none; width: 100%; height: 28px; margin: 0; }
-.bf-fields.bf-fields > :not(:has(> :is(input, select))) { grid-column: 1 / -1; }
-.bf-fields.bf-fields ::placeholder { color: var(--jp-content-font-color2, #616161); opacity: 1; }
-.bf-hint { line-height: 1.4; font-size: 90%; }
-.bf-facts { border-collapse: collapse; line-height: 1.5; }
-.bf-facts caption { font-weight: 600; text-align: left; }
-.bf-facts th { text-align: left; font-weight: 600; padding: 0 12px 0 0; vertical-align: top; white-space: nowrap; }
-.bf-facts td { overflow-wrap: anywhere; }
-.bf-log { max-height: 300px; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.3;
-  padding: 6px; border: 1px solid var(--jp-border-color1, #bdbdbd); font-family: var(--jp-code-font-family, monospace);
-  background: var(--jp-layout-color1, #fff); }
-</style>"""
-"""What the pages of the widgets look like, in the colours of JupyterLab's theme where there is one."""
+def wait_text(action: str, seconds: float, reason: str) -> str:
+    """Return what is going on and why it waits; still true when the wait is over."""
+    return f"{action}\nWaiting {seconds:.0f} s: {reason}. Continues automatically.".strip()

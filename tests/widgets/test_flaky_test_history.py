@@ -1,4 +1,4 @@
-"""What the board of flaky tests tells of a store: what became of a test, and how its instances rose."""
+"""The history of flaky tests on the board: status, changes, chart and table."""
 
 from __future__ import annotations
 
@@ -15,37 +15,36 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics
-from buildframe.widgets.flaky_board import COLUMNS, KEPT_COLUMNS, FlakyBoard
+from buildframe.widgets.flaky_board import TABLE_COLUMNS, TABLE_COLUMNS_WITH_HISTORY, FlakyBoard
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.faces_read import settled, words
-from tests.widgets.test_html import Seen
+from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
 
 
-class Kept(NamedTuple):
-    """A service some hours after its last sync, and its store."""
+class RecordedSuite(NamedTuple):
+    """A service some hours after its last sync, and the store."""
 
     ws: Workspace
     store: bf.Store
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedSuite]:
     with bf.sandbox(builds=60, days=2) as ws:
         store = bf.Store(tmp_path_factory.mktemp("history") / "store")
         for day in range(4):
             ws.sandbox.clock.advance(dt.timedelta(days=3 * bool(day)))
             store.sync(ws, since="1d", suites=["rspec"], progress=False)
         ws.sandbox.clock.advance(dt.timedelta(hours=30))
-        yield Kept(ws, store)
+        yield RecordedSuite(ws, store)
 
 
 def board_of(ws: Workspace, store: bf.Store, search: str = "") -> FlakyBoard:
     board = FlakyBoard(ws, "rspec", store=store)
     board.search.value = search
     board.load_button.click()
-    settled(board._lane)
+    wait_for(board._tasks)
     return board
 
 
@@ -53,30 +52,30 @@ def titles(board: FlakyBoard) -> list[str]:
     return [column["title"] for column in board.table.columns]
 
 
-def choose(board: FlakyBoard, id: str) -> str:
-    board.table.chosen = board.board["id"].tolist().index(id)
-    return words(board.history)
+def select(board: FlakyBoard, id: str) -> str:
+    board.table.selected = board.board["id"].tolist().index(id)
+    return visible_text(board.history)
 
 
-def test_what_became_of_each(kept: Kept) -> None:
-    board = board_of(*kept)
-    tests = metrics.flaky_lifecycle(kept.store.flaky_tests("rspec", history=True)).set_index("id")
+def test_status_of_each_test(recorded: RecordedSuite) -> None:
+    board = board_of(*recorded)
+    tests = metrics.flaky_lifecycle(recorded.store.flaky_tests("rspec", history=True)).set_index("id")
     listed = board.board["id"].isin(tests.index)
-    assert titles(board) == [column.title for column in KEPT_COLUMNS]
+    assert titles(board) == [column.title for column in TABLE_COLUMNS_WITH_HISTORY]
     expected = tests.loc[board.board["id"][listed], "status"].tolist()
-    assert [row[6] for row in board.table.rows if row[6] != "not kept"] == expected
-    assert {"active", "resolved", "reopened", "not kept"} <= {row[6] for row in board.table.rows}
-    assert [row[6] == "not kept" for row in board.table.rows] == (~listed).tolist()
-    assert f"History from the store at {kept.store._location.url}" in words(board.said_of_store)
-    assert f"to that of {kept.store.as_of:%Y-%m-%d %H:%M:%S} UTC" in words(board.said_of_store)
-    assert "does not know this test" in choose(board, board.board["id"][~listed].iloc[0])
+    assert [row[6] for row in board.table.rows if row[6] != "not stored"] == expected
+    assert {"active", "resolved", "reopened", "not stored"} <= {row[6] for row in board.table.rows}
+    assert [row[6] == "not stored" for row in board.table.rows] == (~listed).tolist()
+    assert f"History from the store at {recorded.store._location.url}" in visible_text(board.store_status)
+    assert f"to {recorded.store.as_of:%Y-%m-%d %H:%M:%S} UTC" in visible_text(board.store_status)
+    assert "has no history of this test" in select(board, board.board["id"][~listed].iloc[0])
     board.close()
 
 
-def test_ages_reach_as_far_as_the_store(kept: Kept) -> None:
-    board = board_of(*kept)
-    states = kept.store.flaky_tests("rspec", history=True)
-    now = kept.ws.flaky_tests("rspec", progress=False).set_index("id")
+def test_ages_use_the_stored_history(recorded: RecordedSuite) -> None:
+    board = board_of(*recorded)
+    states = recorded.store.flaky_tests("rspec", history=True)
+    now = recorded.ws.flaky_tests("rspec", progress=False).set_index("id")
     first = states[["latest_occurrence_at", "last_resolved_at"]].min(axis=1).groupby(states["id"]).min()
     signs = now[["latest_occurrence_at", "last_resolved_at"]].assign(first=first).min(axis=1)
     expected = (now["fetched_at"] - signs).dt.total_seconds()
@@ -87,8 +86,8 @@ def test_ages_reach_as_far_as_the_store(kept: Kept) -> None:
     board.close()
 
 
-def test_a_search_makes_nothing_vanish(kept: Kept) -> None:
-    whole, cut = board_of(*kept), board_of(*kept, search="Tax")
+def test_a_search_changes_no_history(recorded: RecordedSuite) -> None:
+    whole, cut = board_of(*recorded), board_of(*recorded, search="Tax")
     of_whole = dict(zip(whole.board["id"], (row[4:] for row in whole.table.rows), strict=True))
     of_cut = dict(zip(cut.board["id"], (row[4:] for row in cut.table.rows), strict=True))
     assert 0 < len(of_cut) < len(of_whole)
@@ -97,85 +96,85 @@ def test_a_search_makes_nothing_vanish(kept: Kept) -> None:
     cut.close()
 
 
-def test_new_instances_since_the_readings(kept: Kept) -> None:
-    board = board_of(*kept)
-    then = kept.store.flaky_tests("rspec").set_index("id")["instances"]
-    states = kept.store.flaky_tests("rspec", history=True).sort_values("valid_from")
+def test_new_instances_since_the_snapshots(recorded: RecordedSuite) -> None:
+    board = board_of(*recorded)
+    then = recorded.store.flaky_tests("rspec").set_index("id")["instances"]
+    states = recorded.store.flaky_tests("rspec", history=True).sort_values("valid_from")
     first = states.drop_duplicates("id").set_index("id")["instances"]
     now = board.board.set_index("id")["instances"]
     grown = (now - then).dropna().sort_values(ascending=False)
     id = str(grown.index[0])
     assert grown.iloc[0] > 0
-    said = choose(board, id)
-    assert f"+{now[id] - then[id]} since the last reading ({then[id]} then, {now[id]} now)" in said
+    said = select(board, id)
+    assert f"+{now[id] - then[id]} since the last snapshot ({then[id]} then, {now[id]} now)" in said
     assert f"+{now[id] - first[id]} since it was first listed ({first[id]} then, {now[id]} now)" in said
     same = str(grown[grown == 0].index[0])
-    assert f"none since the last reading ({now[same]} then, {now[same]} now)" in choose(board, same)
+    assert f"none since the last snapshot ({now[same]} then, {now[same]} now)" in select(board, same)
     board.close()
 
 
-# --- what a store cannot tell
+# Stores without history
 
 
-def test_a_suite_that_was_not_synced(kept: Kept) -> None:
-    board = FlakyBoard(kept.ws, "jest", store=kept.store)
-    settled(board._lane)
+def test_a_suite_that_was_not_synced(recorded: RecordedSuite) -> None:
+    board = FlakyBoard(recorded.ws, "jest", store=recorded.store)
+    wait_for(board._tasks)
     assert board.table.rows
-    assert titles(board) == [column.title for column in COLUMNS]
-    said = words(board.said_of_store)
+    assert titles(board) == [column.title for column in TABLE_COLUMNS]
+    said = visible_text(board.store_status)
     assert "suite='jest' is not in the store." in said
-    assert f"buildframe sync {kept.store._location.url} --suite jest" in said
+    assert f"buildframe sync {recorded.store._location.url} --suite jest" in said
     assert "store.sync(ws, suites=['jest'])" in said
     board.close()
 
 
-def test_no_store_yet(kept: Kept, tmp_path: Path) -> None:
-    board = board_of(kept.ws, bf.Store(tmp_path / "none"))
-    assert "There is no store at" in words(board.said_of_store)
+def test_no_store_yet(recorded: RecordedSuite, tmp_path: Path) -> None:
+    board = board_of(recorded.ws, bf.Store(tmp_path / "none"))
+    assert "There is no store at" in visible_text(board.store_status)
     assert board.table.rows
     board.close()
 
 
-def test_a_store_that_cannot_be_read_leaves_the_list(kept: Kept, tmp_path: Path) -> None:
+def test_an_unreadable_store_keeps_the_list(recorded: RecordedSuite, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept.store._location.url, folder)
+    shutil.copytree(recorded.store._location.url, folder)
     store = bf.Store(folder)
     for file in store.files("flaky_tests"):
         Path(file).write_bytes(b"PAR1, it says")
-    board = board_of(kept.ws, store)
-    assert f"No history. The store at {folder} could not be read" in words(board.said_of_store)
-    assert len(board.table.rows) == len(kept.ws.flaky_tests("rspec", progress=False))
+    board = board_of(recorded.ws, store)
+    assert f"No test history. The store at {folder} could not be read" in visible_text(board.store_status)
+    assert len(board.table.rows) == len(recorded.ws.flaky_tests("rspec", progress=False))
     board.close()
 
 
-def test_another_service_of_that_name_is_not_mixed_in(kept: Kept) -> None:
+def test_the_store_of_another_service_is_rejected(recorded: RecordedSuite) -> None:
     with bf.sandbox(builds=20, days=1, seed=2) as other:
-        board = board_of(other, kept.store)
-        assert "knows none of these tests: it is of another service" in words(board.said_of_store)
-        assert titles(board) == [column.title for column in COLUMNS]
-        board.table.chosen = 0
-        assert (board.history.value, len(board.table.rows[0])) == ("", len(COLUMNS))
+        board = board_of(other, recorded.store)
+        assert "contains none of these tests. It belongs to another service" in visible_text(board.store_status)
+        assert titles(board) == [column.title for column in TABLE_COLUMNS]
+        board.table.selected = 0
+        assert (board.history.value, len(board.table.rows[0])) == ("", len(TABLE_COLUMNS))
         board.close()
 
 
-def test_another_organization_is_not_mixed_in(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
-    """Also where a test has the same id, as in a copy of an organization."""
+def test_the_store_of_another_organization_is_rejected(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    """Even if a test has the same id, as in a copy of an organization."""
     service = Service()
     server = scripted(service)
     store = bf.Store(tmp_path / "store")
     service.read(1, a=3)
     store.sync(bf.connect("acme", base_url=server.url, token="t" * 20), suites=["rspec"], progress=False)
     board = board_of(bf.connect("globex", base_url=server.url, token="t" * 20), store)
-    assert "holds no flaky test of suite 'rspec' of organization 'globex'" in words(board.said_of_store)
-    assert titles(board) == [column.title for column in COLUMNS]
+    assert "contains no flaky test of suite 'rspec' of organization 'globex'" in visible_text(board.store_status)
+    assert titles(board) == [column.title for column in TABLE_COLUMNS]
     board.close()
 
 
-# --- the picture
+# Chart and table
 
 
 class Service:
-    """A service that has no builds, and these flaky tests."""
+    """A service without builds, and with these flaky tests."""
 
     def __init__(self) -> None:
         self.tests: list[dict[str, Any]] = []
@@ -195,7 +194,7 @@ Readings = Sequence[dict[str, int | None]]
 
 
 def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) -> tuple[FlakyBoard, Service]:
-    """The board of a service whose list was read so, a day after the other, and once more just now."""
+    """Return the board of a service after daily syncs of these lists."""
     service = Service()
     ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
     store = bf.Store(folder / "store")
@@ -208,11 +207,11 @@ def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) 
 def test_the_picture_has_every_state_at_its_place(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     readings: Readings = [{"b": 1, "a": 2}, {"b": 1, "a": 6}, {"b": 1}, {"b": 1, "a": 8}, {"b": 2, "a": 8}]
     board, _ = synced(scripted, tmp_path, readings)
-    said = choose(board, "a")
-    drawn = Seen(board.history.value).tags
+    said = select(board, "a")
+    drawn = html_tags(board.history.value)
     dots = [(float(str(of["cx"])), float(str(of["cy"]))) for tag, of in drawn if tag == "circle"]
     assert dots == [(44.0, 72.0), (150.0, 32.0), (362.0, 12.0)]  # days 1, 2, 4 of 1 to 5; 2, 6, 8 of 0 to 8
-    lines = [of["d"] for tag, of in drawn if tag == "path" and of.get("class") == "bf-step"]
+    lines = [of["d"] for tag, of in drawn if tag == "path" and of.get("class") == "bf-history-line"]
     assert lines == ["M44.0 72.0H150.0", "M150.0 32.0H256.0", "M362.0 12.0H468.0"]  # not listed from 3 to 4: no line
     assert re.findall(r"<title>(.*?)</title>", board.history.value) == [
         "2026-10-01 12:00:00 UTC: 2 instances", "2026-10-02 12:00:00 UTC: 6 instances",
@@ -225,43 +224,43 @@ def test_the_picture_has_every_state_at_its_place(scripted: Callable[..., Script
     ]  # fmt: skip
     (label,) = [of["aria-label"] for tag, of in drawn if tag == "svg"]
     assert label == (
-        "Instances by reading: 2 by that of 2026-10-01 12:00:00 UTC, 8 by that of 2026-10-04 12:00:00 UTC; "
-        "3 states, all in the table below."
+        "Instances by snapshot: 2 on 2026-10-01 12:00:00 UTC, 8 on 2026-10-04 12:00:00 UTC; 3 states. "
+        "The table below has all of them."
     )
     assert "Statusreopened" in said
-    assert "Reopened1 time, as far as readings tell" in said
+    assert "Reopened1 time in the recorded snapshots" in said
     board.close()
 
 
-def test_a_single_reading_and_what_is_unknown(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+def test_a_single_snapshot_and_unknown_instances(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     board, service = synced(scripted, tmp_path, [{"a": 3, "b": None}])
-    choose(board, "a")
-    assert [of["cx"] for tag, of in Seen(board.history.value).tags if tag == "circle"] == ["44.0"]
-    said = choose(board, "b")
-    assert [tag for tag, _ in Seen(board.history.value).tags if tag == "circle"] == []
-    assert "Instances by reading: none is known." in board.history.value
+    select(board, "a")
+    assert [of["cx"] for tag, of in html_tags(board.history.value) if tag == "circle"] == ["44.0"]
+    said = select(board, "b")
+    assert [tag for tag, _ in html_tags(board.history.value) if tag == "circle"] == []
+    assert "Instances by snapshot: unknown." in board.history.value
     assert "New instances" not in said
     assert "unknown" in said
     service.read(2, a=3)
     board.load()
-    settled(board._lane)
-    assert "the first reading that is kept: may be older" in choose(board, "a")
+    wait_for(board._tasks)
+    assert "the first snapshot; the test may be older" in select(board, "a")
     board.close()
 
 
-def test_one_that_the_last_reading_lacked(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+def test_a_test_that_is_not_in_the_last_snapshot(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     board, service = synced(scripted, tmp_path, [{"a": 3, "b": 1}, {"b": 1}])
     service.read(3, a=4, b=1)
     board.load()
-    settled(board._lane)
-    said = choose(board, "a")
+    wait_for(board._tasks)
+    said = select(board, "a")
     assert "Not listed from2026-10-02 12:00:00 UTC" in said
-    assert "Statusresolved: no longer listed, so perhaps deleted or renamed" in said
-    assert "the last reading did not list it; +1 since it was first listed (3 then, 4 now)" in said
+    assert "Statusresolved: no longer listed; it may be deleted or renamed" in said
+    assert "not in the last snapshot; +1 since it was first listed (3 then, 4 now)" in said
     board.close()
 
 
-def test_text_of_a_store_stays_text(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+def test_text_of_a_store_is_escaped(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     service = Service()
     ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
     store = bf.Store(tmp_path / "store")
@@ -272,10 +271,10 @@ def test_text_of_a_store_stays_text(scripted: Callable[..., Scripted], tmp_path:
     ]
     store.sync(ws, suites=["rspec"], progress=False)
     board = board_of(ws, store)
-    assert len(board.table.rows) == len(service.tests), words(board.said)
+    assert len(board.table.rows) == len(service.tests), visible_text(board.status)
     for place in range(len(service.tests)):
-        board.table.chosen = place
-        assert {tag for tag, _ in Seen(board.history.value).tags} == {
+        board.table.selected = place
+        assert {tag for tag, _ in html_tags(board.history.value)} == {
             "div", "table", "caption", "tr", "th", "td", "figure", "svg", "path", "circle", "title", "text",
             "figcaption", "details", "summary", "thead", "tbody",
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is left of widgets when a cell runs again, the kernel restarts, the page is loaded again, or closed."""
+"""Widgets when a cell runs again, the kernel restarts, or the page is reloaded or closed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched
-from tests.widgets.faces_read import until
-from tests.widgets.jupyter import READY, Page, lab, pictures_in, write_notebook
+from tests.widgets.jupyter import READY, Page, lab, screenshot_folder, write_notebook
+from tests.widgets.widget_helpers import wait_until
 
 CELLS = (
     """import os, threading
@@ -28,15 +28,15 @@ ci = bf.connect("acme")
 monitors, browsers = globals().get("monitors", []), globals().get("browsers", [])
 def beat():
     for monitor in monitors:
-        if monitor.is_on:
-            monitor._beat()
+        if monitor.is_refreshing:
+            monitor._on_timer()
 def answered():
-    return monitors[-1].table.answered == monitors[-1].table.calls
+    return monitors[-1].table.pong == monitors[-1].table.ping
 def told():
     return {
         "pid": os.getpid(),
-        "on": [monitor.is_on for monitor in monitors],
-        "said": [monitor.said.value for monitor in monitors],
+        "on": [monitor.is_refreshing for monitor in monitors],
+        "said": [monitor.status.value for monitor in monitors],
         "busy": [browser.stop_button.disabled is False for browser in browsers],
         "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("buildframe")],
     }""",
@@ -48,7 +48,7 @@ RUN = "() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].at(-
 
 
 class Kernel:
-    """The kernel, asked beside the page, and the number of requests that came to the sandbox."""
+    """A second connection to the kernel, and the number of requests that the sandbox received."""
 
     def __init__(self, folder: Path, ci: Workspace) -> None:
         self.folder, self.ci = folder, ci
@@ -75,7 +75,7 @@ class Kernel:
         return int(fault["happened"])
 
     def rests(self) -> bool:
-        """No thread works, and nothing is being loaded."""
+        """Return whether no thread runs and nothing loads."""
         told = self.told()
         return told["threads"] == [] and not any(told["busy"])
 
@@ -88,14 +88,14 @@ def ci() -> Iterator[Workspace]:
         yield workspace
 
 
-def test_nothing_is_left_behind(ci: Workspace, tmp_path: Path) -> None:
+def test_widgets_stop_with_their_page(ci: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     write_notebook(folder / NAME, *CELLS)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": ci.sandbox.token(SCOPES)}
     kernel = Kernel(folder, ci)
     with lab(folder, environment) as (address, of_lab), launched() as browser:
-        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, pictures_in(tmp_path))
+        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, screenshot_folder(tmp_path))
         page.run_all(address, of_lab, NAME)
         run_to(page, 3)
         run_again(page, kernel)
@@ -105,22 +105,22 @@ def test_nothing_is_left_behind(ci: Workspace, tmp_path: Path) -> None:
 
 
 def run_to(page: Page, count: int) -> None:
-    """Until the last cell has run as the one of this number, and its builds are there."""
+    """Wait until the last cell has this execution count, and builds are loaded."""
     page.page.wait_for_function(RUN.replace("{}", str(count)), timeout=60_000)
     page.wait("builds, complete", 60)
 
 
 def run_again(page: Page, kernel: Kernel) -> None:
-    """What the cells showed before stops, as nobody looks at it."""
+    """Run the cells again: the widgets before stop, because nothing displays them."""
     page.command("notebook:run-all-cells")
     run_to(page, 6)
-    until(lambda: kernel.told()["on"] == [False, True])
-    until(kernel.rests)
-    assert "Stopped, as nobody looked" in kernel.told()["said"][0]
+    wait_until(lambda: kernel.told()["on"] == [False, True])
+    wait_until(kernel.rests)
+    assert "Stopped because the widget was not displayed" in kernel.told()["said"][0]
 
 
 def restart(page: Page, kernel: Kernel) -> None:
-    """Its process ends; the buttons of the old widgets send nothing, and all runs again."""
+    """Restart the kernel: buttons of the old widgets send nothing, and new widgets work."""
     pid = kernel.told()["pid"]
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
     page.page.wait_for_function(READY, timeout=60_000)
@@ -132,14 +132,14 @@ def restart(page: Page, kernel: Kernel) -> None:
     assert kernel.requests() == before
     page.command("notebook:run-all-cells")
     run_to(page, 3)
-    until(kernel.rests)
+    wait_until(kernel.rests)
     told = kernel.told()
     assert (told["pid"] == pid, len(told["on"])) == (False, 1)
     assert kernel.requests() > before
 
 
 def load_page_again(page: Page, kernel: Kernel) -> None:
-    """The widgets are there again, and alive; and they end when their cells run again."""
+    """Reload the page: the widgets work, and stop when their cells run again."""
     page.command("docmanager:save")
     page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     page.page.reload()
@@ -147,8 +147,8 @@ def load_page_again(page: Page, kernel: Kernel) -> None:
     page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
     before = kernel.requests()
     page.press("Load")
-    until(lambda: kernel.requests() > before)
-    until(kernel.rests)
+    wait_until(lambda: kernel.requests() > before)
+    wait_until(kernel.rests)
     page.command("notebook:run-all-cells")
     run_to(page, 6)
     beat(kernel)
@@ -156,17 +156,17 @@ def load_page_again(page: Page, kernel: Kernel) -> None:
 
 
 def beat(kernel: Kernel) -> None:
-    """Three times it is time for a refresh, and a page that is there answers."""
+    """Fire the timer three times; an open page answers each time."""
     for _ in range(3):
         kernel.told("beat()")
-        until(lambda: kernel.told("answered()"))
+        wait_until(lambda: kernel.told("answered()"))
 
 
 def close_page(page: Page, kernel: Kernel) -> None:
-    """The kernel is not told of that; but a monitor finds that nobody answers, however long it might go on."""
+    """Close the page. The kernel is not notified, but the monitor finds that no page answers."""
     page.page.close()
     for _ in range(3):
         kernel.told("beat()")
-    until(lambda: kernel.told()["on"] == [False, False])
-    until(kernel.rests)
-    assert "Stopped, as nobody looked" in kernel.told()["said"][1]
+    wait_until(lambda: kernel.told()["on"] == [False, False])
+    wait_until(kernel.rests)
+    assert "Stopped because the widget was not displayed" in kernel.told()["said"][1]

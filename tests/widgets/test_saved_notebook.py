@@ -1,4 +1,4 @@
-"""A notebook that is saved with the state of its widgets, opened again, and exported as a page, amid hostile names."""
+"""A notebook saved with the state of its widgets, opened again and exported to HTML, with hostile names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
-from tests.widgets.hostile import NAMES, STRANGE, plant
-from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+from tests.widgets.hostile import INJECTED_ELEMENTS, NAMES, create_hostile_builds
+from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
 CELLS = (
     """import buildframe as bf
@@ -28,47 +28,47 @@ READ_STATE = f"""() => JSON.parse(document.querySelector('script[type="{STATE}"]
 SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 
 
-def test_what_is_saved_has_no_token_and_does_nothing(tmp_path: Path) -> None:
+def test_saved_state_has_no_token_and_runs_no_script(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     notebook = folder / "saved.ipynb"
     write_notebook(notebook, *CELLS)
     with worlds.sandbox(builds=300) as ci:
-        number, token = plant(ci), ci.sandbox.token(SCOPES)
+        number, token = create_hostile_builds(ci), ci.sandbox.token(SCOPES)
         environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
         with (
             lab(folder, environment) as (address, of_lab),
-            browsing(address, pictures_in(tmp_path), height=3200) as page,
+            browsing(address, screenshot_folder(tmp_path), height=3200) as page,
         ):
             page.run_all(address, of_lab, notebook.name)
-            look_at_hostile_build(page, number)
+            show_hostile_build(page, number)
             save(page)
             open_again_without_kernel(page)
-            page.shoot("opened-again")
-            assert (page.dialogs, page.strangers) == ([], [])
+            page.take_screenshots("opened-again")
+            assert (page.dialogs, page.external_requests) == ([], [])
     state = saved_state(notebook, token)
     export(notebook)
     open_exported(notebook.with_suffix(".html"), state, token, tmp_path)
 
 
-def look_at_hostile_build(page: Page, number: int) -> None:
+def show_hostile_build(page: Page, number: int) -> None:
     page.wait("builds, complete", 60)
     page.wait("flaky tests of the suite", 60)
     page.fill("Pipeline", "hostile")
     page.press("Load")
     page.wait("1 build, complete", 60)
-    page.choose(number)
+    page.select(number)
     page.find(".bf-grid[aria-label*=Jobs] .bf-body .bf-row").first.wait_for(timeout=30_000)
     page.fill("Pipeline", "")
     page.press("Load")
     page.wait(re.compile(r"^\d\d+ builds, complete"), 60)
-    shows_texts_only(page)
+    assert_text_is_escaped(page)
 
 
-def shows_texts_only(page: Page) -> None:
+def assert_text_is_escaped(page: Page) -> None:
     texts = [cell for row in page.rows() for cell in row]
     assert len(set(NAMES) & set(texts)) > 10
-    assert page.find(STRANGE).count() == 0
+    assert page.find(INJECTED_ELEMENTS).count() == 0
     assert page.find("script, iframe, object, base, meta, form").count() == 0
 
 
@@ -79,11 +79,11 @@ def save(page: Page) -> None:
 
 
 def open_again_without_kernel(page: Page) -> None:
-    """What is seen then comes from the file."""
+    """Without a kernel, all content comes from the file."""
     page.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
     page.page.reload()
     page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
-    shows_texts_only(page)
+    assert_text_is_escaped(page)
 
 
 def saved_state(notebook: Path, token: str) -> Any:
@@ -91,7 +91,7 @@ def saved_state(notebook: Path, token: str) -> Any:
     assert token not in notebook.read_text()
     assert "Bearer" not in notebook.read_text()
     state = saved["metadata"]["widgets"][STATE]
-    assert json.dumps(state).count("alert(1)") > 10  # they are there, to be read as texts
+    assert json.dumps(state).count("alert(1)") > 10  # as text
     return state
 
 
@@ -101,14 +101,14 @@ def export(notebook: Path) -> None:
 
 
 def open_exported(page_file: Path, state: Any, token: str, folder: Path) -> None:
-    """Without the scripts that such a page asks the net for: only what is in the file."""
+    """Open the page without network access: only the content of the file."""
     assert token not in page_file.read_text()
-    with browsing("file://", pictures_in(folder)) as page:
+    with browsing("file://", screenshot_folder(folder)) as page:
         page.page.goto(page_file.as_uri())
         assert page.page.evaluate(READ_STATE) == state
-        assert page.page.locator(STRANGE).count() == 0
+        assert page.page.locator(INJECTED_ELEMENTS).count() == 0
         assert page.page.locator("iframe, object, base, form").count() == 0
         running = page.page.locator("script:not([type*=json])").all_inner_texts()
         assert [script for script in running if "alert(" in script] == []
-        assert {address for address in page.strangers if "evil" in address} == set()
+        assert {address for address in page.external_requests if "evil" in address} == set()
         assert page.dialogs == []

@@ -1,4 +1,4 @@
-"""The build browser in JupyterLab in a real browser, against a live sandbox."""
+"""The build browser in JupyterLab in a real web browser, on a live sandbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import buildframe as bf
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
-from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
 CELL = """import buildframe as bf
 from buildframe import widgets
@@ -38,25 +38,25 @@ def ci(tmp_path: Path) -> Iterator[bf.workspace.Workspace]:
         yield workspace
 
 
-def test_find_choose_and_act(ci: bf.workspace.Workspace, tmp_path: Path) -> None:
+def test_filter_select_and_act(ci: bf.workspace.Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     folder.mkdir()
     write_notebook(folder / "browser.ipynb", CELL)
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path)) as page:
+    with lab(folder, environment) as (address, of_lab), browsing(address, screenshot_folder(tmp_path)) as page:
         page.run_all(address, of_lab, "browser.ipynb")
         page.wait("complete", 60)
-        show_hostile_text_as_text(page)
+        show_hostile_text_escaped(page)
         filter_and_sort(page, ci)
-        go_all_the_way_by_keys(page, ci)
+        operate_by_keyboard(page, ci)
         cancel_running(page, ci)
-        be_refused(page, ci)
+        show_a_refusal(page, ci)
         rebuild(page, ci)
         create(page, ci)
-        fit_in_every_width(page, ci)
-        lose_the_server_and_go_on(page, ci, tmp_path)
-        assert (page.dialogs, page.strangers) == ([], [])
+        fit_every_width(page, ci)
+        survive_a_server_outage(page, ci, tmp_path)
+        assert (page.dialogs, page.external_requests) == ([], [])
 
 
 def rows(page: Page) -> list[list[str]]:
@@ -64,21 +64,21 @@ def rows(page: Page) -> list[list[str]]:
 
 
 def sort(page: Page, title: str, way: str) -> None:
-    page.find(f"{GRID} .bf-sorter", has_text=title).click()
+    page.find(f"{GRID} .bf-sort-button", has_text=title).click()
     page.find(f"{GRID} [role=columnheader][aria-sort={way}]", has_text=title).wait_for()
     page.find(".bf-foot", has_text=f"sorted by {title}, {way}").wait_for()
 
 
-def show_hostile_text_as_text(page: Page) -> None:
+def show_hostile_text_escaped(page: Page) -> None:
     assert HOSTILE in [row[3] for row in rows(page)]
     assert page.find("img[src='x'], .bf-grid img, .bf-grid script").count() == 0
-    page.choose(int(next(row for row in rows(page) if row[3] == HOSTILE)[0]))
-    assert HOSTILE in page.find(".bf-facts").inner_text()
+    page.select(int(next(row for row in rows(page) if row[3] == HOSTILE)[0]))
+    assert HOSTILE in page.find(".bf-properties").inner_text()
 
 
 def filter_and_sort(page: Page, ci: bf.workspace.Workspace) -> None:
     page.fill("Pipeline", "web")
-    page.wait("The filters were changed since")
+    page.wait("Filters changed")
     page.press("Load")
     expected = len(ci.pipeline("web").builds(created_from="10d", progress=False))
     page.wait(re.compile(f"^{expected} builds, complete, as of"))
@@ -96,15 +96,15 @@ def filter_and_sort(page: Page, ci: bf.workspace.Workspace) -> None:
         assert took == sorted(took, reverse=way == "descending")
     page.page.keyboard.press("Tab")
     page.find(GRID).press("End")
-    page.find(f"{GRID} .bf-active[aria-rowindex='{expected + 1}']").wait_for()
-    assert rows(page)[-1][5] == "", "what runs has no length yet, and comes last"
+    page.find(f"{GRID} .bf-focused[aria-rowindex='{expected + 1}']").wait_for()
+    assert rows(page)[-1][5] == "", "unfinished builds have no duration, and come last"
     page.fill("Message contains", "<script>alert(2)")
     page.find(".bf-foot", has_text=f"1 of {expected} loaded rows").wait_for()
     assert [row[3] for row in rows(page)] == [HOSTILE]
     page.fill("Message contains", "")
 
 
-def go_all_the_way_by_keys(page: Page, ci: bf.workspace.Workspace) -> None:
+def operate_by_keyboard(page: Page, ci: bf.workspace.Workspace) -> None:
     keys, seen = page.page.keyboard, []
     page.page.get_by_label("Pipeline", exact=True).first.focus()
     keys.press("Control+a")
@@ -119,11 +119,11 @@ def go_all_the_way_by_keys(page: Page, ci: bf.workspace.Workspace) -> None:
         seen.append(page.page.evaluate(NAME))
         assert page.page.evaluate(SHOWS_FOCUS), seen[-1]
     expected = ["State", "Creator", "Created from", "Created to", "Load", "Create build…"]
-    assert seen == [*expected, "Message contains", "Commit begins with", "Builds"]
+    assert seen == [*expected, "Message contains", "Commit starts with", "Builds"]
     for key in ("Home", "ArrowDown", "ArrowDown"):
         keys.press(key)
     number = page.find(f"{GRID} .bf-row[aria-rowindex='4'] .bf-number").inner_text()
-    page.find(".bf-facts caption", has_text=re.compile(f"#{number}$")).wait_for()
+    page.find(".bf-properties caption", has_text=re.compile(f"#{number}$")).wait_for()
     assert page.find(f"{GRID} .bf-row[aria-selected=true] .bf-number").inner_text() == number
     keys.press("Tab")
     keys.press("ArrowRight" if page.page.evaluate(NAME) != "Commit" else "ArrowLeft")
@@ -145,14 +145,14 @@ SHOWS_FOCUS = """() => { const it = document.activeElement, style = getComputedS
 
 
 def running(page: Page, ci: bf.workspace.Workspace) -> tuple[str, int]:
-    """A build that runs, chosen on the page: its pipeline and number."""
+    """Select a running build on the page; return its pipeline and number."""
     page.page.get_by_label("State", exact=True).select_option("running")
     page.press("Load")
     expected = ci.builds(created_from="10d", state="running", progress=False)
     page.wait(re.compile(f"^{len(expected)} builds?, complete"))
     page.find(f"{GRID} .bf-body .bf-row").first.wait_for()
     row = rows(page)[0]
-    page.choose(int(row[0]))
+    page.select(int(row[0]))
     return row[2], int(row[0])
 
 
@@ -169,27 +169,27 @@ def cancel_running(page: Page, ci: bf.workspace.Workspace) -> None:
     page.find("button:disabled", has_text="Cancel…").wait_for()
 
 
-def be_refused(page: Page, ci: bf.workspace.Workspace) -> None:
+def show_a_refusal(page: Page, ci: bf.workspace.Workspace) -> None:
     slug, number = running(page, ci)
     ci.sandbox.clock.advance(dt.timedelta(hours=6))
     state = ci.pipeline(slug).build(number).state
     page.press("Cancel…")
     page.press("Yes, cancel it")
     assert f"Build can't be canceled because it's already {state}" in page.wait("422")
-    page.find(".bf-facts td", has_text=re.compile(f"^{state}$")).wait_for()
+    page.find(".bf-properties td", has_text=re.compile(f"^{state}$")).wait_for()
     assert "already" in page.wait("422")
-    page.shoot("refused")
+    page.take_screenshots("refused")
 
 
 def rebuild(page: Page, ci: bf.workspace.Workspace) -> None:
-    of, number = page.find(".bf-facts caption").inner_text().split(" #")
+    of, number = page.find(".bf-properties caption").inner_text().split(" #")
     page.find("button:visible", has_text="Rebuild").dblclick()
     said = page.wait("was created")
     made = ci.pipeline(of).builds(created_from="1h", progress=False)
     again = made[made["rebuilt_from"] == int(number)]["number"].tolist()
     assert len(again) == 1
     assert f"#{again[0]} was created" in said
-    assert page.find(".bf-told a:visible").first.get_attribute("href") == ci.pipeline(of).build(again[0]).web_url
+    assert page.find(".bf-status a:visible").first.get_attribute("href") == ci.pipeline(of).build(again[0]).web_url
 
 
 def create(page: Page, ci: bf.workspace.Workspace) -> None:
@@ -197,15 +197,15 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
     for label, text in {"pipeline": "docs", "commit": "HEAD", "pull_request_id": "seven"}.items():
         page.fill(label, text)
     page.press("Create this build")
-    page.wait("Nothing was sent: 2 of the fields")
+    page.wait("Nothing was sent. Correct 2 marked fields")
     page.wait("branch is missing")
     page.wait("pull_request_id must be a whole number")
-    page.shoot("form")
+    page.take_screenshots("form")
     for label, text in {"branch": "main", "pull_request_id": "7", "message": "By hand", "author.name": "Zoe"}.items():
         page.fill(label, text)
     page.page.get_by_label("env", exact=True).fill("CACHE=v2\nA=b=c")
     page.press("Create this build")
-    page.find(".bf-told:visible", has_text=re.compile(r"Build #\d+ was created")).first.wait_for()
+    page.find(".bf-status:visible", has_text=re.compile(r"Build #\d+ was created")).first.wait_for()
     page.press("Close the form")
     made = ci.pipeline("docs").builds(created_from="1h", branch="main", progress=False).iloc[0]
     build = ci.pipeline("docs").build(int(made["number"]))
@@ -213,7 +213,7 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
     assert {"CACHE": "v2", "A": "b=c"}.items() <= build.env.items()
 
 
-def fit_in_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
+def fit_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
     page.page.get_by_label("State", exact=True).select_option(label="all")
     page.press("Load")
     page.wait(re.compile(f"^{len(ci.builds(created_from='10d', progress=False))} builds, complete"))
@@ -222,24 +222,24 @@ def fit_in_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
         page.find(GRID).evaluate("async grid => { grid.scrollLeft = 90; await new Promise(requestAnimationFrame) }")
         head, row = page.page.evaluate(EDGES)
         assert head == row
-        table, detail = (page.find(name).first.bounding_box() for name in (GRID, ".bf-facts"))
+        table, detail = (page.find(name).first.bounding_box() for name in (GRID, ".bf-properties"))
         assert (detail["x"] > table["x"] + table["width"]) == beside
         outputs = page.page.locator(".jp-OutputArea-output:has(.bf-browser)")
-        assert outputs.evaluate("it => it.scrollWidth <= it.clientWidth"), "all of it is in sight at its width"
+        assert outputs.evaluate("it => it.scrollWidth <= it.clientWidth"), "nothing is cut off at this width"
         page.find(GRID).evaluate("grid => { grid.scrollLeft = 0 }")
-        page.shoot(f"browser-{width}")
+        page.take_screenshots(f"browser-{width}")
 
 
-def lose_the_server_and_go_on(page: Page, ci: bf.workspace.Workspace, tmp_path: Path) -> None:
+def survive_a_server_outage(page: Page, ci: bf.workspace.Workspace, tmp_path: Path) -> None:
     port = urlsplit(ci.sandbox.url).port
     ci.sandbox.stop()
     page.press("Load")
     page.wait(re.compile(r"Waiting \d+ s: no readable response"))
     page.wait("No response from http://127.0.0.1", 60)
     page.wait("Showing previous results (created from 10d)")
-    page.find(".bf-foot", has_text="of before").wait_for()
-    page.shoot("browser-no-server")
+    page.find(".bf-foot", has_text="(previous results)").wait_for()
+    page.take_screenshots("browser-no-server")
     with bf.sandbox(path=tmp_path / "sandbox.db", port=port):
         page.press("Load")
         page.wait("complete", 60)
-        page.find(".bf-former").wait_for(state="detached")
+        page.find(".bf-stale").wait_for(state="detached")

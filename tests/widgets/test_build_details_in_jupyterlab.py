@@ -1,4 +1,4 @@
-"""Buttons, the chosen build and the form in JupyterLab in a real browser, by the keyboard alone."""
+"""Buttons, details and form in JupyterLab in a real web browser, operated by keyboard."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import chromium
-from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 SETUP = """import buildframe as bf
 from buildframe import widgets
-from buildframe.widgets.detail import Detail
-from buildframe.widgets.form import CreateForm
+from buildframe.widgets.build_details import BuildDetails
+from buildframe.widgets.create_build_form import CreateBuildForm
 ws = bf.connect("acme")"""
 
 
@@ -35,7 +35,7 @@ def number_of(ci: Workspace, state: str) -> int:
     return int(ci.pipeline("web").builds(created_from="30d", state=state, progress=False)["number"].iloc[0])
 
 
-def test_by_the_keyboard_alone(ci: Workspace, tmp_path: Path) -> None:
+def test_operation_by_keyboard(ci: Workspace, tmp_path: Path) -> None:
     chromium()
     running, failed, passed = (number_of(ci, state) for state in ("running", "failed", "passed"))
     folder = tmp_path / "lab"
@@ -45,25 +45,28 @@ def test_by_the_keyboard_alone(ci: Workspace, tmp_path: Path) -> None:
         SETUP,
         f'widgets.actions(ws.pipeline("web").build({running}))',
         f'widgets.actions(ws.pipeline("web").build({passed}))',
-        f'detail = Detail(ws)\ndetail.show("web", {failed})\ndetail',
-        "CreateForm(ws)",
+        f'detail = BuildDetails(ws)\ndetail.load("web", {failed})\ndetail',
+        "CreateBuildForm(ws)",
     )
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path), height=2400) as page:
+    with (
+        lab(folder, environment) as (address, of_lab),
+        browsing(address, screenshot_folder(tmp_path), height=2400) as page,
+    ):
         page.run_all(address, of_lab, "detail.ipynb")
-        page.find(".bf-at-commit input").wait_for(timeout=60_000)
+        page.find(".bf-field-commit input").wait_for(timeout=60_000)
         page.find(".bf-timeline").wait_for(timeout=60_000)
         cancel(page, ci, running)
         rebuild(page, ci, passed)
         open_a_log(page)
         create(page, ci)
-        page.shoot("detail")
+        page.take_screenshots("detail")
         page.page.set_viewport_size({"width": 900, "height": 2800})
-        page.shoot("detail-900")
+        page.take_screenshots("detail-900")
         page.command("docmanager:save")
         page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-        assert (page.dialogs, page.strangers) == ([], [])
+        assert (page.dialogs, page.external_requests) == ([], [])
         assert token not in (folder / "detail.ipynb").read_text()
 
 
@@ -72,12 +75,12 @@ def focused(page: Page) -> str:
 
 
 def tab_to(page: Page, words: str) -> None:
-    """Press Tab until the button of these words has the focus."""
+    """Press Tab until the button with this label has the focus."""
     for _ in range(80):
         if focused(page).startswith(words) and page.page.evaluate("() => document.activeElement.tagName") == "BUTTON":
             return
         page.page.keyboard.press("Tab")
-    raise AssertionError(f"no Tab leads to {words!r}")
+    raise AssertionError(f"Tab does not reach {words!r}")
 
 
 def wait_focus(page: Page, words: str) -> None:
@@ -96,7 +99,7 @@ def cancel(page: Page, ci: Workspace, number: int) -> None:
     press(page, "Enter")
     page.wait(f"Cancel build web #{number}?")
     wait_focus(page, "Keep running")
-    page.shoot("detail-question")
+    page.take_screenshots("detail-question")
     page.find("button:visible", has_text="Keep running").focus()
     press(page, "Escape")
     wait_focus(page, "Cancel…")
@@ -113,7 +116,7 @@ def cancel(page: Page, ci: Workspace, number: int) -> None:
 
 
 def rebuild(page: Page, ci: Workspace, number: int) -> None:
-    """Enter twice builds once; the next time it asks."""
+    """Press Enter twice, which creates one build; the next time a confirmation appears."""
     page.page.keyboard.press("Tab")
     tab_to(page, "Rebuild")
     press(page, "Enter", "Enter")
@@ -121,12 +124,12 @@ def rebuild(page: Page, ci: Workspace, number: int) -> None:
     assert again
     assert ci.pipeline("web").build(int(again[1])).rebuilt_from.number == number
     if page.find(".bf-no:visible").count() == 0:
-        tab_to(page, "Rebuild once more…")
+        tab_to(page, "Rebuild again…")
         press(page, "Enter")
-    page.wait("Once more?")
-    wait_focus(page, "No, that is enough")
+    page.wait("Rebuild it again?")
+    wait_focus(page, "No")
     press(page, "Enter")
-    wait_focus(page, "Rebuild once more…")
+    wait_focus(page, "Rebuild again…")
     made = ci.pipeline("web").builds(created_from="1h", progress=False)
     assert (made["rebuilt_from"] == number).sum() == 1
 
@@ -137,8 +140,8 @@ def open_a_log(page: Page) -> None:
         press(page, key)
         page.find(f".bf-jobs [aria-selected=true] [data-state={state}]").wait_for()
         name = page.find(".bf-jobs [aria-selected=true] .bf-text").first.inner_text()
-        page.find("button:enabled", has_text=f"Show its log: {name}").wait_for()
-    tab_to(page, f"Show its log: {name}")
+        page.find("button:enabled", has_text=f"Show log: {name}").wait_for()
+    tab_to(page, f"Show log: {name}")
     press(page, "Enter")
     log = page.page.get_by_role("region", name=f"Log of {name}")
     log.wait_for()
@@ -148,7 +151,7 @@ def open_a_log(page: Page) -> None:
 
 
 def described(page: Page, label: str) -> str:
-    """What a screen reader says of an input beside its label."""
+    """Return the description of an input for screen readers."""
     told = "field => document.getElementById(field.getAttribute('aria-describedby')).textContent"
     return str(page.page.get_by_label(label, exact=True).evaluate(told))
 
@@ -160,14 +163,14 @@ def create(page: Page, ci: Workspace) -> None:
         press(page, "Tab")
     tab_to(page, "Create this build")
     press(page, "Enter")
-    page.wait("Nothing was sent: 1 of the fields")
+    page.wait("Nothing was sent. Correct 1 marked field")
     page.page.wait_for_function("() => document.activeElement.getAttribute('aria-invalid') === 'true'")
     assert described(page, "branch") == "branch is missing"
-    page.shoot("detail-form")
+    page.take_screenshots("detail-form")
     page.page.get_by_label("branch", exact=True).focus()
     page.page.keyboard.type(HOSTILE)
     assert page.page.get_by_label("branch", exact=True).input_value() == HOSTILE
-    page.find(".bf-at-branch [aria-invalid=false]").wait_for()
+    page.find(".bf-field-branch [aria-invalid=false]").wait_for()
     assert described(page, "branch").startswith("Required: branch")
     page.page.get_by_label("ignore_pipeline_branch_filters", exact=True).select_option("yes")
     tab_to(page, "Create this build")

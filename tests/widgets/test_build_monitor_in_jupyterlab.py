@@ -1,4 +1,4 @@
-"""The build monitor in JupyterLab in a real browser, against a live sandbox."""
+"""The build monitor in JupyterLab in a real web browser, on a live sandbox."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import chromium
-from tests.widgets.jupyter import Page, browsing, lab, pictures_in, write_notebook
+from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
 CELL = """import buildframe as bf
 from buildframe import widgets
 monitor = widgets.BuildMonitor(bf.connect("acme"))
 monitor"""
-BARS = "cells => cells.map(cell => [cell.textContent, cell.style.getPropertyValue('--bf-share')])"
+BARS = "cells => cells.map(cell => [cell.textContent, cell.style.getPropertyValue('--bf-percent')])"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def test_follow_builds_to_their_end(tmp_path: Path) -> None:
+def test_follow_builds_until_they_finish(tmp_path: Path) -> None:
     chromium()
     folder = tmp_path / "lab"
     folder.mkdir()
-    write_notebook(folder / "monitor.ipynb", CELL, "monitor.is_on")
+    write_notebook(folder / "monitor.ipynb", CELL, "monitor.is_refreshing")
     with worlds.sandbox(builds=300) as ci:
         (number,) = ci.sandbox.push("web")
         ci.sandbox.push("api")
@@ -32,56 +32,56 @@ def test_follow_builds_to_their_end(tmp_path: Path) -> None:
         ci.pipeline("docs").create_build(commit="HEAD", branch=HOSTILE, message=HOSTILE)
         token = ci.sandbox.token(SCOPES)
         environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-        with lab(folder, environment) as (address, of_lab), browsing(address, pictures_in(tmp_path)) as page:
+        with lab(folder, environment) as (address, of_lab), browsing(address, screenshot_folder(tmp_path)) as page:
             page.run_all(address, of_lab, "monitor.ipynb")
-            see_what_runs(page, number)
+            show_running_builds(page, number)
             cancel(page, ci)
-            see_it_end(page, ci, number)
-            stop_when_nobody_looks(page)
-            assert (page.dialogs, page.strangers) == ([], [])
+            show_a_finished_build(page, ci, number)
+            stop_without_a_view(page)
+            assert (page.dialogs, page.external_requests) == ([], [])
 
 
-def see_what_runs(page: Page, number: int) -> None:
-    page.find(".bf-share", has_text=re.compile(r"^\d+ %, .* left \(n = \d+\)$")).nth(1).wait_for(timeout=60_000)
+def show_running_builds(page: Page, number: int) -> None:
+    page.find(".bf-percent", has_text=re.compile(r"^\d+ %, .* left \(n = \d+\)$")).nth(1).wait_for(timeout=60_000)
     rows = {row[2]: row for row in page.rows()}
     assert rows["web"][:2] == [str(number), "running"]
     assert rows["docs"][6:] == [HOSTILE, HOSTILE]
     assert page.find("img[src='x']").count() == 0
-    assert re.search(r"2 builds run; 1 build waits to be started: docs 1\.", page.find(".bf-hint b").inner_text())
-    bars = page.find(".bf-share").evaluate_all(BARS)
+    assert re.search(r"2 builds running, 1 waiting: docs 1\.", page.find(".bf-hint b").inner_text())
+    bars = page.find(".bf-percent").evaluate_all(BARS)
     assert [bar.removesuffix("%") for _, bar in bars] == ["0", *(words.split(" %")[0] for words, _ in bars[1:])]
-    page.choose(number)
-    page.find(".bf-facts td", has_text=re.compile("builds of this pipeline ran longer than 3 min 58 s")).wait_for()
-    page.shoot("monitor")
+    page.select(number)
+    page.find(".bf-properties td", has_text=re.compile("builds of this pipeline ran longer than 3 min 58 s")).wait_for()
+    page.take_screenshots("monitor")
     page.page.set_viewport_size({"width": 900, "height": 1500})
-    page.shoot("monitor-900")
+    page.take_screenshots("monitor-900")
     page.page.set_viewport_size({"width": 1200, "height": 1500})
 
 
 def cancel(page: Page, ci: Workspace) -> None:
     number = next(int(row[0]) for row in page.rows() if row[2] == "api")
-    page.choose(number)
+    page.select(number)
     page.press("Cancel…")
     page.press("Yes, cancel it")
-    page.find(".bf-ended a", has_text=f"api #{number} was canceled after").wait_for(timeout=30_000)
+    page.find(".bf-finished a", has_text=f"api #{number} was canceled after").wait_for(timeout=30_000)
     assert ci.pipeline("api").build(number).state == "canceled"
 
 
-def see_it_end(page: Page, ci: Workspace, number: int) -> None:
-    """Without a click: the next refresh comes by itself."""
+def show_a_finished_build(page: Page, ci: Workspace, number: int) -> None:
+    """The next refresh shows it, without a click."""
     ci.sandbox.clock.advance(dt.timedelta(hours=1))
-    end = page.find(".bf-ended a", has_text=re.compile(f"^web #{number} (passed|failed) after"))
+    end = page.find(".bf-finished a", has_text=re.compile(f"^web #{number} (passed|failed) after"))
     end.wait_for(timeout=30_000)
     assert end.get_attribute("href") == ci.pipeline("web").build(number).web_url
-    page.shoot("monitor-ended")
+    page.take_screenshots("monitor-ended")
 
 
-def stop_when_nobody_looks(page: Page) -> None:
+def stop_without_a_view(page: Page) -> None:
     page.command("notebook:clear-all-cell-outputs")
     page.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
-    for _ in range(20):  # the page tells the kernel when it gets to it
+    for _ in range(20):  # the page reports the change with a delay
         page.command("notebook:run-cell")
         page.page.wait_for_timeout(300)
         if page.find("pre", has_text="False").count():
             return
-    raise AssertionError("it goes on though nobody looks")
+    raise AssertionError("it still refreshes without a view")

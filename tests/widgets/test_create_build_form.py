@@ -1,4 +1,4 @@
-"""The form for a new build: every property, what is wrong at its field, nothing lost on a refusal."""
+"""The form for a new build: every property, problems at their fields, and no input lost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 import buildframe as bf
 from buildframe import spec
 from buildframe.sandbox_server import SCOPES, Fault
-from buildframe.widgets.form import CreateForm, Field
+from buildframe.widgets.create_build_form import CreateBuildForm, FormField
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.faces_read import is_harmless, settled, words
+from tests.widgets.widget_helpers import is_safe, visible_text, wait_for
 
 ALL = {
     "commit": "HEAD",
@@ -41,18 +41,18 @@ def live() -> Iterator[Workspace]:
         yield workspace
 
 
-def at(form: CreateForm) -> dict[str, Field]:
-    return {field.name: field for field in form._every() if field.input is not None}
+def inputs(form: CreateBuildForm) -> dict[str, FormField]:
+    return {field.name: field for field in form._inputs()}
 
 
-def fill(form: CreateForm, **values: object) -> None:
+def fill(form: CreateBuildForm, **values: object) -> None:
     for name, value in values.items():
-        at(form)[name].input.value = value
+        inputs(form)[name].input.value = value
 
 
-def send(form: CreateForm) -> None:
+def send(form: CreateBuildForm) -> None:
     form.create.click()
-    settled(form._lane)
+    wait_for(form._tasks)
 
 
 def newest(live: Workspace, slug: str) -> spec.Build:
@@ -63,24 +63,24 @@ def count(live: Workspace) -> int:
     return len(live.builds(created_from="1h", progress=False))
 
 
-def test_it_has_every_property_of_the_document_and_a_label_for_each(live: Workspace) -> None:
-    form = CreateForm(live)
+def test_it_has_a_labeled_input_for_every_property(live: Workspace) -> None:
+    form = CreateBuildForm(live)
     assert tuple(form.fields) == spec.create_build.property_names
-    assert set(at(form)) == {"pipeline", *ALL}
-    assert {field.input.description for field in at(form).values()} == set(at(form))
-    assert set(at(CreateForm(live.pipeline("web")))) == set(ALL)
+    assert set(inputs(form)) == {"pipeline", *ALL}
+    assert {field.input.description for field in inputs(form).values()} == set(inputs(form))
+    assert set(inputs(CreateBuildForm(live.pipeline("web")))) == set(ALL)
 
     def within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
         yield widget
         for child in getattr(widget, "children", ()):
             yield from within(child)
 
-    assert {id(field.input) for field in at(form).values()} <= {id(widget) for widget in within(form)}
+    assert {id(field.input) for field in inputs(form).values()} <= {id(widget) for widget in within(form)}
 
 
-def test_all_of_it_is_sent_and_an_explicit_no_is_no(scripted: Callable[..., Scripted]) -> None:
+def test_all_values_are_sent_and_no_is_false(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201))
-    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
     fill(form, **ALL)
     send(form)
     assert json.loads(server.bodies[0]) == {
@@ -101,10 +101,10 @@ def test_all_of_it_is_sent_and_an_explicit_no_is_no(scripted: Callable[..., Scri
     assert json.loads(server.bodies[1]) == {"commit": "HEAD", "branch": "main"}
 
 
-def test_it_creates_once_and_is_empty_then(live: Workspace) -> None:
+def test_it_creates_one_build_and_clears_the_fields(live: Workspace) -> None:
     told: list[spec.Build] = []
-    form = CreateForm(live, acted=told.append)
-    form.offer(["web", "api"], "web")
+    form = CreateBuildForm(live, on_change=told.append)
+    form.suggest_pipelines(["web", "api"], "web")
     fill(form, **ALL)
     form.create.click()
     send(form)
@@ -112,120 +112,120 @@ def test_it_creates_once_and_is_empty_then(live: Workspace) -> None:
     build = newest(live, "web")
     assert count(live) == 1
     assert (build.message, build.branch, build.meta_data) == ("One\n\n  two", "main", {"lines": "one\ntwo"})
-    assert f"#{build.number} was created, {told[0].state}" in words(form.said)
-    assert build.web_url in form.said.value
-    assert {field.input.value for name, field in at(form).items() if name != "pipeline"} == {""}
+    assert f"#{build.number} was created, {told[0].state}" in visible_text(form.status)
+    assert build.web_url in form.status.value
+    assert {field.input.value for name, field in inputs(form).items() if name != "pipeline"} == {""}
     assert form.pipeline.value == "web"
 
 
-def test_what_is_wrong_stands_at_its_field_and_goes_as_one_types(live: Workspace, focused: list[str]) -> None:
-    form = CreateForm(live)
+def test_problems_appear_at_their_fields_until_these_are_edited(live: Workspace, focused: list[str]) -> None:
+    form = CreateBuildForm(live)
     wrong = {"env": "A=1\nno sign", "meta_data": "A=1\nA=2", "pull_request_id": "seven", "author.email": "x"}
     fill(form, **wrong)
     send(form)
-    problems = {name: words(field.hint) for name, field in at(form).items() if field.problem}
+    problems = {name: visible_text(field.hint) for name, field in inputs(form).items() if field.problem}
     assert problems == {
         "pipeline": "pipeline is missing",
         "commit": "commit is missing",
         "branch": "branch is missing",
         "env": "env has no NAME=value in line 2",
-        "meta_data": "meta_data has A twice, again in line 2",
+        "meta_data": "meta_data contains A twice, again in line 2",
         "pull_request_id": "pull_request_id must be a whole number",
     }
-    assert words(form.said) == "Nothing was sent: 6 of the fields cannot be used; see there."
-    assert focused == [".bf-at-pipeline :is(input, textarea, select)"]
-    assert form._guide.attributes[focused[0]]["aria-invalid"] == "true"
+    assert visible_text(form.status) == "Nothing was sent. Correct 6 marked fields."
+    assert focused == [".bf-field-pipeline :is(input, textarea, select)"]
+    assert form._accessibility.attributes[focused[0]]["aria-invalid"] == "true"
     fill(form, pipeline="web", env="A=1")
-    assert (at(form)["env"].problem, at(form)["pipeline"].problem) == ("", "")
-    assert form._guide.attributes[focused[0]]["aria-invalid"] == "false"
-    assert at(form)["commit"].problem
+    assert (inputs(form)["env"].problem, inputs(form)["pipeline"].problem) == ("", "")
+    assert form._accessibility.attributes[focused[0]]["aria-invalid"] == "false"
+    assert inputs(form)["commit"].problem
     assert not form.create.disabled
     assert count(live) == 0
 
 
 @pytest.mark.parametrize(("text", "problem"), [
     ('{"A": 1}', "must be text"),
-    ('{"A": ', "is no JSON"),
+    ('{"A": ', "is not valid JSON"),
     ("=1", "has no NAME=value in line 1"),
 ])  # fmt: skip
-def test_maps_that_are_none(live: Workspace, text: str, problem: str) -> None:
-    form = CreateForm(live.pipeline("web"))
+def test_invalid_maps(live: Workspace, text: str, problem: str) -> None:
+    form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="main", env=text)
     send(form)
-    assert problem in words(at(form)["env"].hint)
+    assert problem in visible_text(inputs(form)["env"].hint)
     assert count(live) == 0
 
 
-def test_hints_are_tied_to_their_inputs_for_screen_readers(live: Workspace) -> None:
-    form = CreateForm(live)
-    for field in at(form).values():
-        told = form._guide.attributes[field.selector]
+def test_descriptions_are_linked_to_their_inputs_for_screen_readers(live: Workspace) -> None:
+    form = CreateBuildForm(live)
+    for field in inputs(form).values():
+        told = form._accessibility.attributes[field.selector]
         assert f'id="{told["aria-describedby"]}"' in field.hint.value
         assert told["aria-required"] == ("true" if field.name in {"pipeline", "commit", "branch"} else "false")
-    assert words(at(form)["env"].hint).endswith('One NAME=value a line; or JSON, such as {"A": "1"}.')
+    assert visible_text(inputs(form)["env"].hint).endswith('One NAME=value per line, or JSON such as {"A": "1"}.')
 
 
 @pytest.mark.parametrize(("slug", "told", "at_field"), [
-    ("nowhere", "404: No pipeline found", "pipeline is not known to the service"),
-    ("..", "..", "pipeline cannot be used"),
+    ("nowhere", "404: No pipeline found", "pipeline does not exist, or this token cannot see it"),
+    ("..", "..", "pipeline is not valid"),
 ])  # fmt: skip
-def test_a_pipeline_that_is_none_is_told(live: Workspace, slug: str, told: str, at_field: str) -> None:
-    form = CreateForm(live)
+def test_an_unknown_pipeline_is_reported(live: Workspace, slug: str, told: str, at_field: str) -> None:
+    form = CreateBuildForm(live)
     fill(form, pipeline=slug, commit="HEAD", branch="main", message="Mine")
     send(form)
-    assert told in words(form.said)
-    assert at_field in words(at(form)["pipeline"].hint)
+    assert told in visible_text(form.status)
+    assert at_field in visible_text(inputs(form)["pipeline"].hint)
     fill(form, pipeline="web")
-    assert at(form)["message"].input.value == "Mine"
+    assert inputs(form)["message"].input.value == "Mine"
     send(form)
     assert newest(live, "web").message == "Mine"
 
 
-def test_a_refusal_says_why_and_loses_nothing(live: Workspace) -> None:
-    form = CreateForm(live.pipeline("web"))
+def test_a_refusal_says_why_and_keeps_the_input(live: Workspace) -> None:
+    form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="nowhere/else", message="Mine")
     send(form)
-    assert "422" in words(form.said)
-    assert at(form)["message"].input.value == "Mine"
+    assert "422" in visible_text(form.status)
+    assert inputs(form)["message"].input.value == "Mine"
     assert not form.create.disabled
     fill(form, ignore_pipeline_branch_filters=True)
     send(form)
     assert newest(live, "web").branch == "nowhere/else"
 
 
-def test_what_the_service_says_of_a_field_stands_there(scripted: Callable[..., Scripted]) -> None:
+def test_field_errors_of_the_service_appear_at_their_fields(scripted: Callable[..., Scripted]) -> None:
     refusal = {"message": "Validation Failed", "errors": [{"field": "commit", "code": "is not <b>there</b>"}]}
     server = scripted(says(json.dumps(refusal).encode(), 422))
-    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
     fill(form, commit="HEAD", branch="main")
     send(form)
-    assert words(at(form)["commit"].hint) == "commit is not <b>there</b>"
-    assert is_harmless(at(form)["commit"].hint.value)
+    assert visible_text(inputs(form)["commit"].hint) == "commit is not <b>there</b>"
+    assert is_safe(inputs(form)["commit"].hint.value)
 
 
-def test_without_the_scope_it_says_which_one_and_loses_nothing(live: Workspace) -> None:
+def test_a_missing_scope_is_named_and_the_input_is_kept(live: Workspace) -> None:
     token = live.sandbox.token([scope for scope in SCOPES if scope != "write_builds"])
-    form = CreateForm(bf.connect("acme", base_url=live.sandbox.url, token=token).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=live.sandbox.url, token=token).pipeline("web"))
     fill(form, commit="HEAD", branch="main")
     send(form)
-    assert "Use a token that has the scope write_builds" in words(form.said)
-    assert (at(form)["branch"].input.value, form.create.disabled) == ("main", False)
+    assert "Use a token that has the scope write_builds" in visible_text(form.status)
+    assert (inputs(form)["branch"].input.value, form.create.disabled) == ("main", False)
 
 
-def test_an_unknown_outcome_is_not_sent_again_before_something_was_changed(live: Workspace) -> None:
+def test_an_unknown_outcome_is_not_sent_again_before_an_edit(live: Workspace) -> None:
     live.sandbox.fault(Fault("reset", route="create_build", times=1))
-    form = CreateForm(live.pipeline("web"))
+    form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="main")
     send(form)
     send(form)
-    assert "Look for it among the newest" in words(form.said)
+    assert "Look for it among the newest" in visible_text(form.status)
     assert count(live) == 1
     assert form.create.disabled
     fill(form, message="Another")
     assert not form.create.disabled
 
 
-def test_what_one_types_while_it_sends_stays(scripted: Callable[..., Scripted]) -> None:
+def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -> None:
     gate = threading.Event()
 
     def late(handler: object) -> None:
@@ -233,26 +233,24 @@ def test_what_one_types_while_it_sends_stays(scripted: Callable[..., Scripted]) 
         says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)(handler)
 
     server = scripted(late)
-    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
     fill(form, **ALL)
     form.create.click()
     fill(form, message="The next one", clean_checkout="", **{"author.name": "Yann Example"})
     assert form.create.disabled
     gate.set()
-    settled(form._lane)
-    kept = {name: field.input.value for name, field in at(form).items() if field.input.value}
+    wait_for(form._tasks)
+    kept = {name: field.input.value for name, field in inputs(form).items() if field.input.value}
     assert kept == {"message": "The next one", "author.name": "Yann Example"}
     assert not form.create.disabled
     assert len(server.asked) == 1
 
 
-def test_a_wait_for_the_limit_is_told_until_the_outcome_comes(
-    scripted: Callable[..., Scripted], each_wait_is_told: None
-) -> None:
+def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:
     made = says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)
     server, heard = scripted(says(b"{}", 429, Retry_After="1"), made), []
-    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
-    form.said.observe(lambda change: heard.append(words(form.said)), "value")
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form.status.observe(lambda change: heard.append(visible_text(form.status)), "value")
     fill(form, commit="HEAD", branch="main")
     send(form)
     assert heard[0] == "Creating the build …"
@@ -261,46 +259,46 @@ def test_a_wait_for_the_limit_is_told_until_the_outcome_comes(
 
 
 @pytest.mark.parametrize(("name", "typed", "told"), [
-    ("pull_request_id", "7" * 5000, "has 5,000 digits, which is too long a number"),
+    ("pull_request_id", "7" * 5000, "has 5,000 digits, which is too many"),
     ("pull_request_id", "--7", "must be a whole number"),
-    ("env", '{"A": "1", "B": "2", "A": "3"}', "has A twice"),
-    ("meta_data", '{"A": "1", "A": "1"}', "has A twice"),
+    ("env", '{"A": "1", "B": "2", "A": "3"}', "contains A twice"),
+    ("meta_data", '{"A": "1", "A": "1"}', "contains A twice"),
 ])  # fmt: skip
-def test_what_cannot_be_sent_as_it_was_typed_is_told(live: Workspace, name: str, typed: str, told: str) -> None:
-    form = CreateForm(live.pipeline("web"))
+def test_unparsable_input_is_reported(live: Workspace, name: str, typed: str, told: str) -> None:
+    form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="main", **{name: typed})
     send(form)
-    assert words(at(form)[name].hint) == f"{name} {told}"
-    assert "Nothing was sent" in words(form.said)
+    assert visible_text(inputs(form)[name].hint) == f"{name} {told}"
+    assert "Nothing was sent" in visible_text(form.status)
 
 
 @pytest.mark.parametrize("number", [-3, 0])
-def test_a_number_that_the_service_may_refuse_is_sent(live: Workspace, number: int) -> None:
-    form = CreateForm(live.pipeline("web"))
+def test_a_number_out_of_range_is_left_to_the_service(live: Workspace, number: int) -> None:
+    form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="main", pull_request_id=str(number))
     send(form)
-    assert "422" in words(form.said)
-    assert words(at(form)["pull_request_id"].hint).startswith("pull_request_id must be from 1 to ")
+    assert "422" in visible_text(form.status)
+    assert visible_text(inputs(form)["pull_request_id"].hint).startswith("pull_request_id must be from 1 to ")
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_texts_stay_texts(scripted: Callable[..., Scripted], hostile: str) -> None:
+def test_text_is_escaped(scripted: Callable[..., Scripted], hostile: str) -> None:
     build = {"id": "b", "number": 9, "state": hostile, "web_url": hostile}
     refusal = {"message": hostile, "errors": [{"field": "commit", "code": hostile}, {"field": hostile, "code": "x"}]}
     server = scripted(says(json.dumps(build).encode(), 201), says(json.dumps(refusal).encode(), 422))
-    form = CreateForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
     shown = []
     for _ in range(2):
         fill(form, commit="HEAD", branch="main", env=f"{hostile}=1\n{hostile}=2", message=hostile)
         send(form)
         fill(form, env="")
         send(form)
-        shown += [form.said.value, *(field.hint.value for field in at(form).values())]
-    assert all(map(is_harmless, shown))
+        shown += [form.status.value, *(field.hint.value for field in inputs(form).values())]
+    assert all(map(is_safe, shown))
 
 
-def test_what_is_no_argument_is_refused_by_name(live: Workspace) -> None:
+def test_invalid_arguments_are_named(live: Workspace) -> None:
     with pytest.raises(TypeError, match="actde"):
-        CreateForm(live, actde=print)
+        CreateBuildForm(live, actde=print)
     with pytest.raises(bf.BadInput, match="ws=7"):
-        CreateForm(7)
+        CreateBuildForm(7)

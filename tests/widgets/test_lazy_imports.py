@@ -1,4 +1,4 @@
-"""Widgets load at first use, and say what to install where that is missing."""
+"""Widgets load at first use, and name the extra to install if a package is missing."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ except Exception as why:
 """
 
 
-def told_without(package: str, name: str) -> str:
+def error_without(package: str, name: str) -> str:
     run = [sys.executable, "-c", WITHOUT.format(package=package, name=name)]
     return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_they_load_at_first_use() -> None:
+def test_widgets_load_at_first_use() -> None:
     heavy = {"ipywidgets", "anywidget", "matplotlib", "deltalake", "pandas"}
     assert not imported_by("import buildframe.widgets") & heavy
     assert not imported_by("from buildframe import widgets; dir(widgets)") & heavy
     assert {"ipywidgets", "anywidget"} <= imported_by("from buildframe import widgets; widgets.BuildBrowser")
 
 
-def test_their_names() -> None:
+def test_only_public_names_are_offered() -> None:
     assert widgets.__all__ == ["BuildBrowser", "BuildMonitor", "FlakyBoard", "actions"]
-    assert set(widgets.__all__) <= set(dir(widgets))
+    assert dir(widgets) == widgets.__all__
     assert all(getattr(widgets, name).__doc__ for name in widgets.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Browser'"):
         _ = widgets.Browser
@@ -44,9 +44,9 @@ def test_their_names() -> None:
 
 @pytest.mark.parametrize("name", ["BuildBrowser", "BuildMonitor", "FlakyBoard"])
 def test_a_missing_package_is_named(name: str) -> None:
-    assert told_without("anywidget", name) == f"MissingExtra {MissingExtra('This widget', 'widgets')}"
+    assert error_without("anywidget", name) == f"MissingExtra {MissingExtra('This widget', 'widgets')}"
 
 
 @pytest.mark.parametrize("name", widgets.__all__)
 def test_a_store_is_not_needed(name: str) -> None:
-    assert told_without("deltalake", name) == ""
+    assert error_without("deltalake", name) == ""

@@ -1,0 +1,289 @@
+"""Buttons that cancel and rebuild one build, enabled if its state allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import ipywidgets
+
+from buildframe import connect, spec
+from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
+from buildframe.formatting import named
+from buildframe.guards.arguments import checked_names
+from buildframe.widgets import html
+from buildframe.widgets.accessibility import AccessibilityHelper
+from buildframe.widgets.background_tasks import TaskRunner
+from buildframe.widgets.components import (
+    CompositeWidget,
+    StatusLine,
+    add_classes,
+    create_button,
+    set_visible,
+    stylesheet,
+)
+from buildframe.widgets.validation import check_workspace
+from buildframe.workspace import Pipeline, Workspace
+
+CANCELABLE_STATES = ("scheduled", "running", "failing")
+
+OnBuildChanged = Callable[[spec.Build], None]
+
+_IN_PROGRESS = {"cancel": "Canceling", "rebuild": "Rebuilding"}
+_UNKNOWN_OUTCOME = "It is unknown whether the last rebuild was created. Check the newest builds first."
+
+
+@checked_names
+def actions(build: spec.Build, ws: Workspace | Pipeline | None = None) -> BuildActions:
+    """
+    Return buttons that cancel and rebuild a build, for a custom layout.
+
+    Cancel is enabled while the build is scheduled, running or failing, and asks for confirmation. Rebuild asks for
+    confirmation if the build was already rebuilt here, so a double click creates one build. The outcome appears below
+    the buttons. If the service refuses, the build is loaded again, so that the buttons match its state.
+
+    Parameters
+    ----------
+    build : buildframe.spec.Build
+        Build to act on, such as the result of `ws.pipeline("web").build(41)`.
+    ws : Workspace or Pipeline, optional
+        Workspace of the build, or its pipeline. By default the widget connects as `buildframe.connect()` does, from the
+        environment, because a build holds no connection.
+
+    Returns
+    -------
+    BuildActions
+        A widget. Its method `show(build)` replaces the build.
+
+    Raises
+    ------
+    BadInput
+        If `build` is not a build, `ws` is a workspace of all organizations, or, without `ws`, the environment has no
+        token or names another service than that of the build.
+
+    See Also
+    --------
+    BuildBrowser : Find builds, and act on one of them.
+
+    Notes
+    -----
+    Needs the scope `write_builds`, and `read_builds` to load the build after a refusal. Each click sends one request.
+    If the response to a rebuild is lost, the button stays disabled and the widget explains how to check.
+
+    Examples
+    --------
+    >>> number = int(ci.pipeline("web").builds(created_from="1d")["number"].max())
+    >>> buttons = widgets.actions(ci.pipeline("web").build(number), ci)
+    >>> buttons.rebuild.description
+    'Rebuild'
+    """
+    if not isinstance(build, spec.Build):
+        raise BadInput(f"build={build!r} is not a build. Pass one, such as ws.pipeline(...).build(41).")
+    return BuildActions(_workspace_of(build) if ws is None else ws, build)
+
+
+def _workspace_of(build: spec.Build) -> Workspace:
+    """Return the workspace that the environment names, if the build belongs to its service."""
+    ws = connect(build.organization)
+    if not (build.url or "").startswith(f"{ws.base_url}/"):
+        raise BadInput(
+            f"Build {_name(build)} belongs to {build.url}, not to {ws}. Pass its workspace: actions(build, ws)."
+        )
+    return ws
+
+
+class Confirmation(NamedTuple):
+    """A question before an action, its answers, and the selector of the button to which the focus returns."""
+
+    question: str
+    yes: str
+    no: str
+    action: str
+    button: str
+
+
+class BuildActions(CompositeWidget):
+    """The buttons, the confirmation of an action, and its outcome."""
+
+    def __init__(
+        self, ws: Workspace | Pipeline, build: spec.Build | None = None, *, on_change: OnBuildChanged | None = None
+    ) -> None:
+        check_workspace(ws)
+        self._ws, self._on_change = ws, on_change
+        self._build: spec.Build | None = None
+        self._rebuilds: dict[str, spec.Build | None] = {}  # by id of the original; None: unknown outcome
+        self._pending: Confirmation | None = None
+        self._last_id, self._last_status = "", ""  # the last build that was shown, and the status at that time
+        self._build_name, self._action = "", ""
+        self.status = StatusLine()
+        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self.closables = (self._tasks,)
+        self.cancel = self._create_button("Cancel…", "", self._confirm_cancel, "bf-cancel")
+        self.rebuild = self._create_button("Rebuild", "", self._start_rebuild, "bf-rebuild")
+        self.yes = self._create_button("Yes", "Confirm", self._accept, "bf-yes", "danger")
+        self.no = self._create_button("No", "Change nothing (Escape)", self._decline, "bf-no")
+        self.question = ipywidgets.HTML()
+        answers = ipywidgets.HBox([self.yes, self.no])
+        self.confirmation = add_classes(ipywidgets.VBox([self.question, answers]), "bf-confirmation")
+        self._accessibility = AccessibilityHelper(
+            escape=".bf-no", attributes={".bf-confirmation": {"role": "group", "aria-label": "Confirmation"}}
+        )
+        buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
+        super().__init__([stylesheet(), buttons, self.confirmation, self.status, self._accessibility])
+        self.add_class("bf-accessible")
+        self.show(build)
+
+    def _create_button(
+        self, label: str, tooltip: str, on_click: Callable[[], None], css_class: str, style: str = ""
+    ) -> ipywidgets.Button:
+        return add_classes(create_button(label, tooltip, on_click, self.status, style), css_class)
+
+    def show(self, build: spec.Build | None) -> None:
+        """
+        Act on this build from now on; None for none.
+
+        The outcome of an action names its build, and stays until the next action or until a second build is shown.
+        """
+        if build is not None and build.id != self._last_id:
+            if self.status.value == self._last_status and not self._tasks.is_busy:
+                self.status.clear()
+            self._last_id, self._last_status = build.id, self.status.value
+        self._build = build
+        self._close_confirmation()
+        self._update_buttons()
+
+    def _update_buttons(self) -> None:
+        build, is_busy = self._build, self._tasks.is_busy
+        is_unknown = build is not None and self._rebuilds.get(build.id, build) is None
+        self.cancel.disabled = is_busy or build is None or build.state not in CANCELABLE_STATES
+        self.rebuild.disabled = is_busy or build is None or build.number is None or is_unknown
+        self.rebuild.description = "Rebuild again…" if build and self._rebuilds.get(build.id) else "Rebuild"
+        reason = "Only scheduled, running and failing builds can be canceled"
+        state = f"{reason}; this one is {named(build.state)}" if build else reason
+        self.cancel.tooltip = html.label(state) if self.cancel.disabled else "Cancel this build (with confirmation)"
+        self.rebuild.tooltip = _UNKNOWN_OUTCOME if is_unknown else "Create a build of the same commit"
+
+    # Confirmation
+
+    def _confirm_cancel(self) -> None:
+        if self._build is not None and not self.cancel.disabled:
+            question = f"Cancel build {_name(self._build)}? Its jobs stop and their work is lost."
+            self._ask(Confirmation(question, "Yes, cancel it", "Keep running", "cancel", ".bf-cancel"))
+
+    def _start_rebuild(self) -> None:
+        if self._build is None or self.rebuild.disabled:
+            return
+        earlier = self._rebuilds.get(self._build.id)
+        if earlier is None:
+            self._start("rebuild")
+        else:
+            question = f"Build {_name(self._build)} was already rebuilt as #{earlier.number}. Rebuild it again?"
+            self._ask(Confirmation(question, "Yes, rebuild again", "No", "rebuild", ".bf-rebuild"))
+
+    def _ask(self, confirmation: Confirmation) -> None:
+        self._pending = confirmation
+        self.question.value = html.message(confirmation.question, is_error=True)
+        self.yes.description, self.no.description = confirmation.yes, confirmation.no
+        set_visible(self.confirmation, True)
+        self._accessibility.move_focus(".bf-no")
+
+    def _close_confirmation(self) -> None:
+        self._pending = None
+        set_visible(self.confirmation, False)
+
+    def _decline(self) -> None:
+        if self._pending is not None:
+            self._accessibility.move_focus(self._pending.button)
+        self._close_confirmation()
+
+    def _accept(self) -> None:
+        if self._pending is not None:  # otherwise the second click of a double click
+            self._start(self._pending.action)
+
+    # Actions
+
+    def _start(self, action: str) -> None:
+        build = self._build
+        assert build is not None
+        assert build.number is not None
+        self._close_confirmation()
+        pipeline, number = pipeline_of(self._ws, build), build.number
+        self._build_name, self._last_status = _name(build), ""
+        self._action = f"{_IN_PROGRESS[action]} build {self._build_name} …"
+        self.status.show(self._action)
+        self._tasks.start(
+            lambda task: _perform(pipeline, number, action), lambda outcome: self._on_outcome(build, action, outcome)
+        )
+        self._update_buttons()
+
+    def _on_outcome(self, build: spec.Build, action: str, outcome: ActionOutcome) -> None:
+        if action == "rebuild" and (outcome.created or isinstance(outcome.error, OutcomeUnknown)):
+            self._rebuilds[build.id] = outcome.created
+        if self._build is not None and outcome.updated is not None and self._build.id == outcome.updated.id:
+            self._build = outcome.updated
+        self._update_buttons()
+        self._show_outcome(outcome)
+        enabled = [f".bf-{name}" for name in (action, "rebuild", "cancel") if not getattr(self, name).disabled]
+        self._accessibility.move_focus(next(iter(enabled), ".bf-none"))
+        if self._on_change is not None and (changed := outcome.created or outcome.updated):
+            self._on_change(changed)
+
+    def _on_error(self, error: BaseException) -> None:
+        self._update_buttons()
+        self.status.show_error(f"{self._build_name}: {html.error_text(error)}")
+
+    def _on_wait(self, seconds: float, reason: str) -> None:
+        self.status.show(html.wait_text(self._action, seconds, reason))
+
+    def _show_outcome(self, outcome: ActionOutcome) -> None:
+        if outcome.error is not None:
+            self.status.show_error(f"{self._build_name}: {html.error_text(outcome.error)}")
+        elif (created := outcome.created) is not None:
+            self.status.show(f"Build {_name(created)} was created, {created.state}:", extra=link_to(created))
+        elif (updated := outcome.updated) is not None:
+            self.status.show(f"Build {_name(updated)} is {updated.state}.", extra=link_to(updated))
+
+
+class ActionOutcome(NamedTuple):
+    """The build that was created, the current state of the build acted on, or the error."""
+
+    created: spec.Build | None = None
+    updated: spec.Build | None = None
+    error: BuildframeError | None = None
+
+
+def _perform(pipeline: Pipeline, number: int, action: str) -> ActionOutcome:
+    try:
+        if action == "cancel":
+            return ActionOutcome(updated=pipeline.cancel(number))
+        return ActionOutcome(created=pipeline.rebuild(number))
+    except Invalid as error:  # its state differs from the one shown
+        return ActionOutcome(updated=_load_current(pipeline, number), error=error)
+    except BuildframeError as error:
+        return ActionOutcome(error=error)
+
+
+def _load_current(pipeline: Pipeline, number: int) -> spec.Build | None:
+    try:
+        return pipeline.build(number)
+    except BuildframeError:
+        return None  # the refusal is shown, and says more
+
+
+def pipeline_of(ws: Workspace | Pipeline, build: spec.Build) -> Pipeline:
+    """Return the pipeline of a build."""
+    if isinstance(ws, Pipeline):
+        return ws
+    if build.pipeline is None or build.pipeline.slug is None:
+        raise BadInput(f"The service did not report the pipeline of build {build.number}. Pass ws.pipeline(...) as ws.")
+    return ws.pipeline(build.pipeline.slug)
+
+
+def link_to(build: spec.Build) -> str:
+    """Return a link to the page of a build, as HTML."""
+    return html.link(build.web_url, f"open build {build.number}")
+
+
+def _name(build: spec.Build) -> str:
+    slug = build.pipeline.slug if build.pipeline else None
+    return f"{named(slug)} #{build.number}" if slug else f"#{build.number}"

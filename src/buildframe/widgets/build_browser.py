@@ -1,0 +1,294 @@
+"""The build browser: filters, a table of builds, and the selected build with its jobs, logs and buttons."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import ipywidgets
+import pandas as pd
+
+from buildframe import spec
+from buildframe.errors import BadInput, BuildframeError
+from buildframe.guards.arguments import checked_names
+from buildframe.widgets import html
+from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
+from buildframe.widgets.build_details import BuildDetails
+from buildframe.widgets.build_list import COLUMNS, BuildBatch, BuildList, load_builds, with_rows
+from buildframe.widgets.components import (
+    CompositeWidget,
+    StatusLine,
+    add_classes,
+    create_button,
+    input_grid,
+    set_visible,
+    stylesheet,
+)
+from buildframe.widgets.create_build_form import CreateBuildForm
+from buildframe.widgets.data_table import DataTable, TableColumn
+from buildframe.widgets.filter_inputs import FilterInputs
+from buildframe.widgets.validation import check_workspace
+from buildframe.workspace import Pipeline, Workspace
+
+TABLE_COLUMNS = (
+    TableColumn("Number", "number", "78px"),
+    TableColumn("State", "state", "100px"),
+    TableColumn("Pipeline", width="minmax(74px, 0.7fr)"),
+    TableColumn("Branch", width="minmax(92px, 1fr)"),
+    TableColumn("Message", width="minmax(120px, 2fr)"),
+    TableColumn("Took", "seconds", "68px"),
+    TableColumn("Created (UTC)", "time", "146px"),
+    TableColumn("Creator", width="minmax(74px, 0.8fr)"),
+    TableColumn("Commit", width="86px"),
+)
+_CREATED = 6  # index of the column
+_MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
+
+
+class BuildBrowser(CompositeWidget):
+    """
+    List the builds of an organization or of one pipeline: filter, sort, select and act on them.
+
+    The service filters by pipeline, branch, state, creator and time. Message and commit filter the loaded rows. The
+    selected build is shown with its properties, jobs, timeline and logs, and buttons that cancel and rebuild it. A form
+    creates builds.
+
+    Parameters
+    ----------
+    ws : Workspace or Pipeline
+        Workspace of one organization, or one of its pipelines.
+    created_from : str, default "7d"
+        Initial value of the filter "Created from": an age such as `"12h"` or `"7d"`, an ISO date or time such as
+        `"2026-10-01"`, or `""` for all builds.
+
+    Attributes
+    ----------
+    builds : pandas.DataFrame
+        Builds in the table, newest first.
+
+    Raises
+    ------
+    BadInput
+        If `ws` is not a workspace of one organization or a pipeline, or `created_from` is not a string.
+
+    See Also
+    --------
+    BuildMonitor : Follow waiting and running builds.
+    actions : The buttons of one build, for a custom layout.
+
+    Notes
+    -----
+    Loading starts at once in a background thread, and stops if the widget is no longer displayed. Needs the scopes
+    `read_builds`, `read_build_logs` for logs, and `write_builds` for actions. `read_pipelines` and `read_organizations`
+    add suggestions to the filters.
+
+    Examples
+    --------
+    >>> browser = widgets.BuildBrowser(ci, created_from="2d")
+    >>> [column["title"] for column in browser.table.columns][:4]
+    ['Number', 'State', 'Pipeline', 'Branch']
+    """
+
+    @checked_names
+    def __init__(self, ws: Workspace | Pipeline, *, created_from: str = "7d") -> None:
+        check_workspace(ws)
+        if not isinstance(created_from, str):
+            raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")
+        self._ws = ws
+        self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
+        self._load_pressed_at = -math.inf
+        self._selected_id: str | None = None
+        self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
+        self.status = StatusLine()
+        self.table = DataTable("Builds", TABLE_COLUMNS)
+        self.table.sort_order = [_CREATED, True]
+        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self._update_tasks = TaskRunner(self._on_update_error)
+        self.closables = (self._tasks, self._update_tasks)
+        self.filters = FilterInputs(ws, created_from, self.status.guard(self._press_load))
+        self.details = BuildDetails(ws, on_change=self._on_build_changed)
+        self.form = CreateBuildForm(ws, on_change=self._on_build_changed)
+        set_visible(self.form, False)
+        self._create_inputs()
+        super().__init__([stylesheet(), *self._layout_parts()], _view_count=0)
+        self.add_class("bf-browser")
+        self._observe_inputs()
+        self.load()
+
+    @property
+    def builds(self) -> pd.DataFrame:
+        """
+        Builds in the table, newest first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per build, with the columns `id`, `number`, `pipeline`, `state`, `blocked`, `branch`, `commit`,
+            `message`, `creator`, `creator_id`, `created_at`, `started_at`, `finished_at`, `web_url` and `fetched_at` of
+            `ws.builds()`.
+        """
+        newest_first = self._shown.builds.sort_values(["created_at", "id"], ascending=False, ignore_index=True)
+        return newest_first[COLUMNS]
+
+    # Layout
+
+    def _create_inputs(self) -> None:
+        self.message = ipywidgets.Text(description="Message contains", placeholder="in loaded rows")
+        self.commit = ipywidgets.Text(description="Commit starts with", placeholder="in loaded rows")
+        self.load_button = create_button(
+            "Load", "Load the builds that match the filters", self._press_load, self.status, "primary"
+        )
+        self.stop_button = create_button("Stop", "Stop loading and keep the loaded rows", self.stop, self.status)
+        self.create_button = create_button("Create build…", "Open or close the form", self._toggle_form, self.status)
+
+    def _layout_parts(self) -> list[ipywidgets.Widget]:
+        buttons = ipywidgets.HBox([self.load_button, self.stop_button, self.create_button])
+        hint = ipywidgets.HTML(html.hint("Filter loaded rows"))
+        row_filters = input_grid([hint, self.message, self.commit])
+        columns = ipywidgets.Box([ipywidgets.VBox([row_filters, self.table]), self.details])
+        return [self.filters, buttons, self.status, self.form, add_classes(columns, "bf-browser-columns")]
+
+    def _observe_inputs(self) -> None:
+        guard = self.status.guard
+        self.message.observe(guard(lambda _: self._filter_rows()), "value")
+        self.commit.observe(guard(lambda _: self._filter_rows()), "value")
+        self.filters.on_change(guard(self._on_filter_change))
+        self.table.observe(guard(lambda _: self._on_select()), "selected")
+        self.observe(guard(lambda change: self.stop() if change.new == 0 else None), "_view_count")
+
+    # Loading
+
+    def _press_load(self) -> None:
+        self._load_pressed_at = time.monotonic()
+        self.load()
+
+    def _on_filter_change(self) -> None:
+        if time.monotonic() - self._load_pressed_at < _MAX_INPUT_DELAY:
+            self.load()
+        else:
+            self._show_status()
+
+    def load(self) -> None:
+        """Load the builds that match the filters. Previous rows stay, marked as such, until the first ones arrive."""
+        self._requested = BuildList(self.filters.description_text)
+        try:
+            source, filters = self.filters.read()
+        except BadInput as error:
+            self._tasks.cancel()
+            self._on_error(error)
+            return
+
+        def run(task: BackgroundTask) -> None:
+            load_builds(source, filters, task, lambda batch: task.update(lambda: self._add(batch)))
+
+        self._tasks.restart(run, lambda _: self._on_complete())
+        self._show_status()
+
+    def stop(self) -> None:
+        """Stop loading and keep the loaded rows."""
+        if self._tasks.is_busy:
+            self._tasks.cancel()
+            self._requested.state = "stopped"
+            self._show_status()
+
+    def _add(self, batch: BuildBatch) -> None:
+        self._on_select()  # a selection among the previous rows may not have been processed yet
+        self._requested.add(batch)
+        self._shown = self._requested
+        self._update_table()
+        self._show_status()
+
+    def _on_complete(self) -> None:
+        self._requested.state = "complete"
+        self._show_status()
+
+    def _on_error(self, error: BaseException) -> None:
+        self._requested.state, self._requested.error = "failed", html.error_text(error)
+        self._show_status()
+
+    def _on_wait(self, seconds: float, reason: str) -> None:
+        self._show_status(html.wait_text("", seconds, reason))
+
+    def _show_status(self, note: str = "") -> None:
+        is_stale, is_loading = self._shown is not self._requested, self._tasks.is_busy
+        self.stop_button.disabled, self.table.is_stale = not is_loading, is_stale
+        lines = [self._requested.status_text, note]
+        if is_stale and len(self._shown.builds):
+            lines.append(f"Showing previous results ({self._shown.query}), as of {self._shown.time}.")
+        if self._requested.query != self.filters.description_text:
+            lines.append("Filters changed. Press Load to apply them.")
+        text = "\n".join(filter(None, lines))
+        if self._requested.error:
+            self.status.show_error(text)
+        else:
+            self.status.show(text, extra=_progress_bar(self._requested.share) if is_loading else "")
+
+    # Table
+
+    def _update_table(self) -> None:
+        builds = self._shown.builds
+        selected = builds.index[builds["id"] == self._selected_id]
+        self.table.set_rows(builds["row"].tolist(), self._visible_rows(), int(selected[0]) if len(selected) else -1)
+
+    def _filter_rows(self) -> None:
+        self.table.visible_rows = self._visible_rows()
+
+    def _visible_rows(self) -> list[int] | None:
+        """Return the indexes of rows that match the filters for message and commit, or None without a filter."""
+        message, commit = self.message.value.strip().lower(), self.commit.value.strip().lower()
+        builds = self._shown.builds
+        if not (message or commit) or builds.empty:
+            return None
+        matches = builds["message"].fillna("").str.lower().str.contains(message, regex=False)
+        matches &= builds["commit"].fillna("").str.lower().str.startswith(commit)
+        return [int(index) for index in builds.index[matches]]
+
+    def _on_select(self) -> None:
+        builds, index = self._shown.builds, self.table.selected
+        if not 0 <= index < len(builds) or builds["id"].iloc[index] == self._selected_id:
+            return
+        build = builds.iloc[index]
+        self._selected_id = str(build["id"])
+        self.details.load(str(build["pipeline"]), int(build["number"]))
+
+    # Actions
+
+    def _toggle_form(self) -> None:
+        is_opening = self.form.layout.display == "none"
+        if is_opening:
+            self.form.suggest_pipelines(self.filters.pipeline.options, self.filters.pipeline.value)
+        set_visible(self.form, is_opening)
+        self.create_button.description = "Close the form" if is_opening else "Create build…"
+
+    def _on_build_changed(self, build: spec.Build) -> None:
+        """Update or add the row of a build that was canceled or created, without loading all builds again."""
+        if build.pipeline is None or build.pipeline.slug is None or build.number is None:
+            return
+        self._outdated[build.pipeline.slug, build.number] = None
+        builds = list(self._outdated)
+        self._update_tasks.restart(lambda task: [self._load_row(*each) for each in builds], self._on_rows_updated)
+
+    def _load_row(self, slug: str, number: int) -> pd.DataFrame | str:
+        """Return a build with its row, or an error message."""
+        pipeline = self._ws if isinstance(self._ws, Pipeline) else self._ws.pipeline(slug)
+        try:
+            return with_rows(pipeline.history_of(number).builds)
+        except BuildframeError as error:
+            return f"The row of {slug} #{number} could not be updated. {html.error_text(error)}"
+
+    def _on_rows_updated(self, results: list[pd.DataFrame | str]) -> None:
+        self._outdated.clear()
+        self._on_select()  # as in `_add`
+        if frames := [each for each in results if not isinstance(each, str)]:
+            self._shown.update(pd.concat(frames))
+            self._update_table()
+        self._show_status("\n".join(each for each in results if isinstance(each, str)))
+
+    def _on_update_error(self, error: BaseException) -> None:
+        self._outdated.clear()
+        self.status.show_error(error)
+
+
+def _progress_bar(share: float | None) -> str:
+    value = "" if share is None else f' value="{share:.3f}"'
+    return f'<progress aria-label="Share of the time range loaded" max="1"{value}></progress>'

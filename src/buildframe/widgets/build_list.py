@@ -1,0 +1,144 @@
+"""Load builds page by page as rows of a table, and describe how complete they are."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+
+from buildframe.formatting import counted
+from buildframe.widgets import html
+from buildframe.widgets.background_tasks import BackgroundTask
+from buildframe.widgets.data_table import CellValue
+from buildframe.workspace import Pipeline, Workspace
+
+COLUMNS = [
+    "id", "number", "pipeline", "state", "blocked", "branch", "commit", "message", "creator", "creator_id",
+    "created_at", "started_at", "finished_at", "web_url", "fetched_at",
+]  # fmt: skip
+
+_UPDATE_INTERVAL = 0.5  # seconds; more frequent updates cost time, and nobody sees them
+
+
+class BuildBatch(NamedTuple):
+    """Builds with their rows (None if there are none yet), the share loaded so far, and the `attrs` of their frame."""
+
+    builds: pd.DataFrame | None
+    share: float | None
+    metadata: Mapping[Any, Any]
+
+
+class BuildList:
+    """
+    The builds that match a query, which `query` describes, in the order of arrival and each as it was read last.
+
+    `builds` has the columns COLUMNS and `row`, its cells in the table. `error` says why loading failed.
+    """
+
+    def __init__(self, query: str) -> None:
+        self.query = query
+        self.builds = pd.DataFrame(columns=[*COLUMNS, "row"])
+        self.state: Literal["loading", "complete", "stopped", "failed"] = "loading"
+        self.error = ""
+        self.share: float | None = 0.0
+        self._metadata: Mapping[Any, Any] = {}
+        self._updated: dict[str, None] = {}
+
+    def add(self, batch: BuildBatch) -> None:
+        """Add a batch."""
+        self._metadata, self.share = batch.metadata, batch.share
+        if batch.builds is not None:
+            self._merge(batch.builds)
+
+    def update(self, builds: pd.DataFrame) -> None:
+        """Add builds that were loaded individually, so they may not match the query."""
+        self._updated |= {f"{build.pipeline} #{build.number}": None for build in builds.itertuples()}
+        self._merge(builds)
+
+    def _merge(self, builds: pd.DataFrame) -> None:
+        together = pd.concat([self.builds, builds]) if len(self.builds) else builds
+        by_time = together.sort_values("fetched_at", kind="stable")
+        latest = by_time.drop_duplicates("id", keep="last").set_index("id", drop=False)
+        self.builds = latest.loc[together["id"].unique()].reset_index(drop=True)
+
+    @property
+    def status_text(self) -> str:
+        """How many builds there are, and whether these are all."""
+        if not self._updated:
+            return self._state_text()
+        pronoun = "they" if len(self._updated) > 1 else "it"
+        return f"{self._state_text()} {', '.join(self._updated)} updated; {pronoun} may not match the filters."
+
+    def _state_text(self) -> str:
+        count = counted(len(self.builds), "build")
+        if self.state == "loading":
+            share = f", {100 * self.share:.0f} % of the time range" if self.share is not None else ""
+            return f"Loading … {count}{share}" if len(self.builds) else "Loading …"
+        if self.state == "stopped":
+            return f"Stopped: {count} loaded, others are missing. Press Load to start again."
+        if self.state == "failed":
+            return f"{self.error}\n{count} loaded before that; others are missing." if len(self.builds) else self.error
+        if not self._metadata["complete"]:
+            return f"{count}, incomplete: {self._metadata['why']}."
+        note = f"; {self._metadata['note']}" if self._metadata.get("note") else ""
+        none = f" No build matches: {self.query}. Widen the time range or remove a filter."
+        return f"{count}, complete, as of {self.time}{note}.{none if self.builds.empty else ''}"
+
+    @property
+    def time(self) -> str:
+        """The service's time of the first response."""
+        as_of = self._metadata.get("as_of")
+        return f"{pd.Timestamp(as_of):%H:%M:%S} UTC" if as_of else "an unknown time"
+
+
+def load_builds(
+    source: Workspace | Pipeline,
+    filters: Mapping[str, Any],
+    task: BackgroundTask,
+    on_batch: Callable[[BuildBatch], None],
+) -> None:
+    """Load the builds that match, and call `on_batch` as they arrive and once at the end."""
+    frames: list[pd.DataFrame] = []
+    updated_at = -math.inf
+
+    def on_rows(builds: pd.DataFrame, share: float | None) -> None:
+        nonlocal updated_at
+        frames.append(builds)
+        if time.monotonic() - updated_at >= _UPDATE_INTERVAL:
+            send(share, builds.attrs)
+            updated_at = time.monotonic()
+
+    def send(share: float | None, metadata: Mapping[Any, Any]) -> None:
+        builds = [with_rows(frame) for frame in frames if len(frame)]
+        frames.clear()
+        on_batch(BuildBatch(pd.concat(builds) if builds else None, share, metadata))
+
+    task.on_rows(on_rows)
+    complete = source.builds(**filters, columns=COLUMNS, progress=False)
+    send(1.0, complete.attrs)
+
+
+def with_rows(builds: pd.DataFrame) -> pd.DataFrame:
+    """Return the builds with their cells in the column `row`."""
+    rows = pd.Series([_cells(build) for build in builds.to_dict("records")], index=builds.index, dtype=object)
+    return builds[COLUMNS].assign(row=rows)
+
+
+def _cells(build: dict[Any, Any]) -> list[CellValue]:
+    is_blocked = build["blocked"] is True
+    took = pd.NaT if is_blocked else build["finished_at"] - build["created_at"]  # a blocked build is not finished
+    message = html.plain(build["message"]).splitlines() or [""]
+    return [
+        None if html.is_missing(build["number"]) else int(build["number"]),
+        "blocked" if is_blocked else html.cell(build["state"]),
+        html.cell(build["pipeline"]),
+        html.cell(build["branch"]),
+        html.cell(message[0]),
+        None if html.is_missing(took) else round(took.total_seconds()),
+        f"{build['created_at']:%Y-%m-%d %H:%M:%S.%f}",
+        html.cell(build["creator"]),
+        html.cell(build["commit"])[:8],
+    ]

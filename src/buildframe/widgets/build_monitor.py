@@ -1,0 +1,261 @@
+"""The build monitor: waiting and running builds, their expected remaining time, and how they ended."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import ipywidgets
+
+from buildframe import spec
+from buildframe.formatting import span
+from buildframe.guards.arguments import checked_names
+from buildframe.widgets import html, monitor_formatting
+from buildframe.widgets.background_tasks import BackgroundTask, PollTimer, TaskRunner
+from buildframe.widgets.build_actions import CANCELABLE_STATES, BuildActions
+from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
+from buildframe.widgets.components import CompositeWidget, StatusLine, create_button, set_visible, stylesheet
+from buildframe.widgets.data_table import DataTable
+from buildframe.widgets.validation import check_duration, check_workspace
+from buildframe.workspace import Pipeline, Workspace
+
+_MIN_INTERVAL = 10.0  # seconds
+_MAX_UNANSWERED_PINGS = 2  # a page may miss one while a cell of the user runs
+_MAX_HISTORIES = 2  # loaded per refresh, so that rows are not outdated when they appear
+
+
+class BuildMonitor(CompositeWidget):
+    """
+    Follow the waiting and running builds of an organization or of one pipeline until they finish.
+
+    The table shows the progress of each build. The selected build has buttons that cancel and rebuild it. Below the
+    table are the builds that finished.
+
+    Parameters
+    ----------
+    ws : Workspace or Pipeline
+        Workspace of one organization, or one of its pipelines.
+    every : str or datetime.timedelta, default 10 seconds
+        Interval of refreshes, such as `"30s"`; at least 10 seconds.
+    for_at_most : str or datetime.timedelta, default "1h"
+        Time after which refreshing stops, at least `every`. The button "Resume" starts it again.
+
+    Raises
+    ------
+    BadInput
+        If `ws` is not a workspace of one organization or a pipeline, or a duration is invalid or too short.
+
+    See Also
+    --------
+    buildframe.metrics.remaining_time : The expectation behind the progress.
+    BuildBrowser : Find builds of any time.
+
+    Notes
+    -----
+    Progress compares a build with builds of its pipeline in the last 14 days that ran at least as long. That history is
+    loaded once per pipeline. A refresh takes one request per 100 open builds and loads no jobs.
+
+    Refreshing stops when the widget is no longer displayed. Without an event loop, as in a script, the widget refreshes
+    once, and then whenever you call `refresh`. Needs the scopes `read_builds`, and `write_builds` for actions.
+
+    Examples
+    --------
+    >>> monitor = widgets.BuildMonitor(ci, every="30s")
+    >>> [column["title"] for column in monitor.table.columns][:4]
+    ['Number', 'State', 'Pipeline', 'Progress']
+    >>> monitor.close()
+    """
+
+    @checked_names
+    def __init__(
+        self,
+        ws: Workspace | Pipeline,
+        *,
+        every: str | dt.timedelta = dt.timedelta(seconds=10),
+        for_at_most: str | dt.timedelta = "1h",
+    ) -> None:
+        check_workspace(ws)
+        self._interval = check_duration("every", every, _MIN_INTERVAL, "because all clients share the request limit")
+        self._max_age = check_duration("for_at_most", for_at_most, self._interval, "the interval of refreshes")
+        self.snapshot: MonitorSnapshot | None = None
+        self._tracker = BuildTracker(ws)
+        self._build: spec.Build | None = None
+        self._pause_text = ""
+        self._is_outdated = False
+        self._action_key: tuple[str, str] | None = None
+        self.is_refreshing, self._is_hidden = False, False
+        self._unanswered_pings = 0
+        self.status, self.table = (
+            StatusLine(),
+            DataTable("Waiting and running builds", monitor_formatting.TABLE_COLUMNS),
+        )
+        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self._timer = PollTimer(self.status.guard(self._on_timer))
+        self.closables = (self._timer, self._tasks)
+        self.actions = BuildActions(ws, on_change=lambda build: self._on_build_changed())
+        set_visible(self.actions, False)
+        super().__init__([stylesheet(), *self._create_parts()], _view_count=0)
+        self.layout.width = "100%"
+        self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
+        self.observe(self.status.guard(lambda change: self._on_views_changed(bool(change.new))), "_view_count")
+        self.table.observe(self.status.guard(lambda _: self._on_views_changed(True)), "pong")
+        self.resume()
+
+    def _create_parts(self) -> list[ipywidgets.Widget]:
+        self.toggle = create_button("Pause", "Pause or resume refreshing", self._toggle, self.status)
+        self.refresh_button = create_button("Refresh now", "Load the open builds now", self.refresh, self.status)
+        self.schedule = ipywidgets.HTML()
+        layout: dict[str, Any] = {"flex_flow": "row wrap", "align_items": "center"}
+        buttons = ipywidgets.HBox([self.toggle, self.refresh_button, self.schedule], layout=layout)
+        self.queue, self.properties, self.finished = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.HTML()
+        explanation = ipywidgets.HTML(html.hint(monitor_formatting.EXPLANATION))
+        below_table = [explanation, self.properties, self.actions, self.finished]
+        return [buttons, self.status, self.queue, self.table, *below_table]
+
+    # Schedule
+
+    def refresh(self) -> None:
+        """Refresh once in a background thread, unless a refresh is in progress."""
+        if self._tasks.start(self._refresh, lambda _: self._schedule_next()):
+            self._is_outdated = False
+            self._show_schedule("loading …")
+        elif self.is_refreshing:
+            self._timer.schedule(self._interval)
+
+    def resume(self) -> None:
+        """Refresh now and at intervals, for at most `for_at_most`."""
+        self.is_refreshing, self._is_hidden = True, False
+        self._unanswered_pings = 0
+        self._timer.reset_age()
+        self.toggle.description = "Pause"
+        self._pause_text = ""
+        self._show_pause()
+        self.refresh()
+
+    def pause(self, reason: str = "Paused") -> None:
+        """Stop refreshing, and cancel a refresh in progress."""
+        self.is_refreshing = False
+        self._timer.cancel()
+        self._tasks.cancel()
+        self.toggle.description = "Resume"
+        self._pause_text = f"{reason}. Press Resume to refresh again."
+        self._show_schedule("not refreshing")
+        self._show_pause()
+
+    def _show_pause(self) -> None:
+        if self._pause_text:
+            self.status.show(self._pause_text)
+        else:
+            self.status.clear()
+
+    def _toggle(self) -> None:
+        if self.is_refreshing:
+            self.pause()
+        else:
+            self.resume()
+
+    def _on_timer(self) -> None:
+        """Refresh if a page still shows the widget: the view count does not change when a page is closed."""
+        is_answered = self.table.pong == self.table.ping
+        self._unanswered_pings = 0 if is_answered else self._unanswered_pings + 1
+        self.table.ping += 1
+        if not self._view_count or self._unanswered_pings >= _MAX_UNANSWERED_PINGS:
+            self._on_views_changed(False)
+        elif self._timer.age >= self._max_age:
+            self.pause(f"Stopped after {span(self._max_age)}")
+        else:
+            self.refresh()
+
+    def _on_views_changed(self, is_displayed: bool) -> None:
+        """Pause if nothing displays the widget, for example because its cell ran again; resume if something does."""
+        if not is_displayed and self.is_refreshing:
+            self.pause("Stopped because the widget was not displayed")
+            self._is_hidden = True
+        elif is_displayed and self._is_hidden:
+            self.resume()
+
+    def _schedule_next(self) -> None:
+        if self.is_refreshing or self._is_outdated:
+            self._timer.schedule(0.0 if self._is_outdated else self._interval)
+        will_refresh = self.is_refreshing and self._timer.has_loop
+        self._show_schedule(f"refreshes every {span(self._interval)}" if will_refresh else "not refreshing")
+
+    def _on_build_changed(self) -> None:
+        """Refresh after an action; a refresh in progress may have started before it."""
+        self._is_outdated = True
+        self.refresh()
+
+    # Refresh
+
+    def _refresh(self, task: BackgroundTask) -> None:
+        """Refresh, in a thread: rows are shown before histories, which take longer."""
+        self._tracker.refresh()
+        self._publish(task)
+        for slug in self._tracker.pipelines_without_history()[:_MAX_HISTORIES]:
+            if task.is_canceled:
+                return
+            self._tracker.load_history(slug)
+            self._publish(task)
+
+    def _publish(self, task: BackgroundTask) -> None:
+        snapshot = self._tracker.snapshot()
+        task.update(self.status.guard(lambda: self._show(snapshot)))
+
+    def _on_error(self, error: BaseException) -> None:
+        self.status.show_error(error)
+        self._schedule_next()
+        self.table.is_stale = self.snapshot is not None
+
+    def _on_wait(self, seconds: float, reason: str) -> None:
+        self._show_schedule(f"waiting {span(seconds)}: {reason}")
+
+    def _show(self, snapshot: MonitorSnapshot) -> None:
+        self._on_select()  # a selection among the previous rows may not have been processed yet
+        self.snapshot = snapshot
+        self._show_pause()
+        self.table.is_stale = False
+        self.queue.value = monitor_formatting.queue_summary(snapshot)
+        self.finished.value = monitor_formatting.finished_list(snapshot)
+        indexes = {row["id"]: index for index, row in enumerate(snapshot.rows)}
+        selected = indexes.get(self._build.id, -1) if self._build else -1
+        self.table.set_rows(list(map(monitor_formatting.row_cells, snapshot.rows)), selected=selected)
+        self._show_selected()
+        self._show_schedule("loading …")
+
+    def _show_schedule(self, text: str) -> None:
+        """Show when the rows were loaded and what is next; not announced, because it changes all the time."""
+        as_of = "Nothing loaded yet"
+        if self.snapshot is not None:
+            time = self.snapshot.as_of
+            as_of = f"As of {'an unknown time' if html.is_missing(time) else f'{time:%H:%M:%S} UTC'}"
+        self.schedule.value = html.hint(html.text(f"{as_of}, {text}"))
+
+    # Selected build
+
+    def _on_select(self) -> None:
+        if self.snapshot is not None and 0 <= self.table.selected < len(self.snapshot.rows):
+            self._build = to_record(self.snapshot.rows[self.table.selected])
+            self._show_selected()
+
+    def _show_selected(self) -> None:
+        """Show the current state of the selected build, also after it left the table."""
+        if self._build is None or self.snapshot is None:
+            return
+        id = self._build.id
+        row = next((row for row in self.snapshot.rows if row["id"] == id), None)
+        finished = next((each for each in self.snapshot.finished if each.build.id == id), None)
+        if row is not None:
+            self._build = to_record(row)
+            self.properties.value = monitor_formatting.open_build_properties(row, self._build)
+        elif finished is not None:
+            self._build = finished.build
+            self.properties.value = monitor_formatting.finished_build_properties(finished)
+        self._update_actions(self._build)
+        set_visible(self.actions, finished is None or not finished.is_deleted)
+
+    def _update_actions(self, build: spec.Build) -> None:
+        """Update the buttons; an open confirmation stays as long as it can be answered."""
+        key = build.id, "cancelable" if build.state in CANCELABLE_STATES else str(build.state)
+        if key != self._action_key:
+            self._action_key = key
+            self.actions.show(build)

@@ -1,0 +1,101 @@
+"""Parts that all widgets share: composite widgets, status lines, buttons, and callbacks whose errors are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import ipywidgets
+
+from buildframe.widgets import html
+from buildframe.widgets.background_tasks import call_on_loop, kernel_loop
+
+ENTER = "submit"  # the event that ipywidgets sends when Enter is pressed in a text input
+
+_STYLES = f"<style>{(Path(__file__).parent / 'widgets.css').read_text(encoding='utf-8')}</style>"
+
+
+class Closable(Protocol):
+    """What a widget ends when it is closed, such as its background tasks."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class CompositeWidget(ipywidgets.VBox):
+    """A widget made of others. Closing it closes these and everything in `closables`; no thread starts afterwards."""
+
+    closables: tuple[Closable, ...] = ()  # ipywidgets also closes widgets whose __init__ raised
+
+    def close(self) -> None:
+        for closable in self.closables:
+            closable.close()
+        for child in getattr(self, "children", ()):
+            _close(child)
+        super().close()
+
+
+def _close(widget: ipywidgets.Widget) -> None:
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()
+
+
+class StatusLine(ipywidgets.HTML):
+    """Shows one message at a time. Screen readers announce it."""
+
+    def show(self, words: str, *, extra: str = "") -> None:
+        """Show progress or success; `extra` is HTML that follows the text."""
+        self.value = html.message(words, extra=extra)
+
+    def show_error(self, error: BaseException | str) -> None:
+        """Show an error."""
+        self.value = html.message(error if isinstance(error, str) else html.error_text(error), is_error=True)
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self.value = ""
+
+    def guard(self, callback: Callable[..., Any]) -> Callable[..., None]:
+        """Return a callback that runs on the kernel's thread and shows its errors: ipywidgets would swallow them."""
+        loop = kernel_loop()
+
+        def call(*arguments: Any) -> None:
+            try:
+                callback(*arguments)
+            except Exception as error:
+                self.show_error(error)
+
+        return lambda *arguments: call_on_loop(loop, lambda: call(*arguments))
+
+
+def create_button(
+    label: str, tooltip: str, on_click: Callable[[], Any], status: StatusLine, style: str = ""
+) -> ipywidgets.Button:
+    """Return a button whose errors appear in `status`."""
+    button = ipywidgets.Button(description=label, tooltip=tooltip, button_style=style, layout={"width": "auto"})
+    button.on_click(status.guard(lambda _: on_click()))
+    return button
+
+
+def input_grid(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:
+    """Return inputs in a grid, with the label above each."""
+    return add_classes(ipywidgets.Box(tuple(inputs)), "bf-input-grid")
+
+
+def add_classes(widget: Any, *names: str) -> Any:
+    """Add CSS classes to a widget and return it."""
+    for name in names:
+        widget.add_class(name)
+    return widget
+
+
+def stylesheet() -> ipywidgets.HTML:
+    """Return an invisible widget with the styles of all widgets, in the colors of JupyterLab's theme."""
+    return ipywidgets.HTML(_STYLES, layout={"display": "none"})
+
+
+def set_visible(widget: ipywidgets.DOMWidget, is_visible: bool) -> None:
+    """Show a widget, or take it out of the page and out of the order of the Tab key."""
+    widget.layout.display = None if is_visible else "none"

@@ -1,0 +1,299 @@
+"""A form with every property of a new build, as its declaration lists them; validated before it is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, is_typeddict
+
+import ipywidgets
+
+from buildframe import spec
+from buildframe.errors import BadInput, NotFound, OutcomeUnknown, ServiceError
+from buildframe.formatting import counted, named
+from buildframe.http.request_body import body_of
+from buildframe.spec.bodies import find_violations
+from buildframe.spec.declare import Property, properties_of
+from buildframe.widgets import html
+from buildframe.widgets.accessibility import AccessibilityHelper
+from buildframe.widgets.background_tasks import TaskRunner
+from buildframe.widgets.build_actions import OnBuildChanged, link_to
+from buildframe.widgets.components import CompositeWidget, StatusLine, add_classes, create_button, stylesheet
+from buildframe.widgets.validation import check_workspace
+from buildframe.workspace import Pipeline, Workspace
+
+_PIPELINE = Property("pipeline", str, True, "slug of the pipeline to build", None)
+_GROUPS = {
+    "Revision": ("commit", "branch", "message"),
+    "Author": ("author",),
+    "Pull request": ("pull_request_id", "pull_request_base_branch", "pull_request_repository"),
+}
+_OTHER_GROUP = "Options"
+_MULTILINE = ("message",)
+_CHOICES = [("not set", ""), ("yes", True), ("no", False)]
+_CREATING = "Creating the build …"
+_AUTO_WIDTH = {"width": "auto"}
+
+
+class InvalidInput(Exception):
+    """The input cannot be parsed as the property's type; the text says why."""
+
+
+class FormField:
+    """One property: its input, and below it a description or what is wrong. A property with parts has no input."""
+
+    def __init__(self, entry: Property, prefix: str = "", widget: Any = None) -> None:
+        self.name, self.entry, self.problem = prefix + entry.name, entry, ""
+        parts = properties_of(entry.type) if is_typeddict(entry.type) else ()
+        self.parts: list[FormField] = [FormField(part, f"{self.name}.") for part in parts]
+        self.input: Any = None if self.parts else widget or _create_input(entry)
+        self.hint = ipywidgets.HTML()
+        self._css_class = f"bf-field-{self.name.replace('.', '-')}"
+        if self.input is not None:
+            self.input.description = self.name
+            add_classes(self.input, "bf-field", self._css_class)
+        self.show_problem("")
+        inputs = [] if self.input is None else [self.input]
+        self.box: Any = ipywidgets.VBox([*inputs, self.hint, *(part.box for part in self.parts)])
+
+    @property
+    def selector(self) -> str:
+        """The CSS selector of its input."""
+        return f".{self._css_class} :is(input, textarea, select)"
+
+    @property
+    def _hint_id(self) -> str:
+        return f"bf-{self.hint.model_id}"
+
+    def aria_attributes(self) -> dict[str, str]:
+        """Return its description, whether it is required, and whether it is invalid, for screen readers."""
+        return {
+            "aria-describedby": self._hint_id,
+            "aria-required": str(bool(self.entry.required)).lower(),
+            "aria-invalid": str(bool(self.problem)).lower(),
+        }
+
+    def with_parts(self) -> list[FormField]:
+        """Return this field and all its parts."""
+        return [self, *(each for part in self.parts for each in part.with_parts())]
+
+    def read(self) -> Any:
+        """Return the value as the property's type, or `...` if it is empty; raise InvalidInput."""
+        if self.parts:
+            values = {part.entry.name: part.read() for part in self.parts}
+            return {name: value for name, value in values.items() if value is not ...} or ...
+        return _parse(self.entry, self.input.value)
+
+    def show_problem(self, problem: str) -> None:
+        """Show what is wrong, or the description if nothing is."""
+        self.problem = problem
+        text, css_class = (f"{self.name} {problem}", "bf-error") if problem else (_description(self.entry), "bf-hint")
+        self.hint.value = f'<div id="{self._hint_id}" class="{css_class}">{html.text(text)}</div>'
+
+
+class CreateBuildForm(CompositeWidget):
+    """Creates a build of a pipeline. `on_change` is called with the new build."""
+
+    def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
+        check_workspace(ws)
+        self._ws, self._on_change = ws, on_change
+        self.status = StatusLine()
+        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self.closables = (self._tasks,)
+        self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH)
+        self._pipeline_fields = [FormField(_PIPELINE, widget=self.pipeline)] if isinstance(ws, Workspace) else []
+        self.fields = {entry.name: FormField(entry) for entry in spec.create_build.properties}
+        self.create = create_button(
+            "Create this build", "Validate the fields, then create the build", self._submit, self.status, "primary"
+        )
+        self.create.layout.align_self = "flex-start"
+        self._accessibility = AccessibilityHelper()
+        super().__init__([stylesheet(), self._field_groups(), self.create, self.status, self._accessibility])
+        self.add_class("bf-accessible")
+        for field in self._inputs():
+            field.input.observe(self.status.guard(lambda _, field=field: self._on_edit(field)), "value")
+        self._update_aria()
+
+    def _field_groups(self) -> ipywidgets.Widget:
+        grouped = [name for names in _GROUPS.values() for name in names]
+        groups = {**_GROUPS, _OTHER_GROUP: tuple(name for name in self.fields if name not in grouped)}
+        boxes = [self._field_group(title, names) for title, names in groups.items()]
+        return add_classes(ipywidgets.VBox(boxes), "bf-form-groups")
+
+    def _field_group(self, title: str, names: Sequence[str]) -> ipywidgets.Widget:
+        heading = ipywidgets.HTML(f'<div role="heading" aria-level="4" class="bf-form-group">{html.text(title)}</div>')
+        fields = [*(self._pipeline_fields if "commit" in names else []), *map(self.fields.__getitem__, names)]
+        return ipywidgets.VBox([heading, *(field.box for field in fields)])
+
+    def suggest_pipelines(self, slugs: Sequence[str], selected: str | None = None) -> None:
+        """Offer pipelines, and preselect one."""
+        self.pipeline.options = tuple(map(html.label, slugs))
+        self.pipeline.value = selected or self.pipeline.value
+
+    def _all_fields(self) -> list[FormField]:
+        return [*self._pipeline_fields, *(each for field in self.fields.values() for each in field.with_parts())]
+
+    def _inputs(self) -> list[FormField]:
+        return [field for field in self._all_fields() if field.input is not None]
+
+    def _update_aria(self) -> None:
+        self._accessibility.attributes = {field.selector: field.aria_attributes() for field in self._inputs()}
+
+    def _on_edit(self, field: FormField) -> None:
+        """Clear the problem of an edited field, and allow another submission."""
+        self.create.disabled = self._tasks.is_busy
+        if field.problem:
+            field.show_problem("")
+            self._update_aria()
+
+    # Submission
+
+    def _submit(self) -> None:
+        if self.create.disabled:
+            return  # the second click of a double click
+        values, problems = self._read()
+        entries = [*(field.entry for field in self._pipeline_fields), *spec.create_build.properties]
+        for violation in find_violations(entries, values):
+            problems.setdefault(violation.field, violation.problem)
+        self._show_problems(problems)
+        if problems:
+            self.status.show_error(f"Nothing was sent. Correct {counted(len(problems), 'marked field')}.")
+            return
+        pipeline = self._take_pipeline(values)
+        body_of(spec.create_build, values)
+        sent = {field: field.input.value for field in self._inputs() if field not in self._pipeline_fields}
+        self.status.show(_CREATING)
+        self.create.disabled = True
+        self._tasks.start(
+            lambda task: pipeline.create_build(**values), lambda build: self._on_build_created(build, sent)
+        )
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the values that are set, and the problems of inputs that cannot be parsed."""
+        values, problems = {}, {}
+        for field in [*self._pipeline_fields, *self.fields.values()]:
+            try:
+                values[field.name] = field.read()
+            except InvalidInput as error:
+                problems[field.name] = str(error)
+        return {name: value for name, value in values.items() if value is not ...}, problems
+
+    def _take_pipeline(self, values: dict[str, Any]) -> Pipeline:
+        """Return the pipeline, and remove it from the values."""
+        if isinstance(self._ws, Pipeline):
+            return self._ws
+        try:
+            return self._ws.pipeline(values.pop("pipeline"))
+        except BadInput as error:
+            self._show_problems({"pipeline": f"is not valid: {error}"})
+            raise
+
+    def _show_problems(self, problems: Mapping[str, str]) -> None:
+        """Show each problem at its field, and move the focus to the first."""
+        for field in self._all_fields():
+            field.show_problem(next((text for name, text in problems.items() if _concerns(name, field)), ""))
+        self._update_aria()
+        first = next((field for field in self._all_fields() if field.problem), None)
+        if first is not None:
+            self._accessibility.move_focus(first.selector)
+
+    def _on_wait(self, seconds: float, reason: str) -> None:
+        self.status.show(html.wait_text(_CREATING, seconds, reason))
+
+    def _on_build_created(self, build: spec.Build, sent: Mapping[FormField, Any]) -> None:
+        for field, value in sent.items():
+            if field.input.value == value:  # otherwise it was edited meanwhile
+                field.input.value = ""
+        # Disabled until a field is edited, so that a double click creates one build.
+        self.create.disabled = not any(field.input.value for field in sent)
+        self.status.show(f"Build #{build.number} was created, {build.state}:", extra=link_to(build))
+        if self._on_change is not None:
+            self._on_change(build)
+
+    def _on_error(self, error: BaseException) -> None:
+        """Keep all input. A build that may have been created is not sent again before a field is edited."""
+        self.create.disabled = isinstance(error, OutcomeUnknown)
+        self.status.show_error(error)
+        self._show_problems(_problems_by_field(error))
+
+
+def _problems_by_field(error: BaseException) -> dict[str, str]:
+    if isinstance(error, NotFound):
+        return {"pipeline": "does not exist, or this token cannot see it"}
+    details = error.errors if isinstance(error, ServiceError) else ()
+    return {str(detail["field"]): named(str(detail.get("code"))) for detail in details if detail.get("field")}
+
+
+def _concerns(name: str, field: FormField) -> bool:
+    return name == field.name or (not field.parts and name.startswith(f"{field.name}."))
+
+
+def _description(entry: Property) -> str:
+    syntax = ' One NAME=value per line, or JSON such as {"A": "1"}.' if _is_map(entry) else ""
+    doc = entry.doc.replace("`", "")
+    return f"{f'Required: {doc}' if entry.required else doc[:1].upper() + doc[1:]}.{syntax}"
+
+
+def _is_map(entry: Property) -> bool:
+    return getattr(entry.type, "__origin__", None) is Mapping
+
+
+def _create_input(entry: Property) -> Any:
+    if entry.type is bool:
+        return ipywidgets.Dropdown(options=_CHOICES, layout=_AUTO_WIDTH)
+    if _is_map(entry) or entry.name in _MULTILINE:
+        return ipywidgets.Textarea(rows=3, layout=_AUTO_WIDTH)
+    return ipywidgets.Text(layout=_AUTO_WIDTH)
+
+
+def _parse(entry: Property, value: Any) -> Any:
+    """Return the value of an input as the type of its property, or `...` if it is empty."""
+    if isinstance(value, bool):
+        return value
+    if not value.strip():
+        return ...
+    if entry.type is int:
+        return _parse_integer(value.strip())
+    if _is_map(entry):
+        return _parse_json(value) if value.lstrip().startswith("{") else _parse_assignments(value)
+    return value if entry.name in _MULTILINE else value.strip()
+
+
+def _parse_integer(digits: str) -> int:
+    if not digits.removeprefix("-").isdecimal():
+        raise InvalidInput("must be a whole number")
+    try:
+        return int(digits)
+    except ValueError:  # Python limits the number of digits
+        raise InvalidInput(f"has {len(digits):,} digits, which is too many") from None
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_reject_duplicates)
+    except ValueError as error:
+        raise InvalidInput(f"is not valid JSON: {error}") from None
+
+
+def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise InvalidInput for a repeated name, whose first value would be lost."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise InvalidInput(f"contains {named(name)} twice")
+        values[name] = value
+    return values
+
+
+def _parse_assignments(text: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        name, sign, value = line.partition("=")
+        if not sign or not name.strip():
+            raise InvalidInput(f"has no NAME=value in line {number}")
+        if name.strip() in values:
+            raise InvalidInput(f"contains {named(name.strip())} twice, again in line {number}")
+        values[name.strip()] = value
+    return values

@@ -1,0 +1,88 @@
+"""A table for thousands of rows that sorts, scrolls and is operated by keyboard. Cells are text and numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import anywidget
+import traitlets
+
+CellValue = str | int | float | None
+# "time" is text such as "2026-10-31 08:15:30.5", shown to the minute. "percent" is text that may begin with a
+# percentage, which is drawn as a bar behind it.
+ColumnKind = Literal["text", "number", "seconds", "state", "time", "percent"]
+
+_ESCAPED_LESS_THAN = "\x01"
+
+
+class TableColumn(NamedTuple):
+    """A column: its title, the kind of its cells, and its CSS width (`90px`, `minmax(90px, 2fr)`)."""
+
+    title: str
+    kind: ColumnKind = "text"
+    width: str = "1fr"
+
+
+def _serialize(rows: Sequence[Sequence[CellValue]], widget: object = None) -> list[list[CellValue]]:
+    """Return rows without "<", because "<!--<script" within the saved state would break an exported page."""
+    return [[cell.replace("<", _ESCAPED_LESS_THAN) if isinstance(cell, str) else cell for cell in row] for row in rows]
+
+
+class DataTable(anywidget.AnyWidget):
+    """
+    Rows of text and numbers, drawn as they scroll into view.
+
+    `selected` is the index of the selected row in `rows`, -1 for none. `visible_rows` are the indexes of the rows to
+    show (None: all), `sort_order` is [column, is_descending] or empty, and `is_stale` marks rows of an earlier query.
+    Cells become text in the page, never HTML. A page that shows the table copies `ping` to `pong`, which tells an open
+    page from a closed one.
+    """
+
+    _esm = Path(__file__).parent / "data_table.js"
+    _css = Path(__file__).parent / "data_table.css"
+
+    label = traitlets.Unicode().tag(sync=True)
+    columns: Any = traitlets.List().tag(sync=True)
+    rows: Any = traitlets.List().tag(sync=True, to_json=_serialize)
+    row_count = traitlets.Int(0).tag(sync=True)
+    visible_rows: Any = traitlets.List(traitlets.Int(), allow_none=True, default_value=None).tag(sync=True)
+    sort_order: Any = traitlets.List().tag(sync=True)
+    selected = traitlets.Int(-1).tag(sync=True)
+    is_stale = traitlets.Bool(False).tag(sync=True)
+    ping = traitlets.Int(0).tag(sync=True)
+    pong = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self, label: str, columns: Sequence[TableColumn]) -> None:
+        super().__init__(label=label, columns=[column._asdict() for column in columns])
+        self.on_msg(self._send_missing_rows)
+
+    def set_rows(
+        self,
+        rows: Sequence[Sequence[CellValue]],
+        visible_rows: Sequence[int] | None = None,
+        selected: int | None = None,
+    ) -> None:
+        """
+        Replace the rows. If they begin with the present ones, the page requests only the others.
+
+        By default the selected row stays selected if its first cell is unchanged.
+        """
+        before, new = self.rows, [list(row) for row in rows]
+        if selected is None:
+            index = self.selected
+            is_same = 0 <= index < min(len(new), len(before)) and new[index][0] == before[index][0]
+            selected = index if is_same else -1
+        with self.hold_sync():
+            self.selected = selected
+            if before and new[: len(before)] == before:
+                before.extend(new[len(before) :])  # unlike an assignment this sends nothing
+            else:
+                self.rows = new
+            self.row_count = len(new)
+            self.visible_rows = None if visible_rows is None else list(visible_rows)
+
+    def _send_missing_rows(self, widget: Any, content: Mapping[str, Any], buffers: Any) -> None:
+        if isinstance(loaded := content.get("loaded"), int):
+            self.send({"offset": loaded, "rows": _serialize(self.rows[loaded:])})

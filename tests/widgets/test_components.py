@@ -1,0 +1,57 @@
+"""Composite widgets, status lines and buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ipywidgets
+import pytest
+
+from buildframe import widgets
+from buildframe.widgets.components import CompositeWidget, StatusLine, create_button
+from buildframe.widgets.data_table import DataTable
+from buildframe.workspace import Workspace
+from tests.report.untrusted import UNTRUSTED
+from tests.widgets.widget_helpers import html_tags
+
+
+def test_errors_in_callbacks_are_shown() -> None:
+    status = StatusLine()
+    create_button("Press", "", lambda: 1 / 0, status).click()
+    assert "ZeroDivisionError: division by zero" in status.value
+    assert 'role="alert"' in status.value
+
+
+@pytest.mark.parametrize("hostile", UNTRUSTED)
+def test_messages_are_escaped(hostile: str) -> None:
+    status = StatusLine()
+    for show in (status.show, status.show_error):
+        show(hostile)
+        assert {tag for tag, _ in html_tags(status.value)} <= {"div", "br"}
+
+
+def inside(widget: Any) -> Iterator[Any]:
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from inside(child)
+
+
+def test_no_name_of_ipywidgets_is_overridden(ci: Workspace) -> None:
+    """A method such as `_send` or an attribute such as `log` would break it without an error."""
+    boxes = [widgets.BuildBrowser(ci), widgets.BuildMonitor(ci), widgets.FlakyBoard(ci, "rspec")]
+    parts = [part for box in boxes for part in inside(box)]
+    tested = [part for part in parts if isinstance(part, CompositeWidget | StatusLine | DataTable)]
+    assert {"BuildDetails", "StatusLine", "DataTable"} < {type(part).__name__ for part in tested}
+    bookkeeping = {"_trait_values", "_trait_default_generators", "_all_trait_default_generators", "_traits",
+                   "_descriptors", "_instance_inits", "_static_immutable_initial_values", "_anywidget_id",
+                   "_anywidget_commands"}  # fmt: skip
+    meant = {"close", "closables", "_esm", "_css"}
+    plain = ipywidgets.VBox()
+    for part in tested:
+        base = next(each for each in type(part).__mro__[1:] if not each.__module__.startswith("buildframe"))
+        own = {name for kind in type(part).__mro__ if kind.__module__.startswith("buildframe") for name in vars(kind)}
+        added = (own | set(vars(part)) - set(vars(plain))) - meant - bookkeeping
+        assert {name for name in added if not name.startswith("__") and hasattr(base, name)} == set()
+    for box in boxes:
+        box.close()
