@@ -9,7 +9,7 @@ import ipywidgets
 import pytest
 
 from buildframe import widgets
-from buildframe.widgets.components import CompositeWidget, StatusLine, create_button
+from buildframe.widgets.components import CompositeWidget, StatusLine
 from buildframe.widgets.data_table import DataTable
 from buildframe.workspace import Workspace
 from tests.report.untrusted import UNTRUSTED
@@ -18,7 +18,7 @@ from tests.widgets.widget_helpers import html_tags
 
 def test_errors_in_callbacks_are_shown() -> None:
     status = StatusLine()
-    create_button("Press", "", lambda: 1 / 0, status).click()
+    status.create_button("Press", "", lambda: 1 / 0).click()
     assert "ZeroDivisionError: division by zero" in status.value
     assert 'role="alert"' in status.value
 
@@ -46,7 +46,7 @@ def test_no_name_of_ipywidgets_is_overridden(ci: Workspace) -> None:
     bookkeeping = {"_trait_values", "_trait_default_generators", "_all_trait_default_generators", "_traits",
                    "_descriptors", "_instance_inits", "_static_immutable_initial_values", "_anywidget_id",
                    "_anywidget_commands"}  # fmt: skip
-    meant = {"close", "closables", "_esm", "_css"}
+    meant = {"close", "closables", "_esm", "_css", "_holding_sync"}
     plain = ipywidgets.VBox()
     for part in tested:
         base = next(each for each in type(part).__mro__[1:] if not each.__module__.startswith("buildframe"))

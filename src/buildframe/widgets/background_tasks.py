@@ -12,6 +12,8 @@ from typing import Any
 from buildframe.http.cancellation import CancelScope, OnWait
 
 Callback = Callable[[], None]
+TaskFunction = Callable[["BackgroundTask"], Any]
+OnResult = Callable[[Any], None]
 
 _MAX_THREADS = 4  # of one runner, counting those of canceled tasks that have yet to end
 _SHORTEST_REPORTED_WAIT = 1.0  # seconds
@@ -20,13 +22,7 @@ _SHORTEST_REPORTED_WAIT = 1.0  # seconds
 class BackgroundTask:
     """A function that runs in a thread. It checks `is_canceled` between steps and reports progress by `update`."""
 
-    def __init__(
-        self,
-        runner: TaskRunner,
-        function: Callable[[BackgroundTask], Any],
-        on_result: Callable[[Any], None],
-        on_wait: OnWait,
-    ) -> None:
+    def __init__(self, runner: TaskRunner, function: TaskFunction, on_result: OnResult, on_wait: OnWait) -> None:
         self._runner, self._function, self.on_result, self._on_wait = runner, function, on_result, on_wait
         self._scope = CancelScope(self._report_wait)
 
@@ -82,7 +78,7 @@ class TaskRunner:
         """Whether a result is still to be delivered."""
         return self._current is not None
 
-    def start(self, function: Callable[[BackgroundTask], Any], on_result: Callable[[Any], None]) -> bool:
+    def start(self, function: TaskFunction, on_result: OnResult) -> bool:
         """Start a task and return True, or return False while another one runs: a double click starts one task."""
         with self._lock:
             if self._started or self._is_closed:
@@ -90,7 +86,7 @@ class TaskRunner:
             self.restart(function, on_result)
             return True
 
-    def restart(self, function: Callable[[BackgroundTask], Any], on_result: Callable[[Any], None]) -> None:
+    def restart(self, function: TaskFunction, on_result: OnResult) -> None:
         """Cancel the current task and start a read-only one, at once unless four canceled tasks have yet to end."""
         with self._lock:
             self.cancel()

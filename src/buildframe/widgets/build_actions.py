@@ -11,17 +11,9 @@ from buildframe import connect, spec
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
 from buildframe.formatting import named
 from buildframe.guards.arguments import checked_names
-from buildframe.widgets import html
+from buildframe.widgets import components, html
 from buildframe.widgets.accessibility import AccessibilityHelper
 from buildframe.widgets.background_tasks import TaskRunner
-from buildframe.widgets.components import (
-    CompositeWidget,
-    StatusLine,
-    add_classes,
-    create_button,
-    set_visible,
-    stylesheet,
-)
 from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
@@ -102,7 +94,7 @@ class Confirmation(NamedTuple):
     button: str
 
 
-class BuildActions(CompositeWidget):
+class BuildActions(components.CompositeWidget):
     """The buttons, the confirmation of an action, and its outcome."""
 
     def __init__(
@@ -114,29 +106,25 @@ class BuildActions(CompositeWidget):
         self._rebuilds: dict[str, spec.Build | None] = {}  # by id of the original; None: unknown outcome
         self._pending: Confirmation | None = None
         self._last_id, self._last_status = "", ""  # the last build that was shown, and the status at that time
-        self._build_name, self._action = "", ""
-        self.status = StatusLine()
-        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self._build_name = ""
+        self.status = components.StatusLine()
+        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
         self.closables = (self._tasks,)
-        self.cancel = self._create_button("Cancel…", "", self._confirm_cancel, "bf-cancel")
-        self.rebuild = self._create_button("Rebuild", "", self._start_rebuild, "bf-rebuild")
-        self.yes = self._create_button("Yes", "Confirm", self._accept, "bf-yes", "danger")
-        self.no = self._create_button("No", "Change nothing (Escape)", self._decline, "bf-no")
+        self.cancel = self.status.create_button("Cancel…", "", self._confirm_cancel, "bf-cancel")
+        self.rebuild = self.status.create_button("Rebuild", "", self._start_rebuild, "bf-rebuild")
+        self.yes = self.status.create_button("Yes", "Confirm", self._accept, "bf-yes")
+        self.yes.button_style = "danger"
+        self.no = self.status.create_button("No", "Change nothing (Escape)", self._decline, "bf-no")
         self.question = ipywidgets.HTML()
         answers = ipywidgets.HBox([self.yes, self.no])
-        self.confirmation = add_classes(ipywidgets.VBox([self.question, answers]), "bf-confirmation")
+        self.confirmation = components.add_classes(ipywidgets.VBox([self.question, answers]), "bf-confirmation")
         self._accessibility = AccessibilityHelper(
             escape=".bf-no", attributes={".bf-confirmation": {"role": "group", "aria-label": "Confirmation"}}
         )
         buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
-        super().__init__([stylesheet(), buttons, self.confirmation, self.status, self._accessibility])
+        super().__init__([components.stylesheet(), buttons, self.confirmation, self.status, self._accessibility])
         self.add_class("bf-accessible")
         self.show(build)
-
-    def _create_button(
-        self, label: str, tooltip: str, on_click: Callable[[], None], css_class: str, style: str = ""
-    ) -> ipywidgets.Button:
-        return add_classes(create_button(label, tooltip, on_click, self.status, style), css_class)
 
     def show(self, build: spec.Build | None) -> None:
         """
@@ -146,7 +134,7 @@ class BuildActions(CompositeWidget):
         """
         if build is not None and build.id != self._last_id:
             if self.status.value == self._last_status and not self._tasks.is_busy:
-                self.status.clear()
+                self.status.show("")
             self._last_id, self._last_status = build.id, self.status.value
         self._build = build
         self._close_confirmation()
@@ -162,8 +150,6 @@ class BuildActions(CompositeWidget):
         state = f"{reason}; this one is {named(build.state)}" if build else reason
         self.cancel.tooltip = html.label(state) if self.cancel.disabled else "Cancel this build (with confirmation)"
         self.rebuild.tooltip = _UNKNOWN_OUTCOME if is_unknown else "Create a build of the same commit"
-
-    # Confirmation
 
     def _confirm_cancel(self) -> None:
         if self._build is not None and not self.cancel.disabled:
@@ -184,12 +170,12 @@ class BuildActions(CompositeWidget):
         self._pending = confirmation
         self.question.value = html.message(confirmation.question, is_error=True)
         self.yes.description, self.no.description = confirmation.yes, confirmation.no
-        set_visible(self.confirmation, True)
+        components.set_visible(self.confirmation, True)
         self._accessibility.move_focus(".bf-no")
 
     def _close_confirmation(self) -> None:
         self._pending = None
-        set_visible(self.confirmation, False)
+        components.set_visible(self.confirmation, False)
 
     def _decline(self) -> None:
         if self._pending is not None:
@@ -200,8 +186,6 @@ class BuildActions(CompositeWidget):
         if self._pending is not None:  # otherwise the second click of a double click
             self._start(self._pending.action)
 
-    # Actions
-
     def _start(self, action: str) -> None:
         build = self._build
         assert build is not None
@@ -209,8 +193,7 @@ class BuildActions(CompositeWidget):
         self._close_confirmation()
         pipeline, number = pipeline_of(self._ws, build), build.number
         self._build_name, self._last_status = _name(build), ""
-        self._action = f"{_IN_PROGRESS[action]} build {self._build_name} …"
-        self.status.show(self._action)
+        self.status.show_action(f"{_IN_PROGRESS[action]} build {self._build_name} …")
         self._tasks.start(
             lambda task: _perform(pipeline, number, action), lambda outcome: self._on_outcome(build, action, outcome)
         )
@@ -231,9 +214,6 @@ class BuildActions(CompositeWidget):
     def _on_error(self, error: BaseException) -> None:
         self._update_buttons()
         self.status.show_error(f"{self._build_name}: {html.error_text(error)}")
-
-    def _on_wait(self, seconds: float, reason: str) -> None:
-        self.status.show(html.wait_text(self._action, seconds, reason))
 
     def _show_outcome(self, outcome: ActionOutcome) -> None:
         if outcome.error is not None:

@@ -11,19 +11,10 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.guards.arguments import checked_names
-from buildframe.widgets import html
+from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
 from buildframe.widgets.build_details import BuildDetails
-from buildframe.widgets.build_list import COLUMNS, BuildBatch, BuildList, load_builds, with_rows
-from buildframe.widgets.components import (
-    CompositeWidget,
-    StatusLine,
-    add_classes,
-    create_button,
-    input_grid,
-    set_visible,
-    stylesheet,
-)
+from buildframe.widgets.build_list import COLUMNS, BuildBatch, BuildList, LoadingState, load_builds, with_rows
 from buildframe.widgets.create_build_form import CreateBuildForm
 from buildframe.widgets.data_table import DataTable, TableColumn
 from buildframe.widgets.filter_inputs import FilterInputs
@@ -45,7 +36,7 @@ _CREATED = 6  # index of the column
 _MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
 
 
-class BuildBrowser(CompositeWidget):
+class BuildBrowser(components.CompositeWidget):
     """
     List the builds of an organization or of one pipeline: filter, sort, select and act on them.
 
@@ -99,7 +90,7 @@ class BuildBrowser(CompositeWidget):
         self._load_pressed_at = -math.inf
         self._selected_id: str | None = None
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
-        self.status = StatusLine()
+        self.status = components.StatusLine()
         self.table = DataTable("Builds", TABLE_COLUMNS)
         self.table.sort_order = [_CREATED, True]
         self._tasks = TaskRunner(self._on_error, self._on_wait)
@@ -108,9 +99,9 @@ class BuildBrowser(CompositeWidget):
         self.filters = FilterInputs(ws, created_from, self.status.guard(self._press_load))
         self.details = BuildDetails(ws, on_change=self._on_build_changed)
         self.form = CreateBuildForm(ws, on_change=self._on_build_changed)
-        set_visible(self.form, False)
+        components.set_visible(self.form, False)
         self._create_inputs()
-        super().__init__([stylesheet(), *self._layout_parts()], _view_count=0)
+        super().__init__([components.stylesheet(), *self._layout_parts()], _view_count=0)
         self.add_class("bf-browser")
         self._observe_inputs()
         self.load()
@@ -130,33 +121,28 @@ class BuildBrowser(CompositeWidget):
         newest_first = self._shown.builds.sort_values(["created_at", "id"], ascending=False, ignore_index=True)
         return newest_first[COLUMNS]
 
-    # Layout
-
     def _create_inputs(self) -> None:
         self.message = ipywidgets.Text(description="Message contains", placeholder="in loaded rows")
         self.commit = ipywidgets.Text(description="Commit starts with", placeholder="in loaded rows")
-        self.load_button = create_button(
-            "Load", "Load the builds that match the filters", self._press_load, self.status, "primary"
-        )
-        self.stop_button = create_button("Stop", "Stop loading and keep the loaded rows", self.stop, self.status)
-        self.create_button = create_button("Create build…", "Open or close the form", self._toggle_form, self.status)
+        self.load_button = self.status.create_button("Load", "Load builds by these filters", self._press_load)
+        self.load_button.button_style = "primary"
+        self.stop_button = self.status.create_button("Stop", "Stop loading and keep the loaded rows", self.stop)
+        self.create_button = self.status.create_button("Create build…", "Open or close the form", self._toggle_form)
 
     def _layout_parts(self) -> list[ipywidgets.Widget]:
         buttons = ipywidgets.HBox([self.load_button, self.stop_button, self.create_button])
         hint = ipywidgets.HTML(html.hint("Filter loaded rows"))
-        row_filters = input_grid([hint, self.message, self.commit])
+        row_filters = components.input_grid([hint, self.message, self.commit])
         columns = ipywidgets.Box([ipywidgets.VBox([row_filters, self.table]), self.details])
-        return [self.filters, buttons, self.status, self.form, add_classes(columns, "bf-browser-columns")]
+        return [self.filters, buttons, self.status, self.form, components.add_classes(columns, "bf-browser-columns")]
 
     def _observe_inputs(self) -> None:
         guard = self.status.guard
-        self.message.observe(guard(lambda _: self._filter_rows()), "value")
-        self.commit.observe(guard(lambda _: self._filter_rows()), "value")
+        for row_filter in (self.message, self.commit):
+            row_filter.observe(guard(lambda _: self.table.set_trait("visible_rows", self._visible_rows())), "value")
         self.filters.on_change(guard(self._on_filter_change))
         self.table.observe(guard(lambda _: self._on_select()), "selected")
         self.observe(guard(lambda change: self.stop() if change.new == 0 else None), "_view_count")
-
-    # Loading
 
     def _press_load(self) -> None:
         self._load_pressed_at = time.monotonic()
@@ -181,15 +167,14 @@ class BuildBrowser(CompositeWidget):
         def run(task: BackgroundTask) -> None:
             load_builds(source, filters, task, lambda batch: task.update(lambda: self._add(batch)))
 
-        self._tasks.restart(run, lambda _: self._on_complete())
+        self._tasks.restart(run, lambda _: self._end("complete"))
         self._show_status()
 
     def stop(self) -> None:
         """Stop loading and keep the loaded rows."""
         if self._tasks.is_busy:
             self._tasks.cancel()
-            self._requested.state = "stopped"
-            self._show_status()
+            self._end("stopped")
 
     def _add(self, batch: BuildBatch) -> None:
         self._on_select()  # a selection among the previous rows may not have been processed yet
@@ -198,16 +183,15 @@ class BuildBrowser(CompositeWidget):
         self._update_table()
         self._show_status()
 
-    def _on_complete(self) -> None:
-        self._requested.state = "complete"
+    def _end(self, state: LoadingState, error: str = "") -> None:
+        self._requested.state, self._requested.error = state, error
         self._show_status()
 
     def _on_error(self, error: BaseException) -> None:
-        self._requested.state, self._requested.error = "failed", html.error_text(error)
-        self._show_status()
+        self._end("failed", html.error_text(error))
 
     def _on_wait(self, seconds: float, reason: str) -> None:
-        self._show_status(html.wait_text("", seconds, reason))
+        self._show_status(html.wait_text(seconds, reason))
 
     def _show_status(self, note: str = "") -> None:
         is_stale, is_loading = self._shown is not self._requested, self._tasks.is_busy
@@ -223,15 +207,10 @@ class BuildBrowser(CompositeWidget):
         else:
             self.status.show(text, extra=_progress_bar(self._requested.share) if is_loading else "")
 
-    # Table
-
     def _update_table(self) -> None:
         builds = self._shown.builds
         selected = builds.index[builds["id"] == self._selected_id]
         self.table.set_rows(builds["row"].tolist(), self._visible_rows(), int(selected[0]) if len(selected) else -1)
-
-    def _filter_rows(self) -> None:
-        self.table.visible_rows = self._visible_rows()
 
     def _visible_rows(self) -> list[int] | None:
         """Return the indexes of rows that match the filters for message and commit, or None without a filter."""
@@ -251,13 +230,11 @@ class BuildBrowser(CompositeWidget):
         self._selected_id = str(build["id"])
         self.details.load(str(build["pipeline"]), int(build["number"]))
 
-    # Actions
-
     def _toggle_form(self) -> None:
         is_opening = self.form.layout.display == "none"
         if is_opening:
             self.form.suggest_pipelines(self.filters.pipeline.options, self.filters.pipeline.value)
-        set_visible(self.form, is_opening)
+        components.set_visible(self.form, is_opening)
         self.create_button.description = "Close the form" if is_opening else "Create build…"
 
     def _on_build_changed(self, build: spec.Build) -> None:

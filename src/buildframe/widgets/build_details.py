@@ -7,7 +7,7 @@ from typing import NamedTuple
 import ipywidgets
 
 from buildframe import spec
-from buildframe.widgets import html
+from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import BuildActions, OnBuildChanged
 from buildframe.widgets.build_summary import (
@@ -21,14 +21,7 @@ from buildframe.widgets.build_summary import (
     render_log,
     to_rows,
 )
-from buildframe.widgets.components import (
-    CompositeWidget,
-    StatusLine,
-    add_classes,
-    create_button,
-    set_visible,
-    stylesheet,
-)
+from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.timeline import render_timeline
 from buildframe.widgets.validation import check_workspace
@@ -46,7 +39,7 @@ class LoadedBuild(NamedTuple):
     timeline: str
 
 
-class BuildDetails(CompositeWidget):
+class BuildDetails(components.CompositeWidget):
     """One build; `load` replaces it. `on_change` is called with each build that its buttons canceled or created."""
 
     def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
@@ -55,29 +48,28 @@ class BuildDetails(CompositeWidget):
         self.loaded: LoadedBuild | None = None
         self._requested: tuple[str, int] | None = None  # pipeline and number
         self._shown: tuple[str, int] | None = None
-        self.status = StatusLine(layout={"flex": "1 1 200px", "min_height": "34px"})
-        self.log_view = StatusLine()
-        self._action, self._log_action = "", ""
-        self._tasks = TaskRunner(self._on_error, self._on_wait)
-        self._log_tasks = TaskRunner(lambda error: self.log_view.show_error(log_error_text(error)), self._on_log_wait)
+        self.status = components.StatusLine(layout={"flex": "1 1 200px", "min_height": "34px"})
+        self.log_view = components.StatusLine()
+        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
+        self._log_tasks = TaskRunner(
+            lambda error: self.log_view.show_error(log_error_text(error)), self.log_view.show_wait
+        )
         self.closables = (self._tasks, self._log_tasks)
         self.properties, self.timeline = ipywidgets.HTML(), ipywidgets.HTML()
         self.actions = BuildActions(ws, on_change=self._on_build_changed)
-        self.jobs = add_classes(DataTable("Jobs", JOB_COLUMNS), "bf-jobs")
-        self.reload = create_button("Refresh", "Load this build again", self._reload, self.status)
-        self.log_button = create_button("Show log", "", self._load_log, self.status)
+        self.jobs = components.add_classes(DataTable("Jobs", JOB_COLUMNS), "bf-jobs")
+        self.reload = self.status.create_button("Refresh", "Load this build again", self._reload)
+        self.log_button = self.status.create_button("Show log", "", self._load_log)
         self.log_button.layout.align_self = "flex-start"
         self.body = ipywidgets.VBox(
             [self.properties, self.actions, self.jobs, self.log_button, self.log_view, self.timeline],
             layout={"width": "100%"},
         )
-        super().__init__([stylesheet(), ipywidgets.HBox([self.reload, self.status]), self.body])
+        super().__init__([components.stylesheet(), ipywidgets.HBox([self.reload, self.status]), self.body])
         self.jobs.observe(self.status.guard(lambda _: self._update_log_button()), "selected")
-        set_visible(self.body, False)
-        set_visible(self.reload, False)
+        components.set_visible(self.body, False)
+        components.set_visible(self.reload, False)
         self.status.show("Select a build in the table with the arrow keys or a click.")
-
-    # Build
 
     def load(self, slug: str, number: int) -> None:
         """Load and show a build. What is shown stays until then; a request for another build is canceled."""
@@ -85,8 +77,7 @@ class BuildDetails(CompositeWidget):
         self._requested = (pipeline.slug, number)
         if self._requested != self._shown:
             self.actions.show(None)  # otherwise they would act on a build that is no longer selected
-        self._action = f"Loading build #{number} …"
-        self.status.show(self._action)
+        self.status.show_action(f"Loading build #{number} …")
         self._tasks.restart(lambda task: _load(pipeline, number), self._show)
 
     def _reload(self) -> None:
@@ -97,26 +88,23 @@ class BuildDetails(CompositeWidget):
         before, job = self.loaded, self._selected_job()
         is_same = before is not None and before.build["id"] == loaded.build["id"]
         self.loaded, self._shown = loaded, self._requested
-        self.status.clear()
+        self.status.show("")
         self.properties.value, self.timeline.value = loaded.properties, loaded.timeline
-        self.actions.show(_to_record(loaded.build))
+        self.actions.show(to_record(loaded.build))
         if not is_same:
-            self.log_view.clear()
+            self.log_view.show("")
             self._log_tasks.cancel()
         ids = [each["id"] for each in loaded.jobs]
         selected = ids.index(job["id"]) if is_same and job and job["id"] in ids else min(0, len(ids) - 1)
         self.jobs.label = html.label(f"Jobs of {loaded.build['pipeline']} #{loaded.build['number']}")
         self.jobs.set_rows([job_cells(each) for each in loaded.jobs], selected=selected)
         self._update_log_button()
-        set_visible(self.body, True)
-        set_visible(self.reload, True)
-
-    def _on_wait(self, seconds: float, reason: str) -> None:
-        self.status.show(html.wait_text(self._action, seconds, reason))
+        components.set_visible(self.body, True)
+        components.set_visible(self.reload, True)
 
     def _on_error(self, error: BaseException) -> None:
-        set_visible(self.body, self._requested == self._shown)
-        set_visible(self.reload, True)
+        components.set_visible(self.body, self._requested == self._shown)
+        components.set_visible(self.reload, True)
         self.status.show_error(error)
 
     def _on_build_changed(self, build: spec.Build) -> None:
@@ -125,8 +113,6 @@ class BuildDetails(CompositeWidget):
             self._reload()
         if self._on_change is not None:
             self._on_change(build)
-
-    # Logs
 
     def _selected_job(self) -> Row | None:
         jobs = self.loaded.jobs if self.loaded else []
@@ -144,15 +130,11 @@ class BuildDetails(CompositeWidget):
         job, ws = self._selected_job(), self._ws
         if job is None or self.log_button.disabled:
             return
-        self._log_action = f"Loading the log of {job_name(job)} …"
-        self.log_view.show(self._log_action)
+        self.log_view.show_action(f"Loading the log of {job_name(job)} …")
         self._log_tasks.restart(lambda task: render_log(job, ws.log(job).raw), self._show_log)
 
     def _show_log(self, page: str) -> None:
         self.log_view.value = page
-
-    def _on_log_wait(self, seconds: float, reason: str) -> None:
-        self.log_view.show(html.wait_text(self._log_action, seconds, reason))
 
 
 def _load(pipeline: Pipeline, number: int) -> LoadedBuild:
@@ -166,9 +148,3 @@ def _load(pipeline: Pipeline, number: int) -> LoadedBuild:
 def _severity_rank(job: Row) -> int:
     """Return 0 for failures that failed the build, 1 for failures that were retried or soft, 2 for other jobs."""
     return 2 if job["state"] not in _FAILED_STATES else 1 if job["retried"] or job["soft_failed"] else 0
-
-
-def _to_record(build: Row) -> spec.Build:
-    """Return as much of a build as its buttons need."""
-    pipeline = spec.Pipeline(id=build["pipeline_id"] or "", slug=build["pipeline"])
-    return spec.Build(**{name: build[name] for name in ("id", "number", "state", "web_url")}, pipeline=pipeline)

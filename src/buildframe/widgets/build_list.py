@@ -20,6 +20,8 @@ COLUMNS = [
     "created_at", "started_at", "finished_at", "web_url", "fetched_at",
 ]  # fmt: skip
 
+LoadingState = Literal["loading", "complete", "stopped", "failed"]
+
 _UPDATE_INTERVAL = 0.5  # seconds; more frequent updates cost time, and nobody sees them
 
 
@@ -41,7 +43,7 @@ class BuildList:
     def __init__(self, query: str) -> None:
         self.query = query
         self.builds = pd.DataFrame(columns=[*COLUMNS, "row"])
-        self.state: Literal["loading", "complete", "stopped", "failed"] = "loading"
+        self.state: LoadingState = "loading"
         self.error = ""
         self.share: float | None = 0.0
         self._metadata: Mapping[Any, Any] = {}

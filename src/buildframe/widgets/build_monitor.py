@@ -10,11 +10,10 @@ import ipywidgets
 from buildframe import spec
 from buildframe.formatting import span
 from buildframe.guards.arguments import checked_names
-from buildframe.widgets import html, monitor_formatting
+from buildframe.widgets import components, html, monitor_formatting
 from buildframe.widgets.background_tasks import BackgroundTask, PollTimer, TaskRunner
 from buildframe.widgets.build_actions import CANCELABLE_STATES, BuildActions
 from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
-from buildframe.widgets.components import CompositeWidget, StatusLine, create_button, set_visible, stylesheet
 from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.validation import check_duration, check_workspace
 from buildframe.workspace import Pipeline, Workspace
@@ -24,7 +23,7 @@ _MAX_UNANSWERED_PINGS = 2  # a page may miss one while a cell of the user runs
 _MAX_HISTORIES = 2  # loaded per refresh, so that rows are not outdated when they appear
 
 
-class BuildMonitor(CompositeWidget):
+class BuildMonitor(components.CompositeWidget):
     """
     Follow the waiting and running builds of an organization or of one pipeline until they finish.
 
@@ -86,15 +85,15 @@ class BuildMonitor(CompositeWidget):
         self.is_refreshing, self._is_hidden = False, False
         self._unanswered_pings = 0
         self.status, self.table = (
-            StatusLine(),
+            components.StatusLine(),
             DataTable("Waiting and running builds", monitor_formatting.TABLE_COLUMNS),
         )
         self._tasks = TaskRunner(self._on_error, self._on_wait)
         self._timer = PollTimer(self.status.guard(self._on_timer))
         self.closables = (self._timer, self._tasks)
         self.actions = BuildActions(ws, on_change=lambda build: self._on_build_changed())
-        set_visible(self.actions, False)
-        super().__init__([stylesheet(), *self._create_parts()], _view_count=0)
+        components.set_visible(self.actions, False)
+        super().__init__([components.stylesheet(), *self._create_parts()], _view_count=0)
         self.layout.width = "100%"
         self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
         self.observe(self.status.guard(lambda change: self._on_views_changed(bool(change.new))), "_view_count")
@@ -102,8 +101,8 @@ class BuildMonitor(CompositeWidget):
         self.resume()
 
     def _create_parts(self) -> list[ipywidgets.Widget]:
-        self.toggle = create_button("Pause", "Pause or resume refreshing", self._toggle, self.status)
-        self.refresh_button = create_button("Refresh now", "Load the open builds now", self.refresh, self.status)
+        self.toggle = self.status.create_button("Pause", "Pause or resume refreshing", self._toggle)
+        self.refresh_button = self.status.create_button("Refresh now", "Load the open builds now", self.refresh)
         self.schedule = ipywidgets.HTML()
         layout: dict[str, Any] = {"flex_flow": "row wrap", "align_items": "center"}
         buttons = ipywidgets.HBox([self.toggle, self.refresh_button, self.schedule], layout=layout)
@@ -111,8 +110,6 @@ class BuildMonitor(CompositeWidget):
         explanation = ipywidgets.HTML(html.hint(monitor_formatting.EXPLANATION))
         below_table = [explanation, self.properties, self.actions, self.finished]
         return [buttons, self.status, self.queue, self.table, *below_table]
-
-    # Schedule
 
     def refresh(self) -> None:
         """Refresh once in a background thread, unless a refresh is in progress."""
@@ -129,7 +126,7 @@ class BuildMonitor(CompositeWidget):
         self._timer.reset_age()
         self.toggle.description = "Pause"
         self._pause_text = ""
-        self._show_pause()
+        self.status.show(self._pause_text)
         self.refresh()
 
     def pause(self, reason: str = "Paused") -> None:
@@ -140,19 +137,10 @@ class BuildMonitor(CompositeWidget):
         self.toggle.description = "Resume"
         self._pause_text = f"{reason}. Press Resume to refresh again."
         self._show_schedule("not refreshing")
-        self._show_pause()
-
-    def _show_pause(self) -> None:
-        if self._pause_text:
-            self.status.show(self._pause_text)
-        else:
-            self.status.clear()
+        self.status.show(self._pause_text)
 
     def _toggle(self) -> None:
-        if self.is_refreshing:
-            self.pause()
-        else:
-            self.resume()
+        (self.pause if self.is_refreshing else self.resume)()
 
     def _on_timer(self) -> None:
         """Refresh if a page still shows the widget: the view count does not change when a page is closed."""
@@ -185,8 +173,6 @@ class BuildMonitor(CompositeWidget):
         self._is_outdated = True
         self.refresh()
 
-    # Refresh
-
     def _refresh(self, task: BackgroundTask) -> None:
         """Refresh, in a thread: rows are shown before histories, which take longer."""
         self._tracker.refresh()
@@ -212,7 +198,7 @@ class BuildMonitor(CompositeWidget):
     def _show(self, snapshot: MonitorSnapshot) -> None:
         self._on_select()  # a selection among the previous rows may not have been processed yet
         self.snapshot = snapshot
-        self._show_pause()
+        self.status.show(self._pause_text)
         self.table.is_stale = False
         self.queue.value = monitor_formatting.queue_summary(snapshot)
         self.finished.value = monitor_formatting.finished_list(snapshot)
@@ -229,8 +215,6 @@ class BuildMonitor(CompositeWidget):
             time = self.snapshot.as_of
             as_of = f"As of {'an unknown time' if html.is_missing(time) else f'{time:%H:%M:%S} UTC'}"
         self.schedule.value = html.hint(html.text(f"{as_of}, {text}"))
-
-    # Selected build
 
     def _on_select(self) -> None:
         if self.snapshot is not None and 0 <= self.table.selected < len(self.snapshot.rows):
@@ -251,7 +235,7 @@ class BuildMonitor(CompositeWidget):
             self._build = finished.build
             self.properties.value = monitor_formatting.finished_build_properties(finished)
         self._update_actions(self._build)
-        set_visible(self.actions, finished is None or not finished.is_deleted)
+        components.set_visible(self.actions, finished is None or not finished.is_deleted)
 
     def _update_actions(self, build: spec.Build) -> None:
         """Update the buttons; an open confirmation stays as long as it can be answered."""

@@ -114,9 +114,8 @@ class BuildTracker:
         remaining = {row["id"]: row for row in self._remaining_times().to_dict("records")}
         for row in rows:
             row |= {**remaining.get(row["id"], {}), "history": self._describe_history(row["pipeline"])}
-        return MonitorSnapshot(
-            rows, self._as_of, self._note, self._finished[::-1], self._n_new, list(self._depths)
-        )  # fmt: skip
+        finished = self._finished[::-1]
+        return MonitorSnapshot(rows, self._as_of, self._note, finished, self._n_new, list(self._depths))
 
     def _remaining_times(self) -> pd.DataFrame:
         running = self._builds[self._builds["pipeline"].isin(list(self._histories))]
@@ -183,12 +182,8 @@ def finish_text(build: spec.Build) -> str:
 
 
 _OUTCOMES = {
-    "passed": "passed",
-    "failed": "failed",
-    "canceled": "was canceled",
-    "skipped": "was skipped",
-    "not_run": "was not run",
-    DELETED: "was deleted",
+    **{state: state for state in ("passed", "failed")},
+    **{state: f"was {state.replace('_', ' ')}" for state in ("canceled", "skipped", "not_run", DELETED)},
 }
 
 

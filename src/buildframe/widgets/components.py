@@ -45,17 +45,24 @@ def _close(widget: ipywidgets.Widget) -> None:
 class StatusLine(ipywidgets.HTML):
     """Shows one message at a time. Screen readers announce it."""
 
+    _action = ""
+
     def show(self, words: str, *, extra: str = "") -> None:
-        """Show progress or success; `extra` is HTML that follows the text."""
-        self.value = html.message(words, extra=extra)
+        """Show a message, or nothing for an empty text; `extra` is HTML that follows the text."""
+        self.value = html.message(words, extra=extra) if words else ""
+
+    def show_action(self, action: str) -> None:
+        """Show an action in progress."""
+        self._action = action
+        self.show(action)
+
+    def show_wait(self, seconds: float, reason: str) -> None:
+        """Show why the action waits."""
+        self.show(f"{self._action}\n{html.wait_text(seconds, reason)}")
 
     def show_error(self, error: BaseException | str) -> None:
         """Show an error."""
         self.value = html.message(error if isinstance(error, str) else html.error_text(error), is_error=True)
-
-    def clear(self) -> None:
-        """Show nothing."""
-        self.value = ""
 
     def guard(self, callback: Callable[..., Any]) -> Callable[..., None]:
         """Return a callback that runs on the kernel's thread and shows its errors: ipywidgets would swallow them."""
@@ -69,14 +76,11 @@ class StatusLine(ipywidgets.HTML):
 
         return lambda *arguments: call_on_loop(loop, lambda: call(*arguments))
 
-
-def create_button(
-    label: str, tooltip: str, on_click: Callable[[], Any], status: StatusLine, style: str = ""
-) -> ipywidgets.Button:
-    """Return a button whose errors appear in `status`."""
-    button = ipywidgets.Button(description=label, tooltip=tooltip, button_style=style, layout={"width": "auto"})
-    button.on_click(status.guard(lambda _: on_click()))
-    return button
+    def create_button(self, label: str, tooltip: str, on_click: Callable[[], Any], css_class: str = "") -> Any:
+        """Return a button whose errors are shown here."""
+        button = ipywidgets.Button(description=label, tooltip=tooltip, layout={"width": "auto"})
+        button.on_click(self.guard(lambda _: on_click()))
+        return add_classes(button, *css_class.split())
 
 
 def input_grid(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:

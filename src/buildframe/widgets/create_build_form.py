@@ -14,11 +14,10 @@ from buildframe.formatting import counted, named
 from buildframe.http.request_body import body_of
 from buildframe.spec.bodies import find_violations
 from buildframe.spec.declare import Property, properties_of
-from buildframe.widgets import html
+from buildframe.widgets import components, html
 from buildframe.widgets.accessibility import AccessibilityHelper
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import OnBuildChanged, link_to
-from buildframe.widgets.components import CompositeWidget, StatusLine, add_classes, create_button, stylesheet
 from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
@@ -31,7 +30,6 @@ _GROUPS = {
 _OTHER_GROUP = "Options"
 _MULTILINE = ("message",)
 _CHOICES = [("not set", ""), ("yes", True), ("no", False)]
-_CREATING = "Creating the build …"
 _AUTO_WIDTH = {"width": "auto"}
 
 
@@ -48,22 +46,15 @@ class FormField:
         self.parts: list[FormField] = [FormField(part, f"{self.name}.") for part in parts]
         self.input: Any = None if self.parts else widget or _create_input(entry)
         self.hint = ipywidgets.HTML()
-        self._css_class = f"bf-field-{self.name.replace('.', '-')}"
+        self._hint_id = f"bf-{self.hint.model_id}"
+        css_class = f"bf-field-{self.name.replace('.', '-')}"
+        self.selector = f".{css_class} :is(input, textarea, select)"  # of its input
         if self.input is not None:
             self.input.description = self.name
-            add_classes(self.input, "bf-field", self._css_class)
+            components.add_classes(self.input, "bf-field", css_class)
         self.show_problem("")
         inputs = [] if self.input is None else [self.input]
         self.box: Any = ipywidgets.VBox([*inputs, self.hint, *(part.box for part in self.parts)])
-
-    @property
-    def selector(self) -> str:
-        """The CSS selector of its input."""
-        return f".{self._css_class} :is(input, textarea, select)"
-
-    @property
-    def _hint_id(self) -> str:
-        return f"bf-{self.hint.model_id}"
 
     def aria_attributes(self) -> dict[str, str]:
         """Return its description, whether it is required, and whether it is invalid, for screen readers."""
@@ -91,24 +82,22 @@ class FormField:
         self.hint.value = f'<div id="{self._hint_id}" class="{css_class}">{html.text(text)}</div>'
 
 
-class CreateBuildForm(CompositeWidget):
+class CreateBuildForm(components.CompositeWidget):
     """Creates a build of a pipeline. `on_change` is called with the new build."""
 
     def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
         check_workspace(ws)
         self._ws, self._on_change = ws, on_change
-        self.status = StatusLine()
-        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self.status = components.StatusLine()
+        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
         self.closables = (self._tasks,)
         self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH)
         self._pipeline_fields = [FormField(_PIPELINE, widget=self.pipeline)] if isinstance(ws, Workspace) else []
         self.fields = {entry.name: FormField(entry) for entry in spec.create_build.properties}
-        self.create = create_button(
-            "Create this build", "Validate the fields, then create the build", self._submit, self.status, "primary"
-        )
+        self.create = self.status.create_button("Create this build", "Validate, then create the build", self._submit)
         self.create.layout.align_self = "flex-start"
         self._accessibility = AccessibilityHelper()
-        super().__init__([stylesheet(), self._field_groups(), self.create, self.status, self._accessibility])
+        super().__init__([components.stylesheet(), self._field_groups(), self.create, self.status, self._accessibility])
         self.add_class("bf-accessible")
         for field in self._inputs():
             field.input.observe(self.status.guard(lambda _, field=field: self._on_edit(field)), "value")
@@ -118,7 +107,7 @@ class CreateBuildForm(CompositeWidget):
         grouped = [name for names in _GROUPS.values() for name in names]
         groups = {**_GROUPS, _OTHER_GROUP: tuple(name for name in self.fields if name not in grouped)}
         boxes = [self._field_group(title, names) for title, names in groups.items()]
-        return add_classes(ipywidgets.VBox(boxes), "bf-form-groups")
+        return components.add_classes(ipywidgets.VBox(boxes), "bf-form-groups")
 
     def _field_group(self, title: str, names: Sequence[str]) -> ipywidgets.Widget:
         heading = ipywidgets.HTML(f'<div role="heading" aria-level="4" class="bf-form-group">{html.text(title)}</div>')
@@ -146,8 +135,6 @@ class CreateBuildForm(CompositeWidget):
             field.show_problem("")
             self._update_aria()
 
-    # Submission
-
     def _submit(self) -> None:
         if self.create.disabled:
             return  # the second click of a double click
@@ -162,7 +149,7 @@ class CreateBuildForm(CompositeWidget):
         pipeline = self._take_pipeline(values)
         body_of(spec.create_build, values)
         sent = {field: field.input.value for field in self._inputs() if field not in self._pipeline_fields}
-        self.status.show(_CREATING)
+        self.status.show_action("Creating the build …")
         self.create.disabled = True
         self._tasks.start(
             lambda task: pipeline.create_build(**values), lambda build: self._on_build_created(build, sent)
@@ -196,9 +183,6 @@ class CreateBuildForm(CompositeWidget):
         first = next((field for field in self._all_fields() if field.problem), None)
         if first is not None:
             self._accessibility.move_focus(first.selector)
-
-    def _on_wait(self, seconds: float, reason: str) -> None:
-        self.status.show(html.wait_text(_CREATING, seconds, reason))
 
     def _on_build_created(self, build: spec.Build, sent: Mapping[FormField, Any]) -> None:
         for field, value in sent.items():

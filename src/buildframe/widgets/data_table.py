@@ -10,6 +10,7 @@ import anywidget
 import traitlets
 
 CellValue = str | int | float | None
+Rows = Sequence[Sequence[CellValue]]
 # "time" is text such as "2026-10-31 08:15:30.5", shown to the minute. "percent" is text that may begin with a
 # percentage, which is drawn as a bar behind it.
 ColumnKind = Literal["text", "number", "seconds", "state", "time", "percent"]
@@ -25,7 +26,7 @@ class TableColumn(NamedTuple):
     width: str = "1fr"
 
 
-def _serialize(rows: Sequence[Sequence[CellValue]], widget: object = None) -> list[list[CellValue]]:
+def _serialize(rows: Rows, widget: object = None) -> list[list[CellValue]]:
     """Return rows without "<", because "<!--<script" within the saved state would break an exported page."""
     return [[cell.replace("<", _ESCAPED_LESS_THAN) if isinstance(cell, str) else cell for cell in row] for row in rows]
 
@@ -36,8 +37,8 @@ class DataTable(anywidget.AnyWidget):
 
     `selected` is the index of the selected row in `rows`, -1 for none. `visible_rows` are the indexes of the rows to
     show (None: all), `sort_order` is [column, is_descending] or empty, and `is_stale` marks rows of an earlier query.
-    Cells become text in the page, never HTML. A page that shows the table copies `ping` to `pong`, which tells an open
-    page from a closed one.
+    Cells become text in the page, never HTML. A page that shows the table copies `ping` to `pong`, which distinguishes an
+    open page from a closed one.
     """
 
     _esm = Path(__file__).parent / "data_table.js"
@@ -58,12 +59,7 @@ class DataTable(anywidget.AnyWidget):
         super().__init__(label=label, columns=[column._asdict() for column in columns])
         self.on_msg(self._send_missing_rows)
 
-    def set_rows(
-        self,
-        rows: Sequence[Sequence[CellValue]],
-        visible_rows: Sequence[int] | None = None,
-        selected: int | None = None,
-    ) -> None:
+    def set_rows(self, rows: Rows, visible_rows: Sequence[int] | None = None, selected: int | None = None) -> None:
         """
         Replace the rows. If they begin with the present ones, the page requests only the others.
 

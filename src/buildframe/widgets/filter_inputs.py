@@ -11,9 +11,8 @@ import ipywidgets
 from buildframe.errors import BadInput, BuildframeError, Forbidden
 from buildframe.formatting import named
 from buildframe.spec.builds import BuildState
-from buildframe.widgets import html
+from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
-from buildframe.widgets.components import ENTER, CompositeWidget, input_grid
 from buildframe.workspace import Pipeline, Workspace
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -27,7 +26,7 @@ class FilterSuggestions(NamedTuple):
     error: str
 
 
-class FilterInputs(CompositeWidget):
+class FilterInputs(components.CompositeWidget):
     """Inputs for pipeline, branch, state, creator and time. `on_enter` is called when Enter is pressed in one."""
 
     def __init__(self, ws: Workspace | Pipeline, created_from: str, on_enter: Callable[[], Any]) -> None:
@@ -37,16 +36,15 @@ class FilterInputs(CompositeWidget):
         self.closables = (self._tasks,)
         self._create_inputs(created_from)
         self.hint = ipywidgets.HTML()
-        super().__init__([input_grid(self._inputs.values()), self.hint])
+        super().__init__([components.input_grid(self._inputs.values()), self.hint])
         for each in self._inputs.values():
-            each.on_msg(lambda _, content, buffers: on_enter() if content.get("event") == ENTER else None)
+            each.on_msg(lambda _, content, buffers: on_enter() if content.get("event") == components.ENTER else None)
         self._tasks.restart(lambda task: _load_suggestions(ws, task), self._set_suggestions)
 
     def _create_inputs(self, created_from: str) -> None:
         def text(label: str, placeholder: str, tooltip: str, kind: Any = ipywidgets.Text, value: str = "") -> Any:
-            return kind(
-                value=value, description=label, placeholder=placeholder, tooltip=tooltip, continuous_update=False
-            )
+            texts = {"value": value, "description": label, "placeholder": placeholder, "tooltip": tooltip}
+            return kind(**texts, continuous_update=False)
 
         self.pipeline = text("Pipeline", "all", "Slug of a pipeline", ipywidgets.Combobox)
         if isinstance(self._ws, Pipeline):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import ipywidgets
 import pandas as pd
@@ -14,19 +14,11 @@ from buildframe.formatting import counted, named, span
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
-from buildframe.widgets import html
+from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
-from buildframe.widgets.components import (
-    ENTER,
-    CompositeWidget,
-    StatusLine,
-    add_classes,
-    create_button,
-    input_grid,
-    stylesheet,
-)
 from buildframe.widgets.data_table import CellValue, DataTable, TableColumn
 from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
+from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Workspace
 
 TABLE_COLUMNS = (
@@ -52,12 +44,7 @@ class FlakyTestQuery(NamedTuple):
 
     def filters(self) -> FlakyTestFilters:
         """Return the filters that are set."""
-        filters: FlakyTestFilters = {}
-        if self.search:
-            filters["search"] = self.search
-        if self.branch:
-            filters["branch"] = self.branch
-        return filters
+        return cast("FlakyTestFilters", {name: value for name, value in self._asdict().items() if value})
 
     def clause(self) -> str:
         """Return the filters as a relative clause."""
@@ -66,7 +53,7 @@ class FlakyTestQuery(NamedTuple):
         return "".join(f" {part}" for part in (search, "and" if search and branch else "", branch) if part)
 
 
-class FlakyBoard(CompositeWidget):
+class FlakyBoard(components.CompositeWidget):
     """
     Rank the flaky tests of a suite by instances: search, sort and select them.
 
@@ -111,22 +98,27 @@ class FlakyBoard(CompositeWidget):
 
     @checked_names
     def __init__(self, ws: Workspace, suite: str, *, store: Store | None = None) -> None:
-        _check_arguments(ws, suite, store)
+        check_workspace(ws, may_be_pipeline=False)
+        if not isinstance(suite, str) or not suite.strip():
+            raise BadInput(f"suite={suite!r} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
+        if store is not None and not isinstance(store, Store):
+            raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
         self._ws, self.suite, self._store = ws, suite, store
         self._query = FlakyTestQuery()
         self._tests = self.board = pd.DataFrame()
         self._history: SuiteHistory | None = None
-        self.status, self.store_status = StatusLine(), StatusLine()
+        self.status, self.store_status = components.StatusLine(), components.StatusLine()
         self.table = DataTable(f"Flaky tests of {html.label(suite)}", TABLE_COLUMNS)
         self.properties, self.history = ipywidgets.HTML(), ipywidgets.HTML()
-        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
         self.closables = (self._tasks,)
         self.search = self._create_input("Name or scope contains", "Searched by the service")
         self.branch = self._create_input("Branch", "Tests that flaked at least once on this branch")
-        self.load_button = create_button("Search", "Search the service", self.load, self.status, "primary")
-        inputs = [input_grid([self.search, self.branch]), ipywidgets.HBox([self.load_button])]
-        columns = add_classes(ipywidgets.Box([self.properties, self.history]), "bf-two-columns")
-        parts = [stylesheet(), *inputs, self.status, self.table, self.store_status, columns]
+        self.load_button = self.status.create_button("Search", "Search the service", self.load)
+        self.load_button.button_style = "primary"
+        inputs = [components.input_grid([self.search, self.branch]), ipywidgets.HBox([self.load_button])]
+        columns = components.add_classes(ipywidgets.Box([self.properties, self.history]), "bf-two-columns")
+        parts = [components.stylesheet(), *inputs, self.status, self.table, self.store_status, columns]
         super().__init__(parts, _view_count=0)
         self.layout.width = "100%"
         self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
@@ -140,10 +132,8 @@ class FlakyBoard(CompositeWidget):
         return text
 
     def _on_input_message(self, widget: Any, content: Any, buffers: Any) -> None:
-        if content.get("event") == ENTER:
+        if content.get("event") == components.ENTER:
             self._tasks.call_later(_MAX_INPUT_DELAY, self.status.guard(self.load))
-
-    # Loading
 
     def load(self) -> None:
         """Load the tests that match search and branch. Previous rows are removed."""
@@ -152,7 +142,7 @@ class FlakyBoard(CompositeWidget):
             return  # the second click of a double click
         self._query = query
         self._clear()
-        self.status.show(self._loading_text())
+        self.status.show_action(f"Loading the flaky tests of {named(self.suite)}{query.clause()} …")
 
         def run(task: BackgroundTask) -> SuiteHistory | Exception | None:
             tests = self._ws.flaky_tests(self.suite, **query.filters(), progress=False)
@@ -160,12 +150,6 @@ class FlakyBoard(CompositeWidget):
             return self._load_history()
 
         self._tasks.restart(run, self._show_history)
-
-    def _loading_text(self) -> str:
-        return f"Loading the flaky tests of {named(self.suite)}{self._query.clause()} …"
-
-    def _on_wait(self, seconds: float, reason: str) -> None:
-        self.status.show(html.wait_text(self._loading_text(), seconds, reason))
 
     def _load_history(self) -> SuiteHistory | Exception | None:
         """Return the history, None without a store, or the error: the list is useful without history."""
@@ -180,7 +164,7 @@ class FlakyBoard(CompositeWidget):
         self._tests = self.board = pd.DataFrame()
         self.table.set_rows([])
         self.properties.value = self.history.value = ""
-        self.store_status.clear()
+        self.store_status.show("")
 
     def _show(self, tests: pd.DataFrame) -> None:
         self._tests = tests
@@ -237,8 +221,6 @@ class FlakyBoard(CompositeWidget):
             self._tasks.cancel()
             self.status.show("Stopped because the widget was not displayed. Press Search to load again.")
 
-    # Table
-
     def _rank(self) -> None:
         """Rank the tests; the first recorded states only make ages longer."""
         before = self._history.first_states(self._tests) if self._history is not None else None
@@ -277,8 +259,6 @@ class FlakyBoard(CompositeWidget):
             f"Ranked by instances: how often the service detected the test as flaky{branches}"
         )
 
-    # Selected test
-
     def _on_select(self) -> None:
         if not 0 <= self.table.selected < len(self.board):
             return
@@ -288,20 +268,6 @@ class FlakyBoard(CompositeWidget):
         if self._history is not None:
             instances = None if html.is_missing(test["instances"]) else int(test["instances"])
             self.history.value = render_history(self._history, str(test["id"]), instances)
-
-
-def _check_arguments(ws: object, suite: object, store: object) -> None:
-    if not isinstance(ws, Workspace):
-        raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect().")
-    if ws.organization is None:
-        raise BadInput(
-            "ws is a workspace of all organizations, but a test suite belongs to one. "
-            'Use connect("acme"), or set BUILDFRAME_ORG.'
-        )
-    if not isinstance(suite, str) or not suite.strip():
-        raise BadInput(f"suite={suite!r} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
-    if store is not None and not isinstance(store, Store):
-        raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
 
 
 def _test_properties(test: dict[Any, Any], record: Any) -> str:

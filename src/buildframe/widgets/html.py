@@ -95,6 +95,6 @@ def error_text(error: BaseException) -> str:
     return "\n".join([summary, *getattr(error, "__notes__", ())])
 
 
-def wait_text(action: str, seconds: float, reason: str) -> str:
-    """Return what is going on and why it waits; still true when the wait is over."""
-    return f"{action}\nWaiting {seconds:.0f} s: {reason}. Continues automatically.".strip()
+def wait_text(seconds: float, reason: str) -> str:
+    """Return why an action waits; still true when the wait is over."""
+    return f"Waiting {seconds:.0f} s: {reason}. Continues automatically."

@@ -74,13 +74,10 @@ def finished_list(snapshot: MonitorSnapshot) -> str:
     """Return the finished builds as HTML, newest first; screen readers announce those of the last refresh."""
     if not snapshot.finished:
         return html.hint("No build has finished since this widget started.")
-    new, earlier = (map(_finished_line, part) for part in _split(snapshot.finished, snapshot.n_new))
-    lines = f'<b>Finished, newest first</b><div role="status">{"".join(new)}</div>{"".join(earlier)}'
-    return f'<div class="bf-status bf-finished">{lines}</div>'
-
-
-def _split(builds: list[FinishedBuild], n: int) -> tuple[list[FinishedBuild], list[FinishedBuild]]:
-    return builds[:n], builds[n:]
+    lines = list(map(_finished_line, snapshot.finished))
+    new, earlier = "".join(lines[: snapshot.n_new]), "".join(lines[snapshot.n_new :])
+    announced = f'<b>Finished, newest first</b><div role="status">{new}</div>'
+    return f'<div class="bf-status bf-finished">{announced}{earlier}</div>'
 
 
 def _finished_line(finished: FinishedBuild) -> str:

@@ -9,10 +9,11 @@ from buildframe.spec.times import parse_duration
 from buildframe.workspace import Pipeline, Workspace
 
 
-def check_workspace(ws: object) -> None:
+def check_workspace(ws: object, *, may_be_pipeline: bool = True) -> None:
     """Raise BadInput unless `ws` is a workspace of one organization, or one of its pipelines."""
-    if not isinstance(ws, Workspace | Pipeline):
-        raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(), or one of its pipelines.")
+    if not isinstance(ws, Workspace | Pipeline if may_be_pipeline else Workspace):
+        pipelines = ", or one of its pipelines" if may_be_pipeline else ""
+        raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
     if ws.organization is None:
         raise BadInput('ws is a workspace of all organizations, but a widget shows one. Use connect("acme").')
 
