@@ -82,26 +82,26 @@ def test_message_and_commit_filter_the_loaded_rows(browser: BuildBrowser) -> Non
     assert displayed_rows(browser.table) == []
 
 
-@pytest.mark.parametrize(("field", "value", "told"), [
+@pytest.mark.parametrize(("field", "value", "message"), [
     ("created_from", "yesterdayish", "created_from='yesterdayish' is not a valid time. Use '2026-10-01'"),
     ("created_to", "2020-01-01", "No time lies between"),
     ("creator", "somebody", "Creator somebody is unknown. Choose a name from the list, or enter a user's UUID."),
     ("pipeline", "no/slug", "pipeline='no/slug' is not a slug"),
     ("pipeline", "nowhere", "404: No pipeline found"),
 ])  # fmt: skip
-def test_invalid_filters_are_reported(browser: BuildBrowser, field: str, value: str, told: str) -> None:
+def test_invalid_filters_are_reported(browser: BuildBrowser, field: str, value: str, message: str) -> None:
     rows = browser.table.rows
     getattr(browser.filters, field).value = value
     browser.load_button.click()
     wait_for(browser._tasks)
     assert 'role="alert"' in browser.status.value
-    assert told in visible_text(browser.status)
+    assert message in visible_text(browser.status)
     assert "Showing previous results (created from 10d), as of " in visible_text(browser.status)
     assert browser.stop_button.disabled
     assert (browser.table.rows, browser.table.is_stale) == (rows, True)
     browser._load_pressed_at = 0.0
     browser.filters.state.value = "failed"
-    assert told in visible_text(browser.status)
+    assert message in visible_text(browser.status)
     assert "Filters changed. Press Load to apply them." in visible_text(browser.status)
 
 
@@ -141,16 +141,16 @@ def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspac
     assert browser.details.loaded is found
 
 
-@pytest.mark.parametrize(("scopes", "told", "hint"), [
+@pytest.mark.parametrize(("scopes", "message", "hint"), [
     (["read_builds"], "builds, complete", ""),
     (["read_pipelines"], "Use a token that has the scope read_builds.", ""),
     (None, "401: Authentication required", "No suggestions; type pipelines and creators in full: 401"),
 ])  # fmt: skip
-def test_tokens_with_fewer_scopes(live: Workspace, scopes: list[str] | None, told: str, hint: str) -> None:
+def test_tokens_with_fewer_scopes(live: Workspace, scopes: list[str] | None, message: str, hint: str) -> None:
     token = live.sandbox.token(scopes) if scopes else "nobody knows this one".replace(" ", "")
     other = widgets.BuildBrowser(bf.connect("acme", base_url=live.sandbox.url, token=token))
     wait_for(other._tasks, other.filters._tasks)
-    assert told in visible_text(other.status)
+    assert message in visible_text(other.status)
     assert visible_text(other.filters.hint).startswith(hint)
     assert bool(visible_text(other.filters.hint)) == bool(hint)
     other.close()
@@ -221,9 +221,9 @@ def test_a_deleted_new_build_does_not_block_other_updates(live: Workspace) -> No
     live.sandbox.forget("web", [gone.number])
     browser._on_build_changed(gone)
     wait_for(browser._update_tasks)
-    told = visible_text(browser.status)
-    assert told.startswith(f"{len(browser.builds)} builds, complete")
-    assert f"The row of web #{gone.number} could not be updated. 404" in told
+    message = visible_text(browser.status)
+    assert message.startswith(f"{len(browser.builds)} builds, complete")
+    assert f"The row of web #{gone.number} could not be updated. 404" in message
     select(browser, 0)
     browser.details.actions.cancel.click()
     browser.details.actions.yes.click()

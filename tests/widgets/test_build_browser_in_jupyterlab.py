@@ -44,8 +44,8 @@ def test_filter_select_and_act(ci: bf.workspace.Workspace, tmp_path: Path) -> No
     write_notebook(folder / "browser.ipynb", CELL)
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, of_lab), browsing(address, screenshot_folder(tmp_path)) as page:
-        page.run_all(address, of_lab, "browser.ipynb")
+    with lab(folder, environment) as (address, lab_token), browsing(address, screenshot_folder(tmp_path)) as page:
+        page.run_all(address, lab_token, "browser.ipynb")
         page.wait("complete", 60)
         show_hostile_text_escaped(page)
         filter_and_sort(page, ci)
@@ -184,11 +184,11 @@ def show_a_refusal(page: Page, ci: bf.workspace.Workspace) -> None:
 def rebuild(page: Page, ci: bf.workspace.Workspace) -> None:
     of, number = page.find(".bf-properties caption").inner_text().split(" #")
     page.find("button:visible", has_text="Rebuild").dblclick()
-    said = page.wait("was created")
+    message = page.wait("was created")
     made = ci.pipeline(of).builds(created_from="1h", progress=False)
     again = made[made["rebuilt_from"] == int(number)]["number"].tolist()
     assert len(again) == 1
-    assert f"#{again[0]} was created" in said
+    assert f"#{again[0]} was created" in message
     assert page.find(".bf-status a:visible").first.get_attribute("href") == ci.pipeline(of).build(again[0]).web_url
 
 

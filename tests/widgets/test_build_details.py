@@ -62,12 +62,12 @@ def selected_job(detail: BuildDetails) -> list[Any]:
 def test_properties_as_text_and_links(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail, build = show(BuildDetails(live), slug, number), live.pipeline(slug).build(number)
-    told = visible_text(detail.properties)
-    assert f"{slug} #{number}" in told
+    message = visible_text(detail.properties)
+    assert f"{slug} #{number}" in message
     assert 'data-state="failed">failed<' in detail.properties.value
-    assert f"Created{build.created_at:%Y-%m-%d %H:%M:%S} UTC" in told
-    assert "waited " in told
-    assert "so far" not in told
+    assert f"Created{build.created_at:%Y-%m-%d %H:%M:%S} UTC" in message
+    assert "waited " in message
+    assert "so far" not in message
     assert ("a", {"href": build.web_url, "target": "_blank", "rel": "noopener noreferrer"}) in html_tags(
         detail.properties.value
     )
@@ -102,7 +102,9 @@ def test_failed_jobs_come_first_and_a_log_is_a_region_of_text(live: Workspace) -
     assert selected_job(detail)[1] in detail.log_button.description
     detail.log_button.click()
     wait_for(detail._log_tasks)
-    ((_, region),) = [(tag, said) for tag, said in html_tags(detail.log_view.value) if said.get("class") == "bf-log"]
+    ((_, region),) = [
+        (tag, message) for tag, message in html_tags(detail.log_view.value) if message.get("class") == "bf-log"
+    ]
     assert (region["role"], region["tabindex"]) == ("region", "0")
     assert region["aria-label"] == f"Log of {selected_job(detail)[1]}"
     assert "\x1b" not in detail.log_view.value
@@ -118,10 +120,10 @@ def test_failed_jobs_come_first_and_a_log_is_a_region_of_text(live: Workspace) -
 
 def test_job_titles_contain_kind_and_notes(live: Workspace) -> None:
     jobs = live.jobs(created_from="30d", progress=False)
-    for kind, told in (("manual", "block step: "), ("trigger", "trigger: ")):
+    for kind, message in (("manual", "block step: "), ("trigger", "trigger: ")):
         row = jobs[(jobs["type"] == kind) & jobs["state"].isin(["unblocked", "passed"])].iloc[0]
         detail = show(BuildDetails(live), row["pipeline"], int(row["build_number"]))
-        place = next(place for place, cells in enumerate(detail.jobs.rows) if str(cells[1]).startswith(told))
+        place = next(place for place, cells in enumerate(detail.jobs.rows) if str(cells[1]).startswith(message))
         detail.jobs.selected = place
         assert detail.log_button.disabled
         assert detail.log_button.tooltip == "Only jobs that ran on an agent have a log"
@@ -147,15 +149,15 @@ def test_the_selected_job_stays_selected_after_a_refresh(live: Workspace) -> Non
 
 
 def test_canceling_updates_the_properties(live: Workspace) -> None:
-    told: list[spec.Build] = []
-    detail = show(BuildDetails(live, on_change=told.append), *in_state(live, "running"))
+    changed: list[spec.Build] = []
+    detail = show(BuildDetails(live, on_change=changed.append), *in_state(live, "running"))
     detail.actions.cancel.click()
     detail.actions.yes.click()
     wait_for(detail.actions._tasks, detail._tasks)
     assert 'data-state="canceled"' in detail.properties.value
     assert "is canceled" in visible_text(detail.actions.status)
     assert detail.actions.cancel.disabled
-    assert [one.state for one in told] == ["canceled"]
+    assert [one.state for one in changed] == ["canceled"]
 
 
 def test_buttons_are_disabled_while_another_build_loads(live: Workspace) -> None:
@@ -236,17 +238,17 @@ def test_saved_state_contains_no_markup(scripted: Start) -> None:
 
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: None) -> None:
     refusal = says(b"{}", 429, Retry_After="1")
-    detail, heard = detail_of(scripted, refusal, says(b'{"message": "No"}', 404), refusal, says(b"the log")), []
+    detail, texts = detail_of(scripted, refusal, says(b'{"message": "No"}', 404), refusal, says(b"the log")), []
     for widget in (detail.status, detail.log_view):
-        widget.observe(lambda change: heard.append(visible_text(change.owner)), "value")
+        widget.observe(lambda change: texts.append(visible_text(change.owner)), "value")
     show(detail, "web", 42)
-    assert heard[0] == "Loading build #42 …"
-    assert heard[1].startswith("Loading build #42 …Waiting 1 s: ")
+    assert texts[0] == "Loading build #42 …"
+    assert texts[1].startswith("Loading build #42 …Waiting 1 s: ")
     assert visible_text(detail.status).startswith("404: No")
-    heard.clear()
+    texts.clear()
     assert log_of(detail) == "Log of a text the log"
-    assert heard[0] == "Loading the log of a text …"
-    assert heard[1].startswith("Loading the log of a text …Waiting 1 s: ")
+    assert texts[0] == "Loading the log of a text …"
+    assert texts[1].startswith("Loading the log of a text …Waiting 1 s: ")
 
 
 def test_the_outcome_of_an_action_is_shown_after_another_build_was_selected(live: Workspace) -> None:
@@ -260,10 +262,10 @@ def test_the_outcome_of_an_action_is_shown_after_another_build_was_selected(live
         assert visible_text(detail.actions.status) == f"Canceling build {slug} #{number} …"
         gate.set()
         wait_for(detail.actions._tasks, detail._tasks)
-    told = f"Build {slug} #{number} is canceled."
-    assert visible_text(detail.actions.status).startswith(told)
+    message = f"Build {slug} #{number} is canceled."
+    assert visible_text(detail.actions.status).startswith(message)
     show(detail, *in_state(live, "passed"))
-    assert visible_text(detail.actions.status).startswith(told)
+    assert visible_text(detail.actions.status).startswith(message)
     show(detail, slug, number)
     assert visible_text(detail.actions.status) == ""
 
@@ -293,26 +295,26 @@ def test_a_log_is_plain_text(scripted: Start, log: str, shown: str) -> None:
 
 def test_a_long_log_shows_its_end_and_the_total_length(scripted: Start) -> None:
     log = "\n".join(f"\x1b[3{n % 8}mline {n}\x1b[0m" for n in range(50_000))
-    told = log_of(detail_of(scripted, says(log.encode())))
-    assert told.endswith("line 49998\nline 49999")
-    assert f"last 60,000 of {len(log):,} characters" in told
-    assert len(told) < 61_000
-    assert "[3" not in told
+    message = log_of(detail_of(scripted, says(log.encode())))
+    assert message.endswith("line 49998\nline 49999")
+    assert f"last 60,000 of {len(log):,} characters" in message
+    assert len(message) < 61_000
+    assert "[3" not in message
 
 
 def test_a_very_long_line_shows_its_end(scripted: Start) -> None:
     assert log_of(detail_of(scripted, says(b"." * 500_000 + b"\r100 %"))).endswith("100 %")
 
 
-@pytest.mark.parametrize(("answer", "told"), [
+@pytest.mark.parametrize(("answer", "message"), [
     (says(b'{"message": "Gone <b>"}', 410), "410: Gone <b>The log was deleted, or the job has not written one yet"),
     (says(b'{"message": "No log found"}', 404), "404: No log foundThe log was deleted"),
     (says(b'{"message": "No scope read_build_log_tasks"}', 403), "Use a token that can read logs"),
     (hang_up, "No response from"),
 ])  # fmt: skip
-def test_a_log_that_cannot_be_loaded_says_why_and_what_to_do(scripted: Start, answer: Any, told: str) -> None:
+def test_a_log_that_cannot_be_loaded_says_why_and_what_to_do(scripted: Start, answer: Any, message: str) -> None:
     detail = detail_of(scripted, answer)
-    assert told in log_of(detail)
+    assert message in log_of(detail)
     assert 'role="alert"' in detail.log_view.value
     assert is_safe(detail.log_view.value)
 

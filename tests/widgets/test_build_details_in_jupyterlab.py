@@ -51,10 +51,10 @@ def test_operation_by_keyboard(ci: Workspace, tmp_path: Path) -> None:
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
     with (
-        lab(folder, environment) as (address, of_lab),
+        lab(folder, environment) as (address, lab_token),
         browsing(address, screenshot_folder(tmp_path), height=2400) as page,
     ):
-        page.run_all(address, of_lab, "detail.ipynb")
+        page.run_all(address, lab_token, "detail.ipynb")
         page.find(".bf-field-commit input").wait_for(timeout=60_000)
         page.find(".bf-timeline").wait_for(timeout=60_000)
         cancel(page, ci, running)
@@ -152,8 +152,8 @@ def open_a_log(page: Page) -> None:
 
 def described(page: Page, label: str) -> str:
     """Return the description of an input for screen readers."""
-    told = "field => document.getElementById(field.getAttribute('aria-describedby')).textContent"
-    return str(page.page.get_by_label(label, exact=True).evaluate(told))
+    message = "field => document.getElementById(field.getAttribute('aria-describedby')).textContent"
+    return str(page.page.get_by_label(label, exact=True).evaluate(message))
 
 
 def create(page: Page, ci: Workspace) -> None:
@@ -175,7 +175,7 @@ def create(page: Page, ci: Workspace) -> None:
     page.page.get_by_label("ignore_pipeline_branch_filters", exact=True).select_option("yes")
     tab_to(page, "Create this build")
     press(page, "Enter")
-    said = page.wait(re.compile(r"^Build #\d+ was created"))
-    build = ci.pipeline("web").build(int(re.search(r"#(\d+)", said)[1]))
+    message = page.wait(re.compile(r"^Build #\d+ was created"))
+    build = ci.pipeline("web").build(int(re.search(r"#(\d+)", message)[1]))
     assert (build.branch, build.commit) == (HOSTILE, "HEAD")
     assert page.page.get_by_label("branch", exact=True).input_value() == ""

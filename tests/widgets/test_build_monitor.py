@@ -35,7 +35,7 @@ def live() -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the requests that are sent."""
     really, sent = Client._exchange, []
 
@@ -100,18 +100,18 @@ def test_waiting_builds_are_counted_by_pipeline(live: Workspace, monitor: BuildM
 
 
 def test_a_build_is_followed_to_its_end_with_few_requests(
-    live: Workspace, monitor: BuildMonitor, asked: list[str]
+    live: Workspace, monitor: BuildMonitor, requests: list[str]
 ) -> None:
     number = number_of(monitor)
     monitor.table.selected = 0
     refreshed(monitor)
-    assert len(asked) == 1
+    assert len(requests) == 1
     assert {"exclude_jobs=true", "state%5B%5D=running", "state%5B%5D=scheduled"} <= set(
-        asked[0].split("?")[1].split("&")
+        requests[0].split("?")[1].split("&")
     )
     live.sandbox.clock.advance(60 * MINUTE)
     refreshed(monitor)
-    assert len(asked) == 3
+    assert len(requests) == 3
     build = live.pipeline("web").build(number)
     assert monitor.table.rows == []
     assert visible_text(monitor.finished).endswith(build_tracker.finish_text(build))
@@ -150,12 +150,12 @@ def test_an_unreachable_server_that_comes_back(tmp_path: Path) -> None:
         ci.sandbox.push("web")
         monitor = widgets.BuildMonitor(ci)
         wait_for(monitor._tasks)
-        port, told = urlsplit(ci.sandbox.url).port, visible_text(monitor.schedule)
+        port, message = urlsplit(ci.sandbox.url).port, visible_text(monitor.schedule)
         ci.sandbox.stop()
         refreshed(monitor)
         assert visible_text(monitor.status).startswith("No response from")
         assert 'role="alert"' in monitor.status.value
-        assert (visible_text(monitor.schedule), monitor.table.is_stale) == (told, True)
+        assert (visible_text(monitor.schedule), monitor.table.is_stale) == (message, True)
         number_of(monitor)
         with bf.sandbox(path=tmp_path / "sandbox.db", port=port):
             refreshed(monitor)
@@ -164,12 +164,12 @@ def test_an_unreachable_server_that_comes_back(tmp_path: Path) -> None:
 
 
 def test_builds_beyond_the_loaded_list_do_not_count_as_finished(
-    live: Workspace, monitor: BuildMonitor, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    live: Workspace, monitor: BuildMonitor, requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_tracker, "_MAX_REQUESTS", 1)
     live.sandbox.push("docs", 110)
     refreshed(monitor)
-    assert len(asked) == 1  # web's build was not looked up
+    assert len(requests) == 1  # web's build was not looked up
     assert "Only the newest 100 are shown" in visible_text(monitor.queue)
     assert "No build has finished" in visible_text(monitor.finished)
 

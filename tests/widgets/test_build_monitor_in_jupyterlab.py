@@ -32,8 +32,8 @@ def test_follow_builds_until_they_finish(tmp_path: Path) -> None:
         ci.pipeline("docs").create_build(commit="HEAD", branch=HOSTILE, message=HOSTILE)
         token = ci.sandbox.token(SCOPES)
         environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-        with lab(folder, environment) as (address, of_lab), browsing(address, screenshot_folder(tmp_path)) as page:
-            page.run_all(address, of_lab, "monitor.ipynb")
+        with lab(folder, environment) as (address, lab_token), browsing(address, screenshot_folder(tmp_path)) as page:
+            page.run_all(address, lab_token, "monitor.ipynb")
             show_running_builds(page, number)
             cancel(page, ci)
             show_a_finished_build(page, ci, number)

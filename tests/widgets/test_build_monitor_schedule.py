@@ -41,9 +41,9 @@ class Timers:
             timer.cancel()
 
 
-async def delivered(lane: TaskRunner) -> None:
+async def delivered(runner: TaskRunner) -> None:
     """Wait until the task has ended and its result was delivered on this loop."""
-    wait_for(lane)
+    wait_for(runner)
     await asyncio.sleep(0)
 
 
@@ -183,7 +183,7 @@ def test_invalid_arguments_are_named(server: Scripted) -> None:
     ws = bf.connect("acme", base_url=server.url, token="t")
     with pytest.raises(bf.BadInput, match=r"BuildMonitor\(\) has no option 'evry'. Did you mean 'every'"):
         widgets.BuildMonitor(ws, evry="20s")
-    for arguments, told in (
+    for arguments, message in (
         ((ws, {"every": "9s"}), "every='9s' is too short. Use at least 10 s"),
         ((ws, {"every": "soon"}), "every='soon'"),
         ((ws, {"for_at_most": 3600}), "for_at_most=3600"),
@@ -191,7 +191,7 @@ def test_invalid_arguments_are_named(server: Scripted) -> None:
         (("acme", {}), "ws='acme' is not a workspace"),
         ((bf.connect(None, base_url=server.url, token="t"), {}), "all organizations"),
     ):
-        with pytest.raises(bf.BadInput, match=told):
+        with pytest.raises(bf.BadInput, match=message):
             widgets.BuildMonitor(arguments[0], **arguments[1])
     assert server.asked == []
 

@@ -102,8 +102,8 @@ def test_all_values_are_sent_and_no_is_false(scripted: Callable[..., Scripted]) 
 
 
 def test_it_creates_one_build_and_clears_the_fields(live: Workspace) -> None:
-    told: list[spec.Build] = []
-    form = CreateBuildForm(live, on_change=told.append)
+    changed: list[spec.Build] = []
+    form = CreateBuildForm(live, on_change=changed.append)
     form.suggest_pipelines(["web", "api"], "web")
     fill(form, **ALL)
     form.create.click()
@@ -112,7 +112,7 @@ def test_it_creates_one_build_and_clears_the_fields(live: Workspace) -> None:
     build = newest(live, "web")
     assert count(live) == 1
     assert (build.message, build.branch, build.meta_data) == ("One\n\n  two", "main", {"lines": "one\ntwo"})
-    assert f"#{build.number} was created, {told[0].state}" in visible_text(form.status)
+    assert f"#{build.number} was created, {changed[0].state}" in visible_text(form.status)
     assert build.web_url in form.status.value
     assert {field.input.value for name, field in inputs(form).items() if name != "pipeline"} == {""}
     assert form.pipeline.value == "web"
@@ -159,21 +159,21 @@ def test_invalid_maps(live: Workspace, text: str, problem: str) -> None:
 def test_descriptions_are_linked_to_their_inputs_for_screen_readers(live: Workspace) -> None:
     form = CreateBuildForm(live)
     for field in inputs(form).values():
-        told = form._accessibility.attributes[field.selector]
-        assert f'id="{told["aria-describedby"]}"' in field.hint.value
-        assert told["aria-required"] == ("true" if field.name in {"pipeline", "commit", "branch"} else "false")
+        attributes = form._accessibility.attributes[field.selector]
+        assert f'id="{attributes["aria-describedby"]}"' in field.hint.value
+        assert attributes["aria-required"] == ("true" if field.name in {"pipeline", "commit", "branch"} else "false")
     assert visible_text(inputs(form)["env"].hint).endswith('One NAME=value per line, or JSON such as {"A": "1"}.')
 
 
-@pytest.mark.parametrize(("slug", "told", "at_field"), [
+@pytest.mark.parametrize(("slug", "message", "at_field"), [
     ("nowhere", "404: No pipeline found", "pipeline does not exist, or this token cannot see it"),
     ("..", "..", "pipeline is not valid"),
 ])  # fmt: skip
-def test_an_unknown_pipeline_is_reported(live: Workspace, slug: str, told: str, at_field: str) -> None:
+def test_an_unknown_pipeline_is_reported(live: Workspace, slug: str, message: str, at_field: str) -> None:
     form = CreateBuildForm(live)
     fill(form, pipeline=slug, commit="HEAD", branch="main", message="Mine")
     send(form)
-    assert told in visible_text(form.status)
+    assert message in visible_text(form.status)
     assert at_field in visible_text(inputs(form)["pipeline"].hint)
     fill(form, pipeline="web")
     assert inputs(form)["message"].input.value == "Mine"
@@ -248,27 +248,27 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
 
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:
     made = says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)
-    server, heard = scripted(says(b"{}", 429, Retry_After="1"), made), []
+    server, texts = scripted(says(b"{}", 429, Retry_After="1"), made), []
     form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
-    form.status.observe(lambda change: heard.append(visible_text(form.status)), "value")
+    form.status.observe(lambda change: texts.append(visible_text(form.status)), "value")
     fill(form, commit="HEAD", branch="main")
     send(form)
-    assert heard[0] == "Creating the build …"
-    assert heard[1].startswith("Creating the build …Waiting 1 s: ")
-    assert heard[-1].startswith("Build #9 was created")
+    assert texts[0] == "Creating the build …"
+    assert texts[1].startswith("Creating the build …Waiting 1 s: ")
+    assert texts[-1].startswith("Build #9 was created")
 
 
-@pytest.mark.parametrize(("name", "typed", "told"), [
+@pytest.mark.parametrize(("name", "typed", "message"), [
     ("pull_request_id", "7" * 5000, "has 5,000 digits, which is too many"),
     ("pull_request_id", "--7", "must be a whole number"),
     ("env", '{"A": "1", "B": "2", "A": "3"}', "contains A twice"),
     ("meta_data", '{"A": "1", "A": "1"}', "contains A twice"),
 ])  # fmt: skip
-def test_unparsable_input_is_reported(live: Workspace, name: str, typed: str, told: str) -> None:
+def test_unparsable_input_is_reported(live: Workspace, name: str, typed: str, message: str) -> None:
     form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="main", **{name: typed})
     send(form)
-    assert visible_text(inputs(form)[name].hint) == f"{name} {told}"
+    assert visible_text(inputs(form)[name].hint) == f"{name} {message}"
     assert "Nothing was sent" in visible_text(form.status)
 
 

@@ -41,10 +41,10 @@ def ci() -> Iterator[Workspace]:
 def test_all_widgets_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
     token, key = ci.sandbox.token(SCOPES), secrets.token_hex(16)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token, "BUILDFRAME_ORG": "acme"}
-    pictures = screenshot_folder(tmp_path)
+    screenshots = screenshot_folder(tmp_path)
     with voila(NOTEBOOK, tmp_path, environment, f"--token={key}") as address, launched() as browser:
-        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, pictures)
-        heard = record_frames(page)
+        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, screenshots)
+        frames = record_frames(page)
         page.page.goto(address)
         log_in(page, key)
         show_running_builds(page, ci)
@@ -52,8 +52,8 @@ def test_all_widgets_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
         search_flaky_tests(page, ci)
         assert_text_is_escaped(page)
         shoot(page, "dashboard-light")
-        assert any(NAMES[0] in frame or "alert(1)" in frame for frame in heard)
-        assert [frame for frame in heard if token in frame] == []
+        assert any(NAMES[0] in frame or "alert(1)" in frame for frame in frames)
+        assert [frame for frame in frames if token in frame] == []
         assert token not in page.page.content()
         page.page.goto(f"{address}/?theme=dark")
         wait_until(lambda: "Kernel shutdown" in (tmp_path / ".server.log").read_text())  # of the page before
@@ -67,13 +67,13 @@ def test_all_widgets_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
 
 def record_frames(page: Page) -> list[str]:
     """Record the frames that the websocket receives."""
-    heard: list[str] = []
+    frames: list[str] = []
 
     def keep(payload: Any) -> None:
-        heard.append(payload if isinstance(payload, str) else payload.decode("utf-8", "replace"))
+        frames.append(payload if isinstance(payload, str) else payload.decode("utf-8", "replace"))
 
     page.page.on("websocket", lambda socket: socket.on("framereceived", keep))
-    return heard
+    return frames
 
 
 def log_in(page: Page, key: str) -> None:

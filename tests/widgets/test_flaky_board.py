@@ -73,9 +73,9 @@ def test_it_ranks_like_the_metric(ci: Workspace, board: FlakyBoard) -> None:
 
 def test_without_a_store_it_says_how_to_record_history(board: FlakyBoard) -> None:
     assert [column["title"] for column in board.table.columns] == [column.title for column in TABLE_COLUMNS]
-    said = visible_text(board.store_status)
-    assert "buildframe sync ci-history --suite rspec" in said
-    assert "store.sync(ws, suites=['rspec']), then FlakyBoard(ws, 'rspec', store=store)" in said
+    message = visible_text(board.store_status)
+    assert "buildframe sync ci-history --suite rspec" in message
+    assert "store.sync(ws, suites=['rspec']), then FlakyBoard(ws, 'rspec', store=store)" in message
     board.table.selected = 0
     assert board.history.value == ""
 
@@ -117,8 +117,8 @@ def test_enter_searches(ci: Workspace, board: FlakyBoard) -> None:
 def test_an_empty_result_names_the_search(board: FlakyBoard) -> None:
     board.table.selected = 0
     ask(board, search="<b>none such")
-    said = "has no flaky test whose name or scope contains “<b>none such”, as of"
-    assert said in visible_text(board.status)
+    message = "has no flaky test whose name or scope contains “<b>none such”, as of"
+    assert message in visible_text(board.status)
     assert (board.table.rows, board.table.selected, board.properties.value) == ([], -1, "")
 
 
@@ -266,7 +266,7 @@ def test_the_state_contains_no_token(ci: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "more", "said"),
+    ("arguments", "more", "message"),
     [
         (("acme", "rspec"), {}, "ws='acme' is not a workspace."),
         ((None, ""), {}, "suite='' is not a slug."),
@@ -276,9 +276,9 @@ def test_the_state_contains_no_token(ci: Workspace) -> None:
     ],
 )
 def test_invalid_arguments_are_named(
-    ci: Workspace, arguments: tuple[object, object], more: dict[str, object], said: str
+    ci: Workspace, arguments: tuple[object, object], more: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(bf.BadInput, match=re.escape(said)):
+    with pytest.raises(bf.BadInput, match=re.escape(message)):
         FlakyBoard(arguments[0] or ci, arguments[1], **more)
 
 

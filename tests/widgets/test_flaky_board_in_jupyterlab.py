@@ -36,8 +36,8 @@ def test_search_select_and_show_history(ci: Workspace, tmp_path: Path) -> None:
     write_notebook(folder / "board.ipynb", CELL)
     token = ci.sandbox.token(SCOPES)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, of_lab), browsing(address, screenshot_folder(tmp_path)) as page:
-        page.run_all(address, of_lab, "board.ipynb")
+    with lab(folder, environment) as (address, lab_token), browsing(address, screenshot_folder(tmp_path)) as page:
+        page.run_all(address, lab_token, "board.ipynb")
         page.wait("History from the store", 60)
         show_hostile_text_escaped(page, ci)
         search(page, ci)
@@ -69,8 +69,8 @@ def search(page: Page, ci: Workspace) -> None:
     field(page, "Name or scope contains").fill("tax")
     field(page, "Branch").fill("main")
     field(page, "Branch").press("Enter")
-    said = page.wait("contains “tax” and that flaked at least once on branch “main”, as of")
-    assert said.startswith(f"{len(expected)} flaky tests of the suite rspec")
+    message = page.wait("contains “tax” and that flaked at least once on branch “main”, as of")
+    assert message.startswith(f"{len(expected)} flaky tests of the suite rspec")
     page.find(".bf-foot", has_text=f"{len(expected)} rows").wait_for()
     page.find(".bf-sort-button", has_text="Status").click()
     page.find("[role=columnheader][aria-sort=ascending]", has_text="Status").wait_for()

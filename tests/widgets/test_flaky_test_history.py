@@ -105,9 +105,9 @@ def test_new_instances_since_the_snapshots(recorded: RecordedSuite) -> None:
     grown = (now - then).dropna().sort_values(ascending=False)
     id = str(grown.index[0])
     assert grown.iloc[0] > 0
-    said = select(board, id)
-    assert f"+{now[id] - then[id]} since the last snapshot ({then[id]} then, {now[id]} now)" in said
-    assert f"+{now[id] - first[id]} since it was first listed ({first[id]} then, {now[id]} now)" in said
+    message = select(board, id)
+    assert f"+{now[id] - then[id]} since the last snapshot ({then[id]} then, {now[id]} now)" in message
+    assert f"+{now[id] - first[id]} since it was first listed ({first[id]} then, {now[id]} now)" in message
     same = str(grown[grown == 0].index[0])
     assert f"none since the last snapshot ({now[same]} then, {now[same]} now)" in select(board, same)
     board.close()
@@ -121,10 +121,10 @@ def test_a_suite_that_was_not_synced(recorded: RecordedSuite) -> None:
     wait_for(board._tasks)
     assert board.table.rows
     assert titles(board) == [column.title for column in TABLE_COLUMNS]
-    said = visible_text(board.store_status)
-    assert "suite='jest' is not in the store." in said
-    assert f"buildframe sync {recorded.store._location.url} --suite jest" in said
-    assert "store.sync(ws, suites=['jest'])" in said
+    message = visible_text(board.store_status)
+    assert "suite='jest' is not in the store." in message
+    assert f"buildframe sync {recorded.store._location.url} --suite jest" in message
+    assert "store.sync(ws, suites=['jest'])" in message
     board.close()
 
 
@@ -204,10 +204,10 @@ def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) 
     return board_of(ws, store), service
 
 
-def test_the_picture_has_every_state_at_its_place(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     readings: Readings = [{"b": 1, "a": 2}, {"b": 1, "a": 6}, {"b": 1}, {"b": 1, "a": 8}, {"b": 2, "a": 8}]
     board, _ = synced(scripted, tmp_path, readings)
-    said = select(board, "a")
+    message = select(board, "a")
     drawn = html_tags(board.history.value)
     dots = [(float(str(of["cx"])), float(str(of["cy"]))) for tag, of in drawn if tag == "circle"]
     assert dots == [(44.0, 72.0), (150.0, 32.0), (362.0, 12.0)]  # days 1, 2, 4 of 1 to 5; 2, 6, 8 of 0 to 8
@@ -227,8 +227,8 @@ def test_the_picture_has_every_state_at_its_place(scripted: Callable[..., Script
         "Instances by snapshot: 2 on 2026-10-01 12:00:00 UTC, 8 on 2026-10-04 12:00:00 UTC; 3 states. "
         "The table below has all of them."
     )
-    assert "Statusreopened" in said
-    assert "Reopened1 time in the recorded snapshots" in said
+    assert "Statusreopened" in message
+    assert "Reopened1 time in the recorded snapshots" in message
     board.close()
 
 
@@ -236,11 +236,11 @@ def test_a_single_snapshot_and_unknown_instances(scripted: Callable[..., Scripte
     board, service = synced(scripted, tmp_path, [{"a": 3, "b": None}])
     select(board, "a")
     assert [of["cx"] for tag, of in html_tags(board.history.value) if tag == "circle"] == ["44.0"]
-    said = select(board, "b")
+    message = select(board, "b")
     assert [tag for tag, _ in html_tags(board.history.value) if tag == "circle"] == []
     assert "Instances by snapshot: unknown." in board.history.value
-    assert "New instances" not in said
-    assert "unknown" in said
+    assert "New instances" not in message
+    assert "unknown" in message
     service.read(2, a=3)
     board.load()
     wait_for(board._tasks)
@@ -253,10 +253,10 @@ def test_a_test_that_is_not_in_the_last_snapshot(scripted: Callable[..., Scripte
     service.read(3, a=4, b=1)
     board.load()
     wait_for(board._tasks)
-    said = select(board, "a")
-    assert "Not listed from2026-10-02 12:00:00 UTC" in said
-    assert "Statusresolved: no longer listed; it may be deleted or renamed" in said
-    assert "not in the last snapshot; +1 since it was first listed (3 then, 4 now)" in said
+    message = select(board, "a")
+    assert "Not listed from2026-10-02 12:00:00 UTC" in message
+    assert "Statusresolved: no longer listed; it may be deleted or renamed" in message
+    assert "not in the last snapshot; +1 since it was first listed (3 then, 4 now)" in message
     board.close()
 
 

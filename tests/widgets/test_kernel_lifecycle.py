@@ -32,11 +32,11 @@ def beat():
             monitor._on_timer()
 def answered():
     return monitors[-1].table.pong == monitors[-1].table.ping
-def told():
+def read_status():
     return {
         "pid": os.getpid(),
         "on": [monitor.is_refreshing for monitor in monitors],
-        "said": [monitor.status.value for monitor in monitors],
+        "messages": [monitor.status.value for monitor in monitors],
         "busy": [browser.stop_button.disabled is False for browser in browsers],
         "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("buildframe")],
     }""",
@@ -55,17 +55,19 @@ class Kernel:
         self.control = ci.sandbox.token(["sandbox"])
         ci.sandbox.fault(Fault("latency", seconds=0))  # which counts all requests
 
-    def told(self, wanted: str = "told()") -> Any:
+    def read_status(self, expression: str = "read_status()") -> Any:
         (file,) = (self.folder / ".JUPYTER_RUNTIME_DIR").glob("kernel-*.json")
         client = BlockingKernelClient(connection_file=str(file))
         client.load_connection_file()
         client.start_channels()
         try:
             client.wait_for_ready(timeout=30)
-            answer = client.execute("", user_expressions={"told": wanted}, store_history=False, reply=True, timeout=30)
+            answer = client.execute(
+                "", user_expressions={"value": expression}, store_history=False, reply=True, timeout=30
+            )
         finally:
             client.stop_channels()
-        return ast.literal_eval(answer["content"]["user_expressions"]["told"]["data"]["text/plain"])
+        return ast.literal_eval(answer["content"]["user_expressions"]["value"]["data"]["text/plain"])
 
     def requests(self) -> int:
         headers = {"Authorization": f"Bearer {self.control}"}
@@ -76,8 +78,8 @@ class Kernel:
 
     def rests(self) -> bool:
         """Return whether no thread runs and nothing loads."""
-        told = self.told()
-        return told["threads"] == [] and not any(told["busy"])
+        status = self.read_status()
+        return status["threads"] == [] and not any(status["busy"])
 
 
 @pytest.fixture
@@ -94,9 +96,9 @@ def test_widgets_stop_with_their_page(ci: Workspace, tmp_path: Path) -> None:
     write_notebook(folder / NAME, *CELLS)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": ci.sandbox.token(SCOPES)}
     kernel = Kernel(folder, ci)
-    with lab(folder, environment) as (address, of_lab), launched() as browser:
+    with lab(folder, environment) as (address, lab_token), launched() as browser:
         page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, screenshot_folder(tmp_path))
-        page.run_all(address, of_lab, NAME)
+        page.run_all(address, lab_token, NAME)
         run_to(page, 3)
         run_again(page, kernel)
         restart(page, kernel)
@@ -114,14 +116,14 @@ def run_again(page: Page, kernel: Kernel) -> None:
     """Run the cells again: the widgets before stop, because nothing displays them."""
     page.command("notebook:run-all-cells")
     run_to(page, 6)
-    wait_until(lambda: kernel.told()["on"] == [False, True])
+    wait_until(lambda: kernel.read_status()["on"] == [False, True])
     wait_until(kernel.rests)
-    assert "Stopped because the widget was not displayed" in kernel.told()["said"][0]
+    assert "Stopped because the widget was not displayed" in kernel.read_status()["messages"][0]
 
 
 def restart(page: Page, kernel: Kernel) -> None:
     """Restart the kernel: buttons of the old widgets send nothing, and new widgets work."""
-    pid = kernel.told()["pid"]
+    pid = kernel.read_status()["pid"]
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
     page.page.wait_for_function(READY, timeout=60_000)
     assert not Path(f"/proc/{pid}").exists()
@@ -133,8 +135,8 @@ def restart(page: Page, kernel: Kernel) -> None:
     page.command("notebook:run-all-cells")
     run_to(page, 3)
     wait_until(kernel.rests)
-    told = kernel.told()
-    assert (told["pid"] == pid, len(told["on"])) == (False, 1)
+    status = kernel.read_status()
+    assert (status["pid"] == pid, len(status["on"])) == (False, 1)
     assert kernel.requests() > before
 
 
@@ -152,21 +154,21 @@ def load_page_again(page: Page, kernel: Kernel) -> None:
     page.command("notebook:run-all-cells")
     run_to(page, 6)
     beat(kernel)
-    assert kernel.told()["on"] == [False, True]
+    assert kernel.read_status()["on"] == [False, True]
 
 
 def beat(kernel: Kernel) -> None:
     """Fire the timer three times; an open page answers each time."""
     for _ in range(3):
-        kernel.told("beat()")
-        wait_until(lambda: kernel.told("answered()"))
+        kernel.read_status("beat()")
+        wait_until(lambda: kernel.read_status("answered()"))
 
 
 def close_page(page: Page, kernel: Kernel) -> None:
     """Close the page. The kernel is not notified, but the monitor finds that no page answers."""
     page.page.close()
     for _ in range(3):
-        kernel.told("beat()")
-    wait_until(lambda: kernel.told()["on"] == [False, False])
+        kernel.read_status("beat()")
+    wait_until(lambda: kernel.read_status()["on"] == [False, False])
     wait_until(kernel.rests)
-    assert "Stopped because the widget was not displayed" in kernel.told()["said"][1]
+    assert "Stopped because the widget was not displayed" in kernel.read_status()["messages"][1]

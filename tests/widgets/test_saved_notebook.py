@@ -37,10 +37,10 @@ def test_saved_state_has_no_token_and_runs_no_script(tmp_path: Path) -> None:
         number, token = create_hostile_builds(ci), ci.sandbox.token(SCOPES)
         environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
         with (
-            lab(folder, environment) as (address, of_lab),
+            lab(folder, environment) as (address, lab_token),
             browsing(address, screenshot_folder(tmp_path), height=3200) as page,
         ):
-            page.run_all(address, of_lab, notebook.name)
+            page.run_all(address, lab_token, notebook.name)
             show_hostile_build(page, number)
             save(page)
             open_again_without_kernel(page)

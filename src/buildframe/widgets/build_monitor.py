@@ -130,7 +130,14 @@ class BuildMonitor(components.CompositeWidget):
         self.refresh()
 
     def pause(self, reason: str = "Paused") -> None:
-        """Stop refreshing, and cancel a refresh in progress."""
+        """
+        Stop refreshing, and cancel a refresh in progress.
+
+        Parameters
+        ----------
+        reason : str, default "Paused"
+            Text that the status line shows.
+        """
         self.is_refreshing = False
         self._timer.cancel()
         self._tasks.cancel()

@@ -29,6 +29,7 @@ class CompositeWidget(ipywidgets.VBox):
     closables: tuple[Closable, ...] = ()  # ipywidgets also closes widgets whose __init__ raised
 
     def close(self) -> None:
+        """Close the widget and its parts, and cancel its requests."""
         for closable in self.closables:
             closable.close()
         for child in getattr(self, "children", ()):

@@ -37,8 +37,8 @@ class DataTable(anywidget.AnyWidget):
 
     `selected` is the index of the selected row in `rows`, -1 for none. `visible_rows` are the indexes of the rows to
     show (None: all), `sort_order` is [column, is_descending] or empty, and `is_stale` marks rows of an earlier query.
-    Cells become text in the page, never HTML. A page that shows the table copies `ping` to `pong`, which distinguishes an
-    open page from a closed one.
+    Cells become text in the page, never HTML. A page that shows the table copies `ping` to `pong`, which
+    distinguishes an open page from a closed one.
     """
 
     _esm = Path(__file__).parent / "data_table.js"
