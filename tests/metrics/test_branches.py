@@ -138,7 +138,7 @@ def test_the_default_branch_of_each_pipeline():
         ({"pipelines": listed(web="main")}, "does not contain 'api'"),
         ({"pipelines": pd.concat([listed(web="main", api="main")] * 2)}, "contains 'api' twice"),
         ({"pipelines": listed().drop(columns="slug")}, "no column 'slug'"),
-        ({"pipelines": ["web"]}, "no frame"),
+        ({"pipelines": ["web"]}, "not a frame"),
     ],
 )
 @pytest.mark.parametrize("summary", [outages, recovery_time, red_share])

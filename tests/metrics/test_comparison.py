@@ -12,7 +12,7 @@ from metric_frames import START, UTC, at
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.clustering import DAY, Spread, effective_sizes, measure_spread, with_days
-from buildframe.metrics.engines import group_rows
+from buildframe.metrics.engines import engine_of
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,8 @@ def test_days_never_tell_more_than_their_rows(days, confidence):
 
 
 def test_days_are_those_of_a_zone():
-    found = group_rows(pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)}), ["t"])
+    frame = pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)})
+    found = engine_of(frame).group_rows(frame, ["t"])
     days = {tz: with_days(found, "t", tz).frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
     assert days == {"UTC": [0, 0, 1, 2], "Europe/Berlin": [0, 1, 1, 2]}  # in Berlin the second and third are one day
 

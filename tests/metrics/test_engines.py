@@ -20,7 +20,7 @@ from tests.metrics.worlds import builds_of, jobs_of
 import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.engines import to_typed_pandas
+from buildframe.metrics.engines.dtypes import to_typed_pandas
 
 Summary = Callable[[Any], pd.DataFrame]
 
@@ -272,5 +272,5 @@ def test_seconds_of_such_a_name_are_refused_in_spark() -> None:
 
 
 def test_what_is_no_frame_is_refused() -> None:
-    with pytest.raises(BadInput, match="A list is no frame"):
+    with pytest.raises(BadInput, match="A list is not a frame"):
         metrics.success_rate([1, 2])

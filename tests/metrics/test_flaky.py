@@ -122,7 +122,7 @@ ONE = listed(("a", 1, 50, None))
         (ONE, pd.concat([ONE, ONE]), r"before= contains the test 'a' twice"),
         (ONE.assign(id=None), None, "without an id"),
         (ONE.assign(fetched_at=pd.Timestamp("2026-01-01")), None, "no time zone"),
-        ([1], None, "no frame"),
+        ([1], None, "not a frame"),
     ],
 )
 def test_what_makes_no_board(tests, before, words):

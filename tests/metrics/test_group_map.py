@@ -16,7 +16,7 @@ from tests.metrics.worlds import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.engines import group_map
+from buildframe.metrics.engines import duckdb, group_map
 
 KEYS = st.sampled_from(["a", "b", None])
 NUMBERS = st.sampled_from([0.0, 1.5, float("nan"), None])
@@ -24,7 +24,7 @@ NUMBERS = st.sampled_from([0.0, 1.5, float("nan"), None])
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_map, "_ROWS", 7)
+    monkeypatch.setattr(group_map, "MAX_ROWS", 7)
 
 
 @given(st.lists(st.tuples(KEYS, NUMBERS), max_size=40), st.integers(1, 9), st.integers(1, 12))
@@ -33,7 +33,7 @@ def test_groups_come_whole_in_their_order(keys: list[tuple[Any, Any]], cut: int,
                      "number": pa.array([one for _, one in keys], pa.float64())})  # fmt: skip
     rows = rows.sort_by([("key", "ascending"), ("number", "ascending")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_map, "_ROWS", at_least)
+        patch.setattr(group_map, "MAX_ROWS", at_least)
         found = list(group_map._whole_groups(rows.to_batches(max_chunksize=cut), ["key", "number"]))
     assert [repr(row) for part in found for row in part.to_pylist()] == [repr(row) for row in rows.to_pylist()]
     groups = [{repr(row) for row in part.to_pylist()} for part in found]
@@ -51,7 +51,7 @@ def test_builds_whose_jobs_stand_together_or_not(metric: str, together: bool, sm
 
 
 def test_rows_that_stand_together_are_not_sorted(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_map, "_sorted", None)
+    monkeypatch.setattr(duckdb, "_sorted", None)
     jobs = metrics.with_seconds(jobs_of("many")).sort_values("build_id", ascending=False)
     pd.testing.assert_series_equal(metrics.active_time(in_duckdb(jobs)), metrics.active_time(jobs))
 
@@ -78,13 +78,13 @@ def small_in_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def few_at_once(*given: Any) -> Iterator[pa.RecordBatch]:  # in here, so that workers need not find this module
         from buildframe.metrics.engines import group_map
 
-        before, group_map._ROWS = group_map._ROWS, 7
+        before, group_map.MAX_ROWS = group_map.MAX_ROWS, 7
         try:
-            yield from group_map._in_arrow(*given)
+            yield from group_map.map_to_arrow(*given)
         finally:
-            group_map._ROWS = before  # as workers are used again
+            group_map.MAX_ROWS = before  # as workers are used again
 
-    monkeypatch.setattr(group_map, "_in_arrow", few_at_once)
+    monkeypatch.setattr(group_map, "map_to_arrow", few_at_once)
     conf = sparks.session().conf
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 5)
     yield

@@ -21,7 +21,7 @@ from buildframe.metrics.engines import ranks
 @pytest.mark.parametrize("by", [None, "queue", ["pipeline", metrics.step], "build_id"])
 @pytest.mark.parametrize("kind", ["many", "none", "all null"])
 def test_many_groups_are_ranked_some_at_a_time(kind: str, by: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_FEW", 0)
+    monkeypatch.setattr(ranks, "_MAX_COUNTED", 0)
     jobs = metrics.with_seconds(jobs_of(kind))
     told = metrics.percentiles(made(jobs), of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95))
     assert_same(told, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
@@ -34,7 +34,7 @@ def numbers(many: int = 20_000) -> pd.DataFrame:
 @pytest.mark.parametrize("few", [0, 10_000])
 @pytest.mark.parametrize("sample", ["USING SAMPLE 10 PERCENT (bernoulli)", "WHERE random() < 0.1"])
 def test_a_sample_that_is_drawn_again_is_refused(sample: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_FEW", few)
+    monkeypatch.setattr(ranks, "_MAX_COUNTED", few)
     connection = duckdb.connect()
     connection.register("numbers", numbers())
     drawn = connection.sql(f"SELECT * FROM numbers {sample}")

@@ -16,18 +16,9 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import TIMESTAMP, require_columns, timestamps
-from buildframe.metrics.engines import (
-    Frame,
-    Integers,
-    as_pandas,
-    collect_columns,
-    column_names,
-    is_pandas,
-    select_columns,
-    to_lazy,
-)
-from buildframe.metrics.engines.group_map import map_whole_groups
+from buildframe.metrics.columns import TIMESTAMP, timestamps
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Engine, Frame, Integers
 from buildframe.metrics.grouping import join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
 from buildframe.metrics.validation import check_states
@@ -309,25 +300,19 @@ def _of_branches(
         raise BadInput(
             'Pass either branch="main" for all pipelines, or pipelines=ws.pipelines() for the default branch of each.'
         )
-    listed = (
-        None if pipelines is None else collect_columns(pipelines, ["slug", "default_branch"], ["id", "organization"])
-    )
+    listed = None
+    if pipelines is not None:
+        listed = engine_of(pipelines).collect_columns(pipelines, ["slug", "default_branch"], ["id", "organization"])
     check_states(builds, "state")
-    needs, until = [*_NEEDS, *more], _latest_time(builds)
-    if is_pandas(builds):
-        rows = collect_columns(builds, needs, _WANTS)
-        selection = _BranchSelection.of(rows, branch, listed)
-        result = _summarize(of, selection, until, more, rows)
-    else:
-        selected = select_columns(builds, needs, _WANTS)
-        names = [name for name in ("pipeline", *_WANTS) if name in selected.collect_schema()]
-        selection = _BranchSelection.of(as_pandas(selected.select(*names).unique()), branch, listed)
-        only = selected.filter(nw.col("branch").is_in(selection.branches))
-        result = map_whole_groups(only, selection.by, functools.partial(_summarize, of, selection, until, more))
-        result = result.sort_values(
-            [*_present(result, "organization"), "pipeline", _ID], kind="stable", ignore_index=True
-        )
-    return result.drop(columns=_ID)
+    engine = engine_of(builds)
+    rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
+    names = [name for name in ("pipeline", *_WANTS) if name in rows.collect_schema()]
+    selection = _BranchSelection.of(engine.combinations(rows, names), branch, listed)
+    summarize = functools.partial(_summarize, of, selection, _latest_time(engine, rows), more)
+    only = rows.filter(nw.col("branch").is_in(selection.branches))
+    result = engine.map_whole_groups(only, selection.by, summarize)
+    order = [*_present(result, "organization"), "pipeline", _ID]
+    return result.sort_values(order, kind="stable", ignore_index=True).drop(columns=_ID)
 
 
 def _summarize(
@@ -373,14 +358,10 @@ class _BranchSelection:
         return branch.take(codes).set_axis(rows.index)
 
 
-def _latest_time(builds: Frame) -> Any:
+def _latest_time(engine: Engine, rows: nw.LazyFrame[Any]) -> Any:
     """Return the latest timestamp of all builds on any branch."""
-    names = ["finished_at", "fetched_at"]
-    if not is_pandas(builds):
-        require_columns(column_names(builds), names)
-        builds = to_lazy(builds).select(nw.col(*names).max()).to_native()
-    stamps = collect_columns(builds, names)
-    return pd.Series([timestamps(stamps, name).max() for name in names], dtype=TIMESTAMP).max()
+    ranges = engine.time_ranges(rows, ["finished_at", "fetched_at"])
+    return pd.Series([last for _, last in ranges], dtype=TIMESTAMP).max()
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:

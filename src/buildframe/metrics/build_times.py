@@ -17,14 +17,11 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT, microseconds, timestamps
-from buildframe.metrics.engines import Frame, collect_columns, is_pandas, select_columns, spark
+from buildframe.metrics.columns import NAT, timestamp_micros
+from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded
-from buildframe.metrics.engines.group_map import map_clustered, map_in_spark
+from buildframe.metrics.engines.protocol import Flags, Frame, Integers
 from buildframe.metrics.validation import check_spellings
-
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @checked_names
@@ -398,36 +395,18 @@ class _Builds(NamedTuple):
 
 def _of_builds(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
     """Apply `of` to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
-    if is_pandas(jobs):
-        return of(_builds(collect_columns(jobs, ["build_id", *needs])))
-    rows = select_columns(jobs, ["build_id", *needs])
-    if spark.is_spark(rows):
-        lazily: pd.Series[Any] = map_in_spark(rows, ["build_id"], functools.partial(_in_seconds, of))
-        return lazily
-    result = map_clustered(rows, "build_id", functools.partial(_as_columns, of)).set_index("build_id")
-    return result.iloc[:, 0].sort_index()
+    result: pd.Series[Any] = engine_of(jobs).map_values(jobs, needs, "build_id", functools.partial(_apply, of))
+    return result
+
+
+def _apply(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.Series[Any]:
+    return of(_builds(table))
 
 
 def _builds(table: pd.DataFrame) -> _Builds:
     table = table.dropna(subset=["build_id"])
     codes, ids = pd.factorize(table["build_id"], sort=True)
     return _Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id"))
-
-
-def _as_columns(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
-    return of(_builds(table)).reset_index()
-
-
-def _in_seconds(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
-    result = of(_builds(table))
-    if pd.api.types.is_timedelta64_dtype(result.dtype):
-        result = result.dt.total_seconds().rename(f"{result.name}_s")
-    return result.reset_index().astype({"build_id": "str"})
-
-
-def timestamp_micros(table: pd.DataFrame, name: str) -> Integers:
-    """Return the timestamps of a column as whole microseconds since 1970, NAT if missing."""
-    return microseconds(timestamps(table, name))
 
 
 def _difference(start: Integers, end: Integers) -> Integers:

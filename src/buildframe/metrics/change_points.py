@@ -11,28 +11,16 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import TIMESTAMP
-from buildframe.metrics.duration_columns import measure
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import (
-    GROUP,
-    Floats,
-    Frame,
-    GroupedRows,
-    Integers,
-    as_pandas,
-    group_sums,
-    micros_column,
-    with_micros,
-)
-from buildframe.metrics.engines.group_metadata import join_nulls_equal, with_group_values
-from buildframe.metrics.engines.ranks import values_at_ranks
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.dtypes import micros_column
+from buildframe.metrics.engines.protocol import AT, BALANCE, COUNT, Floats, Frame, GroupedRows, Integers
 from buildframe.metrics.grouping import By, join_keys
 
 _LEAST = 10
 """With fewer values the approximate p-value is not accurate to two digits."""
 
-_AT, _BALANCE, _MANY, _CHANGED_AT = "at this time", "balance", "many", "at the change"
-_CHANGE = [_AT, _BALANCE, _MANY]
+_CHANGED_AT = "at the change"
 
 
 @checked_names
@@ -100,62 +88,28 @@ def change_point(frame: Frame, of: RowMetric | str = wall_time, by: By = None, a
     6   release   3      <NA>      NaN
     7       web  41        21     0.64
     """
-    rows = measure(frame, of, by, needs=(at,))
-    rows = replace(rows, frame=with_micros(rows.frame, [at])).with_columns(**{_AT: nw.col(micros_column(at))})
-    is_known = ~nw.col("value").is_null() & ~nw.col(_AT).is_null()
-    counts = group_sums(rows, n=is_known)
+    engine = engine_of(frame)
+    rows = engine.measure(frame, of, by, needs=(at,))
+    rows = rows.with_micros([at]).with_columns(**{AT: nw.col(micros_column(at))})
+    is_known = ~nw.col("value").is_null() & ~nw.col(AT).is_null()
+    counts = engine.group_sums(rows, n=is_known)
     n = counts.sums["n"].to_numpy(np.int64)
-    dated = replace(rows, frame=rows.frame.filter(is_known)).select("value", _AT)
-    changes = counts.groups.merge(_clearest(dated), how="left", on=dated.by)
-    changes.loc[n < _LEAST, _CHANGE] = pd.NA
+    dated = replace(rows, frame=rows.frame.filter(is_known)).select("value", AT)
+    changes = counts.groups.merge(engine.clearest_changes(dated), how="left", on=dated.by)
+    changes.loc[n < _LEAST, [AT, BALANCE, COUNT]] = pd.NA
     return join_keys(counts.keys, _columns(dated, counts.groups, n, changes))
-
-
-def _clearest(dated: GroupedRows) -> pd.DataFrame:
-    """Return per group the first of its clearest changes: the time after it, and the sums of the rows before it."""
-    native = dated.frame.to_native()
-    if isinstance(native, pd.DataFrame):
-        return _clearest_of_pandas(native)
-    times = _balanced(dated).group_by(*dated.by, _AT).agg(nw.col(_BALANCE).sum().cast(nw.Int64), nw.len().alias(_MANY))
-    cumulative = [nw.col(name).cum_sum().over(*dated.by, order_by=_AT).cast(nw.Int64) for name in (_BALANCE, _MANY)]
-    after = nw.col(_AT).shift(-1).over(*dated.by, order_by=_AT)
-    changes = times.with_columns(*cumulative, after.alias(_AT)).filter(~nw.col(_AT).is_null())
-    changes = changes.with_columns(nw.col(_BALANCE).abs())
-    clearest = changes.filter(nw.col(_BALANCE) == nw.col(_BALANCE).max().over(*dated.by))
-    return as_pandas(clearest.group_by(*dated.by).agg(nw.col(*_CHANGE).min())).astype(dict.fromkeys(_CHANGE, "Int64"))
-
-
-def _balanced(dated: GroupedRows) -> nw.LazyFrame[Any]:
-    """Add to each row the number of smaller values of its group minus the number of larger ones."""
-    values = dated.frame.group_by(*dated.by, "value").agg(nw.len().cast(nw.Int64).alias(_MANY))
-    cumulative = nw.col(_MANY).cum_sum().over(*dated.by, order_by="value").cast(nw.Int64)
-    more = nw.col(_MANY).sum().over(*dated.by).cast(nw.Int64) - cumulative
-    balances = values.select(*dated.by, "value", (cumulative - nw.col(_MANY) - more).alias(_BALANCE))
-    return join_nulls_equal(dated.frame, balances, [*dated.by, "value"])
-
-
-def _clearest_of_pandas(dated: pd.DataFrame) -> pd.DataFrame:
-    values = dated.groupby(GROUP)["value"]
-    balances = (values.rank("min") - values.rank("min", ascending=False)).astype(np.int64)
-    balanced = pd.DataFrame({GROUP: dated[GROUP], _AT: dated[_AT], _BALANCE: balances, _MANY: 1})
-    changes = balanced.groupby([GROUP, _AT], as_index=False)[[_BALANCE, _MANY]].sum()
-    groups = changes.groupby(GROUP)
-    changes[[_BALANCE, _MANY]], changes[_AT] = groups[[_BALANCE, _MANY]].cumsum().abs(), groups[_AT].shift(-1)
-    changes = changes.dropna(subset=_AT)
-    clearest = changes.sort_values([GROUP, _BALANCE], ascending=[True, False], kind="stable").drop_duplicates(GROUP)
-    return clearest.astype(dict.fromkeys(_CHANGE, "Int64"))
 
 
 def _columns(dated: GroupedRows, groups: pd.DataFrame, n: Integers, changes: pd.DataFrame) -> pd.DataFrame:
     """Compute the columns of each group."""
-    before = changes[_MANY].astype("Int64")
-    medians = _medians(dated, groups, changes[_AT], np.asarray(before.fillna(0), np.int64), n)
+    before = changes[COUNT].astype("Int64")
+    medians = _medians(dated, groups, changes[AT], np.asarray(before.fillna(0), np.int64), n)
     return pd.DataFrame(
         {
             "n": pd.array(n, "Int64"),
             "n_before": before,
-            "at": pd.Series(changes[_AT], dtype=TIMESTAMP),
-            "p_value": _p_value(changes[_BALANCE].to_numpy(np.float64, na_value=np.nan), n),
+            "at": pd.Series(changes[AT], dtype=TIMESTAMP),
+            "p_value": _p_value(changes[BALANCE].to_numpy(np.float64, na_value=np.nan), n),
             "p50_before_s": medians[0],
             "p50_after_s": medians[1],
         }
@@ -167,8 +121,10 @@ def _medians(
 ) -> tuple[Floats, Floats]:
     """Return the medians before and after the change of each group."""
     has_change = at.notna().to_numpy()
-    changed = with_group_values(dated, groups[has_change], {_CHANGED_AT: at[has_change].to_numpy(np.int64)})
-    is_before = nw.col(_AT) < nw.col(_CHANGED_AT)
+    changed = dated.engine.with_group_values(
+        dated, groups[has_change], {_CHANGED_AT: at[has_change].to_numpy(np.int64)}
+    )
+    is_before = nw.col(AT) < nw.col(_CHANGED_AT)
     return (
         _median(changed, is_before, groups, np.where(has_change, before, 0)),
         _median(changed, ~is_before, groups, np.where(has_change, n - before, 0)),
@@ -178,7 +134,7 @@ def _medians(
 def _median(source: GroupedRows, selected: nw.Expr, groups: pd.DataFrame, n: Integers) -> Floats:
     middle = np.column_stack([(n + 1) // 2, np.where(n > 0, n // 2 + 1, 0)])
     rows = replace(source, frame=source.frame.filter(selected))
-    median: Floats = values_at_ranks(rows, "value", groups, n, middle).mean(axis=1)
+    median: Floats = source.engine.values_at_ranks(rows, "value", groups, n, middle).mean(axis=1)
     return median
 
 

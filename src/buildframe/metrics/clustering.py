@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.metrics.engines import Floats, GroupedRows, number_groups
+from buildframe.metrics.engines.protocol import Floats, GroupedRows
 from buildframe.metrics.time_buckets import Buckets
 
 _FEW = 2
@@ -24,8 +24,7 @@ DAY = "number of day"
 
 def with_days(rows: GroupedRows, at: str, tz: str) -> GroupedRows:
     """Add the number of the day (`DAY`) of each row's time in the zone."""
-    days = Buckets.of(rows.frame, [at], "1D", tz, seen=at)
-    return replace(rows, frame=days.with_bucket_numbers(rows.frame, at, DAY))
+    return Buckets.of(rows, [at], "1D", tz, fetched=at).with_bucket_numbers(rows, at, DAY)
 
 
 def sum_by_day(rows: GroupedRows, *counted: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -33,7 +32,7 @@ def sum_by_day(rows: GroupedRows, *counted: str) -> tuple[pd.DataFrame, pd.DataF
     counts = rows.frame.select(*rows.by, DAY, **{name: nw.col(name).cast(nw.Int64) for name in counted})
     summed = counts.group_by(*rows.by, DAY).agg(nw.col(*counted).sum())
     days = summed.with_columns(nw.col(*counted).cast(nw.Int64))  # sums are decimals in DuckDB
-    return number_groups(replace(rows, frame=days), *counted)
+    return rows.engine.number_groups(replace(rows, frame=days), *counted)
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,19 @@ _SOURCES = {
 }
 
 
+def check_is_pandas(frame: Any, hint: str) -> None:
+    """Raise BadInput unless the frame is a pandas DataFrame; `hint` says what needs one, and what to do instead."""
+    if not isinstance(frame, pd.DataFrame):
+        raise BadInput(f"A {type(frame).__name__} is not a pandas DataFrame, which {hint}")
+
+
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     """The column `name` of the frame; BadInput where there is none, or two of that name, or the frame is none."""
-    if not isinstance(frame, pd.DataFrame):
-        raise BadInput(
-            f"A {type(frame).__name__} is no frame of pandas, which metrics of rows take; "
-            "for other engines metrics.with_seconds(frame) adds what they measure as columns."
-        )
+    check_is_pandas(
+        frame,
+        "row metrics need. Frames of a store have their results as columns, and metrics.with_seconds(frame) adds them "
+        "in pandas and PySpark.",
+    )
     found = list(frame.columns).count(name)
     if found == 1:
         return frame[name]
@@ -112,6 +118,11 @@ def timestamps(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
 def microseconds(times: pd.Series[Any]) -> npt.NDArray[np.int64]:
     """Return timestamps as whole microseconds since 1970, `NAT` if missing."""
     return times.to_numpy("datetime64[us]").view(np.int64)
+
+
+def timestamp_micros(table: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
+    """Return the timestamps of a column as whole microseconds since 1970, `NAT` if missing."""
+    return microseconds(timestamps(table, name))
 
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:

@@ -13,11 +13,9 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.clustering import Spread, effective_sizes, measure_spread, sum_by_day, with_days
-from buildframe.metrics.duration_columns import measure
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import GROUP, Floats, Frame, GroupedRows, GroupSums, Integers, expressions, group_rows
-from buildframe.metrics.engines.group_metadata import with_group_values
-from buildframe.metrics.engines.ranks import values_at_ranks
+from buildframe.metrics.engines import engine_of, expressions
+from buildframe.metrics.engines.protocol import GROUP, Floats, Frame, GroupedRows, GroupSums, Integers
 from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (
     CONFIDENCE,
@@ -337,8 +335,9 @@ def _shares(
 ) -> pd.DataFrame:
     """Count hits and trials (`n`) of each group and measure their spread over days; `only` drops other rows first."""
     check_states(frame, "state")
-    rows = group_rows(frame, needs, by)
-    rows = rows if only is None else rows.filter(only)
+    engine = engine_of(frame)
+    rows = engine.group_rows(frame, needs, by)
+    rows = rows if only is None else engine.filter_groups(rows, only)
     days, keys = sum_by_day(with_days(rows.with_columns(**counted), at, tz), *counted)
     days = days[days["counted"] > 0]
     sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
@@ -390,7 +389,7 @@ class _Side:
 
     @classmethod
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
-        rows = measure(frame, of, by, needs=(at,))
+        rows = engine_of(frame).measure(frame, of, by, needs=(at,))
         counts = count_rows(rows)
         values = point_percentiles(rows, counts, q)
         spreads = _spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
@@ -405,14 +404,16 @@ class _Side:
         requested[own] = ranks[is_present]
         n = self.counts.sums["n"].to_numpy(np.int64)
         values = np.full(ranks.shape, np.nan)
-        values[is_present] = values_at_ranks(self.rows, "value", self.counts.groups, n, requested)[own]
+        of_groups = self.rows.engine.values_at_ranks(self.rows, "value", self.counts.groups, n, requested)
+        values[is_present] = of_groups[own]
         return values
 
 
 def _spreads_up_to(rows: GroupedRows, counts: GroupSums, values: pd.DataFrame) -> pd.DataFrame:
     """Measure for each group how the rows up to each percentile spread over days, in the order of `counts`."""
     names = list(map(str, values))
-    limited = with_group_values(rows, counts.groups, {name: values[name].to_numpy(np.float64) for name in names})
+    thresholds = {name: values[name].to_numpy(np.float64) for name in names}
+    limited = rows.engine.with_group_values(rows, counts.groups, thresholds)
     is_up_to = {f"up to {name}": nw.col("value") <= nw.col(name) for name in names}
     days, _ = sum_by_day(limited.with_columns(counted=~nw.col("value").is_null(), **is_up_to), "counted", *is_up_to)
     days = days[days["counted"] > 0]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import column, timestamps
+from buildframe.metrics.columns import check_is_pandas, column, timestamps
 
 
 @checked_names
@@ -40,22 +38,18 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     >>> len(metrics.latest(both)) == len(builds)
     True
     """
-    _check_is_pandas(frame)
+    check_is_pandas(
+        frame,
+        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: in Polars "
+        '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
+        "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",
+    )
     newest_first = (
         timestamps(frame, "fetched_at").reset_index(drop=True).sort_values(ascending=False, kind="stable").index
     )
     ids = column(frame, "id").reset_index(drop=True).loc[newest_first]
     places = newest_first[~ids.duplicated() | ids.isna()]
     return frame.iloc[places.sort_values()]
-
-
-def _check_is_pandas(frame: Any) -> None:
-    if not isinstance(frame, pd.DataFrame):
-        raise BadInput(
-            f"metrics.latest takes a pandas DataFrame, not a {type(frame).__name__}. Frames of a store hold each row "
-            'once. For others use the engine: in Polars .sort("fetched_at").unique("id", keep="last"), in DuckDB '
-            "and Spark filter by row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1."
-        )
 
 
 def check_unique_ids(frame: pd.DataFrame) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import column, timestamps
 
@@ -216,6 +217,10 @@ def _between(frame: pd.DataFrame, start: str, end: str) -> pd.Series[pd.Timedelt
     return timestamps(frame, end) - timestamps(frame, start)
 
 
+BLOCKED = ("blocked", "state")
+"""Columns that show whether a build is blocked: the flag, or the state in a webhook."""
+
+
 def is_blocked(builds: pd.DataFrame) -> pd.Series[bool]:
     """Return which builds wait at a block step, as far as the frame's columns show it."""
     blocked = pd.Series(False, index=builds.index)
@@ -243,6 +248,18 @@ class Span(NamedTuple):
     scripts_only: bool = False
     unless_blocked: bool = False
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns that are needed to measure."""
+        return (self.start, self.end, "type") if self.scripts_only else (self.start, self.end)
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """Optional columns that show more about the end."""
+        if self.unless_blocked:
+            return BLOCKED
+        return ("state",) if self.end == "runnable_at" else ()
+
 
 SPANS: dict[RowMetric, Span] = {
     queue_time: Span("runnable_at", "started_at", scripts_only=True),
@@ -251,3 +268,10 @@ SPANS: dict[RowMetric, Span] = {
     turnaround: Span("runnable_at", "finished_at"),
     wall_time: Span("created_at", "finished_at", unless_blocked=True),
 }
+
+
+def span_of(of: RowMetric | str) -> Span | None:
+    """Return the span of a row metric or of its column of seconds; None for custom ones."""
+    if not isinstance(of, str) and not callable(of):
+        raise BadInput(f"of={of!r} is neither a metric nor a column name. Pass one such as metrics.run_time.")
+    return next((span for metric, span in SPANS.items() if of in (metric, f"{metric.__name__}_s")), None)

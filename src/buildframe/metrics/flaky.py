@@ -10,7 +10,8 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import timestamps
-from buildframe.metrics.engines import Frame, collect_columns
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Frame
 
 _NAMES = ("id", "scope", "name", "location")
 _STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at")
@@ -104,7 +105,7 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
 
 def _listed(tests: Frame, name: str) -> pd.DataFrame:
     """Return the list by id, with timestamps in UTC, `is_resolved` and `recurred`."""
-    rows = collect_columns(tests, [*_NAMES, "instances", *_STAMPS]).set_index("id", drop=False)
+    rows = engine_of(tests).collect_columns(tests, [*_NAMES, "instances", *_STAMPS]).set_index("id", drop=False)
     rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
     if rows["id"].isna().any():
         raise BadInput(f"{name}= contains a test without an id. Drop that row.")

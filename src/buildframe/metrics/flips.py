@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
-import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.engines import (
-    GROUP,
-    Frame,
-    GroupedRows,
-    as_pandas,
-    collect_columns,
-    group_rows,
-    group_sums,
-    is_pandas,
-    spark,
-    to_lazy,
-)
+from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.expressions import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
-from buildframe.metrics.grouping import Key, find_groups, join_keys
+from buildframe.metrics.engines.protocol import Frame, NestedGroups
+from buildframe.metrics.grouping import Key, join_keys
 from buildframe.metrics.rates import shares
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 
 _STEP: list[Key] = ["organization", "pipeline", step]
-_LIKE = ["matrix", "parallel_group_index"]
-_NAMES = ["organization", "pipeline", "step", "commit", *_LIKE]
+_LIKE: list[Key] = ["matrix", "parallel_group_index"]
 _NEEDS = ("commit", "type", *OUTCOME, "finished_at")
 _COUNTS = ["passes", "failures", "lost"]
 
-_VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
+_VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
 
 
@@ -111,16 +99,8 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     """
     attempts = _attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = _summed(attempts.rows, attempts.variant, **ends).with_columns(verdict=_verdict())
-    if spark.is_spark(outcomes):
-        named = {name: nw.col(variant) for name, variant in zip(_NAMES, attempts.variant, strict=True)}
-        return outcomes.select(
-            **named, **{name: nw.col(name) for name in (*_COUNTS, *ends)}, verdict=_verdict_text()
-        ).to_native()
-    variants = as_pandas(outcomes.sort(attempts.variant, nulls_last=True)).reset_index(drop=True)
-    verdict = pd.Series(_VERDICTS[variants["verdict"].to_numpy(np.intp)], variants.index, dtype="str")
-    summary = variants[[*_COUNTS, *ends]].astype(dict.fromkeys(_COUNTS, "Int64"))
-    return join_keys(attempts.key_columns(variants), summary.assign(verdict=verdict))
+    outcomes = _summed(attempts, **ends).with_columns(verdict=_verdict())
+    return engine_of(jobs).deliver(attempts, outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": _VERDICTS})
 
 
 @checked_names
@@ -181,13 +161,13 @@ def flips(jobs: Frame) -> pd.DataFrame:
     """
     attempts = _attempts(jobs, only_known=False)
     unknown = nw.col("unknown").sum()
-    variants = _summed(attempts.rows, attempts.variant, unknown=unknown)
-    variants = variants.with_columns(verdict=_verdict(), **attempts.numbers)
-    worst = {name: nw.col(name).max() for name in ("verdict", "passes", *attempts.step) if name not in attempts.commit}
-    commits = variants.group_by(*attempts.commit).agg(**worst, unknown=unknown)
+    _, commit, step = attempts.by
+    variants = _summed(attempts, unknown=unknown).with_columns(verdict=_verdict(), **attempts.numbers)
+    worst = {name: nw.col(name).max() for name in ("verdict", "passes", *step) if name not in commit}
+    commits = variants.group_by(*commit).agg(**worst, unknown=unknown)
     is_known = nw.col("unknown") == 0
-    counted = group_sums(
-        GroupedRows(commits, attempts.step, _NAMES[:3], attempts.keys[0] if attempts.keys else None),
+    counted = engine_of(jobs).group_sums(
+        replace(attempts.rows, frame=commits, by=step, names=attempts.names, keys=next(iter(attempts.keys), None)),
         commits=is_known,
         commits_passed=is_known & (nw.col("passes") > 0),
         **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
@@ -199,82 +179,28 @@ def flips(jobs: Frame) -> pd.DataFrame:
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
-@dataclass(frozen=True)
-class _Attempts:
-    """Script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), and their keys.
+def _attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
+    """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), or those at a commit.
 
-    `variant`, `commit` and `step` are column names. In pandas each is one number, which groups much faster than texts:
-    `numbers` derives the latter two from the first, and `keys` are the values behind the numbers.
+    Computes flags first, because texts are slow to filter.
     """
-
-    rows: nw.LazyFrame[Any]
-    variant: list[str]
-    commit: list[str]
-    step: list[str]
-    numbers: dict[str, nw.Expr]
-    keys: list[pd.DataFrame]
-
-    def key_columns(self, variants: pd.DataFrame) -> pd.DataFrame:
-        """Return the six columns that identify variants for users."""
-        if not self.keys:
-            return variants[self.variant].set_axis(_NAMES, axis=1)
-        _, commits, likes = self.keys
-        left, like = np.divmod(variants["variant"].to_numpy(), len(likes))
-        numbers = (*np.divmod(left, len(commits)), like)
-        columns = [keys.take(codes).reset_index(drop=True) for keys, codes in zip(self.keys, numbers, strict=True)]
-        return pd.concat(columns, axis=1)
-
-
-def _attempts(jobs: Frame, *, only_known: bool) -> _Attempts:
-    """Return the attempts of all jobs, or only those at a known commit."""
     check_states(jobs, "state")
-    attempts = _numbered(jobs) if is_pandas(jobs) else _named(jobs)
-    return replace(attempts, rows=_ended(attempts, only_known=only_known))
-
-
-def _named(jobs: Frame) -> _Attempts:
-    """Add whether the commit is `unknown`, for engines other than pandas."""
-    rows = group_rows(jobs, _NEEDS, [*_STEP, "commit", *_LIKE])
-    unknown = ~(nw.col("commit") != "HEAD").fill_null(False)
-    return _Attempts(rows.frame.with_columns(unknown=unknown), rows.by, rows.by[:4], rows.by[:3], {}, [])
-
-
-def _numbered(jobs: pd.DataFrame) -> _Attempts:
-    """Do the same in pandas, with numbers."""
-    groups = [find_groups(jobs, _STEP), find_groups(jobs, "commit"), find_groups(jobs, _LIKE)]
-    keys = [group.keys for group in groups]
-    step, commit, like = (group.codes for group in groups)
-    is_unknown = keys[1]["commit"].isin(["HEAD", None]).to_numpy()
-    variant = (step * len(keys[1]) + commit) * len(keys[2]) + like
-    frame = to_lazy(collect_columns(jobs, _NEEDS).assign(variant=variant, unknown=is_unknown[commit]))
-    at_commit = nw.col("variant") // max(len(keys[2]), 1)
-    numbers = {"at commit": at_commit, GROUP: at_commit // max(len(keys[1]), 1)}
-    return _Attempts(frame, ["variant"], ["at commit"], [GROUP], numbers, keys)
-
-
-def _ended(attempts: _Attempts, *, only_known: bool) -> nw.LazyFrame[Any]:
-    """Return the script jobs with an outcome; computes flags first, because texts are slow to filter."""
-    hard, lost = nw.col("hard"), nw.col("lost")
+    groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, ["commit"], _LIKE])
+    hard, lost, unknown = nw.col("hard"), nw.col("lost"), nw.col("unknown")
     flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
-    rows = attempts.rows.select(*attempts.variant, "finished_at", "unknown", **flags)
+    flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
+    rows = groups.rows.frame.select(*groups.by[0], "finished_at", **flags)
     counted = nw.col("script") & (nw.col("passes") | hard)
-    rows = rows.filter(counted & ~nw.col("unknown") if only_known else counted)
-    outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": nw.col("unknown")}
-    return rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
+    rows = rows.filter(counted & ~unknown if only_known else counted)
+    outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": unknown}
+    rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
+    return replace(groups, rows=replace(groups.rows, frame=rows))
 
 
-def _summed(attempts: nw.LazyFrame[Any], by: list[str], **more: nw.Expr) -> nw.LazyFrame[Any]:
-    """Sum the outcomes per group."""
-    return attempts.group_by(*by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
-
-
-def _verdict_text() -> nw.Expr:
-    """Return the text of the verdict whose index is in the column."""
-    index = nw.col("verdict")
-    text = nw.lit(str(_VERDICTS[0]))
-    for i, word in enumerate(_VERDICTS[1:], 1):
-        text = nw.when(index == i).then(nw.lit(str(word))).otherwise(text)
-    return text
+def _summed(attempts: NestedGroups, **more: nw.Expr) -> nw.LazyFrame[Any]:
+    """Sum the outcomes of each group of the finest level."""
+    sums = attempts.rows.frame.group_by(*attempts.by[0]).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
+    return sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))  # decimals in DuckDB
 
 
 def _verdict() -> nw.Expr:

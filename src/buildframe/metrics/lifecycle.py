@@ -9,7 +9,8 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import timestamps
-from buildframe.metrics.engines import Frame, collect_columns
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Frame
 from buildframe.spec.times import parse_duration
 
 _LIST = ("organization", "suite")
@@ -71,12 +72,11 @@ def flaky_lifecycle(
     The status is the first of these that holds:
 
     - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it is no longer listed, since
-    the
-      first reading without it.
+      the first reading without it.
     - `dormant`: its latest occurrence is older than `dormant`, since that age.
-    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the reading that shows
-    this. - `new`: it was first listed within `new`, and earlier readings did not list it, since its first reading. -
-    `active`: it is listed and none of these, since its first reading.
+    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the reading that shows it.
+    - `new`: it was first listed within `new`, and earlier readings did not list it, since its first reading.
+    - `active`: it is listed and none of these, since its first reading.
 
     Nothing is known about the time between two readings.
 
@@ -104,7 +104,7 @@ def flaky_lifecycle(
 
 def _states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows by test and time with columns per test, and the names of the columns that identify tests."""
-    rows = collect_columns(history, [*_NAMES, "instances", *_STAMPS], _LIST)
+    rows = engine_of(history).collect_columns(history, [*_NAMES, "instances", *_STAMPS], _LIST)
     rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
     by = [name for name in (*_LIST, "id") if name in rows]
     states = rows.sort_values([*by, "valid_from"], ignore_index=True)

@@ -1,24 +1,21 @@
-"""Count how many jobs ran or waited over time, and measure how much of agents' time they used, in pandas.
-
-Other engines than pandas are handled in `sweeps`.
-"""
+"""Count how many jobs ran or waited over time, and measure how much of agents' time they used."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.build_times import Flags, Integers, timestamp_micros
-from buildframe.metrics.columns import NAT
-from buildframe.metrics.durations import is_script
-from buildframe.metrics.engines import Frame, collect_columns, is_pandas, running_sums
-from buildframe.metrics.engines.running_sums import TimeWindow
-from buildframe.metrics.grouping import By, Groups, find_groups, join_keys
-from buildframe.spec.times import Moment, When
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Coverage, Frame, Integers, IntervalKind, TimeWindow
+from buildframe.metrics.grouping import By, join_keys
+from buildframe.spec.times import Moment, When, when
+
+_RUNNING = IntervalKind("running", "started_at", ("finished_at", "fetched_at"))
+_WAITING = IntervalKind("waiting", "runnable_at", ("started_at", "finished_at", "fetched_at"), scripts_only=True)
 
 
 @checked_names
@@ -88,12 +85,7 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     macos      1
     Name: running, dtype: Int64
     """
-    if not is_pandas(jobs):
-        return running_sums.load(jobs, by, running_sums.RUNNING, start, end)
-    table, groups = _grouped(jobs, ["started_at", "finished_at", "fetched_at", "build_created_at"], by)
-    begin = timestamp_micros(table, "started_at")
-    finish = _coalesce(timestamp_micros(table, "finished_at"), timestamp_micros(table, "fetched_at"))
-    return _load("running", table, groups, begin, finish, _window(table, start, end))
+    return _count_intervals(jobs, by, _RUNNING, start, end)
 
 
 @checked_names
@@ -152,13 +144,7 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     macos      12
     Name: waiting, dtype: Int64
     """
-    if not is_pandas(jobs):
-        return running_sums.load(jobs, by, running_sums.WAITING, start, end)
-    stamps = ["runnable_at", "started_at", "finished_at", "fetched_at", "build_created_at"]
-    table, groups = _grouped(jobs, ["type", *stamps], by)
-    begin = np.where(is_script(table).to_numpy(), timestamp_micros(table, "runnable_at"), NAT)
-    finish = _coalesce(*(timestamp_micros(table, name) for name in ("started_at", "finished_at", "fetched_at")))
-    return _load("waiting", table, groups, begin, finish, _window(table, start, end))
+    return _count_intervals(jobs, by, _WAITING, start, end)
 
 
 @checked_names
@@ -217,129 +203,42 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     2   docker       2        0.02
     3    macos       1        0.29
     """
-    if not is_pandas(jobs):
-        return running_sums.utilization(jobs, by)
-    table, groups = _grouped(jobs, ["agent_id", "started_at", "finished_at"], by)
-    begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
-    agents, started = pd.factorize(table["agent_id"])[0], begin != NAT
-    ended = started & (finish != NAT)
-    counted = ended & (agents >= 0)
-    summary = _busy(groups, counted, agents, begin, finish).assign(
-        n_running=_tally(groups, started & ~ended),
-        n_no_agent=_tally(groups, ended & ~counted),
-        n_negative=_tally(groups, counted & (finish < begin)),
-    )
-    nonempty = np.flatnonzero(_tally(groups, started))
-    return join_keys(groups.keys, summary).iloc[nonempty].reset_index(drop=True)
+    agents = engine_of(jobs).agent_sums(jobs, by)
+    busy_s, seen_s = (agents.sums[name].to_numpy(np.float64) / 1e6 for name in ("busy", "seen"))
+    used = np.divide(busy_s, seen_s, out=np.full(len(seen_s), np.nan), where=seen_s > 0)
+    columns = {"agents": agents.sums["agents"], "busy_s": busy_s, "seen_s": seen_s, "share_used": used}
+    rest = agents.sums[["n_running", "n_no_agent", "n_negative"]]
+    summary = join_keys(agents.keys, pd.concat([pd.DataFrame(columns), rest], axis=1))
+    return summary[agents.sums["started"].to_numpy(np.int64) > 0].reset_index(drop=True)
 
 
-def _busy(groups: Groups, counted: Flags, agents: Integers, begin: Integers, finish: Integers) -> pd.DataFrame:
-    """Sum over the agents of each group: their number, run time, and time between first start and last end."""
-    ran, begin, finish = groups.codes[counted], begin[counted], finish[counted]
-    codes, pairs = pd.factorize(ran * (agents.max(initial=0) + 1) + agents[counted])
-    first, last = np.full(len(pairs), np.iinfo(np.int64).max), np.full(len(pairs), NAT)
-    np.minimum.at(first, codes, begin)
-    np.maximum.at(last, codes, finish)
-    of = pairs // (agents.max(initial=0) + 1)
-    n = len(groups.keys)
-    busy, seen = np.bincount(ran, finish - begin, n) / 1e6, np.bincount(of, last - first, n) / 1e6
-    share_used = np.divide(busy, seen, out=np.full(n, np.nan), where=seen > 0)
-    summary = pd.DataFrame({"agents": pd.array(np.bincount(of, minlength=n), "Int64")})
-    return summary.assign(busy_s=busy, seen_s=seen, share_used=share_used)
-
-
-def _tally(groups: Groups, those: Flags) -> pd.arrays.IntegerArray:
-    return pd.array(np.bincount(groups.codes[those], minlength=len(groups.keys)), dtype="Int64")
-
-
-def _grouped(frame: pd.DataFrame, needs: Sequence[str], by: By) -> tuple[pd.DataFrame, Groups]:
-    """Return the selected columns and the groups of their rows."""
-    return collect_columns(frame, needs), find_groups(frame, by)
-
-
-def _coalesce(first: Integers, *others: Integers) -> Integers:
-    for other in others:
-        first = np.where(first == NAT, other, first)
-    return first
-
-
-# Step functions
-
-
-class _Steps(NamedTuple):
-    """Number of intervals (`level`) of a group that cover the time from `at` on; ordered by group and time."""
-
-    group: Integers
-    at: Integers
-    level: Integers
-
-    def filter(self, chosen: Flags) -> _Steps:
-        return _Steps(*(column[chosen] for column in self))
-
-
-def _window(table: pd.DataFrame, start: When | None, end: When | None) -> TimeWindow:
-    latest = timestamp_micros(table, "fetched_at").max(initial=NAT)
-    return TimeWindow.of(start, end, None if latest == NAT else Moment.from_us(int(latest)))
-
-
-def _load(
-    name: str, table: pd.DataFrame, groups: Groups, begin: Integers, finish: Integers, window: TimeWindow
-) -> pd.DataFrame:
-    complete = (begin != NAT) & (finish != NAT)
-    codes, begin, ended = groups.codes[complete], begin[complete], finish[complete]
-    created = timestamp_micros(table, "build_created_at")
-    negative = np.bincount(codes[ended < begin], minlength=len(groups.keys))
-    steps = _within(window, codes, begin, np.maximum(begin, ended), len(groups.keys))
+def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None, end: When | None) -> pd.DataFrame:
+    engine = engine_of(jobs)
+    intervals = engine.intervals(jobs, by, kind)
+    coverage = engine.coverage(intervals)
+    levels = engine.levels(intervals, _window(start, end, coverage.latest))
     columns = {
-        "at": pd.DatetimeIndex(steps.at.view("datetime64[us]"), tz="UTC"),
-        name: pd.array(steps.level, dtype="Int64"),
-        "whole": _whole(steps.at, created, (finish - created)[complete & (created != NAT)]),
-        "n_negative": pd.array(negative[steps.group], dtype="Int64"),
+        "at": pd.DatetimeIndex(levels.at.view("datetime64[us]"), tz="UTC"),
+        kind.name: pd.array(levels.level, "Int64"),
+        "whole": _is_whole(levels.at, coverage),
+        "n_negative": levels.n_negative,
     }
-    return join_keys(groups.keys.iloc[steps.group].reset_index(drop=True), pd.DataFrame(columns))
+    return join_keys(levels.keys, pd.DataFrame(columns))
 
 
-def _within(window: TimeWindow, codes: Integers, begin: Integers, finish: Integers, n: int) -> _Steps:
-    """Return the changes in each of the n groups within the window, and rows at its limits."""
-    for edge in window:
-        if edge is not None:
-            nonempty = np.flatnonzero(np.bincount(codes, minlength=n))
-            codes = np.concatenate([codes, nonempty])
-            begin, finish = (np.concatenate([one, np.full(len(nonempty), edge)]) for one in (begin, finish))
-    steps = _steps(codes, _cut(begin, window), _cut(finish, window), n)
-    is_first, is_change = (np.diff(one, prepend=-1) != 0 for one in (steps.group, steps.level))
-    if window.end is None:
-        return steps.filter(is_first | is_change)
-    return steps.filter((is_first | is_change | (steps.at == window.end)) & (steps.at <= window.end))
+def _window(start: When | None, end: When | None, latest: int | None) -> TimeWindow:
+    """Resolve limits that a user passed; ages count back from the latest `fetched_at`."""
+    now = None if latest is None else Moment.from_us(latest)
+    limits = (None if at is None else when(at, name, now).us for name, at in (("start", start), ("end", end)))
+    window = TimeWindow(*limits)
+    if window.start is not None and window.end is not None and window.end <= window.start:
+        raise BadInput(f"end={end!r} is not after start={start!r}. Use a later end.")
+    return window
 
 
-def _cut(times: Integers, window: TimeWindow) -> Integers:
-    """Clip times to the window; later ones become the microsecond after its end."""
-    after = None if window.end is None else window.end + 1
-    return times if window == (None, None) else np.clip(times, window.start, after)
-
-
-def _steps(codes: Integers, begin: Integers, finish: Integers, n: int) -> _Steps:
-    """Count the intervals of each group that cover each time at which one starts or ends."""
-    order = np.argsort(codes.astype(np.int16) if n < 2**15 else codes, kind="stable")  # int16 uses radix sort
-    begin, finish = 2 * begin[order] + 1, 2 * finish[order]  # the last bit says that one begins
-    changes, sizes = np.empty(2 * len(codes), np.int64), np.bincount(codes, minlength=n)
-    for stop, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
-        part = changes[2 * (stop - size) : 2 * stop]
-        np.concatenate([begin[stop - size : stop], finish[stop - size : stop]], out=part)
-        part.sort()
-    group, at = np.repeat(np.arange(n), 2 * sizes), changes >> 1
-    is_last = np.append((at[1:] != at[:-1]) | (group[1:] != group[:-1]), True)[: len(at)]
-    return _Steps(group, at, np.cumsum(2 * (changes & 1) - 1)).filter(is_last)
-
-
-def _whole(at: Integers, created: Integers, lasting: Integers) -> pd.arrays.BooleanArray:
-    """Return whether no build outside the frame can have had a job at each time.
-
-    `lasting` is how long after their builds' creation jobs ended.
-    """
-    known = created[created != NAT]
-    if not len(known):
-        return pd.arrays.BooleanArray(np.zeros(len(at), np.bool_), np.ones(len(at), np.bool_))
-    is_whole = (at >= known.min() + lasting.max(initial=0)) & (at <= known.max())
-    return pd.arrays.BooleanArray(is_whole, np.zeros(len(at), np.bool_))
+def _is_whole(at: Integers, coverage: Coverage) -> Any:
+    """Return whether no build outside the frame can have had a job at each time."""
+    if coverage.first is None or coverage.last is None:
+        return pd.array([pd.NA] * len(at), "boolean")
+    is_late_enough = at >= coverage.first + max(coverage.lasting or 0, 0)
+    return pd.array(is_late_enough & (at <= coverage.last), "boolean")

@@ -12,10 +12,9 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.duration_columns import measure
 from buildframe.metrics.durations import RowMetric, queue_time
-from buildframe.metrics.engines import Floats, Frame, GroupedRows, GroupSums, Integers, group_sums
-from buildframe.metrics.engines.ranks import values_at_ranks
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Floats, Frame, GroupedRows, GroupSums, Integers
 from buildframe.metrics.grouping import By, join_keys
 
 Method = Literal[
@@ -116,7 +115,7 @@ def percentiles(
     7       web  41   1272.0
     """
     q = check_percentiles(q, method)
-    rows = measure(frame, of, by)
+    rows = engine_of(frame).measure(frame, of, by)
     counts = count_rows(rows)
     return join_keys(counts.keys, pd.concat([counts.sums, percentile_columns(rows, counts, q, method)], axis=1))
 
@@ -127,7 +126,7 @@ def count_rows(rows: GroupedRows) -> GroupSums:
     counted = {"n": ~value.is_null(), "n_negative": value < 0}
     if "censored" in rows.frame.collect_schema():
         counted["n_censored"] = nw.col("censored")
-    counts = group_sums(rows, **counted)
+    counts = rows.engine.group_sums(rows, **counted)
     unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[_COUNTED])
 
@@ -137,7 +136,7 @@ def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float],
     n = counts.sums["n"].to_numpy(np.int64)
     neighbors, share = _neighbors(n, q, method)
     ends = _ends(n, q)
-    values = values_at_ranks(rows, "value", counts.groups, n, np.concatenate([neighbors, ends], axis=1))
+    values = rows.engine.values_at_ranks(rows, "value", counts.groups, n, np.concatenate([neighbors, ends], axis=1))
     below, above, low, high = np.split(values, 4, axis=1)
     middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
     columns = {percentile_label(p): middle[:, i] for i, p in enumerate(q)}
@@ -150,7 +149,7 @@ def point_percentiles(rows: GroupedRows, counts: GroupSums, q: Sequence[float]) 
     """Compute the columns `p50_s`, ... without intervals, NaN with too few rows, in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
     ranks, share = _neighbors(n, q, "linear")
-    below, above = np.split(values_at_ranks(rows, "value", counts.groups, n, ranks), 2, axis=1)
+    below, above = np.split(rows.engine.values_at_ranks(rows, "value", counts.groups, n, ranks), 2, axis=1)
     values = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
     return pd.DataFrame(values, columns=[percentile_label(p) for p in q], index=counts.sums.index)
 

@@ -11,16 +11,9 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.engines import (
-    Floats,
-    Frame,
-    GroupedRows,
-    GroupSums,
-    column_names,
-    expressions,
-    group_rows,
-    group_sums,
-)
+from buildframe.metrics.durations import BLOCKED
+from buildframe.metrics.engines import engine_of, expressions
+from buildframe.metrics.engines.protocol import Floats, Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
 from buildframe.metrics.validation import check_states
@@ -80,7 +73,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     7       web      26      14  40  0.650  0.495  0.779
     """
     check_states(builds, "state")
-    counts = _settled(group_rows(builds, ("state", "blocked"), by))
+    counts = _settled(engine_of(builds).group_rows(builds, ("state", "blocked"), by))
     return join_keys(counts.keys, _rates(counts.sums))
 
 
@@ -133,8 +126,8 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     6 2026-11-01 00:00:00+00:00       5  10  0.50    False
     """
     check_states(builds, "state")
-    rows = group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
-    buckets = Buckets.of(rows.frame, ["created_at"], freq, tz)
+    rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
+    buckets = Buckets.of(rows, ["created_at"], freq, tz)
     counts = fill_empty_buckets(_settled(buckets.group_by_bucket(rows, "created_at")), len(buckets))
     return buckets.with_starts(_rates(counts.sums))
 
@@ -189,10 +182,10 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     6 2026-11-01 00:00:00+00:00      10      10    False
     """
     at = {"demand": "created_at", "served": "finished_at"}
-    rows = group_rows(builds, (*at.values(), "fetched_at"), wants=expressions.BLOCKED)
-    ended = nw.when(~expressions.is_blocked(column_names(builds))).then(nw.col("finished_at"))
+    rows = engine_of(builds).group_rows(builds, (*at.values(), "fetched_at"), wants=BLOCKED)
+    ended = nw.when(~expressions.is_blocked(rows.engine.column_names(builds))).then(nw.col("finished_at"))
     rows = rows.with_columns(finished_at=ended)
-    buckets = Buckets.of(rows.frame, list(at.values()), freq, tz)
+    buckets = Buckets.of(rows, list(at.values()), freq, tz)
     return buckets.with_starts(buckets.count_by_bucket(rows, at))
 
 
@@ -263,7 +256,8 @@ def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
 def _settled(rows: GroupedRows) -> GroupSums:
     """Count builds that passed and builds that failed, without blocked ones."""
     settled = expressions.is_settled()
-    return group_sums(rows, passed=settled & expressions.has_passed(), failed=settled & expressions.has_failed())
+    outcomes = {"passed": expressions.has_passed(), "failed": expressions.has_failed()}
+    return rows.engine.group_sums(rows, **{name: settled & outcome for name, outcome in outcomes.items()})
 
 
 def _rates(counts: pd.DataFrame) -> pd.DataFrame:

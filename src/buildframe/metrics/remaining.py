@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.build_times import timestamp_micros
-from buildframe.metrics.columns import NAT, column
-from buildframe.metrics.engines import GROUP, Floats, Frame, Integers, group_rows
-from buildframe.metrics.engines.group_map import map_groups
+from buildframe.metrics.columns import NAT, column, timestamp_micros
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import GROUP, Floats, Frame, Integers
 from buildframe.metrics.grouping import By
 from buildframe.metrics.percentiles import check_percentiles, has_enough_rows, percentile_label
 from buildframe.metrics.validation import check_states
@@ -91,7 +90,8 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     """
     q = check_percentiles(q, "linear")
     check_states(builds, "state")
-    return map_groups(group_rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
+    engine = engine_of(builds)
+    return engine.map_groups(engine.group_rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
 
 
 def _remaining(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:

@@ -9,8 +9,9 @@ import narwhals as nw
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.engines import Frame, GroupedRows, GroupSums, group_rows, group_sums
+from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.expressions import has_passed, is_script, is_superseded
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.rates import shares
 from buildframe.metrics.validation import check_states
@@ -79,17 +80,19 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     3    macos         170        2  0.012
     """
     check_states(jobs, "state")
-    rows = group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by).filter(is_script())
+    engine = engine_of(jobs)
+    rows = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
+    rows = engine.filter_groups(rows, is_script())
     execution = ~nw.col("started_at").is_null()
     retried = execution & is_superseded()
-    counts = group_sums(rows, executions=execution, retried=retried, retried_passed=retried & has_passed())
+    counts = engine.group_sums(rows, executions=execution, retried=retried, retried_passed=retried & has_passed())
     kinds = _kinds(replace(rows, frame=rows.frame.filter(retried)), _replacing(jobs))
-    return join_keys(counts.keys, _rates(pd.concat([counts.sums, _align_kinds(counts, kinds)], axis=1)))
+    return join_keys(counts.keys, _rates(pd.concat([counts.sums, counts.align(kinds)], axis=1)))
 
 
 def _replacing(jobs: Frame) -> nw.LazyFrame[Any]:
     """Return the replacement jobs: their id as `replacing`, once each, and a flag per kind of retry."""
-    attempts = group_rows(jobs, ("id", "retry_type")).frame.filter(nw.col("retry_type").is_in(_KINDS))
+    attempts = engine_of(jobs).select_columns(jobs, ("id", "retry_type")).filter(nw.col("retry_type").is_in(_KINDS))
     kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # flags join faster than texts
     return attempts.select(replacing=_text("id"), **kinds).unique("replacing", keep="any")
 
@@ -99,14 +102,7 @@ def _kinds(retried: GroupedRows, replacing: nw.LazyFrame[Any]) -> GroupSums:
     joined = retried.frame.with_columns(replacing=_text("retried_in_job_id")).join(
         replacing, on="replacing", how="inner"
     )
-    return group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
-
-
-def _align_kinds(counts: GroupSums, kinds: GroupSums) -> pd.DataFrame:
-    """Align the kinds with the groups, 0 if nothing in a group was retried."""
-    known = pd.concat([kinds.groups, kinds.sums], axis=1)
-    merged = counts.groups.merge(known, how="left", on=list(counts.groups.columns))
-    return merged[list(_KINDS)].fillna(0).astype("Int64")
+    return retried.engine.group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
 
 
 def _text(name: str) -> nw.Expr:

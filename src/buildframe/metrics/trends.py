@@ -8,9 +8,9 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.duration_columns import measure
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import Frame
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.percentiles import check_percentiles, count_rows, percentile_columns
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
 
@@ -89,8 +89,8 @@ def trend(
     q = check_percentiles(q, "linear")
     if not isinstance(at, str):
         raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
-    rows = measure(frame, of, needs=(at, "fetched_at"))
-    buckets = Buckets.of(rows.frame, [at], freq, tz)
+    rows = engine_of(frame).measure(frame, of, needs=(at, "fetched_at"))
+    buckets = Buckets.of(rows, [at], freq, tz)
     bucketed = buckets.group_by_bucket(rows, at)
     counts = fill_empty_buckets(count_rows(bucketed), len(buckets))
     summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, q, "linear")], axis=1)

@@ -8,8 +8,8 @@ from typing import get_args
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import typed_column
-from buildframe.metrics.engines import Frame, as_pandas, is_pandas, select_columns
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import Frame
 from buildframe.spec.builds import BuildState
 
 _OF_JOBS = (
@@ -38,7 +38,7 @@ def check_states(frame: Frame, *names: str) -> None:
     service beside known ones is accepted: it is neither passed nor failed.
     """
     for name in names:
-        states = _states(frame, name)
+        states = _distinct_states(frame, name)
         check_spellings(states, name)
         if states and not KNOWN & set(states):
             raise BadInput(
@@ -58,11 +58,10 @@ def check_spellings(states: Iterable[str], name: str) -> None:
             )
 
 
-def _states(frame: Frame, name: str) -> list[str]:
-    """Return the distinct states of a column."""
-    if is_pandas(frame):
-        return [str(state) for state in pd.unique(typed_column(frame, name).dropna())]
-    return as_pandas(select_columns(frame, [name]).unique())[name].dropna().astype("str").tolist()
+def _distinct_states(frame: Frame, name: str) -> list[str]:
+    engine = engine_of(frame)
+    states = engine.combinations(engine.select_columns(frame, [name]), [name])[name]
+    return [str(state) for state in pd.unique(states.dropna())]
 
 
 def _listed(states: Iterable[str]) -> str:

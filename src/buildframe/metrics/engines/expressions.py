@@ -1,13 +1,15 @@
-"""Express outcomes of jobs and builds for any engine. A null state matches none of them."""
+"""Express outcomes and durations of jobs and builds for any engine. A null state matches no outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import narwhals as nw
 
-from buildframe.metrics.durations import Span
-from buildframe.metrics.engines import micros_column
+from buildframe.errors import BadInput
+from buildframe.metrics.durations import BLOCKED, Span
+from buildframe.metrics.engines.dtypes import micros_column
 
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
 """Columns of jobs that determine the outcome."""
@@ -48,17 +50,15 @@ def is_superseded() -> nw.Expr:
     return nw.col("retried").fill_null(False)
 
 
-BLOCKED = ("blocked", "state")
-"""Columns that show whether a build is blocked: the flag, or the state in a webhook."""
-
-
-def is_blocked(there: Collection[str]) -> nw.Expr:
+def is_blocked(available: Collection[str]) -> nw.Expr:
     """Match builds that wait at a block step, as far as the available columns show it."""
     by_column = {
         "blocked": nw.col("blocked").cast(nw.Boolean).fill_null(False),
         "state": (nw.col("state").cast(nw.String) == "blocked").fill_null(False),
     }
-    return nw.any_horizontal(nw.lit(False), *(by_column[name] for name in BLOCKED if name in there), ignore_nulls=False)
+    return nw.any_horizontal(
+        nw.lit(False), *(by_column[name] for name in BLOCKED if name in available), ignore_nulls=False
+    )
 
 
 def is_settled() -> nw.Expr:
@@ -71,12 +71,25 @@ def micros_between(start: str, end: str) -> nw.Expr:
     return nw.col(micros_column(end)) - nw.col(micros_column(start))
 
 
-def seconds_of(span: Span, there: Collection[str]) -> nw.Expr:
+def seconds_of(span: Span, available: Collection[str]) -> nw.Expr:
     """Return the seconds of a row metric for rows with `with_micros`; null if it measures nothing."""
-    seconds = unless_blocked(micros_between(span.start, span.end) / 1e6, span, there)
+    seconds = unless_blocked(micros_between(span.start, span.end) / 1e6, span, available)
     return nw.when(is_script()).then(seconds) if span.scripts_only else seconds
 
 
-def unless_blocked(seconds: nw.Expr, span: Span, there: Collection[str]) -> nw.Expr:
+def unless_blocked(seconds: nw.Expr, span: Span, available: Collection[str]) -> nw.Expr:
     """Return the seconds of a metric; null for blocked builds if it measures until a build's end."""
-    return nw.when(~is_blocked(there)).then(seconds) if span.unless_blocked else seconds
+    return nw.when(~is_blocked(available)).then(seconds) if span.unless_blocked else seconds
+
+
+def stored_seconds(name: str, dtype: Any) -> nw.Expr:
+    """Return the seconds that a column of this type holds; raise BadInput if it is not a duration."""
+    if dtype == nw.Unknown:  # nulls alone
+        return nw.col(name).cast(nw.Float64)
+    if dtype == nw.Duration:
+        return nw.col(name).dt.total_microseconds() / 1e6
+    if name.endswith("_s") and dtype.is_numeric():
+        return nw.when(~nw.col(name).is_nan()).then(nw.col(name)) if dtype.is_float() else nw.col(name).cast(nw.Float64)
+    raise BadInput(
+        f"The column {name!r} is {dtype}, not a duration. Pass a metric such as metrics.run_time, or seconds."
+    )

@@ -1,7 +1,8 @@
-"""Adapt summaries to PySpark: checks, expressions and joins that narwhals does not cover."""
+"""Run summaries on frames of PySpark, in its workers. Results that are as long as the data stay there."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,34 +12,102 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.metrics.columns import require_columns
+from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
+from buildframe.metrics.engines import expressions, group_map
+from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
+from buildframe.metrics.engines.protocol import Frame, FrameFunction, NestedGroups
+from buildframe.metrics.engines.ranks import CountingEngine
+from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
-_REFUSED = re.compile(r"buildframe\.errors\.BadInput: (.*)")
-_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
+_BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
+_MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
 _DAY = 86_400_000_000  # microseconds
-FRAMES = (nw.Implementation.PYSPARK, nw.Implementation.PYSPARK_CONNECT)
+_NAME, _STEP = "name of a step", "step of a name"
 
 
-def is_spark(found: nw.LazyFrame[Any]) -> bool:
-    """Return whether the frame is one of PySpark, connected or not."""
-    return found.implementation in FRAMES
+class SparkEngine(CountingEngine):
+    """Engine for PySpark, connected or not."""
 
-
-def check(frame: Any) -> None:
-    """Raise BadInput if two columns have one name, or the session's time zone is not UTC."""
-    check_session(frame.sparkSession)
-    if twice := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
-        raise BadInput(f"Two columns of the frame are called {twice[0]!r}, as after a join; rename or drop one.")
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise BadInput for the first column whose name Spark would parse as something else."""
-    for name in names:
-        if "." in name or "`" in name:
+    def read(self, frame: Frame) -> nw.LazyFrame[Any]:
+        rows = super().read(frame)
+        check_session(frame.sparkSession)
+        if duplicates := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
             raise BadInput(
-                f"The column {name!r} has a dot or a backtick in its name, which Spark reads as a field of another; "
-                f"rename it: frame.withColumnRenamed({name!r}, {re.sub('[.`]', '_', name)!r})."
+                f"Two columns of the frame are called {duplicates[0]!r}, as after a join. Rename or drop one."
             )
+        return rows
+
+    def to_arrow(self, rows: nw.LazyFrame[Any]) -> pa.Table:
+        return collect_table(rows.to_native())
+
+    def check_names(self, names: Iterable[str]) -> None:
+        for name in names:
+            if "." in name or "`" in name:
+                raise BadInput(
+                    f"The column {name!r} has a dot or a backtick in its name, which Spark reads as a field of "
+                    f"another. Rename it: frame.withColumnRenamed({name!r}, {re.sub('[.`]', '_', name)!r})."
+                )
+
+    def join_nulls_equal(
+        self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], names: Mapping[str, str]
+    ) -> nw.LazyFrame[Any]:
+        from pyspark.sql import functions
+
+        pairs = ((functions.col(f"`{name}`"), functions.col(f"`{other}`")) for name, other in names.items())
+        return self.read(rows.to_native().join(others.to_native(), on=[one.eqNullSafe(other) for one, other in pairs]))
+
+    def bring(self, rows: nw.LazyFrame[Any], small: pd.DataFrame) -> nw.LazyFrame[Any]:
+        return self.read(_broadcast(rows.to_native().sparkSession, small))
+
+    def with_micros(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> nw.LazyFrame[Any]:
+        from pyspark.sql import functions
+
+        check_zones(rows, names)
+        added = {micros_column(name): functions.unix_micros(functions.col(f"`{name}`")) for name in names}
+        return self.read(rows.to_native().withColumns(added))
+
+    def with_hash(self, rows: nw.LazyFrame[Any], names: Sequence[str], name: str) -> nw.LazyFrame[Any]:
+        from pyspark.sql import functions
+
+        return self.read(rows.to_native().withColumn(name, functions.xxhash64(*(f"`{one}`" for one in names))))
+
+    def having(self, rows: nw.LazyFrame[Any], name: str, values: pd.Series[Any]) -> nw.LazyFrame[Any]:
+        native = rows.to_native()
+        small = _broadcast(native.sparkSession, pd.DataFrame({name: values.astype("Int64")}))
+        return self.read(native.join(small, on=name, how="left_semi"))
+
+    def deliver(
+        self, groups: NestedGroups, rows: nw.LazyFrame[Any], names: Sequence[str], texts: Mapping[str, Sequence[str]]
+    ) -> Frame:
+        keys = {name: nw.col(key) for name, key in zip(groups.rows.names, groups.by[0], strict=True)}
+        return rows.select(
+            **keys, **{name: _text_of(name, texts[name]) if name in texts else nw.col(name) for name in names}
+        ).to_native()
+
+    def map_whole_groups(self, rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
+        return to_typed_pandas(collect_table(_map_lazily(rows, by, of)))
+
+    def map_values(
+        self, frame: Frame, needs: Sequence[str], by: str, of: Callable[[pd.DataFrame], pd.Series[Any]]
+    ) -> Any:
+        return _map_lazily(self.select_columns(frame, [by, *needs]), [by], functools.partial(_in_seconds, by, of))
+
+    def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
+        """Compute durations and days in Spark, and steps by pandas in a worker."""
+        rows = self.read(frame)
+        schema = rows.collect_schema()
+        spans = {of.__name__: SPANS[of] for of in metrics}
+        stamps = sorted({stamp for span in spans.values() for stamp in (span.start, span.end)})
+        needs = [*stamps, *(("build_created_at", "type", "step_key", "name") if of_jobs else ())]
+        require_columns(schema, needs)
+        wants = [name for name in ((OF_PARALLEL_JOBS,) if of_jobs else BLOCKED) if name in schema]
+        typed_rows = self.with_micros(rows.with_columns(*typed_columns(schema, [*needs, *wants])), stamps)
+        seconds = {f"{name}_s": expressions.seconds_of(span, schema) for name, span in spans.items()}
+        native = typed_rows.with_columns(**seconds).drop(map(micros_column, stamps)).to_native()
+        native = _with_steps(native, wants) if of_jobs else native
+        return native.withColumns({"day": _utc_day(created)})
 
 
 def check_session(session: Any) -> None:
@@ -49,58 +118,6 @@ def check_session(session: Any) -> None:
             f"The Spark session's time zone is {zone!r}, so its days would differ from those in the store. "
             'Use session.conf.set("spark.sql.session.timeZone", "UTC").'
         )
-
-
-def microseconds(name: str) -> Any:
-    """Return the timestamps of a column as whole microseconds since 1970."""
-    from pyspark.sql import functions
-
-    return functions.unix_micros(functions.col(f"`{name}`"))
-
-
-def utc_day(name: str) -> Any:
-    """Return the UTC days of timestamps independently of the session's zone, which Spark Connect reads later."""
-    from pyspark.sql import functions
-
-    ticks = f"unix_micros(`{name}`)"
-    return functions.expr(f"date_from_unix_date(int(({ticks} - pmod({ticks}, {_DAY})) div {_DAY}))")
-
-
-def with_hash(frame: Any, names: Sequence[str], name: str) -> Any:
-    """Add a hash of these columns."""
-    from pyspark.sql import functions
-
-    return frame.withColumn(name, functions.xxhash64(*(f"`{one}`" for one in names)))
-
-
-def semi_join(frame: Any, name: str, values: pd.Series[Any]) -> Any:
-    """Return the rows that have one of the values in this column."""
-    small = broadcast(frame.sparkSession, pd.DataFrame({name: values.astype("Int64")}))
-    return frame.join(small, on=name, how="left_semi")
-
-
-def broadcast(session: Any, small: pd.DataFrame) -> Any:
-    """Create a small frame in the session and broadcast it to each worker."""
-    from pyspark.sql import functions
-
-    return functions.broadcast(session.createDataFrame(pa.Table.from_pandas(small, preserve_index=False)))
-
-
-def null_safe_equal(names: Mapping[str, str]) -> list[Any]:
-    """Compare columns of these names with the others, null equal to null."""
-    from pyspark.sql import functions
-
-    return [functions.col(f"`{one}`").eqNullSafe(functions.col(f"`{other}`")) for one, other in names.items()]
-
-
-def map_partitions(
-    frame: Any, by: Sequence[str], of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: pa.Schema
-) -> Any:
-    """Apply `of` to each partition, sorted by the columns `by`, with equal rows together."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    names = [f"`{name}`" for name in by]
-    return frame.repartition(*names).sortWithinPartitions(*names).mapInArrow(of, from_arrow_schema(schema))
 
 
 def collect_table(frame: Any) -> pa.Table:
@@ -116,11 +133,72 @@ def collect_table(frame: Any) -> pa.Table:
 
 def _translate_error(message: str) -> Exception | None:
     """Translate a message of Spark; None if it is unknown."""
-    if refused := _REFUSED.search(message):
-        return BadInput(refused[1])
-    if gone := _GONE.search(message):
+    if bad_input := _BAD_INPUT.search(message):
+        return BadInput(bad_input[1])
+    if missing := _MISSING_FILE.search(message):
         return StoreFailed(
-            f"The file {gone[1]} is gone, because a cleanup removes the files of old versions. "
+            f"The file {missing[1]} is gone, because a cleanup removes the files of old versions. "
             "Create the frames again with store.spark(session)."
         )
     return None
+
+
+def _broadcast(session: Any, small: pd.DataFrame) -> Any:
+    """Create a small frame in the session and broadcast it to each worker."""
+    from pyspark.sql import functions
+
+    return functions.broadcast(session.createDataFrame(pa.Table.from_pandas(small, preserve_index=False)))
+
+
+def _text_of(name: str, texts: Sequence[str]) -> nw.Expr:
+    text = nw.lit(str(texts[0]))
+    for i, own in enumerate(texts[1:], 1):
+        text = nw.when(nw.col(name) == i).then(nw.lit(str(own))).otherwise(text)
+    return text
+
+
+def _map_lazily(rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> Any:
+    """Apply `of` to each partition, with equal rows together, as a lazy frame of PySpark."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    empty = rows.collect_schema().to_arrow().empty_table()
+    schema = pa.Schema.from_pandas(of(to_typed_pandas(empty)), preserve_index=False).remove_metadata()
+    names = [f"`{name}`" for name in by]
+    partitions = rows.to_native().repartition(*names).sortWithinPartitions(*names)
+    return partitions.mapInArrow(functools.partial(group_map.map_to_arrow, by, of, schema), from_arrow_schema(schema))
+
+
+def _in_seconds(by: str, of: Callable[[pd.DataFrame], pd.Series[Any]], table: pd.DataFrame) -> pd.DataFrame:
+    result = of(table)
+    if pd.api.types.is_timedelta64_dtype(result.dtype):
+        result = result.dt.total_seconds().rename(f"{result.name}_s")
+    return result.reset_index().astype({by: "str"})
+
+
+def _utc_day(name: str) -> Any:
+    """Return the UTC days of timestamps independently of the session's zone, which Spark Connect reads later."""
+    from pyspark.sql import functions
+
+    ticks = f"unix_micros(`{name}`)"
+    return functions.expr(f"date_from_unix_date(int(({ticks} - pmod({ticks}, {_DAY})) div {_DAY}))")
+
+
+def _with_steps(jobs: Frame, wants: Sequence[str]) -> Frame:
+    """Add the steps of the distinct names: a name is recognized as a shard only beside the others."""
+    from pyspark.sql import functions
+
+    names = jobs.where("name IS NOT NULL").select("name", *wants).distinct()
+    steps = functions.broadcast(names.coalesce(1).mapInArrow(_steps, f"`{_NAME}` string, `{_STEP}` string"))
+    key, name, of_name = (functions.col(f"`{one}`") for one in ("step_key", "name", _STEP))
+    of_job = functions.when(key.isNotNull(), key).otherwise(of_name)
+    is_own = key.isNull() & (name == functions.col(f"`{_NAME}`"))
+    return jobs.join(steps, is_own, "left").withColumn("step", of_job).drop(_NAME, _STEP)
+
+
+def _steps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return distinct names and their steps; runs in a Spark worker."""
+    if received := list(batches):
+        names = pa.Table.from_batches(received).to_pandas(integer_object_nulls=True)
+        steps = pd.DataFrame({_NAME: names["name"], _STEP: step(names.assign(step_key=None))}).drop_duplicates(_NAME)
+        texts = pa.schema([(_NAME, pa.string()), (_STEP, pa.string())])
+        yield from pa.Table.from_pandas(steps, texts, preserve_index=False).replace_schema_metadata().to_batches()

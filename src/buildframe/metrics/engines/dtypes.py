@@ -1,0 +1,82 @@
+"""Convert columns to the dtypes of fetched frames, and refuse others. Does not know engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import kind_of, timestamps
+
+_TEXT = pd.StringDtype(na_value=np.nan)
+_PANDAS: dict[pa.DataType, Any] = {
+    pa.string(): _TEXT,
+    pa.large_string(): _TEXT,
+    pa.string_view(): _TEXT,
+    pa.bool_(): pd.BooleanDtype(),
+    pa.date32(): pd.ArrowDtype(pa.date32()),
+}
+_KINDS: dict[str, Any] = {
+    "text": nw.String(),
+    "json": nw.String(),
+    "flag": nw.Boolean(),
+    "integer": nw.Int64(),
+    "moment": nw.Datetime("us", "UTC"),
+    "date": nw.Date(),
+}
+
+
+def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
+    """Convert a table to pandas with the dtypes of fetched frames."""
+    frame = table.to_pandas(types_mapper=_to_pandas_dtype)
+    times = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)]
+    return frame.assign(**{name: timestamps(frame, name) for name in map(str, times)}) if times else frame
+
+
+def _to_pandas_dtype(kind: pa.DataType) -> Any:
+    return pd.Int64Dtype() if pa.types.is_integer(kind) else _PANDAS.get(kind)
+
+
+def typed_columns(schema: Mapping[str, Any], names: Iterable[str]) -> list[nw.Expr]:
+    """Return columns, each once, with their type when fetched; raise BadInput for another type."""
+    return [_typed_column(name, schema[name]) for name in dict.fromkeys(names)]
+
+
+def _typed_column(name: str, dtype: Any) -> nw.Expr:
+    kind = kind_of(name)
+    if kind == "moment" and dtype != nw.Unknown:
+        check_zone(name, dtype)
+    if isinstance(dtype, (nw.Categorical, nw.Enum)):  # not ordered by their texts
+        return nw.col(name).cast(nw.String)
+    expected = _KINDS.get(kind or "")
+    if expected is None or isinstance(dtype, type(expected)) or (kind == "integer" and dtype.is_integer()):
+        return nw.col(name)
+    if kind == "date" and dtype != nw.Unknown:  # a custom column may have this name, too
+        return nw.col(name)
+    if dtype == nw.Unknown or (dtype.is_integer() and kind in ("flag", "text", "json")):
+        return nw.col(name).cast(expected)  # nulls alone have no type, or in some engines that of numbers
+    raise BadInput(f"The column {name!r} holds {dtype}, not {expected}. Convert it first.")
+
+
+def micros_column(name: str) -> str:
+    """Return the name of the column with the timestamps of `name` as whole microseconds since 1970, UTC."""
+    return f"{name} in microseconds"
+
+
+def check_zones(rows: nw.LazyFrame[Any], names: Iterable[str]) -> None:
+    """Raise BadInput for the first column without timestamps with a zone; skips columns that `typed_columns` checks."""
+    if unchecked := [name for name in names if kind_of(name) != "moment"]:
+        schema = rows.collect_schema()  # DuckDB runs a query for it
+        for name in unchecked:
+            check_zone(name, schema[name])
+
+
+def check_zone(name: str, dtype: Any) -> None:
+    """Raise BadInput unless a column of this type holds timestamps with a zone."""
+    if not isinstance(dtype, nw.Datetime) or dtype.time_zone is None:
+        raise BadInput(f"The column {name!r} holds {dtype}, not timestamps with a time zone. Add the zone.")

@@ -1,0 +1,107 @@
+"""Run summaries on relations of DuckDB, which sorts and groups within its memory limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+
+from buildframe.metrics.engines import group_map
+from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
+from buildframe.metrics.engines.lazy import bucket_number
+from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Integers
+from buildframe.metrics.engines.ranks import CountingEngine
+
+
+class DuckDBEngine(CountingEngine):
+    """Engine for DuckDB."""
+
+    def join_nulls_equal(
+        self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], names: Mapping[str, str]
+    ) -> nw.LazyFrame[Any]:
+        equal = (f'"{name}" IS NOT DISTINCT FROM "{other}"' for name, other in names.items())
+        left, right = rows.to_native().set_alias("left rows"), others.to_native().set_alias("right rows")
+        return self.read(left.join(right, " AND ".join(equal)))
+
+    def bring(self, rows: nw.LazyFrame[Any], small: pd.DataFrame) -> nw.LazyFrame[Any]:
+        """Build a relation from constants, because a relation gives no access to its connection."""
+        from duckdb import ConstantExpression, FunctionExpression
+
+        one_row = rows.to_native().limit(0).aggregate([FunctionExpression("count_star").alias("one")])
+        lists = ([None if pd.isna(value) else value for value in small[name].tolist()] for name in small)
+        unnested = (FunctionExpression("unnest", ConstantExpression(values)) for values in lists)
+        columns = zip(map(str, small), unnested, strict=True)
+        return self.read(one_row.select(*(values.alias(name) for name, values in columns)))
+
+    def with_micros(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> nw.LazyFrame[Any]:
+        check_zones(rows, names)
+        added = (_micros(name).alias(micros_column(name)) for name in dict.fromkeys(names))
+        return self.read(rows.to_native().select("*", *added))
+
+    def with_hash(self, rows: nw.LazyFrame[Any], names: Sequence[str], name: str) -> nw.LazyFrame[Any]:
+        from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
+
+        unsigned = FunctionExpression("hash", *map(ColumnExpression, names))
+        number = FunctionExpression(">>", unsigned, ConstantExpression(1)).cast("BIGINT").alias(name)
+        return self.read(rows.to_native().select("*", number))
+
+    def having(self, rows: nw.LazyFrame[Any], name: str, values: pd.Series[Any]) -> nw.LazyFrame[Any]:
+        return rows.filter(nw.col(name).is_in(values.tolist()))
+
+    def map_whole_groups(self, rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
+        return _map_stream(_sorted(rows, by), by, of)
+
+    def map_values(
+        self, frame: Frame, needs: Sequence[str], by: str, of: Callable[[pd.DataFrame], pd.Series[Any]]
+    ) -> Any:
+        """Read the rows as they stand, and sort them only if a group does not stand together."""
+        rows = self.select_columns(frame, [by, *needs])
+
+        def of_frame(table: pd.DataFrame) -> pd.DataFrame:
+            return of(table).reset_index()
+
+        result = _map_stream(rows.to_native(), [by], of_frame)
+        result = result if result[by].is_unique else self.map_whole_groups(rows, [by], of_frame)
+        return result.set_index(by).iloc[:, 0].sort_index()
+
+    def with_bucket_numbers(
+        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, name: str = GROUP
+    ) -> nw.LazyFrame[Any]:
+        others = [other for other in rows.to_native().columns if other != name]
+        return self.read(rows.to_native().select(*others, _bucket_number(at, edges).alias(name)))
+
+    def _bucket_numbers(
+        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, constants: Mapping[str, int]
+    ) -> nw.LazyFrame[Any]:
+        from duckdb import ConstantExpression
+
+        added = (ConstantExpression(one).alias(name) for name, one in constants.items())
+        return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP), *added))
+
+
+def _micros(name: str) -> Any:
+    from duckdb import ColumnExpression, FunctionExpression
+
+    return FunctionExpression("epoch_us", ColumnExpression(name))
+
+
+def _bucket_number(at: str, edges: Integers) -> Any:
+    """Divide in DuckDB; the division of narwhals, right for negative numbers, takes as long as all else."""
+    from duckdb import CaseExpression
+
+    def either(condition: Any, one: Any, other: Any) -> Any:
+        return CaseExpression(condition, one).otherwise(other)
+
+    return bucket_number(_micros(at), edges, either)
+
+
+def _sorted(rows: nw.LazyFrame[Any], by: Sequence[str]) -> Any:
+    return rows.to_native().order(", ".join(f'"{name}"' for name in by))
+
+
+def _map_stream(rows: Any, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
+    batches = rows.to_arrow_reader(group_map.MAX_ROWS)
+    results = list(group_map.map_batches(batches, by, of)) or [of(to_typed_pandas(batches.schema.empty_table()))]
+    return pd.concat(results, ignore_index=True)

@@ -1,0 +1,86 @@
+"""Docstrings of public functions, classes and methods follow numpydoc, checked by its own validation.
+
+A package joins `CHECKED` when its docstrings are complete; until then it stands in `TO_DO`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+
+import pytest
+from numpydoc.validate import validate
+
+import buildframe
+import buildframe.errors
+
+CHECKED = ("buildframe", "buildframe.metrics", "buildframe.plots", "buildframe.receiver")
+_TO_DO = ("report", "sandbox_server", "spec", "webhooks", "widgets", "workspace")
+TO_DO = {f"buildframe.{name}" for name in _TO_DO}
+
+CHECKS = {
+    "GL03",  # blank lines in a row
+    "GL05",  # tabs
+    "GL06",  # an unknown section
+    "GL07",  # sections in the wrong order
+    "GL08",  # no docstring
+    "SS01",  # no summary
+    "SS02",  # the summary begins with a lower-case letter
+    "SS03",  # the summary does not end with a period
+    "SS04",  # the summary has leading spaces
+    "SS05",  # the summary is not in the imperative
+    "SS06",  # the summary takes more than a line
+    "PR01",  # parameters are missing
+    "PR02",  # unknown parameters
+    "PR03",  # parameters in the wrong order
+    "PR04",  # a parameter without a type
+    "PR05",  # a type ends with a period
+    "PR06",  # a type has a standard name
+    "PR07",  # a parameter without a description
+    "PR08",  # a description begins with a lower-case letter
+    "PR09",  # a description does not end with a period
+    "PR10",  # no space before the colon
+    "RT01",  # no Returns
+    "RT03",  # a result without a description
+    "SA04",  # See Also without a description
+}
+EXCEPTIONS = {name for name, public in vars(buildframe.errors).items() if isinstance(public, type)}
+OF_EXCEPTIONS = CHECKS - {"PR01"}
+"""The library raises them; users never pass their arguments."""
+
+
+def names_of(package: str) -> Iterator[str]:
+    """Public functions and classes of a package, and the public methods that these classes define."""
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        public = getattr(module, name)
+        if isinstance(public, ModuleType) or not callable(public):
+            continue
+        yield f"{package}.{name}"
+        if inspect.isclass(public) and public.__module__.startswith("buildframe"):
+            yield from (f"{package}.{name}.{method}" for method in sorted(vars(public)) if is_method(public, method))
+
+
+def is_method(owner: type, name: str) -> bool:
+    """Whether it is a public method of its own: one that overrides is documented in the base."""
+    kinds = (property, functools.cached_property, staticmethod, classmethod, FunctionType)
+    is_new = not any(hasattr(base, name) for base in owner.__mro__[1:])
+    return is_new and not name.startswith("_") and isinstance(inspect.getattr_static(owner, name), kinds)
+
+
+@pytest.mark.parametrize("name", [name for package in CHECKED for name in names_of(package)])
+def test_a_docstring_is_complete(name: str) -> None:
+    *_, member = name.split(".")
+    checks = OF_EXCEPTIONS if member in EXCEPTIONS else CHECKS
+    wrong = [f"{code}: {words}" for code, words in validate(name)["errors"] if code in checks]
+    assert not wrong, f"{name}\n" + "\n".join(wrong)
+
+
+def test_every_package_with_public_names_is_checked_or_listed() -> None:
+    found = {f"buildframe.{one.name}" for one in pkgutil.iter_modules(buildframe.__path__)}
+    public = {name for name in found if hasattr(importlib.import_module(name), "__all__")}
+    assert public | {"buildframe"} == {*CHECKED, *TO_DO}
