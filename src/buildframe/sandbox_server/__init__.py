@@ -150,7 +150,7 @@ class Sandbox:
             self._simulator = _create_simulator(self._db, seed, builds, days, when(until, "until"), cancels_at_once)
             self._clock = Clock(self._simulator, self._db.load_now, speed)
             self._faults = FaultInjector(seed, faults)
-            front = _import_server()(
+            server = _import_server()(
                 self._db,
                 self._simulator,
                 self._clock,
@@ -164,8 +164,8 @@ class Sandbox:
         except BaseException:
             self._db.close()
             raise
-        self._close = weakref.finalize(self, _close, os.getpid(), front, self._clock, self._db)
-        self._url, self._outbox = front.url, front.outbox
+        self._close = weakref.finalize(self, _close, os.getpid(), server, self._clock, self._db)
+        self._url, self._outbox = server.url, server.outbox
         self._truth = self._simulator.world.truth
         self._clock.start()
 
@@ -219,8 +219,8 @@ class Sandbox:
         >>> with Sandbox(builds=20, days=2) as sandbox:
         ...     token = sandbox.token(["read_builds"], ["globex"])
         """
-        every = [organization.slug for organization in self._simulator.world.organizations]
-        return create_token(self._db, scopes, every if organizations is None else organizations, may_edit)
+        slugs = [organization.slug for organization in self._simulator.world.organizations]
+        return create_token(self._db, scopes, slugs if organizations is None else organizations, may_edit)
 
     @checked_call
     def teams(self, organization: str = "acme") -> dict[str, str]:
@@ -516,10 +516,10 @@ def _import_server() -> type[SandboxServer]:
     return SandboxServer
 
 
-def _close(process: int, front: SandboxServer, clock: Clock, db: Database) -> None:
+def _close(process: int, server: SandboxServer, clock: Clock, db: Database) -> None:
     """Stop a sandbox, but only in the process that started it: a forked child has none of its threads."""
     if os.getpid() != process:
         return
-    front.stop()
+    server.stop()
     clock.stop()
     db.close()

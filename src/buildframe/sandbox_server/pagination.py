@@ -26,9 +26,9 @@ class PageRequest(NamedTuple):
 
 def parse_page(query: Query) -> PageRequest:
     """Read the page from a query; values that are not numbers are ignored."""
-    asked = dict(query)
-    size = _number(asked.get("per_page")) or _DEFAULT_SIZE
-    return PageRequest(min(_number(asked.get("page")) or 1, _LAST_PAGE), min(size, _LARGEST_SIZE))
+    parameters = dict(query)
+    size = _number(parameters.get("per_page")) or _DEFAULT_SIZE
+    return PageRequest(min(_number(parameters.get("page")) or 1, _LAST_PAGE), min(size, _LARGEST_SIZE))
 
 
 def _number(text: str | None) -> int | None:

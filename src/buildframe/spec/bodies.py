@@ -58,25 +58,25 @@ def _find_violations(hint: Any, value: Any, where: str, check: Check | None = No
     if get_origin(hint) is Annotated:
         yield from _find_violations(get_args(hint)[0], value, where, check_in(hint))
     elif is_typeddict(hint):
-        yield from _object_misfits(hint, value, where)
+        yield from _object_violations(hint, value, where)
     elif get_origin(hint) in (Union, types.UnionType):
-        yield from _union_misfits(get_args(hint), value, where, check)
+        yield from _union_violations(get_args(hint), value, where, check)
     elif not _fits(hint, value):
         yield Violation(where, f"must be {describe_type(hint)}")
     elif check is not None and isinstance(value, str) and (wrong := find_problem(check.form, value)):
         yield Violation(where, f"{wrong}, not {quote(value)}" if value.strip() and check.form != "yaml" else wrong)
     else:
-        yield from _inner_misfits(hint, value, where)
+        yield from _inner_violations(hint, value, where)
 
 
-def _object_misfits(hint: Any, value: Any, where: str) -> Iterator[Violation]:
+def _object_violations(hint: Any, value: Any, where: str) -> Iterator[Violation]:
     if isinstance(value, Mapping):
         yield from find_violations(properties_of(hint), value, f"{where}.")
     else:
         yield Violation(where, "must be an object")
 
 
-def _union_misfits(options: Sequence[Any], value: Any, where: str, check: Check | None) -> Iterator[Violation]:
+def _union_violations(options: Sequence[Any], value: Any, where: str, check: Check | None) -> Iterator[Violation]:
     """Select an object type by its `type` key; for other values the first option of the same shape."""
     objects = [option for option in options if is_typeddict(option)]
     if len(objects) > 1 and isinstance(value, Mapping):
@@ -99,7 +99,7 @@ def _type_of(option: Any) -> Any:
     return next(entry.type for entry in properties_of(option) if entry.name == "type")
 
 
-def _inner_misfits(hint: Any, value: Any, where: str) -> Iterator[Violation]:
+def _inner_violations(hint: Any, value: Any, where: str) -> Iterator[Violation]:
     if get_origin(hint) is Sequence:
         for index, item in enumerate(value):
             yield from _find_violations(get_args(hint)[0], item, f"{where}[{index}]")

@@ -51,9 +51,9 @@ def _endless_lines(
     """Yield all lines of a job without an end, about forty in the median run time of its step."""
     for place, text in enumerate(_opening(build, step)):
         yield LogLine(started + place * SECOND // 10, text)
-    at, pace, n = started + SECOND, max(step.seconds / 40, 0.2) * SECOND, 0
+    at, mean, n = started + SECOND, max(step.seconds / 40, 0.2) * SECOND, 0
     while True:
-        at += 1 + int(random.exponential(pace, job.id, n, "line"))
+        at += 1 + int(random.exponential(mean, job.id, n, "line"))
         yield LogLine(at, f"{n + 1:4} {random.choice(_TEXTS, job.id, n, 'says')}")
         n += 1
 

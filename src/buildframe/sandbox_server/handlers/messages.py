@@ -37,9 +37,9 @@ class ApiRequest:
         Raises what `refuse` returns for the list of (field, problem): by default 422 `Validation Failed`.
         """
         wrong = [
-            (misfit.field, misfit.problem)
-            for misfit in find_violations(self.endpoint.properties, self.body)
-            if not misfit.unknown
+            (violation.field, violation.problem)
+            for violation in find_violations(self.endpoint.properties, self.body)
+            if not violation.unknown
         ]
         if wrong:
             raise refuse(wrong)

@@ -129,15 +129,15 @@ class ServiceApp:
 
     def _response(self, status: int, response: ApiResponse, headers: Headers) -> Response:
         body = response.body.replace(ORIGIN.encode(), self._origin.encode())
-        every = headers | {
+        all_headers = headers | {
             "Date": formatdate(self._db.load_now() // 1_000_000, usegmt=True),
             "X-Request-Id": str(uuid.uuid4()),
             "X-Simulated-Time": "true",  # clients must not compare this clock with their own
         }
         if status == 204:
-            return Response(status_code=status, headers=every)
+            return Response(status_code=status, headers=all_headers)
         tag = f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-        return Response(body, status, every | {"ETag": tag}, response.kind)
+        return Response(body, status, all_headers | {"ETag": tag}, response.kind)
 
     def _refusal(self, refused: HttpError, headers: Headers) -> Response:
         return self._response(refused.status, ApiResponse(msgspec.json.encode(refused.body)), headers)

@@ -29,32 +29,32 @@ def bind(host: str, port: int) -> socket.socket:
     if not host:  # which would listen on all addresses
         raise BadInput("host='' is not an address of this machine. Use '127.0.0.1', or '0.0.0.0' for all addresses.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio then sets TCP_NODELAY
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio then sets TCP_NODELAY
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
     except (OSError, TypeError, UnicodeError) as why:  # TypeError, UnicodeError: not a host name
-        door.close()
+        listener.close()
         if isinstance(why, OSError) and not _is_of_the_host(why):
             raise
         raise BadInput(
             f"host={host!r} is not an address of this machine ({why}). Use '127.0.0.1' or '0.0.0.0'."
         ) from None
-    return door
+    return listener
 
 
 def _is_of_the_host(why: OSError) -> bool:
     return isinstance(why, socket.gaierror) or why.errno == errno.EADDRNOTAVAIL
 
 
-def address(door: socket.socket) -> str:
+def address(listener: socket.socket) -> str:
     """Return the URL of a bound socket, as seen from this machine."""
-    bound, port = door.getsockname()[:2]
+    bound, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound) or str(bound)  # noqa: S104  everywhere includes here
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Connection(H11Protocol):
+class _ClosableProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._application: Any = self.app
@@ -68,11 +68,11 @@ class _Connection(H11Protocol):
 class HttpServer:
     """Serves an application until it is stopped."""
 
-    def __init__(self, app: ASGIApp, door: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http=_Connection,
+            http=_ClosableProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -83,14 +83,14 @@ class HttpServer:
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [door]}, name="buildframe sandbox", daemon=True
+            target=self._server.run, kwargs={"sockets": [listener]}, name="buildframe sandbox", daemon=True
         )
-        self._door = door
+        self._listener = listener
         reset_in_children(self)
 
     def reset_after_fork(self) -> None:
         """Close the socket in a forked child, otherwise clients of a stopped sandbox would hang."""
-        self._door.close()
+        self._listener.close()
 
     def start(self) -> None:
         """Start and wait until requests are served."""
@@ -105,4 +105,4 @@ class HttpServer:
         """Stop the thread and close the socket."""
         self._server.should_exit = True
         self._thread.join(_STOPS_WITHIN)
-        self._door.close()
+        self._listener.close()

@@ -42,15 +42,15 @@ class SandboxServer:
         self.url = address(listening)
         pipelines = PipelineSerializer(db)
         self.outbox = db.outbox = Outbox(db, lambda key: pipelines.embedded(db.pipelines[key], _ANYONE))
-        door = ServiceApp(db, simulator, RequestCounter(quota), deepest, self.url)
-        faulty = FaultMiddleware(door.app, faults, WorldChanges(simulator, db, clock))
+        service = ServiceApp(db, simulator, RequestCounter(quota), deepest, self.url)
+        faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, db, clock))
         control = ControlApp(db, clock, faults, self.outbox, self.url, faulty)
         self._server = HttpServer(HostCheck(control.app, host, listening.getsockname()[1]), listening)
-        self._courier = WebhookSender(self.outbox, self.url, patience)
+        self._sender = WebhookSender(self.outbox, self.url, patience)
         self._server.start()
-        self._courier.start()
+        self._sender.start()
 
     def stop(self) -> None:
         """Stop the server and the deliveries; pending deliveries stay stored."""
-        self._courier.stop()
+        self._sender.stop()
         self._server.stop()
