@@ -85,8 +85,7 @@ def test_a_killed_sandbox_is_whole_when_opened_again(tmp_path, lines):
 
 def test_an_interrupted_advance_leaves_a_whole_world(monkeypatch):
     with Sandbox(**TINY) as sandbox, Sandbox(**TINY) as unharmed:
-        handlers = sandbox._simulator._handlers
-        whole, calls = handlers["finish"], []
+        whole, calls = sandbox._simulator._on_finish, []
 
         def interrupted(*about):
             calls.append(about)
@@ -94,7 +93,7 @@ def test_an_interrupted_advance_leaves_a_whole_world(monkeypatch):
                 raise KeyboardInterrupt
             whole(*about)
 
-        monkeypatch.setitem(handlers, "finish", interrupted)
+        monkeypatch.setattr(sandbox._simulator, "_on_finish", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sandbox.clock.advance(6 * HOUR)
         for each in (sandbox, unharmed):
@@ -233,4 +232,4 @@ def test_the_engine_knows_every_event_it_plans():
     with Sandbox(**TINY) as sandbox:
         simulator = sandbox._simulator
         assert isinstance(simulator, Simulator)
-        assert {event.kind for event in simulator._events} <= simulator._handlers.keys()
+        assert all(hasattr(simulator, f"_on_{event.kind}") for event in simulator._events)
