@@ -62,7 +62,6 @@ TO_DO = (
     "docs/reference/operations.md",
     "docs/reference/workspace.md",
     "docs/time.md",
-    "docs/traps.md",
     "src/buildframe/fetching/",
     "src/buildframe/metrics/engines/",
     "src/buildframe/metrics/flaky.py",
