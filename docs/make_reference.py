@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import buildframe as bf
 from buildframe import errors, metrics, plots, report, webhooks, widgets
-from buildframe.fetching.options import Listing, Walking
+from buildframe.fetching.options import BuildListOptions, ListOptions
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
 from buildframe.http.response import Response
@@ -290,7 +290,7 @@ def options() -> Iterator[str]:
         "Options of methods that list something, in addition to filters. The default is in parentheses. `history` "
         "also takes `job_columns` and `job_extra` for the jobs; its `columns` and `extra` are for the builds."
     )
-    of_all, of_builds = (get_type_hints(kind, include_extras=True) for kind in (Listing, Walking))
+    of_all, of_builds = (get_type_hints(kind, include_extras=True) for kind in (BuildListOptions, ListOptions))
     lists = dict.fromkeys(of_builds, "builds") | dict.fromkeys(of_all, "all")
     hints = of_all | of_builds
     yield markdown(("option", "lists", "meaning"), ((f"`{n}`", lists[n], h.__metadata__[0]) for n, h in hints.items()))

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from buildframe.errors import BuildframeError, Invalid
-from buildframe.fetching.time_pagination import Ask, BuildWalk, Stretch
-from buildframe.fetching.time_ranges import Window
+from buildframe.fetching.listing_state import PageQuery
+from buildframe.fetching.range_reader import Reader
+from buildframe.fetching.time_pagination import TimePagination
+from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
 from tests.walked import SECOND, Build, World, at
 
@@ -26,20 +28,20 @@ class Shuffled(World):
     sorts_by: int | None = None  # microseconds that the service sorts by; None: in a stable order
     drops: float = 0.0  # the share of responses without `Link`
 
-    def list(self, window: Window) -> list[Build]:
+    def list(self, window: TimeRange) -> list[Build]:
         found = super().list(window)
         if self.sorts_by is not None:
             self.chance.shuffle(found)
             found.sort(key=lambda build: -(build.created // (self.sorts_by or 1)))
         return found
 
-    def answer(self, ask: Ask) -> Page | Invalid:
-        page = super().answer(ask)
+    def answer(self, query: PageQuery) -> Page | Invalid:
+        page = super().answer(query)
         if isinstance(page, Invalid) or self.chance.random() >= self.drops:
             return page
-        return replace(page, next=None, of=None, open=len(page.rows) >= (1 if ask.only_count else self.size))
+        return replace(page, next=None, of=None, open=len(page.rows) >= (1 if query.only_count else self.size))
 
-    def steps_back(self, window: Window) -> int:
+    def steps_back(self, window: TimeRange) -> int:
         """By how much the list is out of order: the most that a build is newer than one before it."""
         oldest, most = 10**18, 0
         for build in World.list(self, window) if self.sorts_by is None else ():
@@ -54,7 +56,7 @@ class Listed:
 
     settings: dict[str, Any]
     world: Shuffled
-    walk: BuildWalk
+    pagination: TimePagination
     found: list[str]
     missing: set[str]
     is_complete: bool
@@ -94,10 +96,10 @@ class _Listing:
             self._arrive()
         start = None if chance.random() < 0.6 else at(chance.randrange(990, 1100) * SECOND)
         end = None if chance.random() < 0.8 else at(chance.randrange(1101, 1300) * SECOND)
-        self.window = Window(start, end)
-        self.walk = BuildWalk(self.window, readers=lambda pages: settings["workers"])
-        self.idle: list[Stretch] = []
-        self.under_way: list[tuple[Stretch, Page | Invalid]] = []
+        self.window = TimeRange(start, end)
+        self.pagination = TimePagination(self.window)
+        self.idle: list[Reader] = []
+        self.under_way: list[tuple[Reader, Page | Invalid]] = []
         self.found: list[str] = []
         self.begun = self.is_changed = False
         self.steps_back = self.in_vain = self.most_in_vain = self.begun_at = 0
@@ -111,23 +113,23 @@ class _Listing:
             error = str(why)
         lived = {build.id for build in World.list(self.world, self.window) if build.lived}
         self.steps_back = max(self.steps_back, self.world.steps_back(self.window))
-        is_complete = error is None and not self.walk.doubts
+        is_complete = error is None and not self.pagination.unverified
         return Listed(
-            self.settings, self.world, self.walk, self.found, lived - set(self.found), is_complete, error,
+            self.settings, self.world, self.pagination, self.found, lived - set(self.found), is_complete, error,
             self.is_changed, self.steps_back, self.begun_at, self.most_in_vain,
         )  # fmt: skip
 
     def _step(self) -> bool:
         self._change()
         if len(self.idle) + len(self.under_way) < self.settings["workers"]:
-            stretch = self.walk.start()
-            if stretch is not None:
-                self._put_back(stretch)
+            reader = self.pagination.start(self.settings["workers"])
+            if reader is not None:
+                self._put_back(reader)
         if self.idle and (not self.under_way or self.chance.random() < 0.5):
             self._request()
         elif self.under_way:
             self._respond()
-        return bool(self.idle or self.under_way or not self.walk.is_over)
+        return bool(self.idle or self.under_way or not self.pagination.is_over)
 
     def _change(self) -> None:
         if self.chance.random() < self.settings["arrivals"]:
@@ -143,29 +145,29 @@ class _Listing:
         return self.world.create(gap, early)
 
     def _request(self) -> None:
-        stretch = self.idle.pop(self.chance.randrange(len(self.idle)))
+        reader = self.idle.pop(self.chance.randrange(len(self.idle)))
         if not self.begun:
             self.begun, self.steps_back = True, self.world.steps_back(self.window)
             self.begun_at = self.world.clock - self.world.clock % SECOND
-        assert stretch.ask is not None
-        self.under_way.append((stretch, self.world.answer(stretch.ask)))
+        assert reader.query is not None
+        self.under_way.append((reader, self.world.answer(reader.query)))
 
     def _respond(self) -> None:
-        stretch, response = self.under_way.pop(self.chance.randrange(len(self.under_way)))
+        reader, response = self.under_way.pop(self.chance.randrange(len(self.under_way)))
         if isinstance(response, Invalid):
-            stretch.refuse(response)
+            reader.refuse(response)
         else:
-            rows = stretch.take(response).rows
+            rows = reader.take(response).rows
             self.found += [row.id for row in rows]
             self.in_vain = 0 if rows else self.in_vain + 1
             self.most_in_vain = max(self.most_in_vain, self.in_vain)
-        self._put_back(stretch)
+        self._put_back(reader)
 
-    def _put_back(self, stretch: Stretch) -> None:
-        if stretch.ask is None:
-            self.walk.end(stretch)
+    def _put_back(self, reader: Reader) -> None:
+        if reader.query is None:
+            self.pagination.end(reader)
         else:
-            self.idle.append(stretch)
+            self.idle.append(reader)
 
 
 def listed(seed: int, **settings: Any) -> Listed:
@@ -182,7 +184,7 @@ def may_be_hidden(listing: Listed) -> set[str]:
     """
     if listing.steps_back <= SECOND:
         return set()
-    if listing.walk.is_uncounted or listing.is_changed:
+    if listing.pagination.is_uncounted or listing.is_changed:
         return listing.missing
     newest = {build.id for build in listing.world.builds if build.created > listing.begun_at - 2 * SECOND}
     return listing.missing & newest

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from buildframe.errors import Invalid
-from buildframe.fetching.time_pagination import Ask
-from buildframe.fetching.time_ranges import Window
+from buildframe.fetching.listing_state import PageQuery
+from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
@@ -53,21 +53,21 @@ class World:
         self.builds.append(Build(f"b{self.made}", self.clock - min(early, self.jitter)))
         return self.builds[-1]
 
-    def list(self, window: Window) -> list[Build]:
+    def list(self, window: TimeRange) -> list[Build]:
         low = -(10**18) if window.start is None else window.start.us - T0.us
         high = 10**18 if window.end is None else window.end.us - T0.us
         chosen = [build for build in reversed(self.builds) if build.matches and low <= build.created < high]
         return sorted(chosen, key=lambda build: -build.created) if self.by_stamp else chosen
 
-    def answer(self, ask: Ask) -> Page | Invalid:
-        if ask.number > self.deepest:
+    def answer(self, query: PageQuery) -> Page | Invalid:
+        if query.number > self.deepest:
             self.refusals += 1
             return REFUSED
-        size = 1 if ask.only_count else self.size
-        found = self.list(ask.window)
-        part = found[(ask.number - 1) * size : ask.number * size]
+        size = 1 if query.only_count else self.size
+        found = self.list(query.range)
+        part = found[(query.number - 1) * size : query.number * size]
         pages = max(1, -(-len(found) // size))
-        has_next = ask.number < pages
+        has_next = query.number < pages
         if has_next:
             stamps = [build.created for build in part]
             oldest = itertools.accumulate(stamps, min)

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import spec
-from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.http import protocol, response
 from tests.benchmarks import agreement, reporting
 from tests.benchmarks.reporting import Stopwatch, median
@@ -29,9 +29,9 @@ def bodies(pages: Sequence[Path]) -> Iterator[response.Response]:
         yield response.Response(200, _HEADERS, page.read_bytes())
 
 
-def new_decoding() -> Decoding:
+def new_decoding() -> PageDecoder:
     """Of builds and their jobs, all default columns."""
-    return Decoding(spec.Build, Wanted("builds"), Wanted("jobs"))
+    return PageDecoder(spec.Build, ColumnSelection("builds"), ColumnSelection("jobs"))
 
 
 def frames(pages: Sequence[Path], watch: Stopwatch) -> tuple[pd.DataFrame, pd.DataFrame, int]:

@@ -8,7 +8,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.http import protocol, response
 from tests.benchmarks import agreement
 from tests.benchmarks.server import Quota, Server, Settings
@@ -23,7 +23,7 @@ def page_of(world: World) -> bytes:
 
 
 def frames_of(page: bytes) -> tuple[pd.DataFrame, pd.DataFrame]:
-    decoding = Decoding(spec.Build, Wanted("builds"), Wanted("jobs"))
+    decoding = PageDecoder(spec.Build, ColumnSelection("builds"), ColumnSelection("jobs"))
     request = protocol.request_for(spec.list_builds, "acme")
     decoded = decoding.tables(decoding.read(request, response.Response(200, DATE, page)))
     assert decoded.jobs is not None

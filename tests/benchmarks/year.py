@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import spec
-from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.http import protocol, response
 from buildframe.spec import Moment
 from buildframe.store import transactions
@@ -48,7 +48,11 @@ class Frames(NamedTuple):
 @functools.cache
 def month(builds_of_30_days: int) -> Frames:
     """The last four weeks of an invented world, oldest build first."""
-    decoding, rows, jobs = Decoding(spec.Build, Wanted("builds"), Wanted("jobs")), list[pa.Table](), list[pa.Table]()
+    decoding, rows, jobs = (
+        PageDecoder(spec.Build, ColumnSelection("builds"), ColumnSelection("jobs")),
+        list[pa.Table](),
+        list[pa.Table](),
+    )
     request = protocol.request_for(spec.list_builds, "acme")
     headers = {"date": END.strftime("%a, %d %b %Y %H:%M:%S GMT")}
     for page in _pages(World(builds_of_30_days, JOBS)):

@@ -166,10 +166,10 @@ def test_a_number_where_a_text_is_declared_becomes_one() -> None:
 
 def test_values_by_path() -> None:
     document = {"meta_data": {"team": "a", "a.b": 1}, "list": [{"x": None}, {"x": [1, "ü"]}]}
-    assert arrow.at_path(document, ("meta_data", "team")) == "a"
-    assert arrow.at_path(document, ("meta_data", "a.b")) == "1"
-    assert arrow.at_path(document, ("list", "1", "x")) == '[1,"ü"]'
-    assert arrow.at_path(document, ("list", "0", "x")) is None
-    assert arrow.at_path(document, ("list", "9")) is None
-    assert arrow.at_path(document, ("meta_data", "team", "deeper")) is None
-    assert arrow.paths_of({"a": "x.y", "b": ["x.y", "z"]}) == {"a": ("x", "y"), "b": ("x.y", "z")}
+    assert arrow.value_at(document, ("meta_data", "team")) == "a"
+    assert arrow.value_at(document, ("meta_data", "a.b")) == "1"
+    assert arrow.value_at(document, ("list", "1", "x")) == '[1,"ü"]'
+    assert arrow.value_at(document, ("list", "0", "x")) is None
+    assert arrow.value_at(document, ("list", "9")) is None
+    assert arrow.value_at(document, ("meta_data", "team", "deeper")) is None
+    assert arrow.split_paths({"a": "x.y", "b": ["x.y", "z"]}) == {"a": ("x", "y"), "b": ("x.y", "z")}

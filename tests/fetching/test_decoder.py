@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from buildframe import spec
 from buildframe.errors import BadInput, Malformed
-from buildframe.fetching.decoder import Decoding, Wanted
+from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.http import protocol, response
 from buildframe.spec import TABLES, Build, Job, Moment, Resource
 from tests.records import AT, OTHERS, documents_of
@@ -33,14 +33,17 @@ def some(table: str) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(names_of(table)), min_size=1, unique=True)
 
 
-def page_of(decoding: Decoding, documents: list[dict[str, Any]]) -> protocol.Page:
+def page_of(decoding: PageDecoder, documents: list[dict[str, Any]]) -> protocol.Page:
     return decoding.read(REQUEST, response.Response(200, HEADERS, json.dumps(documents).encode()))
 
 
 def read(
-    wanted: Wanted, jobs: Wanted | None, *pages: list[dict[str, Any]], resource: type[Resource] = Build
+    wanted: ColumnSelection,
+    jobs: ColumnSelection | None,
+    *pages: list[dict[str, Any]],
+    resource: type[Resource] = Build,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    decoding = Decoding(resource, wanted, jobs)
+    decoding = PageDecoder(resource, wanted, jobs)
     parts = [decoding.tables(page_of(decoding, page)) for page in pages]
     inner = [part.jobs for part in parts if part.jobs is not None]
     return decoding.frame([part.rows for part in parts]), decoding.job_frame(inner)
@@ -53,11 +56,11 @@ def test_chosen_columns_are_those_of_a_full_reading(
     for page in pages:
         for build in page:
             build["jobs"] = data.draw(JOBS)
-    builds, jobs = read(Wanted("builds"), Wanted("jobs"), *pages)
-    few, few_jobs = read(Wanted("builds", columns), Wanted("jobs", job_columns), *pages)
+    builds, jobs = read(ColumnSelection("builds"), ColumnSelection("jobs"), *pages)
+    few, few_jobs = read(ColumnSelection("builds", columns), ColumnSelection("jobs", job_columns), *pages)
     pd.testing.assert_frame_equal(few, builds[columns])
     pd.testing.assert_frame_equal(few_jobs, jobs[job_columns])
-    alone, none = read(Wanted("builds", columns), None, *pages)
+    alone, none = read(ColumnSelection("builds", columns), None, *pages)
     pd.testing.assert_frame_equal(alone, few)
     assert len(none) == 0
 
@@ -66,8 +69,8 @@ def test_chosen_columns_are_those_of_a_full_reading(
 @given(data=st.data())
 def test_in_other_tables_too(table: str, data: Any) -> None:
     documents, columns = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3)), data.draw(some(table))
-    whole, _ = read(Wanted(table), None, documents, resource=OTHERS[table])
-    few, _ = read(Wanted(table, columns), None, documents, resource=OTHERS[table])
+    whole, _ = read(ColumnSelection(table), None, documents, resource=OTHERS[table])
+    few, _ = read(ColumnSelection(table, columns), None, documents, resource=OTHERS[table])
     pd.testing.assert_frame_equal(few, whole[columns])
 
 
@@ -89,7 +92,7 @@ def assert_like_normalized(frame: pd.DataFrame, table: str, normalized: pd.DataF
 def test_the_values_are_those_of_json_normalize(documents: list[dict[str, Any]], data: Any) -> None:
     for build in documents:
         build["jobs"] = data.draw(st.lists(documents_of(Job, ("id",)), max_size=3))
-    builds, jobs = read(Wanted("builds"), Wanted("jobs"), documents)
+    builds, jobs = read(ColumnSelection("builds"), ColumnSelection("jobs"), documents)
     assert_like_normalized(builds, "builds", pd.json_normalize(documents))
     theirs = pd.json_normalize(documents, record_path="jobs", meta=["id"], meta_prefix="build_")
     assert_like_normalized(jobs, "jobs", theirs)
@@ -110,8 +113,10 @@ BUILD: dict[str, Any] = {
 
 
 def test_columns_stand_as_asked_then_extra_then_raw() -> None:
-    wanted = Wanted("builds", ["state", "id"], {"team": "meta_data.team"}, raw=True)
-    jobs = Wanted("jobs", ["build_number", "type"], {"size": "log.size", "label_of_all": "build.pipeline.name"})
+    wanted = ColumnSelection("builds", ["state", "id"], {"team": "meta_data.team"}, raw=True)
+    jobs = ColumnSelection(
+        "jobs", ["build_number", "type"], {"size": "log.size", "label_of_all": "build.pipeline.name"}
+    )
     builds, inner = read(wanted, jobs, [BUILD])
     assert list(builds) == ["state", "id", "team", "raw"]
     assert builds.iloc[0, :3].to_list() == ["passed", "b-1", "a"]
@@ -121,7 +126,7 @@ def test_columns_stand_as_asked_then_extra_then_raw() -> None:
 
 
 def test_columns_keep_their_meaning() -> None:
-    decoding = Decoding(Build, Wanted("builds", ["state"]), Wanted("jobs", ["queue"]))
+    decoding = PageDecoder(Build, ColumnSelection("builds", ["state"]), ColumnSelection("jobs", ["queue"]))
     parts = decoding.tables(page_of(decoding, [BUILD]))
     assert parts.jobs is not None
     fields = parts.rows.schema.field("state"), parts.jobs.schema.field("queue")
@@ -146,7 +151,7 @@ def test_columns_keep_their_meaning() -> None:
 )
 def test_columns_that_are_none_are_refused(columns: Any, says: str) -> None:
     with pytest.raises(BadInput) as refused:
-        Wanted("builds", columns)
+        ColumnSelection("builds", columns)
     assert says in str(refused.value)
 
 
@@ -156,28 +161,30 @@ KEYS = {"builds": ("id", "created_at"), "team_pipelines": ("pipeline_id",), "emo
 @pytest.mark.parametrize("table", RESOURCES)
 def test_rows_carry_what_tells_them_apart_whatever_is_wanted(table: str) -> None:
     keys = KEYS.get(table, ("id",))
-    decoding = Decoding(RESOURCES[table], Wanted(table, ["fetched_at"]))
+    decoding = PageDecoder(RESOURCES[table], ColumnSelection(table, ["fetched_at"]))
     page = page_of(decoding, [{key: f"the {key}" for key in keys}])
     assert [getattr(page.rows[0], key) for key in keys] == [f"the {key}" for key in keys]
     assert decoding.tables(page).rows.column_names == ["fetched_at"]
 
 
 def test_fetched_at_is_a_column_like_others() -> None:
-    builds, jobs = read(Wanted("builds", ["id"]), Wanted("jobs", ["fetched_at", "id"]), [BUILD])
+    builds, jobs = read(ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["fetched_at", "id"]), [BUILD])
     assert list(builds) == ["id"]
     assert jobs["fetched_at"].to_list() == [AT, AT]
 
 
 def test_what_is_not_wanted_is_not_read() -> None:
     odd = BUILD | {"number": 2**63, "finished_at": "soon", "state": {"odd": 1}}
-    assert read(Wanted("builds", ["id"]), None, [odd])[0]["id"].to_list() == ["b-1"]
+    assert read(ColumnSelection("builds", ["id"]), None, [odd])[0]["id"].to_list() == ["b-1"]
     for column in ("number", "finished_at", "state"):
         with pytest.raises(Malformed):
-            read(Wanted("builds", [column]), None, [odd])
+            read(ColumnSelection("builds", [column]), None, [odd])
 
 
 def test_rows_may_be_left_out_before_they_become_tables() -> None:
-    decoding = Decoding(Build, Wanted("builds", extra={"team": "meta_data.team"}), Wanted("jobs", ["build_id", "id"]))
+    decoding = PageDecoder(
+        Build, ColumnSelection("builds", extra={"team": "meta_data.team"}), ColumnSelection("jobs", ["build_id", "id"])
+    )
     page = page_of(decoding, [BUILD, BUILD | {"id": "b-2", "meta_data": {"team": "b"}, "jobs": [{"id": "j-3"}]}])
     parts = decoding.tables(dataclasses.replace(page, rows=page.rows[1:]))
     assert parts.jobs is not None
@@ -188,27 +195,27 @@ def test_rows_may_be_left_out_before_they_become_tables() -> None:
 @pytest.mark.parametrize(
     ("builds", "jobs", "without"),
     [
-        (Wanted("builds"), None, False),
-        (Wanted("builds", ["id", "state", "pipeline"]), None, True),
-        (Wanted("builds", ["pipeline_id"]), None, False),
-        (Wanted("builds", ["id"], raw=True), None, False),
-        (Wanted("builds", ["id"], {"x": "meta_data.pipeline"}), None, True),
-        (Wanted("builds", ["id"], {"x": "pipeline.name"}), None, False),
-        (Wanted("builds", ["id"], {"x": ["pipeline"]}), None, False),
-        (Wanted("builds", ["id"]), Wanted("jobs"), False),
-        (Wanted("builds", ["id"]), Wanted("jobs", ["pipeline", "queue"]), True),
-        (Wanted("builds", ["id"]), Wanted("jobs", ["pipeline_id"]), False),
-        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], {"x": "pipeline.name"}), True),
-        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], {"x": "build.pipeline.name"}), False),
-        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], {"x": "build"}), False),
-        (Wanted("builds", ["id"]), Wanted("jobs", ["id"], raw=True), True),
+        (ColumnSelection("builds"), None, False),
+        (ColumnSelection("builds", ["id", "state", "pipeline"]), None, True),
+        (ColumnSelection("builds", ["pipeline_id"]), None, False),
+        (ColumnSelection("builds", ["id"], raw=True), None, False),
+        (ColumnSelection("builds", ["id"], {"x": "meta_data.pipeline"}), None, True),
+        (ColumnSelection("builds", ["id"], {"x": "pipeline.name"}), None, False),
+        (ColumnSelection("builds", ["id"], {"x": ["pipeline"]}), None, False),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs"), False),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["pipeline", "queue"]), True),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["pipeline_id"]), False),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["id"], {"x": "pipeline.name"}), True),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["id"], {"x": "build.pipeline.name"}), False),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["id"], {"x": "build"}), False),
+        (ColumnSelection("builds", ["id"]), ColumnSelection("jobs", ["id"], raw=True), True),
     ],
 )
 @pytest.mark.filterwarnings("ignore:extra")
 def test_a_list_is_asked_without_pipelines_where_nothing_needs_them(
-    builds: Wanted, jobs: Wanted | None, without: bool
+    builds: ColumnSelection, jobs: ColumnSelection | None, without: bool
 ) -> None:
-    assert Decoding(Build, builds, jobs).leaves_out_pipeline is without
+    assert PageDecoder(Build, builds, jobs).can_exclude_pipeline is without
     if without:
         full, full_jobs = read(builds, jobs, [BUILD])
         bare, bare_jobs = read(builds, jobs, [{key: value for key, value in BUILD.items() if key != "pipeline"}])
@@ -218,7 +225,7 @@ def test_a_list_is_asked_without_pipelines_where_nothing_needs_them(
 
 @pytest.mark.parametrize("pages", [1, 3])
 def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
-    builds, _ = read(Wanted("builds"), None, *[[BUILD | {"id": f"b-{page}"}] for page in range(pages)])
+    builds, _ = read(ColumnSelection("builds"), None, *[[BUILD | {"id": f"b-{page}"}] for page in range(pages)])
     new: dict[str, Any] = {
         "state": "failed",
         "number": 8,
@@ -237,7 +244,7 @@ def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
 
 def test_a_path_that_leads_nowhere_is_told() -> None:
     with pytest.warns(UserWarning, match=r"none of the 1 builds has anything at 'nope\.x'"):
-        read(Wanted("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
+        read(ColumnSelection("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
 
 
 @given(PAGES, st.data())
@@ -246,12 +253,16 @@ def test_the_order_in_which_keys_are_sent_changes_nothing(pages: list[list[dict[
         for build in page:
             build["jobs"] = data.draw(JOBS)
     turned = [[dict(reversed(build.items())) for build in page] for page in pages]
-    for frame, other in zip(*(read(Wanted("builds"), Wanted("jobs"), *each) for each in (pages, turned)), strict=True):
+    for frame, other in zip(
+        *(read(ColumnSelection("builds"), ColumnSelection("jobs"), *each) for each in (pages, turned)), strict=True
+    ):
         pd.testing.assert_frame_equal(frame, other)
 
 
 def test_rows_take_the_order_of_the_longest_record() -> None:
-    decoding = Decoding(Build, Wanted("builds", ["id", "state", "creator_id"]), Wanted("jobs", ["type", "name"]))
+    decoding = PageDecoder(
+        Build, ColumnSelection("builds", ["id", "state", "creator_id"]), ColumnSelection("jobs", ["type", "name"])
+    )
     job = {"name": "tests", "x": 1, "id": "j-1", "type": "script"}
     page = [{"id": "b-1"}, {"jobs": [{"type": "waiter"}, job], "state": "passed", "creator": None, "id": "b-2"}]
     page_of(decoding, [])

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from buildframe.errors import Invalid
-from buildframe.fetching.time_pagination import BuildWalk, Stretch
-from buildframe.fetching.time_ranges import Window
+from buildframe.fetching.range_reader import Reader
+from buildframe.fetching.time_pagination import TimePagination
+from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 from tests.walked import SECOND, Build, World, at
@@ -46,12 +47,12 @@ class Walks(RuleBasedStateMachine):
         self.world = World(size, grain, jitter, by_stamp, tells, deepest)
         for gap, early in gaps:
             self.world.create(gap, early)
-        self.changing = changing
+        self.changing, self.readers = changing, readers
         start, end = (None if bound is None else at(bound * SECOND) for bound in bounds)
-        self.window = Window(start, end)
-        self.walk = BuildWalk(self.window, overlap=self.overlap, readers=lambda pages: readers, steady=not changing)
-        self.under_way: list[tuple[Stretch, Page | Invalid]] = []
-        self.idle: list[Stretch] = []
+        self.window = TimeRange(start, end)
+        self.pagination = TimePagination(self.window, overlap=self.overlap, is_steady=not changing)
+        self.under_way: list[tuple[Reader, Page | Invalid]] = []
+        self.idle: list[Reader] = []
         self.found: list[str] = []
         self.arrived: list[Build] = []
         self.begun = False
@@ -86,36 +87,36 @@ class Walks(RuleBasedStateMachine):
 
     @rule()
     def reader(self):
-        stretch = self.walk.start()
-        if stretch is not None:
-            self.put_back(stretch)
+        reader = self.pagination.start(self.readers)
+        if reader is not None:
+            self.put_back(reader)
 
     @precondition(lambda self: self.idle)
     @rule(data=st.data())
     def ask(self, data):
-        stretch = self.idle.pop(data.draw(st.integers(0, len(self.idle) - 1)))
+        reader = self.idle.pop(data.draw(st.integers(0, len(self.idle) - 1)))
         if not self.begun:
             self.begun = True
-            self.first = self.world.answer(stretch.ask)
+            self.first = self.world.answer(reader.query)
             for build in self.world.builds:
                 build.lived = build.matches
-        self.under_way.append((stretch, self.world.answer(stretch.ask)))
+        self.under_way.append((reader, self.world.answer(reader.query)))
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
     def arrive(self, data):
-        stretch, answer = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        reader, answer = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         if isinstance(answer, Invalid):
-            stretch.refuse(answer)
+            reader.refuse(answer)
         else:
-            self.found += [row.id for row in stretch.take(answer).rows]
-        self.put_back(stretch)
+            self.found += [row.id for row in reader.take(answer).rows]
+        self.put_back(reader)
 
-    def put_back(self, stretch: Stretch) -> None:
-        if stretch.ask is None:
-            self.walk.end(stretch)
+    def put_back(self, reader: Reader) -> None:
+        if reader.query is None:
+            self.pagination.end(reader)
         else:
-            self.idle.append(stretch)
+            self.idle.append(reader)
 
     # --- what must hold
 
@@ -125,16 +126,16 @@ class Walks(RuleBasedStateMachine):
         self.finish()
         lived = {build.id for build in self.world.builds if build.lived and self.within(build)}
         missing = lived - set(self.found)
-        note(f"missing {sorted(missing)}; doubts {self.walk.doubts}; first {self.first}")
+        note(f"missing {sorted(missing)}; doubts {self.pagination.unverified}; first {self.first}")
         assert len(self.found) == len(set(self.found))
         assert set(self.found) <= {f"b{n}" for n in range(1, self.world.made + 1)}
         self.complete(missing)
 
-        event(f"doubts: {len(self.walk.doubts)}")
+        event(f"doubts: {len(self.pagination.unverified)}")
 
     def finish(self) -> None:
         requests = 0
-        while not self.walk.is_over or self.idle or self.under_way:
+        while not self.pagination.is_over or self.idle or self.under_way:
             requests += 1
             assert requests < 5000
             self.reader()
@@ -142,7 +143,7 @@ class Walks(RuleBasedStateMachine):
                 self.ask(First())
             if self.under_way:
                 self.arrive(First())
-        assert self.walk.left == []
+        assert self.pagination.remaining == []
 
     def within(self, build: Build) -> bool:
         return build in self.world.list(self.window)
@@ -150,14 +151,14 @@ class Walks(RuleBasedStateMachine):
     def complete(self, missing: set[str]) -> None:
         if self.world.refusals:
             event("pages were refused")
-            assert self.walk.doubts or not missing
+            assert self.pagination.unverified or not missing
         else:
             assert not missing
-            assert not self.walk.doubts
+            assert not self.pagination.unverified
         self.nothing_of_later()
 
     def nothing_of_later(self) -> None:
-        """Builds that came after the first answer are no part of the walk, but for those of the pin's own instant."""
+        """Builds that came after the first answer are not listed, but for those of the newest timestamp."""
         if self.changing or not self.first.rows:
             return
         stamps = [Moment.parse(row.created_at) for row in self.first.rows]
@@ -171,14 +172,14 @@ class Walks(RuleBasedStateMachine):
 
 
 class Disordered(Walks):
-    """The list may be out of order by far more than the overlap, so a walk may say that it is incomplete."""
+    """The list may be out of order by far more than the overlap, so a listing may say that it is incomplete."""
 
     jitters = (5 * SECOND, 100 * SECOND)
 
     def complete(self, missing):
         """Where a page showed the disorder, nothing is missing silently, if no change of the world made up for it."""
         changed = self.deleted or self.arrived or self.changing
-        if self.world.disorder > SECOND and not self.walk.doubts and not changed:
+        if self.world.disorder > SECOND and not self.pagination.unverified and not changed:
             created = {build.id: build.created for build in self.world.builds}
             assert not [id for id in missing if at(created[id]) < self.first.at]
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import pytest
 
 import buildframe as bf
-from buildframe.fetching.progress import Bar
+from buildframe.fetching.progress import ProgressBar
 from buildframe.workspace import Workspace
 from tests.conftest import hang_up, says
 from tests.listing import Answer, evenly, listing
@@ -130,7 +130,7 @@ def test_it_says_how_long_is_waited_and_why(
 
 
 def test_of_several_who_wait_the_longest_shows() -> None:
-    with Terminal() as terminal, Bar("builds", None) as bar, ThreadPoolExecutor(1) as reader:
+    with Terminal() as terminal, ProgressBar("builds", None) as bar, ThreadPoolExecutor(1) as reader:
         bar.show(5, 1, 0.5)
         reader.submit(bar.wait, 50.0, "the limit").result()
         reader.submit(bar.wait, 5.0, "a failure").result()
@@ -175,9 +175,9 @@ def test_only_the_thread_that_asks_draws() -> None:
 
 
 def test_a_failure_leaves_no_bar_open() -> None:
-    from buildframe.fetching.progress import _Drawn
+    from buildframe.fetching.progress import _Tqdm
 
     refuses = says(b"{}", 401)
     with Terminal(), listing(BUILDS, lambda number, query: refuses) as service, pytest.raises(bf.Unauthorized):
         service.connected().builds()
-    assert not [bar for bar in _Drawn._instances if not bar.disable]  # type: ignore[attr-defined]
+    assert not [bar for bar in _Tqdm._instances if not bar.disable]  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ def test_ties_larger_than_a_page_in_another_order_each_time_are_read_whole(tells
             arrivals=0.0, deletions=0.0,
         )  # fmt: skip
         assert not found.missing, seed
-        assert found.is_complete, (seed, found.walk.doubts)
+        assert found.is_complete, (seed, found.pagination.unverified)
 
 
 def test_a_list_in_order_takes_no_request_more() -> None:

@@ -15,9 +15,10 @@ import pytest
 import buildframe as bf
 from buildframe.errors import Invalid, Unreachable
 from buildframe.fetching import workers
-from buildframe.fetching.time_pagination import Ask, BuildWalk, Kept
-from buildframe.fetching.time_ranges import Window
-from buildframe.fetching.workers import Crew
+from buildframe.fetching.listing_state import NewRows, PageQuery
+from buildframe.fetching.time_pagination import TimePagination
+from buildframe.fetching.time_ranges import TimeRange
+from buildframe.fetching.workers import WorkerPool
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page
@@ -29,7 +30,7 @@ BUILDS = evenly(1200, every=50, jobs=1)
 
 
 class Read:
-    """A crew on a world in memory, and what it called from where."""
+    """A worker pool on a world in memory, and what it called from where."""
 
     def __init__(
         self,
@@ -41,49 +42,48 @@ class Read:
         self.world = World(size=10)  # of 300 builds, b300 the newest
         for _ in range(300):
             self.world.create(60 * SECOND, 0)
-        self.walk = BuildWalk(Window(), readers=lambda pages: workers)
+        self.pagination = TimePagination(TimeRange())
         self.budget = RequestBudget(**budget)
         self.asked_by: list[str] = []
-        self.ticked_by: set[int] = set()
         self.cuts = 0
         self._meddle, self._digested = meddle, digested
         self._lock = threading.Lock()
-        self.crew: Crew[list[str]] = Crew(
-            self.walk, self._ask, self._digest, self.budget, workers=workers, cut=self._cut, tick=self._tick
-        )
+        self._workers = workers
+        self.pool: WorkerPool[list[str]] = WorkerPool(self.pagination, self, workers)
 
-    def _ask(self, ask: Ask) -> Page:
+    def fetch(self, query: PageQuery) -> Page:
         self.budget.count_request()
         with self._lock:
             self.asked_by.append(threading.current_thread().name)
             number = len(self.asked_by)
         self._meddle(number)
-        answer = self.world.answer(ask)
+        answer = self.world.answer(query)
         assert isinstance(answer, Page)
         return answer
 
-    def _digest(self, page: Page, kept: Kept, number: int) -> list[str]:
-        ids = [row.id for row in kept.rows]
+    def convert(self, query: PageQuery, page: Page, new: NewRows) -> list[str]:
+        ids = [row.id for row in new.rows]
         self._digested(ids)
         return ids
 
-    def _cut(self) -> None:
-        self.cuts += 1
+    def useful_workers(self, pages_left: float | None) -> int:
+        return self._workers
 
-    def _tick(self) -> None:
-        self.ticked_by.add(threading.get_ident())
+    def abort(self) -> None:
+        self.cuts += 1
 
     def run(self, step: Callable[[], None] = lambda: None) -> int:
         steps = 0
-        with self.crew:
-            for _ in self.crew:
-                steps += 1
-                step()
+        with self.pool:
+            for is_new in self.pool:
+                if is_new:
+                    steps += 1
+                    step()
         return steps
 
     @property
     def found(self) -> list[str]:
-        return [id for part in self.crew.results for id in part]
+        return [id for part in self.pool.batches for id in part]
 
 
 def readers() -> list[threading.Thread]:
@@ -110,7 +110,9 @@ def interrupting(step: int) -> Callable[[], None]:
 
 
 def is_found_or_left(read: Read) -> bool:
-    left = [each.id for each in read.world.builds if any(w.holds(at(each.created)) for w in read.walk.left)]
+    left = [
+        each.id for each in read.world.builds if any(w.may_contain(at(each.created)) for w in read.pagination.remaining)
+    ]
     return {*read.found, *left} == {each.id for each in read.world.builds}
 
 
@@ -119,10 +121,9 @@ def test_a_walk_is_read_to_its_end(workers: int) -> None:
     read = Read(workers, lambda number: time.sleep(0.005))
     steps = read.run()
     assert sorted(read.found) == sorted(build.id for build in read.world.builds)
-    assert steps == len(read.crew.results) == len(read.asked_by)
+    assert steps == len(read.pool.batches) == len(read.asked_by)
     assert set(read.asked_by) <= {f"reader-{n}" for n in range(workers)}
     assert len(set(read.asked_by)) == 1 or workers > 1
-    assert read.ticked_by == {threading.get_ident()}
     assert (readers(), read.cuts, read.budget.is_canceled) == ([], 0, False)
 
 
@@ -134,15 +135,15 @@ def test_an_error_of_a_reader_is_raised_where_the_walk_was_asked_for(error: Exce
         read.run()
     assert caught.value is error
     assert (readers(), read.cuts, read.budget.is_canceled) == ([], 1, True)
-    assert not read.walk.is_over
-    assert read.walk.left
+    assert not read.pagination.is_over
+    assert read.pagination.remaining
 
 
 def test_who_is_halted_lets_the_others_finish_what_they_asked() -> None:
     read = Read(4, lambda number: time.sleep(0.02), max_requests=9)
     with pytest.raises(Canceled, match="max_requests=9 is used up"):
         read.run()
-    assert len(read.asked_by) == len(read.crew.results) == 9
+    assert len(read.asked_by) == len(read.pool.batches) == 9
     assert readers() == []
 
 
@@ -151,14 +152,14 @@ def test_an_interrupt_between_two_steps_loses_nothing(step: int) -> None:
     read = Read(4)
     with pytest.raises(KeyboardInterrupt):
         read.run(interrupting(step))
-    assert len(read.found) == read.walk.rows > 0
+    assert len(read.found) == read.pagination.rows > 0
     assert readers() == []
     assert is_found_or_left(read)
 
 
 def test_an_answer_that_comes_after_all_was_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its reader was waiting for a connection, say, which nobody can cut off."""
-    monkeypatch.setattr(workers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.05)
     connected = threading.Event()
 
     def stuck(number: int) -> None:
@@ -170,16 +171,16 @@ def test_an_answer_that_comes_after_all_was_left_changes_nothing(monkeypatch: py
         read.run(interrupting(step=4))
     late = readers()
     assert late
-    before = read.walk.left, read.walk.rows, list(read.found)
+    before = read.pagination.remaining, read.pagination.rows, list(read.found)
     connected.set()
     for reader in late:
         reader.join()
-    assert (read.walk.left, read.walk.rows, list(read.found)) == before
+    assert (read.pagination.remaining, read.pagination.rows, list(read.found)) == before
     assert is_found_or_left(read)
 
 
 def test_an_answer_that_is_in_hand_when_all_is_left_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_PATIENCE", 0.0)
+    monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.0)
     begun, interrupted = threading.Event(), threading.Event()
 
     def slow(ids: list[str]) -> None:
@@ -197,7 +198,7 @@ def test_an_answer_that_is_in_hand_when_all_is_left_is_waited_for(monkeypatch: p
 
     with pytest.raises(KeyboardInterrupt):
         read.run(interrupt)
-    assert len(read.found) == read.walk.rows
+    assert len(read.found) == read.pagination.rows
     assert is_found_or_left(read)
 
 
@@ -208,11 +209,11 @@ def test_what_cannot_be_digested_is_doubtful() -> None:
     read = Read(2, digested=fail)
     with pytest.raises(MemoryError):
         read.run()
-    assert "MemoryError()" in [doubt for _, doubt in read.walk.doubts]
+    assert "MemoryError()" in [doubt for _, doubt in read.pagination.unverified]
 
 
 def test_who_never_begins_starts_no_thread() -> None:
-    with Read().crew:
+    with Read().pool:
         assert readers() == []
 
 

@@ -24,7 +24,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.errors import StoreFailed
-from buildframe.fetching.progress import Bar, _Drawn
+from buildframe.fetching.progress import ProgressBar, _Tqdm
 from buildframe.http.budget import RequestBudget
 from buildframe.http.client import Client
 from buildframe.http.rate_limit import RateLimitState
@@ -185,13 +185,13 @@ def test_locks_that_another_thread_held_are_free_in_the_child(scripted: Callable
     client, held, go = ws._client, threading.Event(), threading.Event()
 
     def hold() -> None:
-        Bar("builds", False).end()
+        ProgressBar("builds", False).end()
         pool = client._http._transport._pool  # type: ignore[attr-defined]
         with (
             client._lock,
             client._sockets._lock,
             client.rate_limiter._changed,
-            _Drawn.get_lock(),
+            _Tqdm.get_lock(),
             pool._optional_thread_lock,
         ):
             held.set()

@@ -20,7 +20,7 @@ import pandas as pd
 import tenacity
 
 from buildframe.errors import BuildframeError
-from buildframe.fetching import records, workers
+from buildframe.fetching import source, workers
 from buildframe.http import client as client_module
 from buildframe.http import sockets
 from buildframe.http.client import Client
@@ -431,9 +431,7 @@ def overheard(into: io.StringIO) -> Iterator[None]:
 def pages_of(size: int) -> Iterator[None]:
     """Pages are small, so that few builds make many."""
     with (
-        mock.patch.object(records, "PAGE_SIZE", size),
-        mock.patch.object(records.Source.page, "__defaults__", (1, size)),
-        mock.patch.object(records.Asking.page, "__kwdefaults__", {"number": 1, "per_page": size}),
+        mock.patch.object(source, "PAGE_SIZE", size),
         mock.patch.object(client_module, "_RATE_LIMITERS", type(client_module._RATE_LIMITERS)()),
         mock.patch.object(workers, "_TICK", 5.0),  # who waits need not look often: time jumps
         mock.patch.object(sockets, "version", return_value="0"),  # which reads files

@@ -1,4 +1,4 @@
-"""Rows of an answer to Arrow tables to DataFrames, with the dtypes that the spec declares."""
+"""Convert rows to Arrow tables and DataFrames with the dtypes that the spec declares. Does not know responses."""
 
 from __future__ import annotations
 
@@ -22,82 +22,82 @@ from buildframe.spec.rows import MORE
 
 ARROW_TYPES = arrow_types(large=True)  # pandas holds large strings, so a frame takes them without a copy
 _POOL = pa.system_memory_pool()
-"""Arrow's own pools take several times as long for the arrays of a page, once those of many pages are kept."""
+"""Arrow's own pools take several times as long for the arrays of a page after many pages."""
 
 PANDAS_TYPES: dict[pa.DataType, Any] = {
     pa.large_string(): pd.StringDtype(na_value=np.nan),
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
-    ARROW_TYPES["moment"]: pd.DatetimeTZDtype("us", dt.UTC),  # not zoneinfo's UTC, which datetimes fail to compare with
+    ARROW_TYPES["moment"]: pd.DatetimeTZDtype("us", dt.UTC),  # with zoneinfo's UTC, comparisons with datetimes fail
 }
 
 
 Names = tuple[str, ...]
 
 
-def columns_named(table: str, names: Names | None = None) -> list[Column]:
-    """The columns of a table in the order of `names`, or all of them in the order of their declaration."""
+def select_columns(table: str, names: Names | None = None) -> list[Column]:
+    """Return the columns of a table in the order of `names`, or all in the order of their declaration."""
     declared = {column.name: column for column in TABLES[table]}
     return [declared[name] for name in (declared if names is None else names)]
 
 
 @functools.lru_cache
-def needed_for(table: str, names: Names | None = None) -> list[Column]:
-    """The columns named and those that they are derived from."""
-    columns = columns_named(table, names)
+def source_columns(table: str, names: Names | None = None) -> list[Column]:
+    """Return the selected columns and those that they are derived from."""
+    columns = select_columns(table, names)
     sources = [need for column in columns if column.derived for need in column.derived.needs]
-    return columns_named(table, tuple(dict.fromkeys([*(column.name for column in columns), *sources])))
+    return select_columns(table, tuple(dict.fromkeys([*(column.name for column in columns), *sources])))
 
 
 @functools.lru_cache
-def schema(table: str, names: Names | None = None, more: Names = ()) -> pa.Schema:
-    """The Arrow schema of a table, meanings as field metadata.
+def schema(table: str, names: Names | None = None, additional: Names = ()) -> pa.Schema:
+    """Return the Arrow schema of a table, with descriptions as field metadata.
 
-    `names` chooses among the declared columns; `more` names text columns asked for by path.
+    `names` selects declared columns; `additional` names text columns by path.
     """
-    declared = [pa.field(c.name, ARROW_TYPES[c.kind], metadata={"doc": c.doc}) for c in columns_named(table, names)]
-    return pa.schema([*declared, *(pa.field(name, ARROW_TYPES["text"]) for name in more)])
+    declared = [pa.field(c.name, ARROW_TYPES[c.kind], metadata={"doc": c.doc}) for c in select_columns(table, names)]
+    return pa.schema([*declared, *(pa.field(name, ARROW_TYPES["text"]) for name in additional)])
 
 
 def from_rows(
-    table: str, rows: Sequence[Any], fetched_at: Moment, names: Names | None = None, more: Names = ()
+    table: str, rows: Sequence[Any], fetched_at: Moment, names: Names | None = None, additional: Names = ()
 ) -> pa.Table:
-    """Rows of one answer as an Arrow table; a value that cannot be of its column's type raises Malformed."""
-    return _table(table, {"fetched_at": _constant(fetched_at, len(rows))}, rows, names, more)
+    """Return the rows of one page as an Arrow table; raise Malformed if a value does not fit its column."""
+    return _table(table, {"fetched_at": _constant(fetched_at, len(rows))}, rows, names, additional)
 
 
-def beside(names: Names | None = None) -> dict[str, str]:
-    """Which of a job's columns are its build's: their name there, by their name in the table of jobs."""
+def build_columns_of(names: Names | None = None) -> dict[str, str]:
+    """Return the columns of jobs that come from their build, each with its name in the table of builds."""
     sources = {**BUILD_COLUMNS_OF_JOBS, "fetched_at": "fetched_at"}
-    return {column.name: sources[column.name] for column in columns_named("jobs", names) if column.name in sources}
+    return {column.name: sources[column.name] for column in select_columns("jobs", names) if column.name in sources}
 
 
-def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, more: Names = ()) -> pa.Table:
-    """The jobs inside rows of builds, each beside its build's columns.
+def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, additional: Names = ()) -> pa.Table:
+    """Return the jobs in rows of builds, each with the columns of its build.
 
-    `builds` is the table of those same rows, with at least the columns that `beside` tells.
+    `builds` is the table of the same rows, with at least the columns of `build_columns_of`.
     """
     jobs = [job for row in rows for job in row.jobs or ()]
     which = pa.array(np.repeat(np.arange(len(rows)), [len(row.jobs or ()) for row in rows]), pa.int64())
-    heads = {name: builds.column(source).combine_chunks() for name, source in beside(names).items()}
-    taken = {name: pc.take(head, which, memory_pool=_POOL) for name, head in heads.items()}
-    return _table("jobs", taken, jobs, names, more)
+    build_columns = {name: builds.column(source).combine_chunks() for name, source in build_columns_of(names).items()}
+    repeated = {name: pc.take(column, which, memory_pool=_POOL) for name, column in build_columns.items()}
+    return _table("jobs", repeated, jobs, names, additional)
 
 
 def _table(
-    table: str, unsent: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, more: Names
+    table: str, computed: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, additional: Names
 ) -> pa.Table:
-    """A table of the columns named: those in `unsent`, those that the rows hold, those derived from both."""
-    columns, fields, needed = dict(unsent), _fields(rows), needed_for(table, names)
+    """Return a table of `computed` columns, of values in the rows, and of columns derived from both."""
+    columns, fields, needed = dict(computed), _fields(rows), source_columns(table, names)
     columns |= {column.name: _sent(column, fields) for column in needed if column.path}
     columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
-    columns |= {name: _more(name, fields) for name in more}
-    wanted = schema(table, names, more)
-    return pa.Table.from_arrays([columns[name] for name in wanted.names], schema=wanted)
+    columns |= {name: _additional(name, fields) for name in additional}
+    selected = schema(table, names, additional)
+    return pa.Table.from_arrays([columns[name] for name in selected.names], schema=selected)
 
 
 class _Fields:
-    """The values of structs of one kind, field by field: slices of one long list, much faster than by attribute."""
+    """The values of structs of one type by field: slices of one long list, much faster than attributes."""
 
     def __init__(self, kind: type[msgspec.Struct] | None, rows: Iterable[tuple[Any, ...]], n: int) -> None:
         self._names: Names = kind.__struct_fields__ if kind else ()
@@ -106,11 +106,11 @@ class _Fields:
         self.nulls = [None] * n
 
     def of(self, name: str) -> list[Any]:
-        """The values of a field."""
+        """Return the values of a field."""
         return self._values[self._names.index(name) :: len(self._names)] if self._names else []
 
     def inside(self, name: str) -> _Inside:
-        """What lies in the objects of a field."""
+        """Return the values in the objects of a field."""
         if name not in self._inside:
             self._inside[name] = _inside(self.of(name))
         return self._inside[name]
@@ -121,10 +121,10 @@ def _fields(rows: Sequence[Any]) -> _Fields:
 
 
 class _Inside(NamedTuple):
-    """What stands in a field of objects: their fields, nulls where there is none; bare texts in place of some."""
+    """The values of a field of objects: the fields of its objects, null if there is none; or plain text instead."""
 
-    fields: _Fields | None  # None: there is no object at all
-    texts: list[str | None] | None  # None: there is no text at all
+    fields: _Fields | None  # None if there are no objects
+    texts: list[str | None] | None  # None if there is no text
 
 
 def _inside(values: list[Any]) -> _Inside:
@@ -144,19 +144,19 @@ def _constant(moment: Moment, n: int) -> pa.Array[Any]:
     return pa.repeat(pa.scalar(moment.us, pa.int64()), n).cast(ARROW_TYPES["moment"])
 
 
-@functools.lru_cache(maxsize=16)  # columns of a page that hold nothing share their memory
+@functools.lru_cache(maxsize=16)  # empty columns share their memory
 def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
     nulls: pa.Array[Any] = pa.nulls(n).cast(ARROW_TYPES[kind])
     return nulls
 
 
-def _more(name: str, fields: _Fields) -> pa.Array[Any]:
+def _additional(name: str, fields: _Fields) -> pa.Array[Any]:
     return _array([(found or {}).get(name) for found in fields.of(MORE)], ARROW_TYPES["text"])
 
 
 def _sent(column: Column, fields: _Fields) -> pa.Array[Any]:
     values = _values(column, fields)
-    if values == fields.nulls:  # a third of the columns, and found out at the first value where not
+    if values == fields.nulls:  # true for a third of the columns; otherwise the first value shows that it is false
         return _nulls(column.kind, len(values))
     try:
         return _READERS[column.kind](values)
@@ -182,7 +182,7 @@ def _array(values: Iterable[Any], kind: pa.DataType) -> pa.Array[Any]:
 def _texts(values: list[Any]) -> pa.Array[Any]:
     try:
         return _array(values, ARROW_TYPES["text"])
-    except pa.ArrowTypeError:  # a number or a flag where a text is declared
+    except pa.ArrowTypeError:  # a number or bool in a column of text
         return _array([_as_text(value) for value in values], ARROW_TYPES["text"])
 
 
@@ -199,12 +199,12 @@ def _flags(values: list[bool | None]) -> pa.Array[Any]:
 
 
 def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
-    joined = b"".join(values)  # by hand: an object for each value would take twice as long
+    joined = b"".join(values)  # without an object for each value, which would take twice as long
     if joined == b"null" * len(values):
         return _nulls("json", len(values))
     ends = np.zeros(len(values) + 1, np.int64)
     np.fromiter(map(len, values), np.int64, len(values)).cumsum(out=ends[1:])
-    is_there = np.frombuffer(joined, np.uint8)[ends[:-1]] != ord("n")  # no JSON but null begins with it
+    is_there = np.frombuffer(joined, np.uint8)[ends[:-1]] != ord("n")  # only null begins with it
     valid = np.packbits(is_there, bitorder="little")
     buffers = [pa.py_buffer(valid.data), pa.py_buffer(ends.data), pa.py_buffer(joined)]
     texts = pa.Array.from_buffers(pa.large_binary(), len(values), [*buffers])
@@ -215,7 +215,7 @@ def _moments(values: list[str | None]) -> pa.Array[Any]:
     texts = _array(values, pa.string())
     try:
         return _as_moments(texts)
-    except pa.ArrowInvalid:  # a rarer form, which the slower reader knows, or no time at all
+    except pa.ArrowInvalid:  # a rarer format, which the slower parser knows, or not a time
         read = [None if value is None else Moment.parse(value).us for value in values]
         return pa.array(read, pa.int64()).cast(ARROW_TYPES["moment"])
 
@@ -237,7 +237,7 @@ _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
 
 
 def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
-    """What a column is derived from is the same in many rows, so it is made once for each combination."""
+    """Derive a column once for each combination of the values that it is derived from, since they repeat."""
     assert column.derived is not None
     sent = columns.get(column.name)
     if sent is not None and not sent.null_count:
@@ -252,26 +252,28 @@ def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[A
     return made if sent is None else pc.coalesce(sent, made)
 
 
-def to_frame(table: str, parts: Sequence[pa.Table], names: Names | None = None, more: Names = ()) -> pd.DataFrame:
-    """Tables of one kind as one DataFrame with the declared dtypes, also where there are no rows.
+def to_frame(
+    table: str, tables: Sequence[pa.Table], names: Names | None = None, additional: Names = ()
+) -> pd.DataFrame:
+    """Return the tables as one DataFrame with the declared dtypes, also if there are no rows.
 
-    `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
+    The dtypes are `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
     """
-    whole = pa.concat_tables([schema(table, names, more).empty_table(), *parts])
+    whole = pa.concat_tables([schema(table, names, additional).empty_table(), *tables])
     frame = whole.to_pandas(types_mapper=PANDAS_TYPES.get)
-    if sum(part.num_rows > 0 for part in parts) > 1:
+    if sum(part.num_rows > 0 for part in tables) > 1:
         return frame
     moments = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
-    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # of one page they are read-only
+    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # those of a single table are read-only
 
 
-def paths_of(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The keys to follow for each extra column: "meta_data.team", or a sequence of keys where one holds a dot."""
+def split_paths(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the keys of each path: of "meta_data.team", or of a sequence of keys, one of which may contain a dot."""
     return {name: tuple(path.split(".")) if isinstance(path, str) else tuple(path) for name, path in extra.items()}
 
 
-def at_path(document: Any, path: Sequence[str]) -> str | None:
-    """The value at `path` inside a decoded JSON document: text as it is, anything else as JSON text."""
+def value_at(document: Any, path: Sequence[str]) -> str | None:
+    """Return the value at a path in a decoded JSON document: text as it is, anything else as JSON text."""
     for key in path:
         if isinstance(document, Mapping):
             document = document.get(key)

@@ -1,4 +1,4 @@
-"""A page's bytes -> typed rows -> Arrow tables -> frames, with the columns that are wanted and no others."""
+"""Decode pages to rows, Arrow tables and frames with the selected columns. Does not know pagination."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ import pyarrow as pa
 from buildframe.errors import BadInput
 from buildframe.fetching import arrow
 from buildframe.fetching.options import Extra
-from buildframe.http import protocol, response
+from buildframe.http import protocol
 from buildframe.http.request_body import nearest
+from buildframe.http.response import Response
 from buildframe.spec import TABLES, Resource, key_of
 from buildframe.spec.rows import MORE, Path, row_type, sort_paths
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is wanted of each row of a table: its declared columns, all or those named, and more by path.
+class ColumnSelection:
+    """The selected columns of a table: declared ones (None: all), and additional ones by path.
 
-    Unknown columns, duplicates, an empty list and paths that are none raise BadInput.
+    Unknown columns, duplicates, an empty list and invalid paths raise BadInput.
     """
 
     table: str
@@ -37,63 +38,63 @@ class Wanted:
     def __post_init__(self) -> None:
         if self.columns is not None:
             if isinstance(self.columns, Iterable) and not isinstance(self.columns, str | Set | Mapping):
-                object.__setattr__(self, "columns", tuple(self.columns))  # of a frame's columns, too
+                object.__setattr__(self, "columns", tuple(self.columns))  # also the index `frame.columns`
             _check_columns(self.table, self.columns)
         if not isinstance(self.extra, Mapping) or not all(map(_is_path, self.extra.values())):
-            raise BadInput(f'extra={self.extra!r}: name columns and their paths, as in {{"team": "meta_data.team"}}.')
+            raise BadInput(f'extra={self.extra!r}: pass names and paths, such as {{"team": "meta_data.team"}}.')
         known = {column.name for column in TABLES[self.table]} | ({"raw"} if self.raw else set())
-        if taken := sorted(known & set(self.extra)):
-            raise BadInput(f"extra={taken}: {self.table} have such columns already; choose other names.")
+        if duplicates := sorted(known & set(self.extra)):
+            raise BadInput(f"extra={duplicates}: {self.table} already have these columns. Choose other names.")
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """The names of the declared columns, in the order asked for."""
+        """The names of the declared columns, in the requested order."""
         return tuple(column.name for column in TABLES[self.table]) if self.columns is None else tuple(self.columns)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns beyond the declared ones."""
+    def additional(self) -> tuple[str, ...]:
+        """The names of the additional columns."""
         return (*self.extra, *(("raw",) if self.raw else ()))
 
     @property
-    def looks_into_pipeline(self) -> bool:
-        """Whether something beyond the declared columns lies in a build's `pipeline`, or may."""
+    def needs_pipeline(self) -> bool:
+        """Whether an additional column may need the `pipeline` of a build."""
         inside = ("build", "pipeline") if self.table == "jobs" else ("pipeline",)
-        paths = [*arrow.paths_of(self.extra).values(), *([("pipeline",)] if self.raw else [])]
+        paths = [*arrow.split_paths(self.extra).values(), *([("pipeline",)] if self.raw else [])]
         return any(path[: len(inside)] == inside[: len(path)] for path in paths)
 
     def read(self, document: Mapping[str, Any], build: Mapping[str, Any]) -> dict[str, str | None]:
-        """Their values in one decoded record; a path that begins with `build` goes to the record's build."""
+        """Return the additional values of a record; of a job, a path that begins with `build` leads to its build."""
         found: dict[str, str | None] = {}
-        for name, path in arrow.paths_of(self.extra).items():
+        for name, path in arrow.split_paths(self.extra).items():
             upward = self.table == "jobs" and path[:1] == ("build",)
-            found[name] = arrow.at_path(build, path[1:]) if upward else arrow.at_path(document, path)
-        return found | ({"raw": arrow.at_path(document, ())} if self.raw else {})
+            found[name] = arrow.value_at(build, path[1:]) if upward else arrow.value_at(document, path)
+        return found | ({"raw": arrow.value_at(document, ())} if self.raw else {})
 
-    def warn_if_nowhere(self, frame: pd.DataFrame) -> None:
-        """A path that leads nowhere in any row is more likely misspelt than empty."""
+    def warn_about_empty_paths(self, frame: pd.DataFrame) -> None:
+        """Warn about paths without a value in any row, which are probably misspelled."""
         for name, path in self.extra.items():
             if len(frame) and frame[name].isna().all():
-                warnings.warn(f"extra: none of the {len(frame)} {self.table} has anything at {path!r}.", stacklevel=6)
+                warnings.warn(f"extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=6)
 
 
 def _check_columns(table: str, columns: Any) -> None:
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        raise BadInput(f'columns={columns!r}: pass a list of names, such as ["{TABLES[table][0].name}"].')
+        raise BadInput(f'columns={columns!r}: pass a list of column names, such as ["{TABLES[table][0].name}"].')
     known = [column.name for column in TABLES[table]]
     for name in columns:
         if name not in known:
             raise BadInput(f"columns: {table} have no column {name!r}.{nearest(str(name), known)}")
     if len(set(columns)) < len(columns):
-        raise BadInput(f"columns={list(columns)}: each name once.")
+        raise BadInput(f"columns={list(columns)} contains a name twice. Pass each name once.")
 
 
 def _is_path(path: Any) -> bool:
     return isinstance(path, str) or (isinstance(path, Sequence) and all(isinstance(key, str) for key in path))
 
 
-class Decoded(NamedTuple):
-    """One page as Arrow tables: its rows, and the jobs inside them where these are wanted."""
+class PageTables(NamedTuple):
+    """One page as Arrow tables: its rows, and their jobs if these are selected."""
 
     rows: pa.Table
     jobs: pa.Table | None
@@ -103,14 +104,16 @@ _ORDERED_BY = {"builds": ("created_at",)}
 """Columns by which a list is ordered; rows contain them and their keys whatever columns are selected."""
 
 
-class Decoding:
-    """How the pages of one list become frames: of `wanted`, and of the `jobs` inside its builds."""
+class PageDecoder:
+    """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds."""
 
-    def __init__(self, resource: type[Resource], wanted: Wanted, jobs: Wanted | None = None) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, resource: type[Resource], selection: ColumnSelection, jobs: ColumnSelection | None = None
+    ) -> None:
+        self._selection = selection
         self._jobs = jobs
-        beside = {} if jobs is None else arrow.beside(jobs.declared)
-        self._heads = _and(wanted.declared, beside.values())
+        from_builds = {} if jobs is None else arrow.build_columns_of(jobs.declared)
+        self._decoded_columns = _and(selection.declared, from_builds.values())
         self._resource = resource
         self._paths = self._needed()
         self._decoder = self._new_decoder()
@@ -120,70 +123,68 @@ class Decoding:
         return msgspec.json.Decoder(GenericAlias(list, (row_type(self._resource, self._paths),)), strict=False)
 
     def _needed(self) -> tuple[Path, ...]:
-        """Where everything lies that rows must carry."""
-        table = self._wanted.table
-        keys = (*key_of(self._resource), *_ORDERED_BY.get(table, ()))
-        own = arrow.needed_for(table, _and(self._heads, keys))
-        jobs = [] if self._jobs is None else arrow.needed_for("jobs", _and(self._jobs.declared, ["id"]))
+        """Return the paths that must be decoded."""
+        keys = (*key_of(self._resource), *_ORDERED_BY.get(self._selection.table, ()))
+        own = arrow.source_columns(self._selection.table, _and(self._decoded_columns, keys))
+        jobs = [] if self._jobs is None else arrow.source_columns("jobs", _and(self._jobs.declared, ["id"]))
         return (*(c.path for c in own if c.path), *(("jobs", *c.path) for c in jobs if c.path))
 
     @property
-    def leaves_out_pipeline(self) -> bool:
-        """Whether nothing that is wanted lies only in a build's `pipeline`, so that the list may be asked without it.
-
-        Never where all columns of builds, or of jobs, are wanted.
-        """
-        only_there = (c for c in arrow.columns_named("builds", self._heads) if not c.derived)
-        by_path = self._wanted.looks_into_pipeline or (self._jobs is not None and self._jobs.looks_into_pipeline)
+    def can_exclude_pipeline(self) -> bool:
+        """Whether no selected column needs the `pipeline` of a build, so that responses can omit it."""
+        only_there = (c for c in arrow.select_columns("builds", self._decoded_columns) if not c.derived)
+        by_path = self._selection.needs_pipeline or (self._jobs is not None and self._jobs.needs_pipeline)
         return not by_path and not any(column.path[:1] == ("pipeline",) for column in only_there)
 
-    def read(self, request: protocol.Request, response: response.Response) -> protocol.Page:
-        """The page that an answer holds; its rows carry what `tables` turns into columns."""
+    def read(self, request: protocol.Request, response: Response) -> protocol.Page:
+        """Return the page in a response, with the rows that `tables` converts."""
         page = protocol.read_page(request, response, self._decoder)
         if page.rows and not self._knows_order:
             self._learn_order(response.body)
-        if self._wanted.names or (self._jobs is not None and self._jobs.names):
+        if self._selection.additional or (self._jobs is not None and self._jobs.additional):
             for row, document in zip(page.rows, protocol.read_documents(request, response), strict=True):
-                self._add_more(row, document)
+                self._add_additional(row, document)
         return page
 
     def _learn_order(self, body: bytes) -> None:
-        """The next pages are read faster: each key is looked for where it was in the first; threads learn alike."""
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended to be read
+        """Decode the next pages faster: each key is expected where it was in the first page. Threads learn the same."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of half surrogates
             self._paths = sort_paths(self._paths, body)
             self._decoder = self._new_decoder()
             self._knows_order = True
 
-    def _add_more(self, row: Any, document: Mapping[str, Any]) -> None:
-        """A second reading of a row: the values that are wanted by path."""
-        setattr(row, MORE, self._wanted.read(document, document))
+    def _add_additional(self, row: Any, document: Mapping[str, Any]) -> None:
+        """Add the values of additional columns to a row."""
+        setattr(row, MORE, self._selection.read(document, document))
         if self._jobs is not None:
             for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
                 setattr(job, MORE, self._jobs.read(part, document))
 
-    def tables(self, page: protocol.Page) -> Decoded:
-        """The rows of a page, or what is left of them, as Arrow tables; a value that does not fit raises Malformed."""
-        heads = arrow.from_rows(self._wanted.table, page.rows, page.at, self._heads, self._wanted.names)
-        rows = heads.select([*self._wanted.declared, *self._wanted.names])
+    def tables(self, page: protocol.Page) -> PageTables:
+        """Return the rows of a page as Arrow tables; raise Malformed if a value does not fit its column."""
+        decoded = arrow.from_rows(
+            self._selection.table, page.rows, page.at, self._decoded_columns, self._selection.additional
+        )
+        rows = decoded.select([*self._selection.declared, *self._selection.additional])
         if self._jobs is None:
-            return Decoded(rows, None)
-        return Decoded(rows, arrow.jobs_of(heads, page.rows, self._jobs.declared, self._jobs.names))
+            return PageTables(rows, None)
+        return PageTables(rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional))
 
-    def frame(self, parts: Sequence[pa.Table]) -> pd.DataFrame:
-        """The frame of `parts`, with the declared dtypes also where there are no rows."""
-        return _frame(self._wanted, parts)
+    def frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
+        """Return the frame of the tables, with the declared dtypes also if there are no rows."""
+        return _frame(self._selection, tables)
 
-    def job_frame(self, parts: Sequence[pa.Table]) -> pd.DataFrame:
-        """The same for the tables of jobs."""
-        return _frame(self._jobs or Wanted("jobs"), parts)
+    def job_frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
+        """Return the frame of tables of jobs."""
+        return _frame(self._jobs or ColumnSelection("jobs"), tables)
 
 
 def _and(names: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Both, each name once."""
+    """Return all names, each once."""
     return tuple(dict.fromkeys([*names, *others]))
 
 
-def _frame(wanted: Wanted, parts: Sequence[pa.Table]) -> pd.DataFrame:
-    frame = arrow.to_frame(wanted.table, parts, wanted.declared, wanted.names)
-    wanted.warn_if_nowhere(frame)
+def _frame(selection: ColumnSelection, tables: Sequence[pa.Table]) -> pd.DataFrame:
+    frame = arrow.to_frame(selection.table, tables, selection.declared, selection.additional)
+    selection.warn_about_empty_paths(frame)
     return frame

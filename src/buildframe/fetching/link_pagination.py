@@ -1,94 +1,77 @@
-"""Complete walks over lists by their links, with a guard against circles. Knows pages; neither HTTP nor threads."""
+"""Paginate a list by its links, and stop if they form a circle. Pure: receives pages and says which one is next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from buildframe.errors import BuildframeError, Incomplete, Malformed
+from buildframe.errors import Incomplete, Malformed
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
 
-class LinkWalk:
-    """A walk over a list by its links: iterate for pages of rows that were not seen before.
+class PageReference(NamedTuple):
+    """A page of a list: by its link, or by its number if the page before has no link."""
 
-    Attributes: `rows` and `requests` so far, `share` (of the whole that is done, 0 to 1, or None where that is not
-    known). `key` tells rows apart. `numbered` requests a page by its number, for pages that link to none and may not be
-    the last.
+    link: str | None
+    number: int
+
+
+class LinkPagination:
+    """Pagination by links: request the page `next` and pass it to `take`, until `next` is None.
+
+    `rows` and `requests` count what was read. `share` is the share of the pages that is read, from 0 to 1, or None if
+    the service does not report their number. `key` identifies a row.
     """
 
-    def __init__(
-        self,
-        first: Callable[[], Page],
-        follow: Callable[[str], Page],
-        key: Callable[[Any], Hashable] = attrgetter("id"),
-        *,
-        numbered: Callable[[int], Page] | None = None,
-    ) -> None:
-        self._first = first
-        self._follow = follow
-        self._key = key
-        self._numbered = numbered
-        self._seen: set[Hashable] = set()
-        self._size = 0  # different rows of the longest page
+    def __init__(self, key: Callable[[Any], Hashable] = attrgetter("id")) -> None:
+        self.next: PageReference | None = PageReference(None, 1)
         self.rows = 0
         self.requests = 0
         self.share: float | None = None
+        self._key = key
+        self._seen: set[Hashable] = set()
+        self._page_size = 0  # distinct rows of the longest page
 
-    def __iter__(self) -> Iterator[Page]:
-        try:
-            page = self._first()
-            yield self._keep(page)
-            while self._goes_on(page):
-                page = self._follow(page.next) if page.next is not None else self._unlinked()
-                yield self._keep(page)
-        except BuildframeError as error:
-            if self.requests:
-                error.add_note(how_far(self.rows, self.requests))
-            raise
-
-    def _unlinked(self) -> Page:
-        """The page after one that links to none, although it may not be the last."""
-        if self._numbered is None:
-            raise Incomplete(f"Page {self.requests} of the list is full and links to no next page. Ask again.")
-        return self._numbered(self.requests + 1)
-
-    def _goes_on(self, page: Page) -> bool:
-        """Whether a page may not be the last; one that is shorter than another and links to no next one is."""
-        return page.next is not None or (page.open and len(page.rows) >= self._size)
-
-    def _keep(self, page: Page) -> Page:
+    def take(self, page: Page) -> Page:
+        """Return the page without the rows of earlier pages, and set `next`."""
         self.requests += 1
-        fresh = [page.rows[place] for place in fresh_in(page.rows, self._key, self._seen)]
-        self._size = max(self._size, len({self._key(row) for row in page.rows}))
-        if not fresh and self._goes_on(page):
+        new = [page.rows[place] for place in unseen(page.rows, self._key, self._seen)]
+        self._page_size = max(self._page_size, len({self._key(row) for row in page.rows}))
+        # a page without a link is the last one if it is shorter than another one
+        is_last = page.next is None and not (page.open and len(page.rows) >= self._page_size)
+        if not new and not is_last:
             raise Incomplete(
-                f"Page {self.requests} of the list is not the last, and earlier pages held all its rows, so rows may be"
-                " missing. The service links its pages in a circle, or a proxy drops links or ignores `page`."
-                " Ask again, without the proxy if it happens again."
+                f"Page {self.requests} of the list is not the last, but contains only rows of earlier pages, so rows"
+                " may be missing. The service links its pages in a circle, or a proxy drops links or ignores `page`."
+                " Try again, without the proxy if it happens again."
             )
-        self.rows += len(fresh)
+        self.rows += len(new)
         self.share = min(1.0, self.requests / page.of) if page.of else self.share
-        return replace(page, rows=fresh)
+        self.next = None if is_last else PageReference(page.next, self.requests + 1)
+        return replace(page, rows=new)
+
+    def progress(self) -> str:
+        """Describe how far the listing has come."""
+        return progress(self.rows, self.requests)
 
 
-def how_far(rows: int, requests: int, back_to: Moment | None = None) -> str:
-    """A sentence on how far a walk came."""
+def progress(rows: int, requests: int, back_to: Moment | None = None) -> str:
+    """Describe how far a listing that failed had come."""
     back = f", back to builds created at {back_to.text()}" if back_to else ""
-    return f"The walk had read {rows} rows in {requests} answers{back}; none of them was handed over."
+    return f"The listing had read {rows} rows in {requests} responses{back}; none of them is returned."
 
 
-def fresh_in(rows: Sequence[Any], key: Callable[[Any], Hashable], seen: set[Hashable]) -> list[int]:
-    """The places of those rows that were not seen before; they are from now on."""
-    fresh = []
+def unseen(rows: Sequence[Any], key: Callable[[Any], Hashable], seen: set[Hashable]) -> list[int]:
+    """Return the positions of the rows that are not in `seen`, and add them to it."""
+    new = []
     for place, row in enumerate(rows):
         identity = key(row)
         if identity is None:
-            raise Malformed("The service sent a row without its `id`, by which rows are told apart.")
+            raise Malformed("The service sent a row without its `id`, which identifies rows.")
         if identity not in seen:
             seen.add(identity)
-            fresh.append(place)
-    return fresh
+            new.append(place)
+    return new

@@ -1,4 +1,4 @@
-"""How a list of builds is walked, as a user may choose."""
+"""Declare and check the options of listings. Does not know what they do."""
 
 from __future__ import annotations
 
@@ -11,77 +11,81 @@ from buildframe.errors import BadInput
 from buildframe.spec.times import Deadline, parse_duration, seconds_of
 
 Extra = Mapping[str, str | Sequence[str]]
-"""More text columns, by path: {"team": "meta_data.team"}; a sequence of keys where a key holds a dot."""
+"""Additional text columns by path: {"team": "meta_data.team"}; a sequence of keys if a key contains a dot."""
 
-LEAST_OVERLAP = dt.timedelta(seconds=1)
-"""`created_to` is exclusive and stamps may be cut to seconds: with less, the builds of that second were lost."""
+MIN_OVERLAP = dt.timedelta(seconds=1)
+"""`created_to` is exclusive and timestamps may be truncated to seconds. With less, builds of that second were lost."""
 
-MOST_OVERLAP = dt.timedelta(days=365)
+MAX_OVERLAP = dt.timedelta(days=365)
 
-MOST_WORKERS = 64
-"""Each is a thread and a connection; the service's limit is reached long before."""
+MAX_WORKERS = 64
+"""Each worker is a thread with a connection. The service's rate limit is reached with far fewer."""
 
 
-class Listing(TypedDict, total=False):
-    """What is wanted of a list's rows, and whether its progress shows."""
+class ListOptions(TypedDict, total=False):
+    """Options of a list without an order in time."""
 
-    columns: Annotated[Sequence[str] | None, "only these columns, in this order; only they are read (None: all)"]
-    extra: Annotated[Extra | None, 'more text columns, by path, such as {"team": "meta_data.team"} (None)']
-    raw: Annotated[bool, "also the whole record, as JSON text in a column `raw` (False)"]
-    progress: Annotated[bool | None, "a bar: where somebody can see it; True and False say so regardless (None)"]
-    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what is there (None)"]
+    columns: Annotated[Sequence[str] | None, "columns to return, in this order; only they are decoded (all)"]
+    extra: Annotated[Extra | None, 'additional text columns by path, such as {"team": "meta_data.team"} (none)']
+    raw: Annotated[bool, "add a column `raw` with each record as JSON text (False)"]
+    progress: Annotated[bool | None, "show a progress bar (only when interactive)"]
+    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what was read (none)"]
     partial: Annotated[
-        bool, "hand back what is there, marked incomplete, also when interrupted or when the service fails (False)"
+        bool, "return what was read, marked incomplete, also after an interrupt or a failure of the service (False)"
     ]
-    max_requests: Annotated[int | None, "stop after so many requests, with what is there, marked incomplete (None)"]
+    max_requests: Annotated[
+        int | None, "stop after so many requests and return what was read, marked incomplete (no limit)"
+    ]
 
 
-class Walking(TypedDict, total=False):
-    """How to walk a list of builds."""
+class BuildListOptions(TypedDict, total=False):
+    """Options of a list of builds."""
 
-    progress: Annotated[bool | None, "a bar: where somebody can see it; True and False say so regardless (None)"]
-    workers: Annotated[int, "requests under way at once, at most; up to 64 (4)"]
+    progress: Annotated[bool | None, "show a progress bar (only when interactive)"]
+    workers: Annotated[int, "concurrent requests, from 1 to 64 (4)"]
     overlap: Annotated[
-        str | dt.timedelta, "how much the service's list may be out of its order, such as '5s'; at least 1 s ('1s')"
+        str | dt.timedelta, "by how much the service's list may be out of order, such as '5s', from 1 s ('1s')"
     ]
-    max_requests: Annotated[int | None, "stop after so many requests, with what is there, marked incomplete (None)"]
-    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what is there (None)"]
+    max_requests: Annotated[
+        int | None, "stop after so many requests and return what was read, marked incomplete (no limit)"
+    ]
+    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what was read (none)"]
     partial: Annotated[
-        bool, "hand back what is there, marked incomplete, also when interrupted or when the service fails (False)"
+        bool, "return what was read, marked incomplete, also after an interrupt or a failure of the service (False)"
     ]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The same, checked."""
+class CheckedOptions:
+    """Options of a list of builds, checked."""
 
     progress: bool | None = None
     workers: int = 4
-    overlap: dt.timedelta = LEAST_OVERLAP
+    overlap: dt.timedelta = MIN_OVERLAP
     max_requests: int | None = None
     seconds: float | None = None
     partial: bool = False
 
     @classmethod
-    def of(
+    def check(
         cls,
         *,
-        overlap: str | dt.timedelta = LEAST_OVERLAP,
+        overlap: str | dt.timedelta = MIN_OVERLAP,
         deadline: Deadline = None,
         **others: Any,
     ) -> Self:
-        """The terms that a user means; what cannot be meant raises BadInput."""
-        _check_number("workers", others.get("workers", 1), most=MOST_WORKERS)
-        most_requests(others.get("max_requests"))
-        reach = parse_duration(overlap, "overlap")
-        if not LEAST_OVERLAP <= reach <= MOST_OVERLAP:
-            raise BadInput(f"overlap={overlap!r}: at least 1 s, as stamps may be cut to seconds, and at most 365 days.")
+        """Return the options; raise BadInput for invalid values."""
+        _check_number("workers", others.get("workers", 1), most=MAX_WORKERS)
+        check_max_requests(others.get("max_requests"))
+        duration = parse_duration(overlap, "overlap")
+        if not MIN_OVERLAP <= duration <= MAX_OVERLAP:
+            raise BadInput(f"overlap={overlap!r}: pass 1 s (timestamps may be truncated to seconds) to 365 days.")
         limit = None if deadline is None else seconds_of(deadline, "deadline")
-        return cls(overlap=reach, seconds=limit, **others)
+        return cls(overlap=duration, seconds=limit, **others)
 
 
-def most_requests(number: int | None) -> int | None:
-    """`max_requests=` as a user means it; what is no whole number from 1 raises BadInput."""
+def check_max_requests(number: int | None) -> int | None:
+    """Return `max_requests`; raise BadInput unless it is None or a whole number from 1."""
     if number is not None:
         _check_number("max_requests", number)
     return number

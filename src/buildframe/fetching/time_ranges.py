@@ -1,4 +1,4 @@
-"""Ranges of time in which builds were created."""
+"""Represent and merge the time ranges in which builds were created. Does not know lists or pages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from buildframe.spec import Moment
 
-CUT = dt.timedelta(seconds=1)
-"""What a stamp may lack, as a service may cut stamps to seconds."""
+TRUNCATION = dt.timedelta(seconds=1)
+"""How much earlier than the creation of a build its timestamp may be: a service may truncate it to seconds."""
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeRange:
     """Builds created from `start` (inclusive) to `end` (exclusive); None leaves that end open."""
 
     start: Moment | None = None
@@ -26,26 +26,31 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing can lie in it."""
+        """Whether no time lies in the range."""
         return self.start is not None and self.end is not None and self.start >= self.end
 
-    def holds(self, created: Moment) -> bool:
-        """Whether a build of this stamp can lie in the window, given that stamps may be cut to seconds."""
-        after = self.start is None or self.start - created < CUT
-        return after and (self.end is None or created <= self.end)  # rounding makes no stamp later than this
+    def may_contain(self, created: Moment) -> bool:
+        """Whether a build with this timestamp, which may be truncated to seconds, can lie in the range."""
+        after = self.start is None or self.start - created < TRUNCATION
+        return after and (self.end is None or created <= self.end)  # rounding makes no timestamp later than this
+
+    def filters(self) -> dict[str, Moment]:
+        """Return the range as filters of a list of builds."""
+        ends = {"created_from": self.start, "created_to": self.end}
+        return {name: end for name, end in ends.items() if end is not None}
 
 
-def merged(windows: Iterable[Window]) -> list[Window]:
-    """Windows as few as possible that hold the same, newest first; none where nothing can lie in them."""
-    found: list[Window] = []
-    for window in sorted((w for w in windows if not w.is_empty), key=_by_start):
-        if found and (found[-1].end is None or window.start is None or window.start <= found[-1].end):
-            ends = (found[-1].end, window.end)
-            found[-1] = replace(found[-1], end=None if None in ends else max(filter(None, ends)))
+def merge_ranges(ranges: Iterable[TimeRange]) -> list[TimeRange]:
+    """Return the fewest ranges that cover the same times, newest first; empty ranges disappear."""
+    merged: list[TimeRange] = []
+    for each in sorted((each for each in ranges if not each.is_empty), key=_by_start):
+        if merged and (merged[-1].end is None or each.start is None or each.start <= merged[-1].end):
+            ends = (merged[-1].end, each.end)
+            merged[-1] = replace(merged[-1], end=None if None in ends else max(filter(None, ends)))
         else:
-            found.append(window)
-    return found[::-1]
+            merged.append(each)
+    return merged[::-1]
 
 
-def _by_start(window: Window) -> tuple[bool, Any]:
-    return window.start is not None, window.start
+def _by_start(each: TimeRange) -> tuple[bool, Any]:
+    return each.start is not None, each.start

@@ -1,157 +1,166 @@
-"""Several readers of one walk at the same time, in threads of their own, and the thread that waits for them."""
+"""Read a paginated listing of builds with several threads. Knows pages and threads; does not know HTTP."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from buildframe.errors import ServiceError
-from buildframe.fetching.time_pagination import Ask, BuildWalk, Kept, Stretch
+from buildframe.fetching.listing_state import NewRows, PageQuery
+from buildframe.fetching.range_reader import Reader
+from buildframe.fetching.time_pagination import TimePagination
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-_PATIENCE = 2.0  # seconds; who still waits for a connection to be made then is left behind, and can do nothing any more
-_TICK = 0.1  # seconds; how often the waiting thread looks at the clock, and is open to Ctrl-C on every system
+_JOIN_TIMEOUT = 2.0  # seconds; threads that still connect by then are abandoned, and can do nothing any more
+_TICK = 0.1  # seconds; how often the calling thread checks the deadline, and can receive Ctrl-C on every system
 
 
-class Crew(Generic[T]):
-    """Reads a walk with so many threads; iterate, once, until it is read: a step for each response.
+class PageSource(Protocol[T_co]):
+    """Fetches and converts pages, in any thread."""
 
-    `results` is what `digest` makes of the answers, in no order. `ask` and `digest` are called in these threads,
-    `tick` from time to time in the one that iterates. Used as a context: when it is left, for whatever reason, `cut`
-    ends the requests under way. What was read by then is in `results`, and the walk stays as it is. No thread stays
-    behind, but for those that wait for a connection to be made, or where who waits for them is interrupted.
+    budget: RequestBudget
+
+    def fetch(self, query: PageQuery) -> Page:
+        """Fetch and decode the page of a query."""
+
+    def convert(self, query: PageQuery, page: Page, new: NewRows) -> T_co:
+        """Convert the new rows of a page to a batch."""
+
+    def useful_workers(self, pages_left: float | None) -> int:
+        """Return how many workers make sense for so many pages."""
+
+    def abort(self) -> None:
+        """End the requests of all threads."""
+
+
+class WorkerPool(Generic[T]):
+    """Reads a listing with threads. Iterate once: yields True for each new batch, and False about every 0.1 s.
+
+    `batches` contains the results so far, in any order. When the context ends for whatever reason, pending requests are
+    aborted, and the pagination keeps what is left to read. No thread stays behind, except for those that still connect,
+    or if the wait for them is interrupted.
     """
 
-    def __init__(
-        self,
-        walk: BuildWalk,
-        ask: Callable[[Ask], Page],
-        digest: Callable[[Page, Kept, int], T],
-        budget: RequestBudget,
-        *,
-        workers: int,
-        cut: Callable[[], None],
-        tick: Callable[[], None],
-    ) -> None:
-        self._walk = walk
-        self._ask = ask
-        self._digest = digest
-        self._budget = budget
-        self._cut = cut
-        self._tick = tick
-        self._is_failing = self._is_left = False
-        self._in_hand = 0  # answers that the walk has counted as read, and that are in no result yet
+    def __init__(self, pagination: TimePagination, pages: PageSource[T], workers: int) -> None:
+        self._pagination = pagination
+        self._pages = pages
+        self._budget = pages.budget
+        self._has_failed = self._is_closed = False
+        self._in_conversion = 0  # pages that the pagination counts as read, and that are not in `batches` yet
         self._changed = threading.Condition()
-        self.results: list[T] = []  # whoever iterates keeps none: an interrupt could lose it between two steps
-        self._news: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()  # True: an answer; False: an end
+        self.batches: list[T] = []  # not yielded: an interrupt could lose them between two steps
+        self._events: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()  # True: a batch; False: thread ends
         self._threads = [threading.Thread(target=self._work, name=f"reader-{i}", daemon=True) for i in range(workers)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if not self._walk.is_over:
+        if not self._pagination.is_over:
             self._budget.cancel()
-            self._cut()
+            self._pages.abort()
         with self._changed:
-            self._is_left = True
+            self._is_closed = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._in_hand)
-        until = time.monotonic() + _PATIENCE
+            self._changed.wait_for(lambda: not self._in_conversion)
+        until = time.monotonic() + _JOIN_TIMEOUT
         for thread in filter(threading.Thread.is_alive, self._threads):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def __iter__(self) -> Iterator[None]:
-        """Raises the first error of a worker at once; Canceled when all have ended."""
-        halted: Canceled | None = None
+    def __iter__(self) -> Iterator[bool]:
+        """Raise the first error of a worker at once, but Canceled only when all have ended."""
+        canceled: Canceled | None = None
         for thread in self._threads:
             thread.start()
-        for _ in self._threads:
-            while news := self._next():
-                if isinstance(news, Canceled):
-                    halted = halted or news
-                elif isinstance(news, BaseException):
-                    raise news
-                else:
-                    yield
-        if halted is not None:
-            raise halted
+        running = len(self._threads)
+        while running:
+            event = self._next_event()
+            if isinstance(event, Canceled):
+                canceled = canceled or event
+            elif isinstance(event, BaseException):
+                raise event
+            elif event is False:
+                running -= 1
+            else:
+                yield event is True
+        if canceled is not None:
+            raise canceled
 
-    def _next(self) -> bool | BaseException:
-        while True:
-            self._tick()
-            try:
-                return self._news.get(timeout=_TICK)
-            except queue.Empty:
-                if self._budget.is_expired or self._budget.is_canceled:
-                    self._budget.check()
+    def _next_event(self) -> bool | BaseException | None:
+        """Return the next event, or None if there is none for a while."""
+        try:
+            return self._events.get(timeout=_TICK)
+        except queue.Empty:
+            if self._budget.is_expired or self._budget.is_canceled:
+                self._budget.check()
+            return None
 
-    # --- in the readers' threads
+    # --- in the threads of the workers
 
     def _work(self) -> None:
         try:
-            while (stretch := self._take()) is not None:
-                self._read(stretch)
-        except BaseException as error:  # it is raised where the user is
-            self._news.put(error)
+            while (reader := self._next_reader()) is not None:
+                self._read(reader)
+        except BaseException as error:  # it is raised in the calling thread
+            self._events.put(error)
             with self._changed:
-                self._is_failing = True
+                self._has_failed = True
                 self._changed.notify_all()
-        self._news.put(False)
+        self._events.put(False)
 
-    def _take(self) -> Stretch | None:
-        """A stretch to read, once there is one; None when the walk is over, or was stopped."""
+    def _next_reader(self) -> Reader | None:
+        """Wait for a reader; return None when the listing is over, was canceled or has failed."""
         with self._changed:
-            while not (self._budget.is_canceled or self._is_failing or self._walk.is_over):
-                stretch = self._walk.start()
-                if stretch is not None:
-                    return stretch
+            while not (self._budget.is_canceled or self._has_failed or self._pagination.is_over):
+                reader = self._pagination.start(self._pages.useful_workers(self._pagination.pages_left))
+                if reader is not None:
+                    return reader
                 self._changed.wait()
             self._changed.notify_all()
             return None
 
-    def _read(self, stretch: Stretch) -> None:
-        while stretch.ask is not None:
-            ask = stretch.ask
+    def _read(self, reader: Reader) -> None:
+        while (query := reader.query) is not None:
             try:
-                page = self._ask(ask)
+                page = self._pages.fetch(query)
             except ServiceError as refusal:
                 with self._changed:
-                    self._check()
-                    stretch.refuse(refusal)
+                    self._check_open()
+                    reader.refuse(refusal)
                 continue
             with self._changed:
-                self._check()
-                kept = stretch.take(page)
-                self._in_hand += 1
+                self._check_open()
+                new = reader.take(page)
+                self._in_conversion += 1
                 self._changed.notify_all()
-            self._hand_over(ask, page, kept)
+            self._convert(query, page, new)
         with self._changed:
-            self._walk.end(stretch)
+            self._pagination.end(reader)
             self._changed.notify_all()
 
-    def _hand_over(self, ask: Ask, page: Page, kept: Kept) -> None:
+    def _convert(self, query: PageQuery, page: Page, new: NewRows) -> None:
         try:
-            self.results.append(self._digest(page, kept, ask.number))
+            self.batches.append(self._pages.convert(query, page, new))
         except BaseException as error:
             with self._changed:
-                self._walk.doubts.append((ask.window, str(error) or repr(error)))
+                self._pagination.unverified.append((query.range, str(error) or repr(error)))
             raise
         finally:
             with self._changed:
-                self._in_hand -= 1
+                self._in_conversion -= 1
                 self._changed.notify_all()
-        self._news.put(True)
+        self._events.put(True)
 
-    def _check(self) -> None:
-        """What comes late must not count as read."""
-        if self._is_left:
+    def _check_open(self) -> None:
+        """Raise Canceled if a page comes too late to count as read."""
+        if self._is_closed:
             raise Canceled("it was canceled")

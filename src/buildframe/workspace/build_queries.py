@@ -11,9 +11,9 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput
 from buildframe.fetching import builds
-from buildframe.fetching.decoder import Wanted
-from buildframe.fetching.options import Extra, Terms, Walking
-from buildframe.fetching.records import Source
+from buildframe.fetching.decoder import ColumnSelection
+from buildframe.fetching.options import BuildListOptions, CheckedOptions, Extra
+from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
 from buildframe.http.client import Client
 from buildframe.spec import BuildFilters, Endpoint, Filter, Property
@@ -28,7 +28,7 @@ class History(NamedTuple):
     jobs: pd.DataFrame
 
 
-class BuildsAsked(BuildFilters, Walking, total=False):
+class BuildsAsked(BuildFilters, BuildListOptions, total=False):
     """Which builds to list, and how to walk the list."""
 
 
@@ -91,7 +91,7 @@ class BuildLists:
     _list: Endpoint
     _place: tuple[str, ...]
 
-    @takes(spec.list_builds, Walking)
+    @takes(spec.list_builds, BuildListOptions)
     def builds(
         self,
         *,
@@ -105,11 +105,13 @@ class BuildLists:
         Columns and dtypes are those of the table `builds`, also where there is no row. Jobs are left out
         of the answers, which makes this much cheaper than `history`.
         """
-        filters, options = apart(asked, Walking)
-        wanted = Wanted("builds", columns, extra or {}, raw)
-        return builds.builds(self._source(), {"exclude_jobs": True, **filters}, wanted, None, Terms.of(**options))[0]
+        filters, options = apart(asked, BuildListOptions)
+        wanted = ColumnSelection("builds", columns, extra or {}, raw)
+        return builds.builds(
+            self._source(), {"exclude_jobs": True, **filters}, wanted, None, CheckedOptions.check(**options)
+        )[0]
 
-    @takes(spec.list_builds, Walking)
+    @takes(spec.list_builds, BuildListOptions)
     def jobs(
         self,
         *,
@@ -123,13 +125,17 @@ class BuildLists:
         Filters choose builds. All attempts of retried jobs are there unless `include_retried_jobs=False`.
         A path in `extra` that begins with "build." leads into the job's build.
         """
-        filters, options = apart(asked, Walking)
-        wanted = Wanted("jobs", columns, extra or {}, raw)
+        filters, options = apart(asked, BuildListOptions)
+        wanted = ColumnSelection("jobs", columns, extra or {}, raw)
         return builds.builds(
-            self._source(), _with_jobs(filters), Wanted("builds", ["id"]), wanted, Terms.of(**options)
+            self._source(),
+            _with_jobs(filters),
+            ColumnSelection("builds", ["id"]),
+            wanted,
+            CheckedOptions.check(**options),
         )[1]
 
-    @takes(spec.list_builds, Walking)
+    @takes(spec.list_builds, BuildListOptions)
     def history(
         self,
         *,
@@ -145,12 +151,17 @@ class BuildLists:
         `columns` and `extra` are for the builds, `job_columns` and `job_extra` for the jobs. All attempts of retried
         jobs are there unless `include_retried_jobs=False`.
         """
-        filters, options = apart(asked, Walking)
-        wanted, jobs = Wanted("builds", columns, extra or {}, raw), Wanted("jobs", job_columns, job_extra or {}, raw)
-        return History(*builds.builds(self._source(), _with_jobs(filters), wanted, jobs, Terms.of(**options)))
+        filters, options = apart(asked, BuildListOptions)
+        wanted, jobs = (
+            ColumnSelection("builds", columns, extra or {}, raw),
+            ColumnSelection("jobs", job_columns, job_extra or {}, raw),
+        )
+        return History(
+            *builds.builds(self._source(), _with_jobs(filters), wanted, jobs, CheckedOptions.check(**options))
+        )
 
-    def _source(self) -> Source:
-        return Source(self._client, self._list, self._place)
+    def _source(self) -> ListSource:
+        return ListSource(self._client, self._list, self._place)
 
 
 def apart(asked: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:

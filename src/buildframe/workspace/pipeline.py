@@ -135,14 +135,16 @@ class Pipeline(BuildLists):
     def delete(self, *, deadline: Deadline = None) -> None:
         """Delete the pipeline with all its builds; nothing brings them back."""
         advice = "Look whether pipelines() of the workspace still has it."
-        records.nothing(
+        records.send_action(
             self._client, protocol.request_for(spec.delete_pipeline, *self._place), advice, deadline=deadline
         )
 
     def add_webhook(self, *, deadline: Deadline = None) -> None:
         """Make the repository's host report pushes, so that they start builds."""
         advice = "Look at the repository's webhooks at its host."
-        records.nothing(self._client, protocol.request_for(spec.add_webhook, *self._place), advice, deadline=deadline)
+        records.send_action(
+            self._client, protocol.request_for(spec.add_webhook, *self._place), advice, deadline=deadline
+        )
 
     def _act(self, action: Endpoint, advice: str, deadline: Deadline) -> spec.Pipeline:
         return records.record(

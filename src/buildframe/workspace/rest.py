@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput, Malformed
 from buildframe.fetching import arrow, records
-from buildframe.fetching.options import Listing, Walking
-from buildframe.fetching.records import PAGE_SIZE, Source, Told
+from buildframe.fetching.metadata import ListingMetadata
+from buildframe.fetching.options import BuildListOptions, ListOptions
+from buildframe.fetching.source import PAGE_SIZE, ListSource
 from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
@@ -47,14 +48,14 @@ def get(client: Client, path: str, parameters: Mapping[str, Any], progress: bool
 def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> pd.DataFrame:
     """The same as a frame with a column for each key; an object is one row."""
     records, metadata = _records(client, path, parameters, _Reader(), progress)
-    return metadata.on(frame_of(records), path)
+    return metadata.attach(frame_of(records), path)
 
 
 def _records(
     client: Client, path: str, parameters: Mapping[str, Any], reader: _Reader, progress: bool | None
-) -> tuple[list[Any], Told]:
+) -> tuple[list[Any], ListingMetadata]:
     source = _PathSource.of(client, path, parameters)
-    pages, metadata = records.listed(source, reader.read, _records_in, _identity_of, {"progress": progress})
+    pages, metadata = records.list_pages(source, reader, _records_in, _identity_of, {"progress": progress})
     return list(itertools.chain.from_iterable(pages)), metadata
 
 
@@ -62,7 +63,7 @@ def _records(
 
 
 @dataclass(frozen=True)
-class _PathSource(Source):
+class _PathSource(ListSource):
     """A path with its query, as a list of the service."""
 
     path: str = ""
@@ -82,7 +83,7 @@ class _PathSource(Source):
         return cls(client, get_path, path=below, query=tuple(pairs))
 
     @property
-    def what(self) -> str:
+    def name(self) -> str:
         """What the list holds, in words."""
         return "records"
 
@@ -90,14 +91,14 @@ class _PathSource(Source):
         """The address without page numbers."""
         return self.client.base_url + protocol.with_query(self.path, self.query)
 
-    def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int = PAGE_SIZE) -> Request:
+    def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int | None = None) -> Request:
         """The request for a page."""
         has_size = any(name == "per_page" for name, _ in self.query)
-        paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page))] * (not has_size)
+        paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page or PAGE_SIZE))] * (not has_size)
         return Request(get_path, protocol.with_query(self.path, [*self.query, *paging]))
 
 
-_OPTIONS = (Listing.__annotations__.keys() | Walking.__annotations__.keys()) - {"progress", "deadline"}
+_OPTIONS = (ListOptions.__annotations__.keys() | BuildListOptions.__annotations__.keys()) - {"progress", "deadline"}
 """Options of other listings. As parameters they would have no effect, and nobody would notice."""
 
 

@@ -10,8 +10,8 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput
 from buildframe.fetching import records
-from buildframe.fetching.options import Listing
-from buildframe.fetching.records import Source
+from buildframe.fetching.options import ListOptions
+from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["History", "Pipeline", "Workspace"]
 
 
-class FlakyTestsAsked(FlakyTestFilters, Listing, total=False):
+class FlakyTestsAsked(FlakyTestFilters, ListOptions, total=False):
     """Which flaky tests to list, and what is wanted of them."""
 
 
@@ -88,8 +88,8 @@ class Workspace(BuildLists):
 
     # --- pipelines
 
-    @takes(spec.list_pipelines, Listing)
-    def pipelines(self, **options: Unpack[Listing]) -> pd.DataFrame:
+    @takes(spec.list_pipelines, ListOptions)
+    def pipelines(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
         """All pipelines of the organization, one row each, with the columns of the table `pipelines`."""
         return records.records(self._of(spec.list_pipelines), "pipelines", options)
 
@@ -107,8 +107,8 @@ class Workspace(BuildLists):
 
     # --- teams
 
-    @takes(spec.list_team_pipelines, Listing)
-    def team_pipelines(self, team: str, **options: Unpack[Listing]) -> pd.DataFrame:
+    @takes(spec.list_team_pipelines, ListOptions)
+    def team_pipelines(self, team: str, **options: Unpack[ListOptions]) -> pd.DataFrame:
         """All pipelines of a team (its UUID), one row each, with the columns of the table `team_pipelines`."""
         return records.records(self._of(spec.list_team_pipelines, team), "team_pipelines", options)
 
@@ -136,7 +136,7 @@ class Workspace(BuildLists):
     def delete_team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> None:
         """Take a pipeline from a team."""
         request = protocol.request_for(spec.delete_team_pipeline, self._named(), team, pipeline_id)
-        records.nothing(self._client, request, _LOOK_AT_TEAM, deadline=deadline)
+        records.send_action(self._client, request, _LOOK_AT_TEAM, deadline=deadline)
 
     def set_team(
         self,
@@ -160,8 +160,8 @@ class Workspace(BuildLists):
 
     # --- people, tests, emojis
 
-    @takes(spec.list_members, Listing)
-    def members(self, **options: Unpack[Listing]) -> pd.DataFrame:
+    @takes(spec.list_members, ListOptions)
+    def members(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
         """All members of the organization, one row each, with the columns of the table `members`."""
         return records.records(self._of(spec.list_members), "members", options)
 
@@ -171,14 +171,14 @@ class Workspace(BuildLists):
             self._client, protocol.request_for(spec.get_member, self._named(), id), spec.Member, deadline=deadline
         )
 
-    @takes(spec.list_flaky_tests, Listing)
+    @takes(spec.list_flaky_tests, ListOptions)
     def flaky_tests(self, suite: str, **asked: Unpack[FlakyTestsAsked]) -> pd.DataFrame:
         """Flaky tests of a test suite (its slug), one row each, with the columns of the table `flaky_tests`."""
-        filters, options = apart(asked, Listing)
+        filters, options = apart(asked, ListOptions)
         return records.records(self._of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
 
-    @takes(spec.list_emojis, Listing)
-    def emojis(self, **options: Unpack[Listing]) -> pd.DataFrame:
+    @takes(spec.list_emojis, ListOptions)
+    def emojis(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
         """All emojis of the organization, custom ones too, with the columns of the table `emojis`."""
         return records.records(self._of(spec.list_emojis), "emojis", options)
 
@@ -346,8 +346,8 @@ class Workspace(BuildLists):
     def _graphql(self, url: str | None = None) -> GraphQL:
         return GraphQL(self._client, url or self._graphql_url)
 
-    def _of(self, list: spec.Endpoint, *arguments: str) -> Source:
-        return Source(self._client, list, (self._named(), *arguments))
+    def _of(self, list: spec.Endpoint, *arguments: str) -> ListSource:
+        return ListSource(self._client, list, (self._named(), *arguments))
 
     def _named(self) -> str:
         if self.organization is None:

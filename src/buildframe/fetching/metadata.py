@@ -1,0 +1,50 @@
+"""Describe a listing in the `attrs` of its frames: source, time, completeness, requests. Does not know pagination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from buildframe.errors import BuildframeError, DeadlineExceeded
+from buildframe.fetching.time_ranges import TimeRange
+from buildframe.http.budget import RequestBudget
+
+
+@dataclass(frozen=True)
+class ListingMetadata:
+    """The metadata of a listing. `why` is None if it is complete, else `remaining` are the ranges to list again."""
+
+    source: str
+    budget: RequestBudget
+    note: str | None = None
+    why: str | None = None
+    remaining: Sequence[TimeRange] = ()
+
+    def attach(self, frame: pd.DataFrame, table: str) -> pd.DataFrame:
+        """Return the frame with the metadata in its `attrs`, as plain values that Parquet can store."""
+        frame.attrs.update(
+            table=table,
+            source=self.source,
+            as_of=self.budget.time.at.text() if self.budget.time.at else None,
+            complete=self.why is None,
+            why=self.why,
+            left=[{name: end.text() for name, end in part.filters().items()} for part in self.remaining],
+            note=self.note,
+            requests=self.budget.requests,
+            retries=self.budget.retries,
+            waits=self.budget.waits,
+            waited_s=round(self.budget.waited_s, 3),
+        )
+        if self.budget.time.is_simulated:
+            frame.attrs["simulated"] = True
+        return frame
+
+
+def reason_for_partial(error: BuildframeError | KeyboardInterrupt, partial: bool, requests: int) -> str | None:
+    """Return why a listing that ended with an error is incomplete; None if the error is to be raised."""
+    is_failure = isinstance(error, BuildframeError) and not isinstance(error, DeadlineExceeded)
+    if not partial or (is_failure and not requests):
+        return None
+    return str(error).splitlines()[0] if isinstance(error, BuildframeError) else "it was interrupted"
