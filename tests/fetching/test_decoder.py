@@ -138,11 +138,11 @@ def test_columns_keep_their_meaning() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ("state", "pass a list of names"),
-        ([], "pass a list of names"),
-        (7, "pass a list of names"),
-        ({"state"}, "pass a list of names"),
-        (["state", "state"], "each name once"),
+        ("state", "pass a list of column names"),
+        ([], "pass a list of column names"),
+        (7, "pass a list of column names"),
+        ({"state"}, "pass a list of column names"),
+        (["state", "state"], "Pass each name once"),
         (["stat"], "no column 'stat'. Did you mean 'state'?"),
         (["state", 7], "no column 7. Valid names: id,"),
         ([["state"]], "no column"),
@@ -243,7 +243,7 @@ def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
 
 
 def test_a_path_that_leads_nowhere_is_told() -> None:
-    with pytest.warns(UserWarning, match=r"none of the 1 builds has anything at 'nope\.x'"):
+    with pytest.warns(UserWarning, match=r"none of the 1 builds has a value at 'nope\.x'"):
         read(ColumnSelection("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
 
 

@@ -66,8 +66,8 @@ def test_the_error_says_what_happened_and_how_far_it_came(
 ) -> None:
     with listing(BUILDS, after_request(5, failure)) as service, pytest.raises(kind, match=said) as caught:
         service.connected().builds(workers=workers)
-    [note] = [note for note in caught.value.__notes__ if "walk" in note]
-    told = r"The walk had read (\d+) rows in (\d) answers, back to builds created at 2026-10-01T.*Z; none of them was"
+    [note] = [note for note in caught.value.__notes__ if "listing" in note]
+    told = r"The listing had read (\d+) rows in (\d) responses, back to builds created at 2026-10-01T.*Z; none"
     rows, answers = map(int, re.match(told, note).groups())  # type: ignore[union-attr]
     assert 99 * (answers - 1) <= rows <= 100 * answers, "one may have told a count"
     assert 5 - (workers - 1) <= answers <= 5, "but for those that were under way"

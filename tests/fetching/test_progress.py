@@ -72,7 +72,7 @@ def test_a_terminal_shows_rows_answers_and_rate_up_to_the_end(workers: int) -> N
 def test_lists_without_an_order_in_time_show_theirs(ci: Workspace) -> None:
     with Terminal() as terminal:
         found = ci.pipelines()
-    assert re.match(rf"pipelines 100%\|.*{len(found)} pipelines in 1 answers, ", terminal.drawings[-1])
+    assert re.match(rf"pipelines 100%\|.*{len(found)} pipelines in 1 responses, ", terminal.drawings[-1])
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -135,7 +135,7 @@ def test_of_several_who_wait_the_longest_shows() -> None:
         reader.submit(bar.wait, 50.0, "the limit").result()
         reader.submit(bar.wait, 5.0, "a failure").result()
         bar.tick()
-    assert "5 builds in 1 answers, " in terminal.drawings[-1]
+    assert "5 builds in 1 responses, " in terminal.drawings[-1]
     assert "waiting 50 s: the limit" in terminal.drawings[-1]
 
 

@@ -107,7 +107,7 @@ def test_an_interrupt_ends_a_walk_and_says_how_far_it_came(flaw: str, workers: i
     assert (told["threads"], told["sockets"]) == ([], [])
     if not again:
         [note] = told["notes"]
-        assert note.startswith("The walk had read ")
+        assert note.startswith("The listing had read ")
         assert re.search(r" [12]\d\d rows in [12] answers, back to builds created at 2026-10-", note)
 
 

@@ -22,7 +22,7 @@ import tenacity
 from buildframe.errors import BuildframeError
 from buildframe.fetching import source, workers
 from buildframe.http import client as client_module
-from buildframe.http import sockets
+from buildframe.http import retry, sockets
 from buildframe.http.client import Client
 from buildframe.http.token import Token
 from buildframe.spec import Moment
@@ -188,7 +188,7 @@ class Listing:
         with (
             overheard(self._output),
             pages_of(self._plan.page_size),
-            mock.patch.object(client_module, "_BACKOFF", tenacity.wait_random(0.0, 0.01)),
+            mock.patch.object(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.01)),
             loopback.served(self._adversary) as url,
         ):
             self._service.base = url

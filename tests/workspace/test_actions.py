@@ -229,7 +229,7 @@ def test_a_cancel_that_did_not_happen_says_so(scripted: Start) -> None:
     server = scripted(hang_up, says(b'{"id":"b7","number":7,"state":"running"}'))
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*Build 7 is running now"):
         connected(server).pipeline("web").cancel(7)
-    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*could not be read either: No response"):
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*not be fetched either: No response"):
         connected(scripted(hang_up)).pipeline("web").cancel(7)
 
 

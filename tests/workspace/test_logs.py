@@ -156,5 +156,7 @@ def test_a_refusal_elsewhere_is_none_of_the_service(scripted: Start) -> None:
     with pytest.raises(bf.ServiceError) as refused:
         connected(home).log(f"{elsewhere.url}/bucket/log?signature=s3cret")
     assert type(refused.value) is bf.ServiceError
-    assert f"GET {elsewhere.url}/bucket/log, where the log lies; the token was not sent there" in str(refused.value)
+    assert f"GET {elsewhere.url}/bucket/log, the location of the log; the token was not sent there" in str(
+        refused.value
+    )
     assert "s3cret" not in str(refused.value)

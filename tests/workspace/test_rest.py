@@ -138,7 +138,7 @@ def test_a_path_that_leads_elsewhere_is_refused(scripted: Start, path: Any) -> N
         ({"x": float("nan")}, "x=nan: pass text"),
         ({"x": 10**5000}, "x: pass a number of at most 300 digits"),
         ({"x": -(10**5000)}, "x: pass a number of at most 300 digits"),
-        ({"x": "y" * 70_000}, "x is too long: the address would have 70,0.. characters, and 60,000 is the limit"),
+        ({"x": "y" * 70_000}, "x is too long: the URL would have 70,0.. characters, and the limit is 60,000"),
         ({"x": []}, r"x=\[\]: an empty list"),
         ({"x": {}}, "x={}: an empty list or mapping"),
         ({"since": pd.NaT}, "since=NaT: pass text"),

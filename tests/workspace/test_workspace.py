@@ -112,7 +112,7 @@ def test_filters_reach_the_service(ci: Workspace) -> None:
     assert set(ci.builds(commit=commit)["commit"]) == {commit}
     failed = ci.builds(state=["failed", "canceled"])
     assert set(failed["state"]) == {"failed", "canceled"}
-    assert "changed during the walk" in failed.attrs["note"]
+    assert "changed during the listing" in failed.attrs["note"]
     creator = builds["creator_id"].dropna().iloc[0]
     assert set(ci.builds(creator=creator)["creator_id"]) == {creator}
     assert len(ci.builds(branch="no such branch")) == 0

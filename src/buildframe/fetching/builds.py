@@ -223,7 +223,7 @@ class _Listing:
         """Warn about an incomplete result that no option explains."""
         for part, reason in self._unverified:
             message = f"Incomplete: {part}: {reason}. See attrs['why'] and attrs['left'] of the frame."
-            warnings.warn(self._source.client.redact(message), stacklevel=4)
+            warnings.warn(self._source.client.redact(message), stacklevel=7)
 
     @property
     def _unverified(self) -> list[tuple[TimeRange, str]]:

@@ -75,7 +75,7 @@ class ColumnSelection:
         """Warn about paths without a value in any row, which are probably misspelled."""
         for name, path in self.extra.items():
             if len(frame) and frame[name].isna().all():
-                warnings.warn(f"extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=6)
+                warnings.warn(f"extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=8)
 
 
 def _check_columns(table: str, columns: Any) -> None:

@@ -25,31 +25,27 @@ MAX_WORKERS = 64
 class ListOptions(TypedDict, total=False):
     """Options of a list without an order in time."""
 
-    columns: Annotated[Sequence[str] | None, "columns to return, in this order; only they are decoded (all)"]
-    extra: Annotated[Extra | None, 'additional text columns by path, such as {"team": "meta_data.team"} (none)']
+    columns: Annotated[Sequence[str] | None, "columns to return, in this order; only they are decoded"]
+    extra: Annotated[Extra | None, 'additional text columns by path, such as {"team": "meta_data.team"}']
     raw: Annotated[bool, "add a column `raw` with each record as JSON text (False)"]
-    progress: Annotated[bool | None, "show a progress bar (only when interactive)"]
-    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what was read (none)"]
+    progress: Annotated[bool | None, "show a progress bar; by default only when interactive"]
+    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what was read"]
     partial: Annotated[
         bool, "return what was read, marked incomplete, also after an interrupt or a failure of the service (False)"
     ]
-    max_requests: Annotated[
-        int | None, "stop after so many requests and return what was read, marked incomplete (no limit)"
-    ]
+    max_requests: Annotated[int | None, "stop after so many requests and return what was read, marked incomplete"]
 
 
 class BuildListOptions(TypedDict, total=False):
     """Options of a list of builds."""
 
-    progress: Annotated[bool | None, "show a progress bar (only when interactive)"]
+    progress: Annotated[bool | None, "show a progress bar; by default only when interactive"]
     workers: Annotated[int, "concurrent requests, from 1 to 64 (4)"]
     overlap: Annotated[
         str | dt.timedelta, "by how much the service's list may be out of order, such as '5s', from 1 s ('1s')"
     ]
-    max_requests: Annotated[
-        int | None, "stop after so many requests and return what was read, marked incomplete (no limit)"
-    ]
-    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what was read (none)"]
+    max_requests: Annotated[int | None, "stop after so many requests and return what was read, marked incomplete"]
+    deadline: Annotated[Deadline, "raise after this time, such as '90s'; with `partial`, return what was read"]
     partial: Annotated[
         bool, "return what was read, marked incomplete, also after an interrupt or a failure of the service (False)"
     ]
@@ -95,3 +91,12 @@ def _check_number(name: str, number: Any, most: int | None = None) -> None:
     is_whole = isinstance(number, int) and not isinstance(number, bool)
     if not is_whole or number < 1 or (most is not None and number > most):
         raise BadInput(f"{name}={number!r}: pass a whole number from 1{'' if most is None else f' to {most}'}.")
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "raw": False,
+    "workers": 4,
+    "overlap": "1s",
+    "partial": False,
+}
+"""Defaults of options other than None."""

@@ -1,4 +1,4 @@
-"""Workspace and Pipeline: the methods of a user, for an organization and for one pipeline."""
+"""Workspace and Pipeline: the methods for an organization and for one pipeline."""
 
 from buildframe.workspace.pipeline import Pipeline
 from buildframe.workspace.workspace import Workspace

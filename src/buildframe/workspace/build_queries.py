@@ -1,10 +1,9 @@
-"""What an organization and a pipeline have in common: lists of builds, and how a method shows what it takes."""
+"""List the builds and jobs of an organization or a pipeline. Does not know single builds or actions."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, Unpack, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import pandas as pd
 
@@ -16,126 +15,170 @@ from buildframe.fetching.options import BuildListOptions, CheckedOptions, Extra
 from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
 from buildframe.http.client import Client
-from buildframe.spec import BuildFilters, Endpoint, Filter, Property
-
-F = TypeVar("F", bound=Callable[..., Any])
+from buildframe.spec import BuildFilters, Endpoint
+from buildframe.workspace.signatures import accepts
 
 
 class History(NamedTuple):
-    """Two frames of one walk."""
+    """
+    Builds and their jobs from one listing.
+
+    Attributes
+    ----------
+    builds : pandas.DataFrame
+        One row per build.
+    jobs : pandas.DataFrame
+        One row per job.
+    """
 
     builds: pd.DataFrame
     jobs: pd.DataFrame
 
 
-class BuildsAsked(BuildFilters, BuildListOptions, total=False):
-    """Which builds to list, and how to walk the list."""
-
-
-def takes(endpoint: Endpoint, options: type[Any] | None = None) -> Callable[[F], F]:
-    """Show an endpoint's filters or properties in a method's signature, for completion, and in its docstring.
-
-    `options` is a TypedDict of further arguments, with what they mean.
-    """
-    others = get_type_hints(options, include_extras=True) if options else {}
-
-    def show(method: F) -> F:
-        signature = inspect.signature(method)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        named = [*map(_shown, endpoint.filters), *map(_shown, endpoint.properties), *map(_optional, others)]
-        heading = "Properties" if endpoint.properties else "Filters"
-        meanings = _meanings(endpoint)
-        method.__doc__ = f"{inspect.getdoc(method)}\n" + (f"\n{heading}:\n{meanings}\n" if meanings else "")
-        if others:
-            lines = [f"    {name}: {hint.__metadata__[0]}" for name, hint in others.items()]
-            method.__doc__ += "\nOptions:\n" + "\n".join(lines) + "\n"
-        method.endpoint = endpoint  # type: ignore[attr-defined]
-        method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-        return method
-
-    return show
-
-
-def _shown(entry: Filter | Property) -> inspect.Parameter:
-    """A filter may be None; of a property None would mean null, so `...` stands for leaving it out."""
-    left_out = None if isinstance(entry, Filter) else ...
-    required = isinstance(entry, Property) and entry.required
-    default = inspect.Parameter.empty if required else left_out
-    return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default)
-
-
-def _optional(name: str) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...)
-
-
-def _meanings(endpoint: Endpoint) -> str:
-    filters = [f"    {entry.name}: {entry.doc}" for entry in endpoint.filters]
-    properties = [f"    {e.name}{' (required)' if e.required else ''}: {e.doc}" for e in endpoint.properties]
-    return "\n".join([*filters, *properties])
+class BuildQuery(BuildFilters, BuildListOptions, total=False):
+    """Filters and options of a list of builds."""
 
 
 @checked
-class BuildLists:
-    """What an organization and a pipeline have in common: lists of builds.
+class BuildQueries:
+    """
+    Lists of builds, which an organization and a pipeline have in common.
 
-    Times in filters are datetimes with a zone, dates (midnight UTC), ISO texts, or ages such as "30d",
-    counted back from the service's time. `columns` names those that are wanted, and only they are read; `extra`
-    adds text columns by path, such as {"team": "meta_data.team"}; `raw=True` adds each record as JSON text.
+    Times in filters are datetimes with a zone, dates (midnight UTC), ISO texts, or ages such as "30d", which are
+    counted back from the service's time. The `attrs` of a frame describe its listing:
 
-    A frame's `attrs` tell of its walk: `as_of`, `complete`, `why` not and what is `left` to ask, `note`, `requests`,
-    `retries`, `waits` and `waited_s`. What is not complete raises an error; where a limit was
-    given, or `partial=True`, it is marked, and so is, with a warning, what the service would not let be read for sure.
+    ============ ==================================================================================
+    table        table of the columns, such as "builds"
+    source       URL of the list
+    as_of        time of the service at the first response, as ISO text
+    complete     whether no row is missing
+    why          reason, if it is not complete; else None
+    left         time ranges to list again, each with the filters `created_from` and `created_to`
+    note         what limits a complete result, or None
+    requests     number of requests, with retries
+    retries      number of repeated requests
+    waits        number of waits for the rate limit or before a retry
+    waited_s     seconds of all waits, summed over requests
+    ============ ==================================================================================
+
+    A listing that cannot be completed raises an error. With a limit or with `partial=True` it is returned and marked as
+    incomplete. So is, with a warning, a time range that the service does not let be read with certainty.
     """
 
     _client: Client
     _list: Endpoint
     _place: tuple[str, ...]
 
-    @takes(spec.list_builds, BuildListOptions)
+    @accepts(spec.list_builds, BuildQuery)
     def builds(
         self,
         *,
         columns: Sequence[str] | None = None,
         extra: Extra | None = None,
         raw: bool = False,
-        **asked: Unpack[BuildsAsked],
+        **query: Unpack[BuildQuery],
     ) -> pd.DataFrame:
-        """All builds that match, newest first, one row each; complete or an error.
-
-        Columns and dtypes are those of the table `builds`, also where there is no row. Jobs are left out
-        of the answers, which makes this much cheaper than `history`.
         """
-        filters, options = apart(asked, BuildListOptions)
-        wanted = ColumnSelection("builds", columns, extra or {}, raw)
-        return builds.builds(
-            self._source(), {"exclude_jobs": True, **filters}, wanted, None, CheckedOptions.check(**options)
-        )[0]
+        List builds, newest first.
 
-    @takes(spec.list_builds, BuildListOptions)
+        Responses do not contain jobs, which makes this much cheaper than `history`.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns to return, in this order; only they are decoded. By default all.
+        extra : mapping, optional
+            Additional text columns by path, such as `{"team": "meta_data.team"}`. A path may be a sequence of keys.
+        raw : bool, default False
+            Add a column `raw` with each record as JSON text.
+        **query
+            Filters (`BuildFilters`) and options (`BuildListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per build, with the columns of the table `builds` (docs/reference/tables.md), also if there is no
+            row. Its `attrs` describe the listing.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid. Nothing was sent.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded
+            If the deadline passed, unless `partial`.
+        ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        See Also
+        --------
+        history : Builds and their jobs.
+
+        Examples
+        --------
+        >>> builds = ci.builds(created_from="7d", branch="main", columns=["number", "state", "created_at"])
+        >>> list(builds.columns)
+        ['number', 'state', 'created_at']
+        >>> builds.attrs["complete"]
+        True
+        """
+        filters, options = split_query(query, BuildListOptions)
+        selection = ColumnSelection("builds", columns, extra or {}, raw)
+        return self._fetch({"exclude_jobs": True, **filters}, selection, None, options).builds
+
+    @accepts(spec.list_builds, BuildQuery)
     def jobs(
         self,
         *,
         columns: Sequence[str] | None = None,
         extra: Extra | None = None,
         raw: bool = False,
-        **asked: Unpack[BuildsAsked],
+        **query: Unpack[BuildQuery],
     ) -> pd.DataFrame:
-        """All jobs of all builds that match, one row each, beside its build's id, number, branch and so on.
-
-        Filters choose builds. All attempts of retried jobs are there unless `include_retried_jobs=False`.
-        A path in `extra` that begins with "build." leads into the job's build.
         """
-        filters, options = apart(asked, BuildListOptions)
-        wanted = ColumnSelection("jobs", columns, extra or {}, raw)
-        return builds.builds(
-            self._source(),
-            _with_jobs(filters),
-            ColumnSelection("builds", ["id"]),
-            wanted,
-            CheckedOptions.check(**options),
-        )[1]
+        List the jobs of builds.
 
-    @takes(spec.list_builds, BuildListOptions)
+        Filters select builds. All attempts of retried jobs are included, unless `include_retried_jobs=False`.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns to return, in this order; only they are decoded. By default all.
+        extra : mapping, optional
+            Additional text columns by path, such as `{"size": "log.size"}`. A path that begins with "build." leads to
+            the build of the job.
+        raw : bool, default False
+            Add a column `raw` with each record as JSON text.
+        **query
+            Filters (`BuildFilters`) and options (`BuildListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per job, newest build first, with the columns of the table `jobs` (docs/reference/tables.md), some
+            of which are those of its build. Its `attrs` describe the listing.
+
+        Raises
+        ------
+        BadInput, Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            See `builds`.
+
+        See Also
+        --------
+        history : Builds and their jobs.
+
+        Examples
+        --------
+        >>> jobs = ci.jobs(created_from="7d", columns=["build_number", "name", "state"])
+        >>> list(jobs.columns)
+        ['build_number', 'name', 'state']
+        """
+        filters, options = split_query(query, BuildListOptions)
+        selection = ColumnSelection("jobs", columns, extra or {}, raw)
+        return self._fetch(_with_jobs(filters), ColumnSelection("builds", ["id"]), selection, options).jobs
+
+    @accepts(spec.list_builds, BuildQuery)
     def history(
         self,
         *,
@@ -144,33 +187,74 @@ class BuildLists:
         extra: Extra | None = None,
         job_extra: Extra | None = None,
         raw: bool = False,
-        **asked: Unpack[BuildsAsked],
+        **query: Unpack[BuildQuery],
     ) -> History:
-        """Builds and their jobs from one walk: `builds, jobs = ws.history(created_from="30d")`.
-
-        `columns` and `extra` are for the builds, `job_columns` and `job_extra` for the jobs. All attempts of retried
-        jobs are there unless `include_retried_jobs=False`.
         """
-        filters, options = apart(asked, BuildListOptions)
-        wanted, jobs = (
-            ColumnSelection("builds", columns, extra or {}, raw),
-            ColumnSelection("jobs", job_columns, job_extra or {}, raw),
-        )
-        return History(
-            *builds.builds(self._source(), _with_jobs(filters), wanted, jobs, CheckedOptions.check(**options))
-        )
+        List builds and their jobs at once.
+
+        Filters select builds. All attempts of retried jobs are included, unless `include_retried_jobs=False`.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns of builds to return, in this order; only they are decoded. By default all.
+        job_columns : sequence of str, optional
+            Columns of jobs to return.
+        extra : mapping, optional
+            Additional text columns of builds by path, such as `{"team": "meta_data.team"}`.
+        job_extra : mapping, optional
+            Additional text columns of jobs by path.
+        raw : bool, default False
+            Add a column `raw` with each record as JSON text.
+        **query
+            Filters (`BuildFilters`) and options (`BuildListOptions`).
+
+        Returns
+        -------
+        History
+            Two frames: `builds` with one row per build, and `jobs` with one row per job. Both have the columns of the
+            tables of these names (docs/reference/tables.md). Their `attrs` describe the listing.
+
+        Raises
+        ------
+        BadInput, Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            See `builds`.
+
+        See Also
+        --------
+        builds : Builds only, which is cheaper.
+
+        Examples
+        --------
+        >>> builds, jobs = ci.history(created_from="7d")
+        >>> bool(jobs["build_id"].isin(builds["id"]).all())
+        True
+        """
+        filters, options = split_query(query, BuildListOptions)
+        selection = ColumnSelection("builds", columns, extra or {}, raw)
+        jobs = ColumnSelection("jobs", job_columns, job_extra or {}, raw)
+        return self._fetch(_with_jobs(filters), selection, jobs, options)
+
+    def _fetch(
+        self,
+        filters: Mapping[str, Any],
+        selection: ColumnSelection,
+        jobs: ColumnSelection | None,
+        options: Mapping[str, Any],
+    ) -> History:
+        return History(*builds.builds(self._source(), filters, selection, jobs, CheckedOptions.check(**options)))
 
     def _source(self) -> ListSource:
         return ListSource(self._client, self._list, self._place)
 
 
-def apart(asked: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The filters among what was asked, and the options, which a TypedDict names."""
-    named = {name: value for name, value in asked.items() if name in options.__annotations__}
-    return {name: value for name, value in asked.items() if name not in named}, named
+def split_query(query: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the filters of a query, and its options, which a TypedDict names."""
+    named = {name: value for name, value in query.items() if name in options.__annotations__}
+    return {name: value for name, value in query.items() if name not in named}, named
 
 
 def _with_jobs(filters: Mapping[str, Any]) -> dict[str, Any]:
     if filters.get("exclude_jobs"):
-        raise BadInput("exclude_jobs=True leaves no jobs to return; use builds().")
+        raise BadInput("exclude_jobs=True leaves no jobs to return. Use builds().")
     return {"include_retried_jobs": True, **filters}

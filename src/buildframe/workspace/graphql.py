@@ -1,4 +1,4 @@
-"""The service's other door, GraphQL, and what is done only there: which teams have a pipeline."""
+"""Send GraphQL queries, and change the teams of a pipeline with them. Does not know frames."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _MUTATION = re.compile(r"\bmutation\b")
 
 
 @endpoint("POST /graphql", returns=None, scope="GraphQL")
-def ask_graphql() -> None:
+def send_graphql() -> None:
     """A query or a mutation."""
 
 
-class _Body(msgspec.Struct):
+class _GraphQLBody(msgspec.Struct):
     data: dict[str, Any] | None = None
     errors: Any = None
 
 
 class GraphQL:
-    """GraphQL at an address: `ask` sends a query and gives its `data`."""
+    """GraphQL at a URL."""
 
-    def __init__(self, client: Client, address: str) -> None:
-        place = SplitUrl.parse(check_url(address))
-        self._client = client.for_origin(place.origin)
-        self._target = place.target
+    def __init__(self, client: Client, url: str) -> None:
+        parts = SplitUrl.parse(check_url(url))
+        self._client = client.for_origin(parts.origin)
+        self._target = parts.target
 
-    def ask(self, query: str, variables: Mapping[str, Any] | None = None, *, advice: str = "") -> dict[str, Any]:
-        """The `data` of the response. Errors in it, also beside data, raise GraphQLError.
+    def execute(self, query: str, variables: Mapping[str, Any] | None = None, *, advice: str = "") -> dict[str, Any]:
+        """Return the `data` of the response; raise GraphQLError if it contains errors, also beside data.
 
-        A text that holds the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
+        A text that contains the word `mutation` is not repeated if its response is lost: OutcomeUnknown.
         """
         body = json_of({"query": _text(query), "variables": _object(variables or {})})
-        request = Request(ask_graphql, self._target, body, repeatable=not _MUTATION.search(query))
+        request = Request(send_graphql, self._target, body, repeatable=not _MUTATION.search(query))
         return self._client.fetch(request, lambda response: self._read(request, response), advice=advice)
 
     def _read(self, request: Request, response: Response) -> dict[str, Any]:
         if errors := self._errors(request, response):
             raise GraphQLError(errors)
-        data = protocol.read_as(request, response, _Body).data
+        data = protocol.read_as(request, response, _GraphQLBody).data
         if data is None:
-            raise Malformed(f"GraphQL answered without data and without errors.\nRequest: {request.where}")
+            raise Malformed(f"The GraphQL response has neither data nor errors.\nRequest: {request.where}")
         return data
 
     def _errors(self, request: Request, response: Response) -> list[dict[str, Any]]:
-        """The errors in an response, without the token; on a frame of its own, which no traceback of theirs shows."""
-        errors = protocol.read_as(request, response, _Body).errors or []
+        """Return the errors in a response without the token, in a frame that no traceback of them contains."""
+        errors = protocol.read_as(request, response, _GraphQLBody).errors or []
         listed = errors if isinstance(errors, list) else [errors]
-        told = [error if isinstance(error, dict) else {"message": str(error)} for error in listed]
-        clean: list[dict[str, Any]] = json.loads(self._client.redact(json.dumps(told)))
+        dicts = [error if isinstance(error, dict) else {"message": str(error)} for error in listed]
+        clean: list[dict[str, Any]] = json.loads(self._client.redact(json.dumps(dicts)))
         return clean
 
 
@@ -77,8 +77,8 @@ def _text(query: str) -> str:
 
 def _object(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
-        kind = type(variables).__name__  # not the value, which may hold secrets
-        raise BadInput(f"variables=<{kind}>: pass a mapping from text to values, such as {{'slug': 'acme/web'}}.")
+        kind = type(variables).__name__  # not the value, which may contain secrets
+        raise BadInput(f"variables=<{kind}>: pass a mapping from str to values, such as {{'slug': 'acme/web'}}.")
     return variables
 
 
@@ -98,7 +98,7 @@ query TeamsOfPipeline($slug: ID!, $after: String) {
 _CREATE = "mutation($input: TeamPipelineCreateInput!) { teamPipelineCreate(input: $input) { clientMutationId } }"
 _UPDATE = "mutation($input: TeamPipelineUpdateInput!) { teamPipelineUpdate(input: $input) { clientMutationId } }"
 _DELETE = "mutation($input: TeamPipelineDeleteInput!) { teamPipelineDelete(input: $input) { clientMutationId } }"
-_SAFE = "Asking for the same again is safe: what the team has is read first."
+_SAFE = "Repeating the call is safe: the current access is read first."
 
 
 class _Team(msgspec.Struct):
@@ -119,71 +119,71 @@ class _PageInfo(msgspec.Struct, rename="camel"):
     end_cursor: str | None = None
 
 
-class _Teams(msgspec.Struct, rename="camel"):
+class _TeamConnection(msgspec.Struct, rename="camel"):
     edges: list[_Edge]
     page_info: _PageInfo
 
 
-class _Pipeline(msgspec.Struct):
+class _PipelineWithTeams(msgspec.Struct):
     id: str
-    teams: _Teams
+    teams: _TeamConnection
 
 
-class _Had(NamedTuple):
-    """GraphQL ids of a pipeline, and of its association with a team where there is one."""
+class _TeamAccess(NamedTuple):
+    """GraphQL ids of a pipeline, and of its association with a team if there is one."""
 
     pipeline: str
     association: str | None
 
 
-def set_team(door: GraphQL, path: str, team: str, access_level: AccessLevel) -> None:
-    """Give a team a pipeline (`organization/pipeline`), or change what it may do there."""
+def set_team(graphql: GraphQL, path: str, team: str, access_level: AccessLevel) -> None:
+    """Give a team access to a pipeline (`organization/pipeline`), or change its access."""
     level, team_id = _level(access_level), _team_id(team)
-    had = _had(door, path, team_id)
-    if had.association is not None:
-        door.ask(_UPDATE, {"input": {"id": had.association, "accessLevel": level}}, advice=_SAFE)
+    access = _find(graphql, path, team_id)
+    if access.association is not None:
+        graphql.execute(_UPDATE, {"input": {"id": access.association, "accessLevel": level}}, advice=_SAFE)
     else:
-        new = {"teamID": team_id, "pipelineID": had.pipeline, "accessLevel": level}
-        door.ask(_CREATE, {"input": new}, advice=_SAFE)
+        new = {"teamID": team_id, "pipelineID": access.pipeline, "accessLevel": level}
+        graphql.execute(_CREATE, {"input": new}, advice=_SAFE)
 
 
-def remove_team(door: GraphQL, path: str, team: str) -> None:
-    """Take a pipeline (`organization/pipeline`) from a team that has it."""
-    had = _had(door, path, _team_id(team))
-    if had.association is None:
-        raise BadInput(f"The team {team} does not have the pipeline {path}, so there is nothing to take from it.")
-    door.ask(_DELETE, {"input": {"id": had.association}}, advice=_SAFE)
+def remove_team(graphql: GraphQL, path: str, team: str) -> None:
+    """Remove the access of a team to a pipeline (`organization/pipeline`)."""
+    access = _find(graphql, path, _team_id(team))
+    if access.association is None:
+        raise BadInput(f"team={team!r} has no access to the pipeline {path}, so there is nothing to remove.")
+    graphql.execute(_DELETE, {"input": {"id": access.association}}, advice=_SAFE)
 
 
-def _had(door: GraphQL, path: str, team_id: str) -> _Had:
-    pages = list(_pages(door, path))
+def _find(graphql: GraphQL, path: str, team_id: str) -> _TeamAccess:
+    pages = list(_pages(graphql, path))
     for association in (edge.node for page in pages for edge in page.teams.edges):
         if association.team is not None and association.team.id == team_id:
-            return _Had(pages[0].id, association.id)
-    return _Had(pages[0].id, None)
+            return _TeamAccess(pages[0].id, association.id)
+    return _TeamAccess(pages[0].id, None)
 
 
-def _pages(door: GraphQL, path: str) -> Iterator[_Pipeline]:
-    """The pipeline, again and again, each time with the next page of its teams."""
+def _pages(graphql: GraphQL, path: str) -> Iterator[_PipelineWithTeams]:
+    """Yield the pipeline with one page of its teams after the other."""
     after: str | None = None
     while True:
-        pipeline = _pipeline(door.ask(_TEAMS, {"slug": path, "after": after}), path)
+        pipeline = _pipeline(graphql.execute(_TEAMS, {"slug": path, "after": after}), path)
         yield pipeline
         following = pipeline.teams.page_info
         if not following.has_next_page:
             return
         if following.end_cursor in {None, after}:
-            raise Incomplete("The service's list of the pipeline's teams goes in a circle, so it has no end.")
+            raise Incomplete("The service links the pages of the pipeline's teams in a circle. Try again.")
         after = following.end_cursor
 
 
-def _pipeline(data: Mapping[str, Any], path: str) -> _Pipeline:
+def _pipeline(data: Mapping[str, Any], path: str) -> _PipelineWithTeams:
     if data.get("pipeline") is None:
         raise BadInput(f"There is no pipeline {path}, or this token may not see it.")
     try:
-        return msgspec.convert(data["pipeline"], _Pipeline)
+        return msgspec.convert(data["pipeline"], _PipelineWithTeams)
     except msgspec.ValidationError as why:
-        raise Malformed(f"GraphQL answered with teams that cannot be read: {why}.") from None
+        raise Malformed(f"The teams in the GraphQL response cannot be read: {why}.") from None
 
 
 def _level(access_level: str) -> str:
@@ -195,7 +195,7 @@ def _level(access_level: str) -> str:
 
 
 def _team_id(team: str) -> str:
-    """The team's id in GraphQL: base64 of `Team---uuid`."""
+    """Return the team's id in GraphQL: base64 of `Team---uuid`."""
     try:
         uuid = _uuid_in(team)
     except (ValueError, AttributeError, TypeError):

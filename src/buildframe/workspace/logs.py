@@ -1,4 +1,4 @@
-"""The log of a job: where it lies, and its text. The token goes to the service itself, nowhere else."""
+"""Fetch the log of a job, with the token from the service only. Does not know frames or lists."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from buildframe.spec import Job
 from buildframe.spec.declare import endpoint
 from buildframe.terminal import harmless
 
-HOPS = 3
+MAX_REDIRECTS = 3
 
-AnyJob: TypeAlias = "Job | Mapping[str, Any] | pd.Series[Any] | str"
-"""A job as a record, as a row of a frame, or the address of its log."""
+JobReference: TypeAlias = "Job | Mapping[str, Any] | pd.Series[Any] | str"
+"""A job as a record, as a row of a frame, or the URL of its log."""
 
 
 @endpoint("GET /log", returns=None, scope=None)
 def get_log() -> None:
-    """The log of a job, at whatever address its job names."""
+    """The log of a job, at the URL in the job."""
 
 
-class _Log(msgspec.Struct):
+class _LogBody(msgspec.Struct):
     content: str
 
 
@@ -55,75 +55,75 @@ class Log(str):
         return log
 
 
-class _Moved(str):
-    """Where an answer says that the log lies."""
+class _Redirect(str):
+    """The URL that a response redirects to."""
 
 
-def log_of(client: Client, job: AnyJob) -> Log:
-    """The log of a job; bytes that are no UTF-8 are replaced.
+def fetch_log(client: Client, job: JobReference) -> Log:
+    """Return the log of a job; invalid UTF-8 is replaced.
 
-    A redirect is followed, at most three times; from the first that leads away from the service, the token stays here.
+    Up to three redirects are followed. After the first one that leads to another host, the token is not sent any more.
     """
     home = SplitUrl.parse(client.base_url)
-    place, known = _place(_address(job), home), True
-    for _ in range(HOPS + 1):
-        known = known and place.origin == home.origin
-        said = _ask(client, place) if known else _ask_elsewhere(client, place)
-        if not isinstance(said, _Moved):
-            return Log(said)
-        place = _next(place, said, home)
-    raise Malformed(f"The log was moved more than {HOPS} times, so it is nowhere.")
+    url, sends_token = _check_url(_url_of(job), home), True
+    for _ in range(MAX_REDIRECTS + 1):
+        sends_token = sends_token and url.origin == home.origin
+        text = _fetch(client, url) if sends_token else _fetch_anonymously(client, url)
+        if not isinstance(text, _Redirect):
+            return Log(text)
+        url = _follow(url, text, home)
+    raise Malformed(f"The log was redirected more than {MAX_REDIRECTS} times.")
 
 
-def _address(job: AnyJob) -> str:
+def _url_of(job: JobReference) -> str:
     if isinstance(job, str):
         return job
     named = [job.get(key) if isinstance(job, Mapping | pd.Series) else getattr(job, key, None) for key in _KEYS]
-    found = next((address for address in named if isinstance(address, str) and address), None)
-    if found is None:
-        raise BadInput("This job has no log: neither raw_log_url nor log_url is there. Only jobs that ran have one.")
-    return found
+    url = next((each for each in named if isinstance(each, str) and each), None)
+    if url is None:
+        raise BadInput("This job has no log: it has neither raw_log_url nor log_url. Pass a job that ran.")
+    return url
 
 
 _KEYS = ("raw_log_url", "log_url")
 
 
-def _place(address: str, home: SplitUrl) -> SplitUrl:
+def _check_url(text: str, home: SplitUrl) -> SplitUrl:
     try:
-        place = SplitUrl.parse(address)
+        url = SplitUrl.parse(text)
     except ValueError as why:
-        raise BadInput(f"The log's address {protocol.shown(address)!r} cannot be used: {why}.") from None
-    if not place.is_private or (place.origin.startswith("http:") and not home.origin.startswith("http:")):
-        raise BadInput(f"The log's address {place.origin} is not https, so others could read it or change it.")
-    return place
+        raise BadInput(f"The log's URL {protocol.shown(text)!r} cannot be used: {why}.") from None
+    if not url.is_private or (url.origin.startswith("http:") and not home.origin.startswith("http:")):
+        raise BadInput(f"The log's URL {url.origin} is not https, so others could read or change the log.")
+    return url
 
 
-def _next(place: SplitUrl, moved: _Moved, home: SplitUrl) -> SplitUrl:
+def _follow(url: SplitUrl, redirect: _Redirect, home: SplitUrl) -> SplitUrl:
     try:
-        return _place(place.join(moved), home)
-    except ValueError as why:  # BadInput, too: it was not the user who wrote this address
-        raise Malformed(f"The log was moved to an address that is not followed: {why}") from None
+        return _check_url(url.join(redirect), home)
+    except ValueError as why:  # also BadInput: the service wrote this URL, not the user
+        raise Malformed(f"The log was redirected to a URL that is not followed: {why}") from None
 
 
-def _ask(client: Client, place: SplitUrl, *, sends_token: bool = True) -> str:
-    request = Request(get_log, place.target, accept="text/plain", is_signed=True)
-    there = client.for_origin(place.origin, sends_token=sends_token)
-    return there.fetch(request, lambda response: _read(request, response), timeout=client.log_timeout)
+def _fetch(client: Client, url: SplitUrl, *, sends_token: bool = True) -> str:
+    request = Request(get_log, url.target, accept="text/plain", is_signed=True)
+    host = client.for_origin(url.origin, sends_token=sends_token)
+    return host.fetch(request, lambda response: _read(request, response), timeout=client.log_timeout)
 
 
-def _ask_elsewhere(client: Client, place: SplitUrl) -> str:
-    """Without the token; a refusal there is none of the service, and says nothing about the token."""
+def _fetch_anonymously(client: Client, url: SplitUrl) -> str:
+    """Fetch without the token. Errors of another host say nothing about the token, so they get the base type."""
     try:
-        return _ask(client, place, sends_token=False)
+        return _fetch(client, url, sends_token=False)
     except ServiceError as why:
-        where = f"GET {place.origin}{place.target.split('?')[0]}, where the log lies; the token was not sent there"
+        where = f"GET {url.origin}{url.target.split('?')[0]}, the location of the log; the token was not sent there"
         raise ServiceError(why.status, why.message, where=where) from None
 
 
 def _read(request: Request, response: Response) -> str:
     location = response.headers.get("location")
     if 300 <= response.status < 400 and location:
-        return _Moved(location)
+        return _Redirect(location)
     protocol.check(request, response)
     return _content(request, response) if "json" in response.headers.get("content-type", "") else _text(response)
 
@@ -133,5 +133,5 @@ def _text(response: Response) -> str:
 
 
 def _content(request: Request, response: Response) -> str:
-    """The text in a log that came as JSON, with its size and the times of its headers."""
-    return protocol.read_as(request, response, _Log).content
+    """Return the text of a log in JSON."""
+    return protocol.read_as(request, response, _LogBody).content

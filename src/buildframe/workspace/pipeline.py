@@ -1,4 +1,4 @@
-"""Pipeline: what a user does with one pipeline and its builds."""
+"""Pipeline: the methods for one pipeline and its builds. Does not know HTTP or pagination."""
 
 from __future__ import annotations
 
@@ -15,63 +15,196 @@ from buildframe.http.client import Client
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
 from buildframe.spec.times import Deadline
 from buildframe.workspace import logs, unblocking
-from buildframe.workspace.build_queries import BuildLists, History, takes
-from buildframe.workspace.logs import AnyJob, Log
+from buildframe.workspace.build_queries import BuildQueries, History
+from buildframe.workspace.logs import JobReference, Log
+from buildframe.workspace.signatures import accepts
 
 
 @checked
-class Pipeline(BuildLists):
-    """One pipeline of an organization.
+class Pipeline(BuildQueries):
+    """
+    One pipeline of an organization. `Workspace.pipeline` returns it.
 
-    An action whose answer is lost raises OutcomeUnknown; it is never sent a second time by itself.
+    An action whose response is lost raises `OutcomeUnknown`. It is never repeated automatically.
+
+    Attributes
+    ----------
+    organization : str
+        Slug of the organization.
+    slug : str
+        Slug of the pipeline.
+
+    Examples
+    --------
+    >>> web = ci.pipeline("web")
+    >>> web.slug
+    'web'
+    >>> newest = web.builds(created_from="7d").iloc[0]
     """
 
     def __init__(self, client: Client, organization: str, slug: str) -> None:
         self.organization = organization
         self._client = client
         self._list = spec.list_pipeline_builds
-        self._go_on_as(slug)
+        self._set_slug(slug)
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.organization}/{self.slug} at {self._client.base_url}>"
 
-    def _go_on_as(self, slug: str) -> None:
-        protocol.request_for(spec.get_pipeline, self.organization, slug)  # refuses what is no slug
+    def _set_slug(self, slug: str) -> None:
+        protocol.request_for(spec.get_pipeline, self.organization, slug)  # raises BadInput for invalid slugs
         self.slug = slug
         self._place = (self.organization, slug)
 
     # --- its builds
 
-    @takes(spec.get_build)
+    @accepts(spec.get_build, JobsOfBuild)
     def build(self, number: int, *, deadline: Deadline = None, **filters: Unpack[JobsOfBuild]) -> spec.Build:
-        """One build with its jobs, as a typed record; all attempts unless `include_retried_jobs=False`."""
-        wanted = {"include_retried_jobs": True, **filters}
-        return records.record(
-            self._client,
-            protocol.request_for(spec.get_build, *self._place, number, **wanted),
-            spec.Build,
-            deadline=deadline,
-        )
+        """
+        Fetch one build with its jobs.
 
-    @takes(spec.get_build)
+        Parameters
+        ----------
+        number : int
+            Number of the build.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **filters
+            Options for its jobs (`JobsOfBuild`).
+
+        Returns
+        -------
+        Build
+            The build as a typed record. `jobs` contains all attempts, unless `include_retried_jobs=False`.
+
+        Raises
+        ------
+        NotFound
+            If there is no such build.
+        BadInput, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or the request fails.
+
+        See Also
+        --------
+        history_of : The build and its jobs as frames.
+
+        Examples
+        --------
+        >>> ci.pipeline("web").build(1).number
+        1
+        """
+        options = {"include_retried_jobs": True, **filters}
+        request = protocol.request_for(spec.get_build, *self._place, number, **options)
+        return records.record(self._client, request, spec.Build, deadline=deadline)
+
+    @accepts(spec.get_build, JobsOfBuild)
     def history_of(self, number: int, *, deadline: Deadline = None, **filters: Unpack[JobsOfBuild]) -> History:
-        """One build and its jobs as two frames, like those of `history`."""
-        wanted = {"include_retried_jobs": True, **filters}
-        request = protocol.request_for(spec.get_build, *self._place, number, **wanted)
+        """
+        Fetch one build and its jobs as frames.
+
+        Parameters
+        ----------
+        number : int
+            Number of the build.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **filters
+            Options for its jobs (`JobsOfBuild`).
+
+        Returns
+        -------
+        History
+            Two frames as returned by `history`: `builds` with one row, and `jobs`.
+
+        Raises
+        ------
+        NotFound
+            If there is no such build.
+        BadInput, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or the request fails.
+
+        Examples
+        --------
+        >>> builds, jobs = ci.pipeline("web").history_of(1)
+        >>> len(builds)
+        1
+        """
+        options = {"include_retried_jobs": True, **filters}
+        request = protocol.request_for(spec.get_build, *self._place, number, **options)
         with within_deadline(deadline):
             return History(*builds.one_build(self._source(), request))
 
-    @takes(spec.create_build)
+    @accepts(spec.create_build, NewBuild)
     def create_build(self, *, deadline: Deadline = None, **properties: Unpack[NewBuild]) -> spec.Build:
-        """Start a build of a commit on a branch; the new build, with the next number of the pipeline."""
+        """
+        Start a build of a commit on a branch.
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` if the request is not sent within this time, such as "90s".
+        **properties
+            Properties of the build (`NewBuild`): `commit` and `branch`, and optional ones.
+
+        Returns
+        -------
+        Build
+            The new build, with the next number of the pipeline.
+
+        Raises
+        ------
+        BadInput
+            If a property is invalid. Nothing was sent.
+        Invalid
+            If the service rejects the build.
+        OutcomeUnknown
+            If the response is lost. The message says how to check whether the build exists.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> build = ci.pipeline("web").create_build(commit="HEAD", branch="main", message="Try it")
+        >>> build.message
+        'Try it'
+        """
         request = protocol.request_for(spec.create_build, *self._place, **properties)
-        advice = f"Look for it among the newest: .builds(branch={properties['branch']!r}, created_from='1h')."
+        advice = f"Look for it among the newest builds: .builds(branch={properties['branch']!r}, created_from='1h')."
         return records.record(self._client, request, spec.Build, advice, deadline=deadline)
 
     def cancel(self, number: int, *, deadline: Deadline = None) -> spec.Build:
-        """Cancel a build that is scheduled, running or failing; the build, `canceled` or still `canceling`.
+        """
+        Cancel a build that is scheduled, running or failing.
 
-        Of any other state raises Invalid. Where the answer is lost, the build is read to see what became of it.
+        If the response is lost, the build is fetched to find out whether it was canceled.
+
+        Parameters
+        ----------
+        number : int
+            Number of the build.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Build
+            The build, whose state is `canceled` or still `canceling`.
+
+        Raises
+        ------
+        Invalid
+            If the build has another state.
+        OutcomeUnknown
+            If the response is lost, and the build is not canceled or cannot be fetched. Canceling again is safe.
+        BadInput, DeadlineExceeded, ServiceError, Unreachable
+            If an argument is invalid, or the request fails before the action.
+
+        Examples
+        --------
+        >>> web = ci.pipeline("web")
+        >>> build = web.create_build(commit="HEAD", branch="main")
+        >>> web.cancel(build.number).state
+        'canceled'
         """
         request = protocol.request_for(spec.cancel_build, *self._place, number)
         advice = f"Look at the state of .build({number}). Canceling again is safe."
@@ -79,83 +212,310 @@ class Pipeline(BuildLists):
             try:
                 return records.record(self._client, request, spec.Build, advice)
             except OutcomeUnknown as lost:
-                return self._canceled_after_all(number, lost)
+                return self._fetch_canceled(number, lost)
 
     def rebuild(self, number: int, *, deadline: Deadline = None) -> spec.Build:
-        """Build the same again; the new build, whose `rebuilt_from` tells of this one."""
+        """
+        Start a build with the same commit and properties as another one.
+
+        Parameters
+        ----------
+        number : int
+            Number of the other build.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Build
+            The new build. Its `rebuilt_from` names the other one.
+
+        Raises
+        ------
+        OutcomeUnknown
+            If the response is lost. The message says how to check whether the build exists.
+        BadInput, Invalid, NotFound, DeadlineExceeded, ServiceError, Unreachable
+            If an argument is invalid, or the request fails before the action.
+
+        Examples
+        --------
+        >>> ci.pipeline("web").rebuild(1).rebuilt_from.number
+        1
+        """
         request = protocol.request_for(spec.rebuild_build, *self._place, number)
         advice = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
         return records.record(self._client, request, spec.Build, advice, deadline=deadline)
 
-    @takes(spec.unblock_job)
-    def unblock(self, job: AnyJob, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
-        """Unblock a block step of one of its builds, as `Workspace.unblock` does."""
+    @accepts(spec.unblock_job, Unblocking)
+    def unblock(self, job: JobReference, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
+        """
+        Unblock a block step of one of the pipeline's builds.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            Job of the type `manual` as a record or as a row of a frame of jobs, or the URL in its `unblock_url`.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **properties
+            Values of the step's fields and the user who unblocks it (`Unblocking`).
+
+        Returns
+        -------
+        Job
+            The job, with the time in `unblocked_at`.
+
+        Raises
+        ------
+        BadInput
+            If the job has no `unblock_url`, or belongs to another pipeline. Nothing was sent.
+        Invalid
+            If the job is not blocked.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        See Also
+        --------
+        Workspace.unblock : The same for any pipeline of the organization.
+
+        Examples
+        --------
+        >>> deploy = ci.pipeline("deploy")  # doctest: +SKIP
+        >>> blocked = [job for job in deploy.build(12).jobs if job.state == "blocked"]  # doctest: +SKIP
+        >>> deploy.unblock(blocked[0]).state  # doctest: +SKIP
+        'unblocked'
+        """
         with within_deadline(deadline):
             return unblocking.unblock(self._client, job, properties, self._place)
 
     @confined
-    def log(self, job: AnyJob, *, deadline: Deadline = None) -> Log:
-        """The log of a job of one of its builds, as `Workspace.log` gives it."""
+    def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:
+        """
+        Fetch the log of a job of one of the pipeline's builds.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            Job as a record or as a row of a frame of jobs, or the URL of its log.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Log
+            The text. See `Workspace.log`.
+
+        Raises
+        ------
+        BadInput, Malformed, DeadlineExceeded, ServiceError, Unreachable
+            See `Workspace.log`.
+
+        Examples
+        --------
+        >>> web = ci.pipeline("web")
+        >>> job = next(job for job in web.build(1).jobs if job.raw_log_url)
+        >>> isinstance(web.log(job), str)
+        True
+        """
         with within_deadline(deadline):
-            return logs.log_of(self._client, job)
+            return logs.fetch_log(self._client, job)
 
     # --- the pipeline itself
 
     def get(self, *, deadline: Deadline = None) -> spec.Pipeline:
-        """What the service says of the pipeline, as a typed record."""
-        return records.record(
-            self._client, protocol.request_for(spec.get_pipeline, *self._place), spec.Pipeline, deadline=deadline
-        )
+        """
+        Fetch the pipeline's settings and counts.
 
-    @takes(spec.update_pipeline)
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Pipeline
+            The pipeline as a typed record.
+
+        Raises
+        ------
+        NotFound
+            If there is no such pipeline.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the request fails.
+
+        Examples
+        --------
+        >>> ci.pipeline("web").get().slug
+        'web'
+        """
+        request = protocol.request_for(spec.get_pipeline, *self._place)
+        return records.record(self._client, request, spec.Pipeline, deadline=deadline)
+
+    @accepts(spec.update_pipeline, PipelineChanges)
     def update(self, *, deadline: Deadline = None, **properties: Unpack[PipelineChanges]) -> spec.Pipeline:
-        """Change the pipeline; what is left out stays. Where its slug changes, this object goes on under the new one.
+        """
+        Change the pipeline. Properties that are not passed stay as they are.
 
-        A new `name` changes the slug, too, unless `slug` is given. Teams: `set_team` of the workspace.
+        A new `name` also changes the slug, unless `slug` is passed. Then this object uses the new slug. To change
+        teams, use `Workspace.set_team`.
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **properties
+            Properties to change (`PipelineChanges`).
+
+        Returns
+        -------
+        Pipeline
+            The changed pipeline.
+
+        Raises
+        ------
+        BadInput
+            If a property is invalid. Nothing was sent.
+        Invalid
+            If the service rejects the change.
+        OutcomeUnknown
+            If the response is lost. Repeating the call is safe.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> ci.pipeline("web").update(description="The web site").description
+        'The web site'
         """
         request = protocol.request_for(spec.update_pipeline, *self._place, **properties)
-        advice = (
-            "Look at .get(), or at pipelines() of the workspace where the slug was to change; asking again is safe."
-        )
+        advice = "Look at .get(), or at pipelines() of the workspace if the slug changes. Repeating the call is safe."
         changed = records.record(self._client, request, spec.Pipeline, advice, deadline=deadline)
         if changed.slug:
-            self._go_on_as(changed.slug)
+            self._set_slug(changed.slug)
         return changed
 
     def archive(self, *, deadline: Deadline = None) -> spec.Pipeline:
-        """Make the pipeline read-only and hide it; its builds stay."""
-        return self._act(spec.archive_pipeline, "Look at .get(): once archived, its archived_at is a time.", deadline)
+        """
+        Make the pipeline read-only and hide it. Its builds stay.
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Pipeline
+            The archived pipeline, with the time in `archived_at`.
+
+        Raises
+        ------
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> docs = ci.pipeline("docs")
+        >>> docs.archive().archived_at is not None
+        True
+        >>> docs.unarchive().archived_at is None
+        True
+        """
+        return self._act(spec.archive_pipeline, "Look at .get(): archived_at is a time if it is archived.", deadline)
 
     def unarchive(self, *, deadline: Deadline = None) -> spec.Pipeline:
-        """Make the archived pipeline active again."""
-        return self._act(
-            spec.unarchive_pipeline, "Look at .get(): once active again, its archived_at is None.", deadline
-        )
+        """
+        Make the archived pipeline active again.
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Pipeline
+            The pipeline, whose `archived_at` is None.
+
+        Raises
+        ------
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> docs = ci.pipeline("docs")
+        >>> archived = docs.archive()
+        >>> docs.unarchive().archived_at is None
+        True
+        """
+        return self._act(spec.unarchive_pipeline, "Look at .get(): archived_at is None if it is active.", deadline)
 
     def delete(self, *, deadline: Deadline = None) -> None:
-        """Delete the pipeline with all its builds; nothing brings them back."""
-        advice = "Look whether pipelines() of the workspace still has it."
-        records.send_action(
-            self._client, protocol.request_for(spec.delete_pipeline, *self._place), advice, deadline=deadline
-        )
+        """
+        Delete the pipeline with all its builds. This cannot be undone.
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Raises
+        ------
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> ci.pipeline("old-site").delete()  # doctest: +SKIP
+        """
+        advice = "Check whether pipelines() of the workspace still contains it."
+        request = protocol.request_for(spec.delete_pipeline, *self._place)
+        records.send_action(self._client, request, advice, deadline=deadline)
 
     def add_webhook(self, *, deadline: Deadline = None) -> None:
-        """Make the repository's host report pushes, so that they start builds."""
-        advice = "Look at the repository's webhooks at its host."
-        records.send_action(
-            self._client, protocol.request_for(spec.add_webhook, *self._place), advice, deadline=deadline
-        )
+        """
+        Make the host of the repository report pushes, so that they start builds.
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Raises
+        ------
+        Invalid
+            If the service cannot add a webhook to the repository.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> ci.pipeline("web").add_webhook()  # doctest: +SKIP
+        """
+        request = protocol.request_for(spec.add_webhook, *self._place)
+        records.send_action(self._client, request, "Look at the webhooks of the repository.", deadline=deadline)
 
     def _act(self, action: Endpoint, advice: str, deadline: Deadline) -> spec.Pipeline:
-        return records.record(
-            self._client, protocol.request_for(action, *self._place), spec.Pipeline, advice, deadline=deadline
-        )
+        request = protocol.request_for(action, *self._place)
+        return records.record(self._client, request, spec.Pipeline, advice, deadline=deadline)
 
-    def _canceled_after_all(self, number: int, lost: OutcomeUnknown) -> spec.Build:
+    def _fetch_canceled(self, number: int, lost: OutcomeUnknown) -> spec.Build:
+        """Return a build whose cancellation has no response, if it is canceled."""
         try:
             build = self.build(number)
         except BuildframeError as why:
-            raise OutcomeUnknown(f"{lost}\nThe build could not be read either: {why}") from None
+            raise OutcomeUnknown(f"{lost}\nThe build could not be fetched either: {why}") from None
         if build.state in {"canceled", "canceling"}:
             return build
         raise OutcomeUnknown(f"{lost}\nBuild {number} is {build.state} now.") from None

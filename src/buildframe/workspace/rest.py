@@ -39,20 +39,20 @@ def get_path() -> None:
 
 
 def get(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> Any:
-    """All records of a list, or the one object, behind a path."""
-    reader = _Reader()
+    """Return all records of the list at a path, or the object."""
+    reader = _RecordReader()
     records, _ = _records(client, path, parameters, reader, progress)
     return records if reader.is_list or len(records) != 1 else records[0]
 
 
 def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> pd.DataFrame:
-    """The same as a frame with a column for each key; an object is one row."""
-    records, metadata = _records(client, path, parameters, _Reader(), progress)
+    """Return the records at a path as a frame with a column for each key; an object is one row."""
+    records, metadata = _records(client, path, parameters, _RecordReader(), progress)
     return metadata.attach(frame_of(records), path)
 
 
 def _records(
-    client: Client, path: str, parameters: Mapping[str, Any], reader: _Reader, progress: bool | None
+    client: Client, path: str, parameters: Mapping[str, Any], reader: _RecordReader, progress: bool | None
 ) -> tuple[list[Any], ListingMetadata]:
     source = _PathSource.of(client, path, parameters)
     pages, metadata = records.list_pages(source, reader, _records_in, _identity_of, {"progress": progress})
@@ -64,7 +64,7 @@ def _records(
 
 @dataclass(frozen=True)
 class _PathSource(ListSource):
-    """A path with its query, as a list of the service."""
+    """A path with its query, as a list."""
 
     path: str = ""
     query: tuple[tuple[str, str], ...] = ()
@@ -74,69 +74,75 @@ class _PathSource(ListSource):
         below, query = _split(client, path)
         pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
         for name in parameters.keys() & _OPTIONS:
-            raise BadInput(f"{name} is no option of get() and table(). For a parameter of that name: '...?{name}=...'.")
+            raise BadInput(
+                f"{name} is not an option of get() and table(). To send a parameter of that name: '...?{name}=...'."
+            )
         for name, text in pairs:
             if name == "page":
-                raise BadInput("page: all pages are read; leave it out, and take rows of the result.")
+                raise BadInput("page: all pages are read. Leave it out, and select rows of the result.")
             if name == "per_page" and not re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.ASCII):
                 raise BadInput(f"per_page={text!r}: pass a whole number from 1, or leave it out for {PAGE_SIZE}.")
         return cls(client, get_path, path=below, query=tuple(pairs))
 
     @property
     def name(self) -> str:
-        """What the list holds, in words."""
+        """What the list contains."""
         return "records"
 
     def url(self, filters: Mapping[str, Any]) -> str:
-        """The address without page numbers."""
+        """Return the URL without page numbers."""
         return self.client.base_url + protocol.with_query(self.path, self.query)
 
     def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int | None = None) -> Request:
-        """The request for a page."""
+        """Return the request for a page."""
         has_size = any(name == "per_page" for name, _ in self.query)
         paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page or PAGE_SIZE))] * (not has_size)
         return Request(get_path, protocol.with_query(self.path, [*self.query, *paging]))
 
 
 _OPTIONS = (ListOptions.__annotations__.keys() | BuildListOptions.__annotations__.keys()) - {"progress", "deadline"}
-"""Options of other listings. As parameters they would have no effect, and nobody would notice."""
+"""Options of other lists. As query parameters they would have no effect, without an error."""
 
 
 def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
-    """A path below the service's address, percent-encoded, and its query; one that leads elsewhere is refused."""
+    """Return a path, percent-encoded, and its query; raise BadInput if it leads to another host."""
     if not isinstance(path, str):
         raise BadInput(f"path={path!r}: pass text such as '/organizations/acme/agents'.")
     protocol.check_length("path", len(path))
     below, _, query = _below(client, path).partition("?")
     if any(part in {".", ".."} for part in unquote(below).split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
-        raise BadInput(f"path={path!r} holds a space, `..`, `#` or a backslash. Percent-encode what belongs to a name.")
+        raise BadInput(
+            f"path={path!r} contains a space, `..`, `#` or a backslash. Percent-encode them if they belong to a name."
+        )
     try:
         return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
     except UnicodeEncodeError:
-        raise BadInput(f"path={path!r} holds half of a surrogate pair, which no address can carry.") from None
+        raise BadInput(
+            f"path={path!r} contains half of a surrogate pair, which a URL cannot contain. Remove it."
+        ) from None
 
 
 def _below(client: Client, path: str) -> str:
-    """A path, or an address of this service, as a path from /v2 on."""
+    """Return a path, or a URL of this service, as a path that begins with /v2."""
     if path.startswith("/") and not path.startswith("//"):
         return path if re.match(rf"{protocol.API}(?=[/?]|$)", path) else protocol.API + path
     try:
         place, home = SplitUrl.parse(path), SplitUrl.parse(client.base_url)
     except ValueError:
         raise BadInput(
-            f"path={protocol.shown(path)!r} is no path. Begin with a slash: '/organizations/acme/agents'."
+            f"path={protocol.shown(path)!r} is not a path. Begin with a slash: '/organizations/acme/agents'."
         ) from None
     below = place.target.removeprefix(home.target.rstrip("/"))
     if place.origin != home.origin or not below.startswith(f"{protocol.API}/"):
         raise BadInput(
-            f"path={protocol.shown(path)!r} does not lie below {client.base_url}{protocol.API}, and the token goes "
-            "nowhere else. Pass a path such as '/organizations/acme/agents'."
+            f"path={protocol.shown(path)!r} is not below {client.base_url}{protocol.API}, and the token must "
+            "not be sent elsewhere. Pass a path such as '/organizations/acme/agents'."
         )
     return below
 
 
 def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
-    """A query parameter as the service reads it: lists as `name[]`, mappings as `name[key]`."""
+    """Return a query parameter as the service parses it: lists as `name[]`, mappings as `name[key]`."""
     if getattr(getattr(value, "dtype", None), "kind", None) in _PLAIN_KINDS:  # of numpy or pandas
         value = value.tolist()
     if value is None:
@@ -144,7 +150,7 @@ def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
         return [(name, _encodable(name, _text(name, value)))]
     if not value:
-        raise BadInput(f"{name}={value!r}: an empty list or mapping sends nothing; leave the parameter out.")
+        raise BadInput(f"{name}={value!r}: an empty list or mapping sends nothing. Leave the parameter out.")
     if isinstance(value, Mapping):
         return [pair for key, inner in value.items() for pair in _pairs(f"{name}[{key}]", inner)]
     return [pair for inner in value for pair in _pairs(f"{name}[]", inner)]
@@ -157,24 +163,26 @@ def _text(name: str, value: Any) -> str:
         return when(value, name).text()
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
-    raise BadInput(f"{name}={value!r}: pass text, a number, True or False, a time, or a list or mapping of these.")
+    raise BadInput(f"{name}={value!r}: pass a str, a number, a bool, a time, or a list or mapping of these.")
 
 
-_PLAIN_KINDS = {*"biufOU"}  # of a dtype: flags, numbers and texts; times of numpy have no zone
+_PLAIN_KINDS = {*"biufOU"}  # of a dtype: bools, numbers and str; numpy's times have no zone
 
 
 def _encodable(name: str, text: str) -> str:
     try:
         f"{name}={text}".encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{name}={text!r} holds half of a surrogate pair, which no address can carry.") from None
+        raise BadInput(
+            f"{name}={text!r} contains half of a surrogate pair, which a URL cannot contain. Remove it."
+        ) from None
     return text
 
 
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _RecordReader:
     """Reads pages of JSON. A page that is no list counts as one record; see `is_list`.
 
     Whether an undeclared list has pages shows when the second one is requested: a list without them repeats itself.
@@ -185,7 +193,7 @@ class _Reader:
         self._probed: list[_Row] | None = None
 
     def read(self, request: Request, response: Response) -> Page:
-        """The page in a response."""
+        """Return the page in a response."""
         protocol.check(request, response)
         if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
@@ -193,7 +201,7 @@ class _Reader:
         body = response.body if self.is_list or not response.body.strip() else b"[" + response.body + b"]"
         page = protocol.read_page(request, response._replace(body=body), _DECODER)
         sizes = parse_qs(urlsplit(request.target).query).get("per_page", [])  # empty in a link of the service
-        rows, size = _told_apart(page.rows), sizes[0].lstrip("0") if sizes else ""
+        rows, size = _with_identity(page.rows), sizes[0].lstrip("0") if sizes else ""
         if rows and rows == self._probed:
             return replace(page, rows=[], open=False)
         is_open = page.open and self.is_list
@@ -220,7 +228,7 @@ def _identity_of(row: _Row) -> Hashable:
     return row.identity
 
 
-def _told_apart(records: Sequence[Any]) -> list[_Row]:
+def _with_identity(records: Sequence[Any]) -> list[_Row]:
     """Records with their `id`, or without one their content and how often the page had it before: equal rows stay."""
     rows, counts = [], Counter[bytes]()
     for record in records:

@@ -1,4 +1,4 @@
-"""Unblock a block step by the address that its job carries. Knows jobs and addresses; does not know lists or frames."""
+"""Unblock a block step by the URL in its job. Does not know lists or frames."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.request_body import body_of
 from buildframe.http.urls import SplitUrl
-from buildframe.workspace.logs import AnyJob
+from buildframe.workspace.logs import JobReference
 
 _PATH = re.compile(protocol.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", spec.unblock_job.path))
 
 
-def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any], inside: tuple[str, ...] = ()) -> spec.Job:
+def unblock(client: Client, job: JobReference, properties: Mapping[str, Any], inside: tuple[str, ...] = ()) -> spec.Job:
     """Unblock the block step of a job, which must belong to `inside`: an organization, or that and a pipeline."""
-    body_of(spec.unblock_job, properties)  # a misspelt property is refused first
-    organization, pipeline, number, id = _place(client, _address(job))
+    body_of(spec.unblock_job, properties)  # invalid properties raise BadInput first
+    organization, pipeline, number, id = _split(client, _url_of(job))
     if [name.lower() for name in (organization, pipeline)][: len(inside)] != [name.lower() for name in inside]:
         raise BadInput(
             f"The job belongs to the pipeline {organization}/{pipeline}, not to {'/'.join(inside)}; nothing was sent. "
@@ -34,44 +34,39 @@ def unblock(client: Client, job: AnyJob, properties: Mapping[str, Any], inside: 
     return records.record(client, request, spec.Job, advice)
 
 
-def _address(job: AnyJob) -> str:
+def _url_of(job: JobReference) -> str:
     if isinstance(job, pd.DataFrame):
-        raise BadInput(
-            "job: pass one row of the frame, such as jobs.iloc[0]: only one block step is unblocked at a time."
-        )
+        raise BadInput("job= is a frame. Pass one row, such as jobs.iloc[0].")
     if isinstance(job, str) and re.fullmatch(r"[0-9A-Fa-f-]{36}", job):
-        raise BadInput(f"job={job!r} is only an id. Pass the job itself, or the address in its unblock_url.")
+        raise BadInput(f"job={job!r} is an id. Pass the job itself, or the URL in its unblock_url.")
     if isinstance(job, str):
         return job
-    address = job.get("unblock_url") if isinstance(job, Mapping | pd.Series) else getattr(job, "unblock_url", None)
-    if not isinstance(address, str) or not address:
-        hint = " Was it left out of columns=?" if isinstance(job, pd.Series) and "unblock_url" not in job else ""
+    url = job.get("unblock_url") if isinstance(job, Mapping | pd.Series) else getattr(job, "unblock_url", None)
+    if not isinstance(url, str) or not url:
+        hint = " Was it omitted by columns=?" if isinstance(job, pd.Series) and "unblock_url" not in job else ""
         raise BadInput(f"This job has no unblock_url. Only block steps (jobs of the type 'manual') have one.{hint}")
-    return address
+    return url
 
 
-def _place(client: Client, address: str) -> tuple[str, str, int, str]:
-    """The organization, pipeline, build number and job id that an address names.
+def _split(client: Client, url: str) -> tuple[str, str, int, str]:
+    """Return the organization, pipeline, build number and job id in a URL.
 
-    Rows can come from anywhere, so nothing but the path of this very action on this service is accepted.
+    Rows can come from anywhere, so only the path of this action at this service is accepted.
     """
     try:
-        place = SplitUrl.parse(address)
+        parts = SplitUrl.parse(url)
     except ValueError as why:
-        raise BadInput(
-            f"unblock_url={protocol.shown(address)!r} is no address: {why}. Fetch the build again."
-        ) from None
+        raise BadInput(f"unblock_url={protocol.shown(url)!r} is not a URL: {why}. Fetch the build again.") from None
     home = SplitUrl.parse(client.base_url)
-    found = _PATH.fullmatch(place.target.removeprefix(home.target.rstrip("/")))
-    if place.origin != home.origin or found is None:
+    found = _PATH.fullmatch(parts.target.removeprefix(home.target.rstrip("/")))
+    if parts.origin != home.origin or found is None:
         raise BadInput(
-            f"unblock_url={protocol.shown(address)!r} is not the address of a block step at {client.base_url}; "
+            f"unblock_url={protocol.shown(url)!r} is not the URL of a block step at {client.base_url}; "
             "nothing was sent. Pass a job that this workspace fetched."
         )
     org, pipeline, number, job = found["org"], found["pipeline"], found["number"], found["job"]
     if not number.isdecimal() or len(number) > 18:
         raise BadInput(
-            f"unblock_url={protocol.shown(address)!r} names no build: {number!r} is not a number. "
-            "Fetch the build again."
+            f"unblock_url={protocol.shown(url)!r} has an invalid build number {number!r}. Fetch the build again."
         )
     return org, pipeline, int(number), job

@@ -1,4 +1,4 @@
-"""Workspace: what a user does with an organization."""
+"""Workspace: the methods for an organization. Does not know HTTP or pagination."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from buildframe.http.urls import check_url
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
 from buildframe.spec.times import Deadline
 from buildframe.workspace import graphql, logs, rest, unblocking
-from buildframe.workspace.build_queries import BuildLists, History, apart, takes
+from buildframe.workspace.build_queries import BuildQueries, History, split_query
 from buildframe.workspace.graphql import GraphQL
-from buildframe.workspace.logs import AnyJob, Log
+from buildframe.workspace.logs import JobReference, Log
 from buildframe.workspace.pipeline import Pipeline
+from buildframe.workspace.signatures import accepts
 
 if TYPE_CHECKING:
     from buildframe.sandbox_server import Sandbox
@@ -32,15 +33,28 @@ if TYPE_CHECKING:
 __all__ = ["History", "Pipeline", "Workspace"]
 
 
-class FlakyTestsAsked(FlakyTestFilters, ListOptions, total=False):
-    """Which flaky tests to list, and what is wanted of them."""
+class FlakyTestQuery(FlakyTestFilters, ListOptions, total=False):
+    """Filters and options of a list of flaky tests."""
 
 
 @checked
-class Workspace(BuildLists):
-    """An organization, or, without one, everything that the token may see.
+class Workspace(BuildQueries):
+    """
+    An organization, or without one everything that the token can read. `buildframe.connect` returns it.
 
-    An action whose answer is lost raises OutcomeUnknown; it is never sent a second time by itself.
+    An action whose response is lost raises `OutcomeUnknown`. It is never repeated automatically. As a context manager,
+    a workspace closes its connections at the end.
+
+    Attributes
+    ----------
+    organization : str or None
+        Slug of the organization; None for all organizations.
+
+    Examples
+    --------
+    >>> ci.organization
+    'acme'
+    >>> builds = ci.builds(created_from="7d")
     """
 
     def __init__(
@@ -51,7 +65,7 @@ class Workspace(BuildLists):
         graphql_url: str | None = None,
     ) -> None:
         if organization is not None:
-            protocol.request_for(spec.list_builds, organization)  # refuses what is no slug
+            protocol.request_for(spec.list_builds, organization)  # raises BadInput for invalid slugs
         self.organization = organization
         self._client = client
         self._sandbox = sandbox
@@ -69,74 +83,313 @@ class Workspace(BuildLists):
         self.close()
 
     def close(self) -> None:
-        """Close the connections, and stop the sandbox that came with this workspace."""
+        """
+        Close the connections, and stop the sandbox of this workspace.
+
+        Examples
+        --------
+        >>> other = bf.connect("acme", base_url=ci.base_url, token="an-invented-token")
+        >>> other.close()
+        """
         self._client.close()
         if self._sandbox is not None:
             self._sandbox.stop()
 
     @property
     def base_url(self) -> str:
-        """Address of the service's API, below which all that it names lies."""
+        """URL of the service's API without `/v2`."""
         return self._client.base_url
 
     @property
     def sandbox(self) -> Sandbox:
-        """The sandbox behind a workspace of `buildframe.sandbox()`; for any other BadInput."""
+        """The sandbox of a workspace that `buildframe.sandbox` returned; BadInput for any other workspace."""
         if self._sandbox is None:
-            raise BadInput("This workspace is connected to a real service; buildframe.sandbox() starts a sandbox.")
+            raise BadInput("This workspace is not connected to a sandbox. Start one with buildframe.sandbox().")
         return self._sandbox
 
     # --- pipelines
 
-    @takes(spec.list_pipelines, ListOptions)
+    @accepts(spec.list_pipelines, ListOptions)
     def pipelines(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
-        """All pipelines of the organization, one row each, with the columns of the table `pipelines`."""
-        return records.records(self._of(spec.list_pipelines), "pipelines", options)
+        """
+        List the pipelines of the organization.
+
+        Parameters
+        ----------
+        **options
+            Options of the list (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `pipelines` (docs/reference/tables.md), also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        Examples
+        --------
+        >>> pipelines = ci.pipelines(columns=["slug", "name"])
+        >>> "web" in set(pipelines["slug"])
+        True
+        """
+        return records.records(self._list_of(spec.list_pipelines), "pipelines", options)
 
     def pipeline(self, slug: str) -> Pipeline:
-        """One pipeline, to list its builds, advice at it or change it; nothing is asked yet."""
-        return Pipeline(self._client, self._named(), slug)
+        """
+        Return a pipeline, to list its builds, fetch it or change it. Sends no request.
 
-    @takes(spec.create_pipeline)
+        Parameters
+        ----------
+        slug : str
+            Slug of the pipeline, as in its URL.
+
+        Returns
+        -------
+        Pipeline
+            The pipeline, whether it exists or not.
+
+        Raises
+        ------
+        BadInput
+            If the slug is invalid, or the workspace has no organization.
+
+        Examples
+        --------
+        >>> ci.pipeline("web").slug
+        'web'
+        """
+        return Pipeline(self._client, self._require_organization(), slug)
+
+    @accepts(spec.create_pipeline, NewPipeline)
     def create_pipeline(self, *, deadline: Deadline = None, **properties: Unpack[NewPipeline]) -> spec.Pipeline:
-        """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
-        request = protocol.request_for(spec.create_pipeline, self._named(), **properties)
+        """
+        Create a pipeline from YAML (`configuration`) or from steps as objects (`steps`).
+
+        Parameters
+        ----------
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **properties
+            Properties of the pipeline (`NewPipeline`): `name`, `cluster_id`, `repository`, and `configuration` or
+            `steps`.
+
+        Returns
+        -------
+        Pipeline
+            The new pipeline as a typed record.
+
+        Raises
+        ------
+        BadInput
+            If a property is invalid, or both or none of `configuration` and `steps` are passed. Nothing was sent.
+        Invalid
+            If the service rejects the pipeline, such as for a name that exists.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> steps = [{"type": "script", "command": "make test"}]
+        >>> repository = "git@github.com:example/new-site.git"
+        >>> ci.create_pipeline(name="New Site", cluster_id=None, repository=repository, steps=steps).slug
+        'new-site'
+        """
+        request = protocol.request_for(spec.create_pipeline, self._require_organization(), **properties)
         return records.record(
-            self._client, request, spec.Pipeline, "Look whether .pipelines() has it.", deadline=deadline
+            self._client, request, spec.Pipeline, "Check whether .pipelines() contains it.", deadline=deadline
         )
 
     # --- teams
 
-    @takes(spec.list_team_pipelines, ListOptions)
+    @accepts(spec.list_team_pipelines, ListOptions)
     def team_pipelines(self, team: str, **options: Unpack[ListOptions]) -> pd.DataFrame:
-        """All pipelines of a team (its UUID), one row each, with the columns of the table `team_pipelines`."""
-        return records.records(self._of(spec.list_team_pipelines, team), "team_pipelines", options)
+        """
+        List the pipelines of a team.
+
+        Parameters
+        ----------
+        team : str
+            UUID of the team.
+        **options
+            Options of the list (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `team_pipelines` (docs/reference/tables.md), also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        Examples
+        --------
+        >>> team = ci.sandbox.teams("acme")[0].id  # doctest: +SKIP
+        >>> ci.team_pipelines(team)[["pipeline_id", "access_level"]]  # doctest: +SKIP
+        """
+        return records.records(self._list_of(spec.list_team_pipelines, team), "team_pipelines", options)
 
     def team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> spec.TeamPipeline:
-        """What a team may do at one of its pipelines, by their UUIDs."""
-        request = protocol.request_for(spec.get_team_pipeline, self._named(), team, pipeline_id)
+        """
+        Fetch the access of a team to one of its pipelines.
+
+        Parameters
+        ----------
+        team : str
+            UUID of the team.
+        pipeline_id : str
+            UUID of the pipeline.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        TeamPipeline
+            The access as a typed record.
+
+        Raises
+        ------
+        NotFound
+            If the team does not have the pipeline.
+        BadInput, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or the request fails.
+
+        Examples
+        --------
+        >>> ci.team_pipeline(team, pipeline_id).access_level  # doctest: +SKIP
+        'read_only'
+        """
+        request = protocol.request_for(spec.get_team_pipeline, self._require_organization(), team, pipeline_id)
         return records.record(self._client, request, spec.TeamPipeline, deadline=deadline)
 
-    @takes(spec.create_team_pipeline)
+    @accepts(spec.create_team_pipeline, NewTeamPipeline)
     def create_team_pipeline(
         self, team: str, *, deadline: Deadline = None, **properties: Unpack[NewTeamPipeline]
     ) -> spec.TeamPipeline:
-        """Give a team a pipeline."""
-        request = protocol.request_for(spec.create_team_pipeline, self._named(), team, **properties)
-        return records.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM, deadline=deadline)
+        """
+        Give a team access to a pipeline.
 
-    @takes(spec.update_team_pipeline)
+        Parameters
+        ----------
+        team : str
+            UUID of the team.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **properties
+            The pipeline and the access level (`NewTeamPipeline`).
+
+        Returns
+        -------
+        TeamPipeline
+            The access as a typed record.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid. Nothing was sent.
+        Invalid
+            If the service rejects it, such as if the team has the pipeline.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> access = ci.create_team_pipeline(team, pipeline_id=id, access_level="read_only")  # doctest: +SKIP
+        """
+        request = protocol.request_for(spec.create_team_pipeline, self._require_organization(), team, **properties)
+        return records.record(self._client, request, spec.TeamPipeline, _CHECK_TEAM, deadline=deadline)
+
+    @accepts(spec.update_team_pipeline, TeamPipelineChanges)
     def update_team_pipeline(
         self, team: str, pipeline_id: str, *, deadline: Deadline = None, **properties: Unpack[TeamPipelineChanges]
     ) -> spec.TeamPipeline:
-        """Change what a team may do at a pipeline that it has."""
-        request = protocol.request_for(spec.update_team_pipeline, self._named(), team, pipeline_id, **properties)
-        return records.record(self._client, request, spec.TeamPipeline, _LOOK_AT_TEAM, deadline=deadline)
+        """
+        Change the access of a team to a pipeline.
+
+        Parameters
+        ----------
+        team : str
+            UUID of the team.
+        pipeline_id : str
+            UUID of the pipeline.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **properties
+            The access level (`TeamPipelineChanges`).
+
+        Returns
+        -------
+        TeamPipeline
+            The changed access as a typed record.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid. Nothing was sent.
+        NotFound
+            If the team does not have the pipeline.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> access = ci.update_team_pipeline(team, id, access_level="build_and_read")  # doctest: +SKIP
+        """
+        request = protocol.request_for(
+            spec.update_team_pipeline, self._require_organization(), team, pipeline_id, **properties
+        )
+        return records.record(self._client, request, spec.TeamPipeline, _CHECK_TEAM, deadline=deadline)
 
     def delete_team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> None:
-        """Take a pipeline from a team."""
-        request = protocol.request_for(spec.delete_team_pipeline, self._named(), team, pipeline_id)
-        records.send_action(self._client, request, _LOOK_AT_TEAM, deadline=deadline)
+        """
+        Remove the access of a team to a pipeline.
+
+        Parameters
+        ----------
+        team : str
+            UUID of the team.
+        pipeline_id : str
+            UUID of the pipeline.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid. Nothing was sent.
+        NotFound
+            If the team does not have the pipeline.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails before the action.
+
+        Examples
+        --------
+        >>> ci.delete_team_pipeline(team, pipeline_id)  # doctest: +SKIP
+        """
+        request = protocol.request_for(spec.delete_team_pipeline, self._require_organization(), team, pipeline_id)
+        records.send_action(self._client, request, _CHECK_TEAM, deadline=deadline)
 
     def set_team(
         self,
@@ -146,55 +399,234 @@ class Workspace(BuildLists):
         *,
         deadline: Deadline = None,
     ) -> None:
-        """Give a team a pipeline, or change what it may do there; by GraphQL, so the token needs that scope.
+        """
+        Give a team access to a pipeline, or change its access. Uses GraphQL.
 
-        `pipeline` is a slug, a record or a `Pipeline`; `team` a UUID.
+        The token needs the scope for GraphQL.
+
+        Parameters
+        ----------
+        pipeline : str, Pipeline or record
+            Slug of the pipeline, a `Pipeline`, or its record.
+        team : str
+            UUID of the team, or its GraphQL id.
+        access_level : {'read_only', 'build_and_read', 'manage_build_and_read'}
+            What members of the team may do.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or there is no such pipeline.
+        GraphQLError
+            If the service rejects it.
+        OutcomeUnknown
+            If the response is lost. Repeating the call is safe.
+        DeadlineExceeded, ServiceError, Unreachable
+            If a request fails before the action.
+
+        See Also
+        --------
+        create_team_pipeline : The same by REST, for new access only.
+
+        Examples
+        --------
+        >>> ci.set_team("web", team, "build_and_read")  # doctest: +SKIP
         """
         with within_deadline(deadline):
             graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
 
     def remove_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str, *, deadline: Deadline = None) -> None:
-        """Take a pipeline from a team, by GraphQL; BadInput where the team does not have it."""
+        """
+        Remove the access of a team to a pipeline. Uses GraphQL.
+
+        Parameters
+        ----------
+        pipeline : str, Pipeline or record
+            Slug of the pipeline, a `Pipeline`, or its record.
+        team : str
+            UUID of the team, or its GraphQL id.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the team does not have the pipeline.
+        GraphQLError
+            If the service rejects it.
+        OutcomeUnknown
+            If the response is lost. Repeating the call is safe.
+        DeadlineExceeded, ServiceError, Unreachable
+            If a request fails before the action.
+
+        Examples
+        --------
+        >>> ci.remove_team("web", team)  # doctest: +SKIP
+        """
         with within_deadline(deadline):
             graphql.remove_team(self._graphql(), self._path_of(pipeline), team)
 
-    # --- people, tests, emojis
+    # --- members, tests, emojis
 
-    @takes(spec.list_members, ListOptions)
+    @accepts(spec.list_members, ListOptions)
     def members(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
-        """All members of the organization, one row each, with the columns of the table `members`."""
-        return records.records(self._of(spec.list_members), "members", options)
+        """
+        List the members of the organization.
+
+        Parameters
+        ----------
+        **options
+            Options of the list (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `members` (docs/reference/tables.md), also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        Examples
+        --------
+        >>> members = ci.members()
+        >>> "email" in members
+        True
+        """
+        return records.records(self._list_of(spec.list_members), "members", options)
 
     def member(self, id: str, *, deadline: Deadline = None) -> spec.Member:
-        """One member, by the user's UUID."""
+        """
+        Fetch one member of the organization.
+
+        Parameters
+        ----------
+        id : str
+            UUID of the user.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Member
+            The member as a typed record.
+
+        Raises
+        ------
+        NotFound
+            If the organization has no such member.
+        BadInput, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or the request fails.
+
+        Examples
+        --------
+        >>> id = ci.members()["id"].iloc[0]
+        >>> ci.member(id).id == id
+        True
+        """
         return records.record(
-            self._client, protocol.request_for(spec.get_member, self._named(), id), spec.Member, deadline=deadline
+            self._client,
+            protocol.request_for(spec.get_member, self._require_organization(), id),
+            spec.Member,
+            deadline=deadline,
         )
 
-    @takes(spec.list_flaky_tests, ListOptions)
-    def flaky_tests(self, suite: str, **asked: Unpack[FlakyTestsAsked]) -> pd.DataFrame:
-        """Flaky tests of a test suite (its slug), one row each, with the columns of the table `flaky_tests`."""
-        filters, options = apart(asked, ListOptions)
-        return records.records(self._of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
+    @accepts(spec.list_flaky_tests, FlakyTestQuery)
+    def flaky_tests(self, suite: str, **query: Unpack[FlakyTestQuery]) -> pd.DataFrame:
+        """
+        List the flaky tests of a test suite.
 
-    @takes(spec.list_emojis, ListOptions)
+        Parameters
+        ----------
+        suite : str
+            Slug of the test suite.
+        **query
+            Filters (`FlakyTestFilters`) and options (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `flaky_tests` (docs/reference/tables.md), also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        Examples
+        --------
+        >>> tests = ci.flaky_tests("rspec")
+        >>> "name" in tests
+        True
+        """
+        filters, options = split_query(query, ListOptions)
+        return records.records(self._list_of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
+
+    @accepts(spec.list_emojis, ListOptions)
     def emojis(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
-        """All emojis of the organization, custom ones too, with the columns of the table `emojis`."""
-        return records.records(self._of(spec.list_emojis), "emojis", options)
+        """
+        List the emojis of the organization, also custom ones.
+
+        Parameters
+        ----------
+        **options
+            Options of the list (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `emojis` (docs/reference/tables.md), also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        See Also
+        --------
+        buildframe.emojis.render : Render text with emojis as HTML.
+
+        Examples
+        --------
+        >>> emojis = ci.emojis()
+        >>> bool(emojis["url"].notna().any())
+        True
+        """
+        return records.records(self._list_of(spec.list_emojis), "emojis", options)
 
     # --- jobs
 
-    @takes(spec.unblock_job)
-    def unblock(self, job: AnyJob, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
+    @accepts(spec.unblock_job, Unblocking)
+    def unblock(self, job: JobReference, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
         """
         Unblock a block step, so that its build goes on.
 
         Parameters
         ----------
         job : Job, mapping, Series or str
-            A job of the type `manual` as a record or as a row of a frame of jobs, or the address in its `unblock_url`.
+            A job of the type `manual` as a record or as a row of a frame of jobs, or the URL in its `unblock_url`.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
         **properties
-            See below.
+            Values of the step's fields and the user who unblocks it (`Unblocking`).
 
         Returns
         -------
@@ -204,11 +636,11 @@ class Workspace(BuildLists):
         Raises
         ------
         BadInput
-            If the job has no `unblock_url`, or one that leads to no block step of this organization. Nothing was sent.
+            If the job has no `unblock_url`, or belongs to another organization. Nothing was sent.
         Invalid
             If the job is not blocked.
         OutcomeUnknown
-            If the response was lost. The action is not sent again.
+            If the response is lost. The message says how to check.
 
         Examples
         --------
@@ -232,10 +664,10 @@ class Workspace(BuildLists):
         Parameters
         ----------
         path : str
-            Path below `/v2`, such as `/organizations/acme/agents`, with or without a query, or an address of this
-            service, such as `build.url`. Addresses of other hosts are refused.
+            Path below `/v2`, such as `/organizations/acme/agents`, with or without a query, or a URL of this
+            service, such as `build.url`. URLs of other hosts raise BadInput.
         progress : bool, optional
-            Whether to show a progress bar. By default where somebody can see it.
+            Show a progress bar. By default only when interactive.
         deadline : str or timedelta, optional
             Raise DeadlineExceeded after this time, such as "90s". By default there is no deadline.
         **params
@@ -245,8 +677,8 @@ class Workspace(BuildLists):
         Returns
         -------
         list or dict
-            The records of a list, as decoded from JSON, or the object that the path leads to. Records that a list
-            brings twice appear once. They are compared by `id`, or if they have none, as a whole.
+            The records of a list, as decoded from JSON, or the object at the path. Records that the service sends twice
+            appear once. They are compared by `id`, or as a whole if they have none.
 
         Raises
         ------
@@ -263,8 +695,8 @@ class Workspace(BuildLists):
 
         Examples
         --------
-        >>> [agent["name"] for agent in ci.get("/organizations/acme/agents")][:2]  # doctest: +SKIP
-        ['default-1', 'default-2']
+        >>> ci.get("/organizations/acme/pipelines/web")["slug"]
+        'web'
         """
         with within_deadline(deadline):
             return rest.get(self._client, path, params, progress)
@@ -306,8 +738,8 @@ class Workspace(BuildLists):
 
         Examples
         --------
-        >>> agents = ci.table("/organizations/acme/agents")  # doctest: +SKIP
-        >>> agents.dtypes["created_at"]  # doctest: +SKIP
+        >>> pipelines = ci.table("/organizations/acme/pipelines")
+        >>> pipelines.dtypes["created_at"]
         datetime64[us, UTC]
         """
         with within_deadline(deadline):
@@ -316,15 +748,43 @@ class Workspace(BuildLists):
     # --- logs and GraphQL
 
     @confined
-    def log(self, job: AnyJob, *, deadline: Deadline = None) -> Log:
-        """The log of a job: a record, a row of a frame of jobs, or the log's address; one without a log BadInput.
+    def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:
+        """
+        Fetch the log of a job.
 
-        The text is harmless for a terminal: it shows escape sequences and control characters. Its attribute `raw` is
-        the text as the service sent it. The token goes to the service itself only; a log that lies elsewhere is
-        fetched without it.
+        The token is sent to the service only. A log on another host is fetched without it.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            Job as a record or as a row of a frame of jobs, or the URL of its log.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Log
+            The text, which is safe to print in a terminal: escape sequences and control characters are visible. Its
+            attribute `raw` is the text as the service sent it.
+
+        Raises
+        ------
+        BadInput
+            If the job has no log, or its URL is not encrypted.
+        Malformed
+            If the service redirects more than three times.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails.
+
+        Examples
+        --------
+        >>> jobs = ci.jobs(created_from="7d")
+        >>> ran = jobs[jobs["raw_log_url"].notna()]
+        >>> isinstance(ci.log(ran.iloc[0]), str)
+        True
         """
         with within_deadline(deadline):
-            return logs.log_of(self._client, job)
+            return logs.fetch_log(self._client, job)
 
     @confined
     def graphql(
@@ -335,35 +795,67 @@ class Workspace(BuildLists):
         url: str | None = None,
         deadline: Deadline = None,
     ) -> dict[str, Any]:
-        """The `data` that GraphQL answers with; errors in the answer raise GraphQLError.
+        """
+        Send a GraphQL query or mutation.
 
-        `url` is another address than that of `connect(graphql_url=...)`; the token is sent there. A text that holds
-        the word `mutation` is not sent again when its answer is lost: OutcomeUnknown.
+        A text that contains the word `mutation` is not repeated if its response is lost.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        variables : mapping, optional
+            Values of its variables by name.
+        url : str, optional
+            URL to send it to, with the token. By default `graphql_url` of `connect`.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        dict
+            The `data` of the response.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid.
+        GraphQLError
+            If the response contains errors.
+        OutcomeUnknown
+            If the response to a mutation is lost.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the request fails.
+
+        Examples
+        --------
+        >>> ci.graphql('{ pipeline(slug: "acme/web") { slug } }')
+        {'pipeline': {'slug': 'web'}}
         """
         with within_deadline(deadline):
-            return self._graphql(url).ask(query, variables)
+            return self._graphql(url).execute(query, variables)
 
     def _graphql(self, url: str | None = None) -> GraphQL:
         return GraphQL(self._client, url or self._graphql_url)
 
-    def _of(self, list: spec.Endpoint, *arguments: str) -> ListSource:
-        return ListSource(self._client, list, (self._named(), *arguments))
+    def _list_of(self, list: spec.Endpoint, *arguments: str) -> ListSource:
+        return ListSource(self._client, list, (self._require_organization(), *arguments))
 
-    def _named(self) -> str:
+    def _require_organization(self) -> str:
         if self.organization is None:
-            raise BadInput('This belongs to an organization: connect("acme"), or set BUILDFRAME_ORG.')
+            raise BadInput('The workspace has no organization. Pass it, as in connect("acme"), or set BUILDFRAME_ORG.')
         return self.organization
 
     def _path_of(self, pipeline: str | spec.Pipeline | Pipeline) -> str:
-        """How GraphQL names a pipeline: `organization/pipeline`."""
-        named = self._named()
+        """Return `organization/pipeline`, which identifies a pipeline in GraphQL."""
+        named = self._require_organization()
         if not isinstance(pipeline, str | spec.Pipeline | Pipeline):
             raise BadInput(f"pipeline={pipeline!r}: pass a slug, a record or a Pipeline.")
         slug = pipeline if isinstance(pipeline, str) else pipeline.slug
         if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
             raise BadInput(f"{pipeline!r} is of another organization than {named}.")
-        protocol.request_for(spec.get_pipeline, named, slug)  # type: ignore[arg-type]  # refuses what is no slug
+        protocol.request_for(spec.get_pipeline, named, slug)  # type: ignore[arg-type]  # raises BadInput for invalid slugs
         return f"{named}/{slug}"
 
 
-_LOOK_AT_TEAM = "Look at .team_pipelines(team)."
+_CHECK_TEAM = "Look at .team_pipelines(team)."
