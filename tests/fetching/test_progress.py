@@ -64,7 +64,7 @@ def test_a_terminal_shows_rows_answers_and_rate_up_to_the_end(workers: int) -> N
     with Terminal() as terminal, listing(BUILDS) as service:
         service.connected().builds(workers=workers)
     *_, last = terminal.drawings
-    assert re.match(rf"builds 100%\|.*\| \[.*, 1,500 builds in {len(service.asked)} answers, [\d,]+/s\]$", last)
+    assert re.match(rf"builds 100%\|.*\| \[.*, 1,500 builds in {len(service.asked)} responses, [\d,]+/s\]$", last)
     shares = [int(share) for share in re.findall(r"builds +(\d+)%", terminal.text)]
     assert shares == sorted(shares)
 
@@ -80,7 +80,7 @@ def test_what_ends_early_does_not_end_at_100(workers: int) -> None:
     with Terminal() as terminal, listing(BUILDS) as service:
         assert not service.connected().builds(workers=workers, max_requests=3).attrs["complete"]
     assert "100%" not in terminal.text
-    assert re.search(rf"\d\d\d builds in {service.pages} answers", terminal.text)
+    assert re.search(rf"\d\d\d builds in {service.pages} responses", terminal.text)
 
 
 @pytest.mark.parametrize("listed", ["builds", "jobs", "history", "pipelines"])

@@ -114,7 +114,7 @@ def test_a_first_run_that_fails_says_that_there_is_none_yet(world: Workspace, tm
 def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
     env = {"BUILDFRAME_URL": "http://127.0.0.1:9", "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, env=env, command=patched(PATIENCE))
-    check_left(run, folder, "No response from http://127.0.0.1:9: .*refused.*Check the address.*Tried 5 times")
+    check_left(run, folder, "No response from http://127.0.0.1:9: .*refused.*Check the URL.*Tried 5 times")
     hanging = scripted(lambda _: time.sleep(3))
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": hanging.url}, command=patched(PATIENCE))
     check_left(run, folder, "No response from http://127.0.0.1:.* time.*out")

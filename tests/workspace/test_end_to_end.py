@@ -104,7 +104,7 @@ def test_a_team_gets_a_pipeline_by_graphql(ci: Workspace, team: str, hello: spec
         ci.set_team(hello, team, level)
         assert ci.team_pipeline(team, hello.id).access_level == level
     ci.remove_team("hello-world", team)
-    with pytest.raises(bf.BadInput, match="does not have"):
+    with pytest.raises(bf.BadInput, match="has no access to"):
         ci.remove_team(ci.pipeline("hello-world"), team)
     with pytest.raises(bf.GraphQLError):
         ci.graphql("{ no_such_field }")

@@ -204,11 +204,11 @@ def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) 
 
 
 def test_what_is_not_there_is_told(scripted: Start) -> None:
-    with pytest.raises(bf.BadInput, match="does not have the pipeline acme/web"):
+    with pytest.raises(bf.BadInput, match="has no access to the pipeline acme/web"):
         connected(scripted(teams(("T1", "other")))).remove_team("web", TEAM)
     with pytest.raises(bf.BadInput, match="no pipeline acme/web"):
         connected(scripted(data(pipeline=None))).set_team("web", TEAM, "read_only")
-    with pytest.raises(bf.Malformed, match="teams that cannot be read"):
+    with pytest.raises(bf.Malformed, match="teams in the GraphQL response cannot be read"):
         connected(scripted(data(pipeline={"id": "P"}))).set_team("web", TEAM, "read_only")
     with pytest.raises(bf.Incomplete, match="circle"):
         connected(scripted(teams(following="c1"))).set_team("web", TEAM, "read_only")
@@ -216,6 +216,6 @@ def test_what_is_not_there_is_told(scripted: Start) -> None:
 
 def test_a_change_of_teams_without_answer_may_be_asked_for_again(scripted: Start) -> None:
     server = scripted(teams(("T2", TEAM_ID)), hang_up)
-    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)POST /graphql.*the same again is safe"):
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)POST /graphql.*Repeating the call is safe"):
         connected(server).set_team("web", TEAM, "read_only")
     assert len(server.asked) == 2

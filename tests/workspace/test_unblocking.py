@@ -103,9 +103,9 @@ def test_only_its_own_jobs_are_unblocked_by_a_pipeline(acme: Workspace) -> None:
 def test_what_is_no_single_job_is_refused_with_advice(acme: Workspace) -> None:
     row = waiting(acme)
     for job, text in (
-        (row.to_frame().T, r"one row of the frame, such as jobs\.iloc\[0\]"),
-        (row["id"], "is only an id"),
-        (row.drop("unblock_url"), "left out of columns="),
+        (row.to_frame().T, r"one row, such as jobs\.iloc\[0\]"),
+        (row["id"], "is an id"),
+        (row.drop("unblock_url"), "omitted by columns="),
     ):
         with pytest.raises(BadInput, match=text):
             acme.unblock(job)

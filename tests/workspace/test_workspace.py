@@ -138,16 +138,16 @@ def test_more_columns_by_path_and_raw(ci: Workspace) -> None:
     for bad in ({"x": 5}, ["a"], {"x": [1]}):
         with pytest.raises(bf.BadInput, match=r"extra=.*pass a mapping from text to text"):
             ci.builds(extra=bad)  # type: ignore[arg-type]
-    with pytest.raises(bf.BadInput, match="have such columns"):
+    with pytest.raises(bf.BadInput, match="already have these columns"):
         ci.builds(extra={"state": "meta_data.state"})
-    with pytest.warns(UserWarning, match=r"anything at 'meta_dta.team'"):
+    with pytest.warns(UserWarning, match=r"a value at 'meta_dta.team'"):
         ci.builds(extra={"team": "meta_dta.team"})
 
 
 def test_bad_windows_and_contradictions_are_refused_before_anything_is_sent(ci: Workspace) -> None:
-    with pytest.raises(bf.BadInput, match="Exchange created_from"):
+    with pytest.raises(bf.BadInput, match="Swap created_from"):
         ci.builds(created_from="2026-10-20", created_to="2026-10-10")
-    with pytest.raises(bf.BadInput, match="use builds"):
+    with pytest.raises(bf.BadInput, match="Use builds"):
         ci.jobs(exclude_jobs=True)
     with pytest.raises(bf.BadInput, match="Did you mean 'branch'"):
         ci.builds(brnach="main")  # type: ignore[call-arg]
@@ -220,7 +220,7 @@ def test_completion_knows_the_filters_and_help_explains_them() -> None:
     for method in (Workspace.builds, Workspace.jobs, Workspace.history):
         parameters = inspect.signature(method).parameters
         assert set(spec.list_builds.filter_names) <= set(parameters)
-        assert "created at or after" in (method.__doc__ or "")
+        assert "Created at or after" in (method.__doc__ or "")
 
 
 def test_a_progress_bar_shows_only_where_somebody_looks(ci: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
@@ -255,5 +255,5 @@ def test_a_list_of_several_pages_says_what_a_deletion_does_to_it(scripted: Calla
     first = says(b'[{"id":"a"}]', Link=f'{second}; rel="next", {second}; rel="last"')
     server = scripted(first, says(b'[{"id":"b"}]'))
     ws = bf.connect("acme", base_url=server.url, token="t")
-    assert "deleted meanwhile" in ws.members().attrs["note"]
+    assert "deleted in the meantime" in ws.members().attrs["note"]
     assert ws.members().attrs["note"] is None
