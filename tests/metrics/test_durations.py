@@ -85,7 +85,7 @@ def test_zones_and_units_may_differ():
 def test_naive_times_texts_and_doubled_columns_are_refused():
     with pytest.raises(BadInput, match="'started_at' have no time zone"):
         metrics.run_time(jobs(started_at=at(0).dt.tz_localize(None), finished_at=at(1)))
-    with pytest.raises(BadInput, match="'started_at' holds str, not times"):
+    with pytest.raises(BadInput, match="'started_at' holds str, not timestamps"):
         metrics.run_time(jobs(started_at=[START.isoformat()], finished_at=at(1)))
     frame = jobs(started_at=at(0), finished_at=at(1))
     with pytest.raises(BadInput, match="2 columns named 'finished_at'"):

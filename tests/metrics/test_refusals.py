@@ -29,7 +29,7 @@ BUILDS = builds_of("many")
         (lambda: metrics.recovery_time(BUILDS, branch="main", q=50), "q=50.0 lies outside"),
         (lambda: metrics.percentiles(JOBS, None), "of=None is neither a metric"),
         (lambda: metrics.percentiles(JOBS, [metrics.run_time]), "is neither a metric nor"),
-        (lambda: metrics.percentiles(JOBS, lambda rows: metrics.run_time(rows).to_numpy()), "must give a Series"),
+        (lambda: metrics.percentiles(JOBS, lambda rows: metrics.run_time(rows).to_numpy()), "must return a Series"),
         (lambda: metrics.percentiles(JOBS, metrics.active_time), r"frame\['build_id'\].map"),
         (lambda: metrics.percentiles(JOBS, lambda rows: metrics.run_time(rows).sort_values()), "on the frame's index"),
         (lambda: metrics.percentiles(JOBS, by=lambda rows: rows["queue"].sort_values()), "on the frame's index"),

@@ -17,7 +17,7 @@ from buildframe.spec import TABLES
 TIMESTAMP = "datetime64[us, UTC]"
 
 NAT = np.iinfo(np.int64).min
-"""NaT among whole microseconds; it is less than every stamp."""
+"""NaT among whole microseconds; less than every timestamp."""
 
 _KINDS: dict[str, str] = {entry.name: entry.kind for table in TABLES.values() for entry in table}
 _KINDS |= {"step": "text", "day": "date"}  # what `with_seconds` adds
@@ -38,17 +38,17 @@ def check_is_pandas(frame: Any, hint: str) -> None:
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """The column `name` of the frame; BadInput where there is none, or two of that name, or the frame is none."""
+    """Return a column; raise BadInput if it is missing or occurs twice, or the frame is not pandas."""
     check_is_pandas(
         frame,
         "row metrics need. Frames of a store have their results as columns, and metrics.with_seconds(frame) adds them "
         "in pandas and PySpark.",
     )
-    found = list(frame.columns).count(name)
-    if found == 1:
+    count = list(frame.columns).count(name)
+    if count == 1:
         return frame[name]
-    if found:
-        raise BadInput(f"The frame has {found} columns named {name!r}; keep one of them.")
+    if count:
+        raise BadInput(f"The frame has {count} columns named {name!r}. Keep one of them.")
     raise _missing(name)
 
 
@@ -65,28 +65,28 @@ def kind_of(name: str) -> str | None:
 
 
 def check_aligned(made: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
-    """What a function made of the frame, if it is a Series with the frame's index; else BadInput."""
+    """Return the result of a function of the frame; raise BadInput unless it is a Series with the frame's index."""
     if isinstance(made, pd.Series) and len(made) == len(frame) and made.index.equals(frame.index):
         return made
     raise BadInput(
-        f"{what} must give a Series with one value a row of the frame, on the frame's index. "
-        "What is by build goes onto rows by frame['build_id'].map(...)."
+        f"{what} must return a Series with one value per row of the frame, on the frame's index. "
+        "Assign values per build to rows by frame['build_id'].map(...)."
     )
 
 
 def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     """Return the column with the dtype it has when fetched; custom frames may hold Python objects."""
     kind = _KINDS.get(name)
-    found = column(frame, name)
-    if kind == "moment" or _is_of_times(found.dtype):
+    values = column(frame, name)
+    if kind == "moment" or _is_of_times(values.dtype):
         return timestamps(frame, name)
     dtype = _DTYPES.get(kind or "")
-    if dtype is None or found.dtype == dtype:
-        return found
+    if dtype is None or values.dtype == dtype:
+        return values
     try:
-        return found.astype(dtype)  # type: ignore[call-overload,no-any-return]
+        return values.astype(dtype)  # type: ignore[call-overload,no-any-return]
     except (TypeError, ValueError):
-        raise BadInput(f"The column {name!r} holds {found.dtype}, not {dtype}; convert it before.") from None
+        raise BadInput(f"The column {name!r} holds {values.dtype}, not {dtype}. Convert it first.") from None
 
 
 def _is_of_times(dtype: Any) -> bool:
@@ -96,22 +96,23 @@ def _is_of_times(dtype: Any) -> bool:
 
 
 def timestamps(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
-    """The timestamps of the column `name` in UTC to the microsecond; any zone will do, none is refused."""
-    found = column(frame, name)
-    if isinstance(found.dtype, pd.DatetimeTZDtype):
-        if found.dtype.unit == "us" and found.dtype.tz is dt.UTC:  # as in frames that are fetched
-            return found
-        timestamp_micros: pd.Series[pd.Timestamp] = found.dt.tz_convert("UTC").astype(TIMESTAMP)
-        return timestamp_micros
-    if isinstance(found.dtype, pd.ArrowDtype) and pa.types.is_timestamp(found.dtype.pyarrow_dtype):
-        plain: Any = _as_numpy(found.dtype.pyarrow_dtype)
-        return timestamps(pd.DataFrame({name: found.astype(plain)}), name)
-    if found.isna().all():  # a hand-made column of None has no dtype of its own
-        return pd.Series(pd.NaT, index=found.index, dtype=TIMESTAMP)
-    if pd.api.types.is_datetime64_dtype(found.dtype):
-        raise BadInput(f'The times in {name!r} have no time zone; say which: frame[{name!r}].dt.tz_localize("UTC").')
+    """Return the timestamps of a column in UTC to the microsecond; raise BadInput if they have no time zone."""
+    values = column(frame, name)
+    if isinstance(values.dtype, pd.DatetimeTZDtype):
+        if values.dtype.unit == "us" and values.dtype.tz is dt.UTC:  # as in frames that are fetched
+            return values
+        converted: pd.Series[pd.Timestamp] = values.dt.tz_convert("UTC").astype(TIMESTAMP)
+        return converted
+    if isinstance(values.dtype, pd.ArrowDtype) and pa.types.is_timestamp(values.dtype.pyarrow_dtype):
+        plain: Any = _as_numpy(values.dtype.pyarrow_dtype)
+        return timestamps(pd.DataFrame({name: values.astype(plain)}), name)
+    if values.isna().all():  # a column of None that a user made has no dtype of times
+        return pd.Series(pd.NaT, index=values.index, dtype=TIMESTAMP)
+    if pd.api.types.is_datetime64_dtype(values.dtype):
+        raise BadInput(f'The times in {name!r} have no time zone. Add it: frame[{name!r}].dt.tz_localize("UTC").')
     raise BadInput(
-        f"The column {name!r} holds {found.dtype}, not times; convert it: pd.to_datetime(frame[{name!r}], utc=True)."
+        f"The column {name!r} holds {values.dtype}, not timestamps. "
+        f"Convert it: pd.to_datetime(frame[{name!r}], utc=True)."
     )
 
 
@@ -126,7 +127,7 @@ def timestamp_micros(table: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
 
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
-    """Durations as float64 seconds, NaN where there is none; BadInput where `name` holds something else."""
+    """Return durations as float64 seconds, NaN if missing; raise BadInput, with `name`, for other values."""
     if isinstance(durations.dtype, pd.ArrowDtype) and pa.types.is_duration(durations.dtype.pyarrow_dtype):
         durations = durations.astype("timedelta64[us]")
     if pd.api.types.is_timedelta64_dtype(durations.dtype):
@@ -134,8 +135,8 @@ def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
     if str(durations.name).endswith("_s") and pd.api.types.is_numeric_dtype(durations.dtype):
         return durations.astype("float64")
     raise BadInput(
-        f"{name} is {durations.dtype}, not timedelta; "
-        "pass a metric such as metrics.run_time, or a column of seconds, whose name ends in _s."
+        f"{name} is {durations.dtype}, not timedelta. "
+        "Pass a metric such as metrics.run_time, or a column of seconds, whose name ends in _s."
     )
 
 
@@ -144,7 +145,7 @@ def _as_numpy(kind: pa.TimestampType) -> str:
 
 
 def _as_floats(durations: pd.Series[Any]) -> pd.Series[float]:
-    """As `total_seconds`, in a tenth of the time."""
+    """Do the same as `total_seconds`, in a tenth of the time."""
     exact = durations.to_numpy("timedelta64[us]")
     return pd.Series(np.where(np.isnat(exact), np.nan, exact.view("int64") / 1e6), durations.index, name=durations.name)
 
@@ -154,7 +155,7 @@ def _missing(name: str) -> BadInput:
 
 
 def _comes_with(name: str) -> str:
-    found = [source for table, source in _SOURCES.items() if any(entry.name == name for entry in TABLES[table])]
+    sources = [source for table, source in _SOURCES.items() if any(entry.name == name for entry in TABLES[table])]
     if any(name == entry.name for table in ("builds", "jobs") for entry in TABLES[table]):
-        found.append("ws.history()")
-    return f"; it comes with {' or '.join(filter(None, [', '.join(found[:-1]), found[-1]]))}" if found else ""
+        sources.append("ws.history()")
+    return f"; it comes with {' or '.join(filter(None, [', '.join(sources[:-1]), sources[-1]]))}" if sources else ""

@@ -130,8 +130,8 @@ def _changes(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame)
     earlier = previous.reindex(tests.index)
     was_listed, is_listed = tests.index.isin(previous.index), tests.index.isin(current.index)
     was_resolved = earlier["is_resolved"].fillna(value=False)
-    resolved_anew = ~(tests["last_resolved_at"] <= earlier["last_resolved_at"])
-    came_back = was_resolved | (tests["recurred"] & resolved_anew)
+    resolved_again = ~(tests["last_resolved_at"] <= earlier["last_resolved_at"])
+    came_back = was_resolved | (tests["recurred"] & resolved_again)
     cases = [tests["is_resolved"] | ~is_listed, came_back, was_listed]
     status = np.select([np.asarray(case, bool) for case in cases], ["resolved", "came_back", "still"], "new")
     return {

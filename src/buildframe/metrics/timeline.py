@@ -12,11 +12,11 @@ from buildframe.metrics.steps import step
 
 
 def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
-    """One row a job that came up, in the order of drawing; stamps in minutes since the build's creation.
+    """Return one row per job that became runnable, in the order of drawing; times in minutes since build creation.
 
-    It waits from `first` to `wait_to` and runs from `run_from` to `end` (float64, NaN where it did not). `kind` is
-    `ran`, `failed`, `timed out`, `canceled`, `triggered build` or `blocked`; `open` tells that it is not over yet, and
-    `retried` that another attempt followed. Beside these `step`, `name` and `came_up`, the step's first `first`.
+    A job waits from `first` to `wait_to` and runs from `run_from` to `end` (float64, NaN if it did not). `kind` is
+    `ran`, `failed`, `timed out`, `canceled`, `triggered build` or `blocked`. `open` is true if it has not ended, and
+    `retried` if another attempt followed. Further columns are `step`, `name` and `came_up`, the step's least `first`.
     """
     stamps = _stamps(jobs)
     zero = timestamps(jobs, "build_created_at").min()
@@ -52,7 +52,7 @@ def _stamps(jobs: pd.DataFrame) -> dict[str, pd.Series[Any]]:
 
 
 def _gaps(until: pd.Series[Any], jobs: pd.DataFrame, run_from: pd.Series[Any], end: pd.Series[Any]) -> pd.Series[Any]:
-    """Where the gap before each block step's end begins: at the last end of what had begun by then."""
+    """Return when the gap before each block step's end begins: at the last end of jobs that had begun by then."""
     created = timestamps(jobs, "build_created_at")
 
     def gap(row: Any, moment: pd.Timestamp) -> Any:
