@@ -10,7 +10,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Coverage, Frame, Integers, IntervalKind, TimeWindow
+from buildframe.metrics.engines.protocol import Frame, FrameCoverage, Integers, IntervalKind, TimeWindow
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.spec.times import Moment, When, when
 
@@ -236,7 +236,7 @@ def _window(start: When | None, end: When | None, latest: int | None) -> TimeWin
     return window
 
 
-def _is_whole(at: Integers, coverage: Coverage) -> Any:
+def _is_whole(at: Integers, coverage: FrameCoverage) -> Any:
     """Return whether no build outside the frame can have had a job at each time."""
     if coverage.first is None or coverage.last is None:
         return pd.array([pd.NA] * len(at), "boolean")

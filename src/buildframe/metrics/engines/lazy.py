@@ -24,10 +24,10 @@ from buildframe.metrics.engines.protocol import (
     BALANCE,
     COUNT,
     GROUP,
-    Coverage,
     Engine,
     Floats,
     Frame,
+    FrameCoverage,
     FrameFunction,
     GroupedRows,
     GroupSums,
@@ -222,9 +222,9 @@ class LazyEngine(Engine):
     def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> GroupedRows:
         return running_sums.intervals(self, frame, by, kind)
 
-    def coverage(self, intervals: GroupedRows) -> Coverage:
+    def coverage(self, intervals: GroupedRows) -> FrameCoverage:
         limits = self.to_arrow(running_sums.limits(intervals))
-        return Coverage(*(column[0].as_py() for column in limits.columns))
+        return FrameCoverage(*(column[0].as_py() for column in limits.columns))
 
     def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
         return running_sums.levels(intervals, window)

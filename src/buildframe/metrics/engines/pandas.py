@@ -22,11 +22,11 @@ from buildframe.metrics.engines.protocol import (
     BALANCE,
     COUNT,
     GROUP,
-    Coverage,
     Engine,
     Flags,
     Floats,
     Frame,
+    FrameCoverage,
     FrameFunction,
     GroupedRows,
     GroupSums,
@@ -212,13 +212,13 @@ class PandasEngine(Engine):
         rows = _to_rows(pd.DataFrame(columns, copy=False))
         return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), groups.keys)
 
-    def coverage(self, intervals: GroupedRows) -> Coverage:
+    def coverage(self, intervals: GroupedRows) -> FrameCoverage:
         begin, finish, created, fetched = _integers(intervals, "begin", "finish", "created", "fetched")
         known = created[created != NAT]
         lasting = (finish - created)[(begin != NAT) & (finish != NAT) & (created != NAT)]
         ends = fetched[fetched != NAT], -known, known, lasting
         latest, first, last, longest = (int(one.max()) if len(one) else None for one in ends)
-        return Coverage(latest, None if first is None else -first, last, longest)
+        return FrameCoverage(latest, None if first is None else -first, last, longest)
 
     def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
         codes, begin, finish = _integers(intervals, GROUP, "begin", "finish")

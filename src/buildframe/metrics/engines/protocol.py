@@ -114,7 +114,7 @@ class IntervalKind(NamedTuple):
         return list(dict.fromkeys([self.begins, *self.ends, "fetched_at", "build_created_at"]))
 
 
-class Coverage(NamedTuple):
+class FrameCoverage(NamedTuple):
     """Latest `fetched_at`, first and last creation of builds, and how long after it their last job ended.
 
     In microseconds; None if unknown.
@@ -278,7 +278,7 @@ class Engine(ABC):
         """Return the intervals of jobs in groups, for `coverage` and `levels`."""
 
     @abstractmethod
-    def coverage(self, intervals: GroupedRows) -> Coverage:
+    def coverage(self, intervals: GroupedRows) -> FrameCoverage:
         """Return which times the frame covers."""
 
     @abstractmethod

@@ -39,7 +39,7 @@ def intervals(engine: Engine, jobs: Frame, by: By, kind: IntervalKind) -> Groupe
 
 
 def limits(spans: GroupedRows) -> nw.LazyFrame[Any]:
-    """Return the values of `Coverage` as columns."""
+    """Return the values of `FrameCoverage` as columns."""
     created, fetched = (nw.col(micros_column(name)) for name in ("build_created_at", "fetched_at"))
     lasting = nw.when(_is_known()).then(nw.col("finish") - created)
     ends = spans.frame.select(latest=fetched, first=created, last=created, lasting=lasting)
