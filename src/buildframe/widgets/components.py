@@ -48,9 +48,9 @@ class StatusLine(ipywidgets.HTML):
 
     _action = ""
 
-    def show(self, words: str, *, extra: str = "") -> None:
+    def show(self, message: str, *, extra: str = "") -> None:
         """Show a message, or nothing for an empty text; `extra` is HTML that follows the text."""
-        self.value = html.message(words, extra=extra) if words else ""
+        self.value = html.message(message, extra=extra) if message else ""
 
     def show_action(self, action: str) -> None:
         """Show an action in progress."""

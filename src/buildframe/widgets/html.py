@@ -57,11 +57,11 @@ def label(value: object) -> str:
     return clipped(visible(plain(value))).replace("<", "‹")
 
 
-def link(url: object, words: object) -> str:
+def link(url: object, content: object) -> str:
     """Return a link that opens in a new tab if the URL is http or https, otherwise only its text."""
     if not isinstance(url, str) or not _is_web(url):
-        return text(words)
-    return f'<a href="{html.escape(url)}" target="_blank" rel="noopener noreferrer">{text(words)}</a>'
+        return text(content)
+    return f'<a href="{html.escape(url)}" target="_blank" rel="noopener noreferrer">{text(content)}</a>'
 
 
 def _is_web(url: str) -> bool:
@@ -77,10 +77,10 @@ def hint(content: str) -> str:
     return f'<div class="bf-hint">{content}</div>'
 
 
-def message(words: str, *, is_error: bool = False, extra: str = "") -> str:
+def message(content: str, *, is_error: bool = False, extra: str = "") -> str:
     """Return a message that screen readers announce; `extra` is HTML that follows the text."""
     role, css_class = ("alert", "bf-error") if is_error else ("status", "bf-status")
-    return f'<div role="{role}" class="{css_class}">{lines(words)} {extra}</div>'
+    return f'<div role="{role}" class="{css_class}">{lines(content)} {extra}</div>'
 
 
 def property_table(rows: Iterable[tuple[str, str]], caption: str) -> str:
