@@ -18,8 +18,8 @@ from numpydoc.validate import validate
 import buildframe
 import buildframe.errors
 
-CHECKED = ("buildframe", "buildframe.metrics", "buildframe.plots", "buildframe.receiver")
-_TO_DO = ("report", "sandbox_server", "spec", "webhooks", "widgets", "workspace")
+CHECKED = ("buildframe", "buildframe.metrics", "buildframe.plots", "buildframe.receiver", "buildframe.widgets")
+_TO_DO = ("report", "sandbox_server", "spec", "webhooks", "workspace")
 TO_DO = {f"buildframe.{name}" for name in _TO_DO}
 
 CHECKS = {
