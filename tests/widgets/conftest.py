@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -38,6 +39,9 @@ def _close_widgets_and_connections() -> Iterator[None]:
     """Close the widgets of a module, which ipywidgets keeps in one registry per process, and their connections."""
     yield
     ipywidgets.Widget.close_all()
+    for thread in threading.enumerate():
+        if thread.name == "buildframe-widget":
+            thread.join(30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
