@@ -210,7 +210,7 @@ def test_a_deadline_ends_the_listing_before_a_quota_is_waited_for_in_vain(worker
     used_up = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
     with listing(BUILDS, after_request(4, used_up)) as service:
         frame = service.connected().builds(workers=workers, deadline="90s", partial=True)
-        assert frame.attrs["why"].startswith("deadline=90s would pass while waiting 100 s: the limit of requests")
+        assert frame.attrs["why"].startswith("deadline=90s would pass while waiting 100 s: the rate limit is used up")
     with listing(BUILDS) as later:  # at another address, whose limits are others
         assert is_all(completed(frame, later))
 

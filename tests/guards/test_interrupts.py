@@ -108,7 +108,7 @@ def test_an_interrupt_ends_a_walk_and_says_how_far_it_came(flaw: str, workers: i
     if not again:
         [note] = told["notes"]
         assert note.startswith("The listing had read ")
-        assert re.search(r" [12]\d\d rows in [12] answers, back to builds created at 2026-10-", note)
+        assert re.search(r" [12]\d\d rows in [12] responses, back to builds created at 2026-10-", note)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -227,10 +227,10 @@ def notes_of(url: str, action: str, reached: threading.Event) -> list[str]:
 @pytest.mark.parametrize(
     ("action", "look"),
     [
-        ("create_build", "Look for it among the newest: .builds(branch='main', created_from='1h')."),
+        ("create_build", "Look for it among the newest builds: .builds(branch='main', created_from='1h')."),
         ("cancel", "Look at the state of .build(7). Canceling again is safe."),
         ("rebuild", "Look for builds of the last hour whose rebuilt_from is 7: .builds(created_from='1h')."),
-        ("delete", "Look whether pipelines() of the workspace still has it."),
+        ("delete", "Check whether pipelines() of the workspace still contains it."),
         ("get", None),
     ],
 )
@@ -335,7 +335,7 @@ def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unkn
         web.create_build(commit="HEAD", branch="main")
     assert len(server.asked) == 1
     [note] = stop.value.__notes__
-    assert note.endswith("Look for it among the newest: .builds(branch='main', created_from='1h').")
+    assert note.endswith("Look for it among the newest builds: .builds(branch='main', created_from='1h').")
 
 
 def test_an_interrupt_before_anything_was_sent_and_one_of_the_next_question_have_no_note(scripted: Any) -> None:

@@ -29,11 +29,11 @@ _SORTING = {"direction", "order", "order_by", "sort", "sort_by"}
 _LIMITS = ("max_requests", "deadline")
 _MOST_SHOWN = 200
 _MOST_DIGITS = 300
-_TOO_LONG = ("set_int_max_str_digits", "too large for a float")  # what Python says of numbers that it cannot print
+_TOO_LONG = ("set_int_max_str_digits", "too large for a float")  # in Python's errors about numbers that it cannot print
 
 
 def checked(owner: type[T]) -> type[T]:
-    """Let the public methods of a class refuse options that they do not have, and values of another type."""
+    """Decorate a class so that its public methods raise BadInput for unknown options and values of another type."""
     for name, method in list(vars(owner).items()):
         if isinstance(method, types.FunctionType) and not name.startswith("_"):
             setattr(owner, name, _confined_if_secret(method, _check_options if _has_options(method) else _check_names))
@@ -41,26 +41,26 @@ def checked(owner: type[T]) -> type[T]:
 
 
 def checked_call(function: F) -> F:
-    """Let a function refuse options that it does not have, and arguments of another type than annotated.
+    """Decorate a function so that it raises BadInput for unknown options and arguments of another type than annotated.
 
-    Arguments whose annotation says nothing that can be checked, such as a callable, are left to the function.
+    Arguments whose annotation cannot be checked, such as a callable, are passed on.
     """
     return cast("F", _confined_if_secret(function, _check_arguments))
 
 
 def checked_fields(owner: type[T]) -> type[T]:
-    """Let a dataclass refuse fields that it does not have, and values of another type than declared."""
+    """Decorate a dataclass so that it raises BadInput for unknown fields and values of another type than declared."""
     owner.__init__ = checked_call(owner.__init__)  # type: ignore[method-assign]
     return owner
 
 
 def checked_names(function: F) -> F:
-    """Let a function refuse options that it does not have. It checks their values itself, as secrets must be."""
+    """Decorate a function so that it raises BadInput for unknown options. It checks their values itself."""
     return cast("F", _confined_if_secret(function, _check_names))
 
 
 def _confined_if_secret(method: Any, check_call: Check) -> Any:
-    """The method with checks. The properties of actions may hold secrets, such as variables."""
+    """Return the method with checks. Actions are confined, since their properties may contain secrets."""
     endpoint: Endpoint | None = getattr(method, "endpoint", None)
     if is_confined(method):
         return confined(_checking(inspect.unwrap(method, stop=lambda one: not is_confined(one)), check_call))
@@ -77,8 +77,8 @@ def check(
 ) -> None:
     """Raise BadInput for options that are not declared, and for values of another type than declared.
 
-    Filters and properties of `endpoint` are left to the request, which checks them more closely. An error may suggest
-    the names of `positional` arguments, too.
+    Filters and properties of `endpoint` are checked with the request. An error may also suggest the names of
+    `positional` arguments.
     """
     closely = {*endpoint.filter_names, *endpoint.property_names} if endpoint else set()
     for option, value in given.items():
@@ -89,7 +89,7 @@ def check(
 
 
 def with_plain_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with Python's int or float in place of other numbers, such as those of numpy."""
+    """Return options with Python's int and float instead of other numbers, such as those of numpy."""
     return {name: _plain_number(value, name) for name, value in options.items()}
 
 
@@ -97,14 +97,14 @@ def _plain_number(value: Any, name: str = "number") -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):
-        if abs(int(value)) >= 10**_MOST_DIGITS:  # Python prints none of more than 4,300 digits, not even in an error
+        if abs(int(value)) >= 10**_MOST_DIGITS:  # Python cannot print more than 4,300 digits, not even in an error
             raise BadInput(f"{name}: pass a number of at most {_MOST_DIGITS} digits.")
         return int(value)
     return float(value) if isinstance(value, numbers.Real) else value
 
 
 def _is_for_the_body(option: str, declared: Mapping[str, Any], endpoint: Endpoint | None) -> bool:
-    """Whether an unknown option is left to the check of the body, which reports everything that is wrong at once."""
+    """Whether the check of the body handles an unknown option, since it reports everything that is wrong at once."""
     if endpoint is None or not endpoint.properties:
         return False
     near = difflib.get_close_matches(option.lower(), declared, n=1)
@@ -117,7 +117,7 @@ def _has_options(method: types.FunctionType) -> bool:
 
 
 def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., Any]:
-    asked = annotate_interrupts(method)
+    annotated = annotate_interrupts(method)
 
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -125,8 +125,8 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
         try:
             arguments, options = tuple(map(_plain_number, arguments)), with_plain_numbers(options)
             check_call(method, arguments, options)
-            return asked(*arguments, **options)
-        except BadInput as why:  # of an address that holds a password, too: no frame may keep it
+            return annotated(*arguments, **options)
+        except BadInput as why:  # also about a URL with a password: no frame may contain it
             refused = without_frames(why)
         except (ValueError, OverflowError) as why:  # from a number within a list, mapping or array
             if not any(words in str(why) for words in _TOO_LONG):
@@ -139,7 +139,7 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
 
 
 def _check_options(method: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Names and types of the options of a method."""
+    """Check names and types of the options of a method."""
     _check_number_of(method, arguments)
     positional, declared, takes_any = _positional(method), _options_of(method), _takes_any_option(method)
     given = {
@@ -157,7 +157,7 @@ def _check_names(method: types.FunctionType, arguments: Sequence[Any], options: 
 
 
 def _check_arguments(function: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Names and types of all arguments of a function."""
+    """Check names and types of all arguments of a function."""
     _check_names(function, arguments, options)
     given = {**dict(zip(_positional(function), arguments, strict=False)), **options}
     for name, hint in _checkable(function).items():
@@ -166,7 +166,7 @@ def _check_arguments(function: types.FunctionType, arguments: Sequence[Any], opt
 
 
 def _check_number_of(method: types.FunctionType, arguments: Sequence[Any]) -> None:
-    """Options that are passed without their names."""
+    """Raise BadInput for options that are passed without their names."""
     positional = _positional(method)
     if len(arguments) > len(positional) and not method.__code__.co_flags & inspect.CO_VARARGS:
         names, name = _without_self(positional), _name_of(method)
@@ -177,7 +177,7 @@ def _check_number_of(method: types.FunctionType, arguments: Sequence[Any]) -> No
 
 
 def _name_of(method: types.FunctionType) -> str:
-    """What a user calls, such as "builds()", or "Store()" for its `__init__`."""
+    """Return the name of a call, such as "builds()", or "Store()" for its `__init__`."""
     return f"{method.__qualname__.removesuffix('.__init__').split('.')[-1]}()"
 
 
@@ -196,14 +196,14 @@ def _without_self(names: Sequence[str]) -> Sequence[str]:
 
 @functools.cache
 def _checkable(function: types.FunctionType) -> dict[str, Any]:
-    """The types of a function's parameters that values can be checked against."""
+    """Return the types of the parameters that can be checked."""
     names = (*_positional(function), *_only_by_name(function))
     hints = {name: _hint(function, name) for name in names if name in function.__annotations__}
     return {name: hint for name, hint in hints.items() if _can_be_checked(hint)}
 
 
 def _hint(function: types.FunctionType, name: str) -> Any:
-    """A parameter's annotation; its text if it is for type checkers only, such as `pd.Series[Any]`."""
+    """Return a parameter's annotation, or its text if only type checkers can evaluate it, as `pd.Series[Any]`."""
     text = function.__annotations__[name]
     alone = types.SimpleNamespace(__annotations__={name: text})
     try:
@@ -220,7 +220,7 @@ def _can_be_checked(hint: Any) -> bool:
 
 @functools.cache
 def _options_of(method: types.FunctionType) -> dict[str, Any]:
-    """The types of a method's keyword-only parameters, and of the TypedDict that its `**` parameter unpacks."""
+    """Return the types of keyword-only parameters, and of the TypedDict that the `**` parameter unpacks."""
     before = {*method.__code__.co_varnames[: method.__code__.co_argcount], "return"}
     options = {name: hint for name, hint in method.__annotations__.items() if name not in before}
     only_options = types.SimpleNamespace(__annotations__=options)  # other hints may not be evaluated
@@ -235,13 +235,13 @@ def _options_of(method: types.FunctionType) -> dict[str, Any]:
 
 
 def _catch_all(method: types.FunctionType) -> str | None:
-    """The name of a method's `**` parameter."""
+    """Return the name of a method's `**` parameter."""
     parameters = inspect.signature(method, follow_wrapped=False).parameters.values()
     return next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None)
 
 
 def _takes_any_option(method: types.FunctionType) -> bool:
-    """Whether the `**` parameter of a method takes names that no declaration lists, such as query parameters."""
+    """Whether the `**` parameter of a method accepts any name, such as query parameters."""
     name = _catch_all(method)
     return name is not None and not str(method.__annotations__[name]).startswith("Unpack")
 
@@ -249,7 +249,7 @@ def _takes_any_option(method: types.FunctionType) -> bool:
 def _advice(
     name: str, option: str, declared: Mapping[str, Any], endpoint: Endpoint | None, positional: Sequence[str]
 ) -> str:
-    """What to write instead of an option that is not there."""
+    """Return what to write instead of an unknown option."""
     if endpoint and endpoint.lists and option in _PAGING:
         return f"It always reads all pages. {_how_to_read_less(declared, endpoint)}"
     if endpoint and endpoint.lists and option in _SORTING:
@@ -258,7 +258,7 @@ def _advice(
 
 
 def _nearest(name: str, option: str, declared: Iterable[str], others: Sequence[str] = ()) -> str:
-    """The name that may be meant, and all that there are."""
+    """Return the name that may be meant, and all names."""
     near = difflib.get_close_matches(option.lower(), [*declared, *others], n=1)
     suggestion = f"Did you mean {near[0]!r}? " if near else ""
     return f"{suggestion}Options of {name}: {', '.join(declared) or 'none'}."
@@ -278,7 +278,7 @@ def _check_type(name: str, hint: Any, value: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    """The value; of one that takes many lines or a long one, such as a frame, the type."""
+    """Return the value, or its type if it is long, such as a frame."""
     text = repr(value)
     return text if text.isprintable() and len(text) <= _MOST_SHOWN else f"<{type(value).__name__}>"
 
@@ -296,7 +296,7 @@ def _is_path(hint: Any) -> bool:
 
 
 def _plain_value(value: Any) -> Any:
-    """What lists in its own way, such as an index of pandas or an array, as a list."""
+    """Return other sequences, such as a pandas index or an array, as a list."""
     ordered = isinstance(value, Iterable) and isinstance(value, Sized) and not isinstance(value, Set | Mapping)
     return list(value) if ordered and not isinstance(value, str | bytes) else value
 
@@ -307,7 +307,7 @@ def _meaning(name: str, hint: Any) -> str:
 
 
 def _words(hint: Any) -> str:
-    """A type in words, such as "True, False or None"."""
+    """Describe a type, such as "True, False or None"."""
     *others, last = dict.fromkeys(_alternatives(hint))
     return f"{', '.join(others)} or {last}" if others else last
 

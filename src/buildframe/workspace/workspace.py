@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["History", "Pipeline", "Workspace"]
 
 
-class FlakyTestQuery(FlakyTestFilters, ListOptions, total=False):
+class FlakyTestListing(FlakyTestFilters, ListOptions, total=False):
     """Filters and options of a list of flaky tests."""
 
 
@@ -539,8 +539,8 @@ class Workspace(BuildQueries):
             deadline=deadline,
         )
 
-    @accepts(spec.list_flaky_tests, FlakyTestQuery)
-    def flaky_tests(self, suite: str, **query: Unpack[FlakyTestQuery]) -> pd.DataFrame:
+    @accepts(spec.list_flaky_tests, FlakyTestListing)
+    def flaky_tests(self, suite: str, **query: Unpack[FlakyTestListing]) -> pd.DataFrame:
         """
         List the flaky tests of a test suite.
 
