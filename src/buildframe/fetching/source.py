@@ -54,6 +54,7 @@ class PageReader(Protocol):
 
     def read(self, request: Request, response: Response) -> Page:
         """Return the page in a response; raise Malformed if it cannot be read."""
+        ...
 
 
 class PageFetcher:

@@ -31,12 +31,15 @@ class PageSource(Protocol[T_co]):
 
     def fetch(self, query: PageQuery) -> Page:
         """Fetch and decode the page of a query."""
+        ...
 
     def convert(self, query: PageQuery, page: Page, new: NewRows) -> T_co:
         """Convert the new rows of a page to a batch."""
+        ...
 
     def useful_workers(self, pages_left: float | None) -> int:
         """Return how many workers make sense for so many pages."""
+        ...
 
     def abort(self) -> None:
         """End the requests of all threads."""
