@@ -36,7 +36,7 @@ _DAY = 86_400
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
 
 
-class FlakyTestQuery(NamedTuple):
+class FlakyTestSearch(NamedTuple):
     """Filters of the service; empty for all tests."""
 
     search: str = ""
@@ -104,7 +104,7 @@ class FlakyBoard(components.CompositeWidget):
         if store is not None and not isinstance(store, Store):
             raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
         self._ws, self.suite, self._store = ws, suite, store
-        self._query = FlakyTestQuery()
+        self._query = FlakyTestSearch()
         self._tests = self.board = pd.DataFrame()
         self._history: SuiteHistory | None = None
         self.status, self.store_status = components.StatusLine(), components.StatusLine()
@@ -137,7 +137,7 @@ class FlakyBoard(components.CompositeWidget):
 
     def load(self) -> None:
         """Load the tests that match search and branch. Previous rows are removed."""
-        query = FlakyTestQuery(self.search.value.strip(), self.branch.value.strip())
+        query = FlakyTestSearch(self.search.value.strip(), self.branch.value.strip())
         if self._tasks.is_busy and query == self._query:
             return  # the second click of a double click
         self._query = query
