@@ -285,5 +285,5 @@ def test_invalid_arguments_are_named(
 def test_unknown_names_and_no_organization(ci: Workspace) -> None:
     with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
         FlakyBoard(ci, "rspec", brnach="main")
-    with pytest.raises(bf.BadInput, match="but a widget shows one"):
+    with pytest.raises(bf.BadInput, match="a widget shows one"):
         FlakyBoard(bf.connect(base_url=ci.sandbox.url, token="t" * 20), "rspec")

@@ -15,9 +15,7 @@ def check_workspace(ws: object, *, may_be_pipeline: bool = True) -> None:
         pipelines = ", or one of its pipelines" if may_be_pipeline else ""
         raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
     if ws.organization is None:
-        raise BadInput(
-            'ws is a workspace of all organizations, but a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.'
-        )
+        raise BadInput('ws is of all organizations; a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.')
 
 
 def check_duration(name: str, value: str | dt.timedelta, minimum: float, reason: str) -> float:
