@@ -167,5 +167,5 @@ def test_what_keeps_the_latest_in_other_engines_does():
 
 @pytest.mark.parametrize("of", [metrics.queue_time, metrics.step, metrics.wall_time])
 def test_metrics_of_rows_name_what_spark_has_instead(of):
-    with pytest.raises(BadInput, match=r"metrics\.with_seconds\(frame\) adds what they measure"):
+    with pytest.raises(BadInput, match=r"metrics\.with_seconds\(frame\) adds them"):
         of(in_spark(builds_of("few")))

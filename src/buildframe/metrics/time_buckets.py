@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,8 @@ class Buckets:
         offset = _offset(freq)
         *ranges, (_, latest) = rows.engine.time_ranges(rows.frame, (*at, fetched))
         times = [time for first_and_last in ranges for time in first_and_last if pd.notna(time)]
-        return cls(_edges(pd.Series(times, dtype=TIMESTAMP), offset, tz), latest)
+        known: pd.Series[Any] = pd.Series(times, dtype=TIMESTAMP)
+        return cls(_edges(known, offset, tz), latest)
 
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
