@@ -44,7 +44,7 @@ DTYPES = {
     "text": ("`str`", "–"),
     "integer": ("`Int64`", "whole number"),
     "flag": ("`boolean`", "true or false"),
-    "moment": ("`datetime64[us, UTC]`", "instant, microseconds"),
+    "timestamp": ("`datetime64[us, UTC]`", "timestamp, microseconds"),
     "json": ("`str`", "JSON text"),
 }
 MOST_KEYS = 6
@@ -317,7 +317,7 @@ def _response(endpoint: Endpoint) -> str:
 
 
 def _type(entry: Filter) -> str:
-    kinds = {"text": "text", "flag": "True or False", "moment": "time", "map": "mapping of texts"}
+    kinds = {"text": "text", "flag": "True or False", "timestamp": "time", "map": "mapping of texts"}
     one = kinds[entry.kind]
     many = f"{one}, or a list" if entry.many else one
     return f"{many}: {', '.join(f'`{choice}`' for choice in entry.choices)}" if entry.choices else many

@@ -24,7 +24,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "text": st.text(),
     "integer": st.integers(-(2**63), 2**63 - 1),
     "flag": st.booleans(),
-    "moment": forms,
+    "timestamp": forms,
     "json": st.one_of(st.dictionaries(st.text(), st.text()), st.lists(st.text())),
 }
 
@@ -49,4 +49,4 @@ def expected(column: Column, document: Any) -> Any:
         document = document.get(key) if isinstance(document, dict) else None
     if document is None:
         return None
-    return Moment.parse(document) if column.kind == "moment" else document
+    return Moment.parse(document) if column.kind == "timestamp" else document

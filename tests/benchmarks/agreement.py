@@ -98,7 +98,7 @@ def _whole(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-_READ: Mapping[str, Callable[[Any], Any]] = {"text": _as_is, "flag": _as_is, "integer": _whole, "moment": _moment}
+_READ: Mapping[str, Callable[[Any], Any]] = {"text": _as_is, "flag": _as_is, "integer": _whole, "timestamp": _moment}
 
 
 def _place(url: str) -> tuple[str, str]:

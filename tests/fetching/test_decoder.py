@@ -85,7 +85,7 @@ def assert_like_normalized(frame: pd.DataFrame, table: str, normalized: pd.DataF
                 elif column.kind == "integer":  # pandas makes floats of integers beside nulls
                     assert float(ours) == float(value), column.name
                 else:
-                    assert ours == (Moment.parse(value) if column.kind == "moment" else value), column.name
+                    assert ours == (Moment.parse(value) if column.kind == "timestamp" else value), column.name
 
 
 @given(st.lists(documents_of(Build, ("id",)), min_size=1, max_size=4), st.data())

@@ -157,7 +157,7 @@ def test_a_wrong_operation_would_be_seen(wrong: dict[str, Any]) -> None:
 
 # --- query parameters
 
-FILTER_KINDS = {"string": "text", "boolean": "flag", "timestamp": "moment", "map": "map"}
+FILTER_KINDS = {"string": "text", "boolean": "flag", "timestamp": "timestamp", "map": "map"}
 
 
 def choices_of(parameter: dict[str, Any]) -> set[str]:
@@ -283,7 +283,7 @@ def test_a_missing_field_would_be_seen(name: str) -> None:
 
 # --- columns
 
-COLUMN_KINDS = {"string": "text", "integer": "integer", "boolean": "flag", "timestamp": "moment"}
+COLUMN_KINDS = {"string": "text", "integer": "integer", "boolean": "flag", "timestamp": "timestamp"}
 
 
 TABULAR = [*spec.RESOURCES.values()]

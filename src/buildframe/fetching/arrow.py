@@ -28,7 +28,7 @@ PANDAS_TYPES: dict[pa.DataType, Any] = {
     pa.large_string(): pd.StringDtype(na_value=np.nan),
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
-    ARROW_TYPES["moment"]: pd.DatetimeTZDtype("us", dt.UTC),  # with zoneinfo's UTC, comparisons with datetimes fail
+    ARROW_TYPES["timestamp"]: pd.DatetimeTZDtype("us", dt.UTC),  # with zoneinfo's UTC, comparisons with datetimes fail
 }
 
 
@@ -141,7 +141,7 @@ def _fields_inside(kind: type[msgspec.Struct], values: list[Any]) -> _Fields:
 
 
 def _constant(moment: Moment, n: int) -> pa.Array[Any]:
-    return pa.repeat(pa.scalar(moment.us, pa.int64()), n).cast(ARROW_TYPES["moment"])
+    return pa.repeat(pa.scalar(moment.us, pa.int64()), n).cast(ARROW_TYPES["timestamp"])
 
 
 @functools.lru_cache(maxsize=16)  # empty columns share their memory
@@ -211,27 +211,27 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
     return texts.cast(ARROW_TYPES["json"], memory_pool=_POOL)
 
 
-def _moments(values: list[str | None]) -> pa.Array[Any]:
+def _timestamps(values: list[str | None]) -> pa.Array[Any]:
     texts = _array(values, pa.string())
     try:
-        return _as_moments(texts)
+        return _cast_texts(texts)
     except pa.ArrowInvalid:  # a rarer format, which the slower parser knows, or not a time
         read = [None if value is None else Moment.parse(value).us for value in values]
-        return pa.array(read, pa.int64()).cast(ARROW_TYPES["moment"])
+        return pa.array(read, pa.int64()).cast(ARROW_TYPES["timestamp"])
 
 
-def _as_moments(texts: pa.Array[Any]) -> pa.Array[Any]:
+def _cast_texts(texts: pa.Array[Any]) -> pa.Array[Any]:
     try:
-        return texts.cast(ARROW_TYPES["moment"], memory_pool=_POOL)
+        return texts.cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
     except pa.ArrowInvalid:
-        return pc.replace_substring_regex(texts, r" UTC$", "Z").cast(ARROW_TYPES["moment"])
+        return pc.replace_substring_regex(texts, r" UTC$", "Z").cast(ARROW_TYPES["timestamp"])
 
 
 _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
     "text": _texts,
     "integer": _integers,
     "flag": _flags,
-    "moment": _moments,
+    "timestamp": _timestamps,
     "json": _json,
 }
 
@@ -263,8 +263,8 @@ def to_frame(
     frame = whole.to_pandas(types_mapper=PANDAS_TYPES.get)
     if sum(part.num_rows > 0 for part in tables) > 1:
         return frame
-    moments = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
-    return frame.assign(**{str(name): frame[name].copy() for name in moments})  # those of a single table are read-only
+    timestamps = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
+    return frame.assign(**{str(name): frame[name].copy() for name in timestamps})  # read-only in a single table
 
 
 def split_paths(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -45,7 +45,7 @@ class ListSource:
 
     def time_filters(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """Return those filters that are times."""
-        names = {entry.name for entry in self.endpoint.filters if entry.kind == "moment"}
+        names = {entry.name for entry in self.endpoint.filters if entry.kind == "timestamp"}
         return {name: value for name, value in filters.items() if name in names and value is not None}
 
 

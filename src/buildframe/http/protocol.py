@@ -177,7 +177,7 @@ def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
 def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
     if entry.kind == "map":
         return _map_pairs(entry, value)
-    if entry.kind == "moment":
+    if entry.kind == "timestamp":
         return [(entry.name, when(value, entry.name).text())]
     if entry.kind == "flag":
         return [(entry.name, _flag(entry, value))]

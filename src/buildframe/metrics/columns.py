@@ -60,7 +60,7 @@ def require_columns(there: Collection[str], needed: Iterable[str]) -> None:
 
 
 def kind_of(name: str) -> str | None:
-    """Return what a fetched column of this name holds: text, json, integer, flag, moment or date."""
+    """Return what a fetched column of this name holds: text, json, integer, flag, timestamp or date."""
     return _KINDS.get(name)
 
 
@@ -78,7 +78,7 @@ def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     """Return the column with the dtype it has when fetched; custom frames may hold Python objects."""
     kind = _KINDS.get(name)
     values = column(frame, name)
-    if kind == "moment" or _is_of_times(values.dtype):
+    if kind == "timestamp" or _is_of_times(values.dtype):
         return timestamps(frame, name)
     dtype = _DTYPES.get(kind or "")
     if dtype is None or values.dtype == dtype:

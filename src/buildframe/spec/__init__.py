@@ -147,7 +147,7 @@ for _module in pkgutil.iter_modules(__path__):
 ENDPOINTS: tuple[Endpoint, ...] = endpoints_of(__name__)
 """Every operation of the client, grouped by the module that declares it."""
 
-FETCHED_AT = Column("fetched_at", (), "moment", "service time of the response that contained this row", None, PLAIN)
+FETCHED_AT = Column("fetched_at", (), "timestamp", "service time of the response that contained this row", None, PLAIN)
 
 BUILD_COLUMNS_OF_JOBS = {
     "organization": "organization",

@@ -17,5 +17,5 @@ def arrow_types(*, large: bool) -> dict[Kind, pa.DataType]:
     import pyarrow as pa  # the sandbox imports this package without pyarrow
 
     text = pa.large_string() if large else pa.string()
-    moment = pa.timestamp("us", tz="UTC")
-    return {"text": text, "json": text, "integer": pa.int64(), "flag": pa.bool_(), "moment": moment}
+    timestamp = pa.timestamp("us", tz="UTC")
+    return {"text": text, "json": text, "integer": pa.int64(), "flag": pa.bool_(), "timestamp": timestamp}

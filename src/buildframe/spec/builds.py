@@ -45,7 +45,7 @@ class RebuiltFrom(Resource):
 
     id: Annotated[str | None, "UUID of that build", PLAIN] = None
     number: Annotated[int | None, "number of that build", PLAIN] = None
-    url: Annotated[str | None, "API address of that build", PLAIN] = None
+    url: Annotated[str | None, "API URL of that build", PLAIN] = None
 
 
 class TriggeredFrom(Resource):
@@ -93,7 +93,7 @@ class Build(Resource):
     cluster_id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
     env: Annotated[dict[str, Any] | None, "environment variables", SECRET] = None
     meta_data: Annotated[dict[str, Any] | None, "values that steps stored on the build", PLAIN] = None
-    url: Annotated[str | None, "API address", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
     web_url: Annotated[str | None, "web page", PLAIN] = None
     jobs: Annotated[list[Job] | None, "its jobs"] = None
 

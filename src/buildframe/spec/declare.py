@@ -35,7 +35,7 @@ import msgspec
 from buildframe.spec.forms import Form
 from buildframe.spec.times import Moment, When
 
-Kind = Literal["text", "integer", "flag", "moment", "json"]
+Kind = Literal["text", "integer", "flag", "timestamp", "json"]
 """Type of the values of a column. `json` is a map or a list as JSON text."""
 
 
@@ -119,7 +119,7 @@ class Column(NamedTuple):
     path : tuple of str
         Keys of its value in a record; empty if the service does not send it.
     kind : str
-        `text`, `integer`, `flag`, `moment` or `json`.
+        `text`, `integer`, `flag`, `timestamp` or `json`.
     doc : str
         Description.
     derived : derived or None
@@ -291,7 +291,7 @@ def is_list_of_resources(field: Field) -> bool:
     return get_origin(field.type) is list and nested_resource(field.type) is not None
 
 
-_KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "moment"}
+_KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "timestamp"}
 
 
 @functools.cache
@@ -393,7 +393,7 @@ class Filter(NamedTuple):
     """One query parameter of a list."""
 
     name: str
-    kind: Literal["text", "flag", "moment", "map"]
+    kind: Literal["text", "flag", "timestamp", "map"]
     many: bool
     choices: tuple[str, ...]
     check: Check | None
@@ -645,10 +645,10 @@ def _filter(name: str, hint: Any) -> Filter:
     return Filter(name, kind, many, (), check, doc)
 
 
-_FILTER_KINDS: dict[Any, tuple[Literal["text", "flag", "moment", "map"], bool]] = {
+_FILTER_KINDS: dict[Any, tuple[Literal["text", "flag", "timestamp", "map"], bool]] = {
     str: ("text", False),
     Texts: ("text", True),
     bool: ("flag", False),
-    When: ("moment", False),
+    When: ("timestamp", False),
     Mapping[str, str]: ("map", False),
 }

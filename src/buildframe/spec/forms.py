@@ -1,4 +1,4 @@
-"""Validate the format of strings, such as slugs and UUIDs, and guess a slug from an address. Does not know requests."""
+"""Validate the format of strings, such as slugs and UUIDs, and guess a slug from a URL. Does not know requests."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def find_problem(form: Form, text: str) -> str | None:
 
 
 def guess_slug(text: str, collection: str, position: int) -> str | None:
-    """Guess the slug from an address, a path or a name such as "Acme Inc"; return None if there is none.
+    """Guess the slug from a URL, a path or a name such as "Acme Inc"; return None if there is none.
 
-    `collection` precedes the slug in API addresses, such as `pipelines`. `position` is its index in other paths.
+    `collection` precedes the slug in API URLs, such as `pipelines`. `position` is its index in other paths.
     """
     segments = [segment for segment in re.split(r"/+", re.sub(r"^\w+://[^/]*|[?#].*", "", unquote(text))) if segment]
     if collection in segments[:-1]:

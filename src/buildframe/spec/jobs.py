@@ -65,7 +65,7 @@ class Agent(Resource):
 
     id: Annotated[str | None, "UUID of the agent", PLAIN] = None
     graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
-    url: Annotated[str | None, "API address", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
     web_url: Annotated[str | None, "web page", PLAIN] = None
     name: Annotated[str | None, "name of the agent", PLAIN] = None
     connection_state: Annotated[str | None, "such as `connected` or `lost`", PLAIN] = None
@@ -136,11 +136,11 @@ class Job(Resource):
     matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension", PLAIN] = None
     artifact_paths: Annotated[str | None, "patterns of the files to upload as artifacts", PLAIN] = None
     cluster_id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
-    cluster_url: Annotated[str | None, "API address of the cluster", PLAIN] = None
+    cluster_url: Annotated[str | None, "API URL of the cluster", PLAIN] = None
     cluster_queue_id: Annotated[str | None, "UUID of the cluster's queue", PLAIN] = None
-    cluster_queue_url: Annotated[str | None, "API address of the cluster's queue", PLAIN] = None
+    cluster_queue_url: Annotated[str | None, "API URL of the cluster's queue", PLAIN] = None
     unblockable: Annotated[bool | None, "of a block step: whether it can be unblocked now", PLAIN] = None
-    unblock_url: Annotated[str | None, "of a block step: API address that unblocks it", PLAIN] = None
+    unblock_url: Annotated[str | None, "of a block step: API URL that unblocks it", PLAIN] = None
     unblocked_by: Annotated[User | None, "of a block step: who unblocked it", flat("name", "id")] = None
     unblocked_at: Annotated[Moment | None, "of a block step: when it was unblocked (its only time)", PLAIN] = None
     async_: Annotated[bool | None, "of a trigger step: whether the build goes on without waiting", PLAIN] = (
@@ -148,8 +148,8 @@ class Job(Resource):
     )
     triggered_build: Annotated[dict[str, Any] | None, "of a trigger step: the build that it started", PLAIN] = None
     web_url: Annotated[str | None, "web page", PLAIN] = None
-    log_url: Annotated[str | None, "API address of the log", PLAIN] = None
-    raw_log_url: Annotated[str | None, "API address of the log as plain text", PLAIN] = None
+    log_url: Annotated[str | None, "API URL of the log", PLAIN] = None
+    raw_log_url: Annotated[str | None, "API URL of the log as plain text", PLAIN] = None
 
 
 class Unblocking(TypedDict, total=False):

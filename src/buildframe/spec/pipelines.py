@@ -26,18 +26,18 @@ from buildframe.spec.times import Moment
 
 
 def part_after(word: str, url: str | None) -> str | None:
-    """Return the path segment that follows `word` in an API address."""
+    """Return the path segment that follows `word` in an API URL."""
     segments = (url or "").split("?")[0].split("/")
     return segments[segments.index(word) + 1] if word in segments[:-1] else None
 
 
 def organization_of(url: str | None) -> str | None:
-    """Return the slug of the organization in an API address."""
+    """Return the slug of the organization in an API URL."""
     return part_after("organizations", url)
 
 
 def pipeline_of(url: str | None) -> str | None:
-    """Return the slug of the pipeline in an API address."""
+    """Return the slug of the pipeline in an API URL."""
     return part_after("pipelines", url)
 
 
@@ -60,14 +60,14 @@ class Pipeline(Resource):
     organization: Annotated[
         str | None, "slug of the organization, read from `url`", PLAIN, derived(organization_of, "url")
     ] = None
-    slug: Annotated[str | None, "name in addresses; can change", PLAIN] = None
+    slug: Annotated[str | None, "name in URLs; can change", PLAIN] = None
     name: Annotated[str | None, "display name; may contain `:emoji:`", PLAIN] = None
     description: Annotated[str | None, "description", PLAIN] = None
-    url: Annotated[str | None, "API address", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
     web_url: Annotated[str | None, "web page", PLAIN] = None
-    builds_url: Annotated[str | None, "API address of its builds", PLAIN] = None
+    builds_url: Annotated[str | None, "API URL of its builds", PLAIN] = None
     badge_url: Annotated[str | None, "URL of an image of its latest state", PLAIN] = None
-    repository: Annotated[str | None, "address of the repository", PLAIN, Check("filled")] = None
+    repository: Annotated[str | None, "URL of the repository", PLAIN, Check("filled")] = None
     default_branch: Annotated[str | None, "default branch of new builds", PLAIN] = None
     branch_configuration: Annotated[str | None, "pattern of the pushed branches that are built", PLAIN] = None
     provider: Annotated[Provider | None, "repository host", flat("id", "webhook_url", "settings")] = None
@@ -229,7 +229,7 @@ class _Changeable(TypedDict, total=False):
     provider_settings: Annotated[ProviderSettings, "events that start builds, and statuses that are reported"]
     skip_queued_branch_builds: Annotated[bool, "a new build skips earlier waiting ones of its branch"]
     skip_queued_branch_builds_filter: Annotated[str, "branches to which this applies"]
-    slug: Annotated[str, "name in addresses; by default derived from the name; at most 100 characters", Check("slug")]
+    slug: Annotated[str, "name in URLs; by default derived from the name; at most 100 characters", Check("slug")]
     tags: Annotated[Sequence[str], "labels; may contain `:emoji:`"]
     visibility: Annotated[str, "`private`, or `public`: visible to everyone, also outside the organization"]
 
@@ -241,7 +241,7 @@ class NewPipeline(_Changeable, total=False):
     cluster_id: Required[
         Annotated[str | None, "UUID of the cluster that runs its jobs; None for no cluster", Check("uuid")]
     ]
-    repository: Required[Annotated[str, "address of the repository", Check("filled")]]
+    repository: Required[Annotated[str, "URL of the repository", Check("filled")]]
     configuration: Annotated[str, "its steps as YAML", Check("yaml")]
     steps: Annotated[Sequence[AnyStep], "its steps as objects instead of YAML"]
     teams: Annotated[
@@ -255,7 +255,7 @@ class PipelineChanges(_Changeable, total=False):
     cluster_id: Annotated[str | None, "UUID of the cluster that runs its jobs; None for no cluster", Check("uuid")]
     configuration: Annotated[str, "its steps as YAML; changes what the pipeline's YAML has already", Check("yaml")]
     name: Annotated[str, "display name; without `slug`, the slug changes, too", Check("filled")]
-    repository: Annotated[str, "address of the repository", Check("filled")]
+    repository: Annotated[str, "URL of the repository", Check("filled")]
 
 
 @endpoint("POST /organizations/{org}/pipelines", returns=Pipeline, scope="write_pipelines", success=201)

@@ -32,7 +32,7 @@ _LEAVES: dict[Kind, tuple[Any, Any]] = {
     "text": (str | int | float | bool | None, None),  # other values are converted to text
     "integer": (int | None, None),
     "flag": (bool | None, None),
-    "moment": (str | None, None),
+    "timestamp": (str | None, None),
     "json": (msgspec.Raw, _NULL),
 }
 

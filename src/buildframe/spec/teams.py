@@ -24,7 +24,7 @@ class TeamPipeline(Resource):
         str | None, "slug of the pipeline, read from `pipeline_url`", PLAIN, derived(pipeline_of, "pipeline_url")
     ] = None
     access_level: Annotated[str | None, "`read_only`, `build_and_read` or `manage_build_and_read`", PLAIN] = None
-    pipeline_url: Annotated[str | None, "API address of the pipeline", PLAIN] = None
+    pipeline_url: Annotated[str | None, "API URL of the pipeline", PLAIN] = None
     created_at: Annotated[Moment | None, "when the team got access", PLAIN] = None
 
 

@@ -88,9 +88,9 @@ def _leading_columns(table: str) -> list[tuple[str, pa.DataType]]:
 
 def _trailing_columns(table: str) -> list[tuple[str, pa.DataType]]:
     if table not in _DURATIONS:
-        return [("valid_from", _ARROW["moment"]), ("valid_to", _ARROW["moment"])]
+        return [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
     seconds: list[tuple[str, pa.DataType]] = [(name, pa.float64()) for name in _DURATIONS[table]]
-    of_builds = [(IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["moment"])]
+    of_builds = [(IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"])]
     others = of_builds if table == "builds" else [("step", _ARROW["text"])]
     return [*seconds, *others, ("day", pa.date32())]
 

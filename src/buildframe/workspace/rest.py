@@ -297,5 +297,5 @@ def _times(values: list[str | None]) -> pa.Array[Any] | None:
         instants = [None if value is None else Moment.parse(value).us for value in values]
     except Malformed:
         return None
-    times: pa.Array[Any] = pa.array(instants, pa.int64()).cast(arrow.ARROW_TYPES["moment"])
+    times: pa.Array[Any] = pa.array(instants, pa.int64()).cast(arrow.ARROW_TYPES["timestamp"])
     return times

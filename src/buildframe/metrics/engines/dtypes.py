@@ -26,7 +26,7 @@ _KINDS: dict[str, Any] = {
     "json": nw.String(),
     "flag": nw.Boolean(),
     "integer": nw.Int64(),
-    "moment": nw.Datetime("us", "UTC"),
+    "timestamp": nw.Datetime("us", "UTC"),
     "date": nw.Date(),
 }
 
@@ -49,7 +49,7 @@ def typed_columns(schema: Mapping[str, Any], names: Iterable[str]) -> list[nw.Ex
 
 def _typed_column(name: str, dtype: Any) -> nw.Expr:
     kind = kind_of(name)
-    if kind == "moment" and dtype != nw.Unknown:
+    if kind == "timestamp" and dtype != nw.Unknown:
         check_zone(name, dtype)
     if isinstance(dtype, (nw.Categorical, nw.Enum)):  # not ordered by their texts
         return nw.col(name).cast(nw.String)
@@ -70,7 +70,7 @@ def micros_column(name: str) -> str:
 
 def check_zones(rows: nw.LazyFrame[Any], names: Iterable[str]) -> None:
     """Raise BadInput for the first column without timestamps with a zone; skips columns that `typed_columns` checks."""
-    if unchecked := [name for name in names if kind_of(name) != "moment"]:
+    if unchecked := [name for name in names if kind_of(name) != "timestamp"]:
         schema = rows.collect_schema()  # DuckDB runs a query for it
         for name in unchecked:
             check_zone(name, schema[name])

@@ -65,7 +65,7 @@ def query_graphql(**properties: Unpack[GraphQLQuery]) -> None:
 class JobLog(Resource):
     """The log of a job."""
 
-    url: Annotated[str | None, "API address", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
     content: Annotated[str | None, "the text", PLAIN] = None
     size: Annotated[int | None, "its length in bytes", PLAIN] = None
     header_times: Annotated[list[int] | None, "when each group of lines began, in nanoseconds since 1970", PLAIN] = None
@@ -77,7 +77,7 @@ class Cluster(Resource):
     id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
     graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
     name: Annotated[str | None, "its name for people", PLAIN] = None
-    url: Annotated[str | None, "API address", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
 
 
 class ClusterQueue(Resource):
@@ -86,8 +86,8 @@ class ClusterQueue(Resource):
     id: Annotated[str | None, "UUID of the queue", PLAIN] = None
     graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
     key: Annotated[str | None, "the name that steps use", PLAIN] = None
-    url: Annotated[str | None, "API address", PLAIN] = None
-    cluster_url: Annotated[str | None, "API address of its cluster", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
+    cluster_url: Annotated[str | None, "API URL of its cluster", PLAIN] = None
 
 
 @endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds", documented=False)

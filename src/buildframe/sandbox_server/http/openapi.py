@@ -134,7 +134,7 @@ def _refusals(endpoint: Endpoint) -> Iterator[int]:
 def _can_be_unfit(endpoint: Endpoint) -> bool:
     """Return whether a valid request can get a 422: by a filter, a body or the state of a resource."""
     if endpoint.method == "GET":
-        return any(entry.kind == "moment" or entry.name == "period" for entry in endpoint.filters)
+        return any(entry.kind == "timestamp" or entry.name == "period" for entry in endpoint.filters)
     return endpoint not in (delete_pipeline, query_graphql)
 
 
@@ -156,7 +156,7 @@ def _of_filter(entry: Filter) -> Iterator[Schema]:
     kinds: dict[str, Schema] = {
         "text": {"type": "string"} | ({"enum": list(entry.choices)} if entry.choices else _form(entry.check)),
         "flag": {"type": "boolean"},
-        "moment": {"type": "string", "format": "date-time"},
+        "timestamp": {"type": "string", "format": "date-time"},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
     }
     shape = {"style": "deepObject", "explode": True} if entry.kind == "map" else {}
