@@ -143,7 +143,7 @@ def _below(client: Client, path: str) -> str:
 
 def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
     """Return a query parameter as the service parses it: lists as `name[]`, mappings as `name[key]`."""
-    if getattr(getattr(value, "dtype", None), "kind", None) in _PLAIN_KINDS:  # of numpy or pandas
+    if getattr(getattr(value, "dtype", None), "kind", None) in _PLAIN_KINDS:  # NumPy or pandas
         value = value.tolist()
     if value is None:
         return []
@@ -166,7 +166,7 @@ def _text(name: str, value: Any) -> str:
     raise BadInput(f"{name}={value!r}: pass a str, a number, a bool, a time, or a list or mapping of these.")
 
 
-_PLAIN_KINDS = {*"biufOU"}  # of a dtype: bools, numbers and str; numpy's times have no zone
+_PLAIN_KINDS = {*"biufOU"}  # of dtypes: bool, numbers, str and objects; NumPy's timestamps have no zone
 
 
 def _encodable(name: str, text: str) -> str:
@@ -183,9 +183,9 @@ def _encodable(name: str, text: str) -> str:
 
 
 class _RecordReader:
-    """Reads pages of JSON. A page that is no list counts as one record; see `is_list`.
+    """Reads pages of JSON. A page that is not a list counts as one record; see `is_list`.
 
-    Whether an undeclared list has pages shows when the second one is requested: a list without them repeats itself.
+    An undeclared list may have no pages. Then the request for the second page returns the first one again.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class _RecordReader:
         if rows and rows == self._probed:
             return replace(page, rows=[], open=False)
         is_open = page.open and self.is_list
-        has_own_size = is_open and str(len(rows)) != size  # of pages, if it has pages
+        has_own_size = is_open and str(len(rows)) != size  # the service chooses the page size, or has no pages
         self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
         return replace(page, rows=rows, open=is_open)
 
@@ -214,7 +214,7 @@ _DECODER = msgspec.json.Decoder(list[Any])
 
 
 class _Row(NamedTuple):
-    """A record with what identifies it in the whole list."""
+    """A record and the key that identifies it in the whole list."""
 
     record: Any
     identity: Hashable
@@ -229,7 +229,7 @@ def _identity_of(row: _Row) -> Hashable:
 
 
 def _with_identity(records: Sequence[Any]) -> list[_Row]:
-    """Records with their `id`, or without one their content and how often the page had it before: equal rows stay."""
+    """Identify records by `id`, or by their content and its number of earlier occurrences, so that equal rows stay."""
     rows, counts = [], Counter[bytes]()
     for record in records:
         id = record.get("id") if isinstance(record, dict) else None
@@ -246,7 +246,7 @@ def _with_identity(records: Sequence[Any]) -> list[_Row]:
 
 
 def frame_of(records: Sequence[Any]) -> pd.DataFrame:
-    """Records as a frame: a column for each key, of the Arrow type that its values have."""
+    """Return records as a frame with a column for each key, whose Arrow type is inferred from the values."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: _column([row.get(name) for row in rows]) for name in names}
@@ -254,12 +254,12 @@ def frame_of(records: Sequence[Any]) -> pd.DataFrame:
 
 
 def _dtype(kind: pa.DataType) -> Any:
-    """The dtype of the library's tables, or Arrow's own; numbers with a fraction are float64 as in all of pandas."""
+    """Return the dtype that declared tables use, or Arrow's own; None, which is float64, for floating-point numbers."""
     return arrow.PANDAS_TYPES.get(kind) or (None if pa.types.is_floating(kind) else pd.ArrowDtype(kind))
 
 
 def _column(values: list[Any]) -> pa.Array[Any]:
-    """Values of one key; those that no Arrow type holds together become JSON text."""
+    """Return the values of one key as an array; as JSON text if they have no Arrow type in common."""
     if len({key for value in values if isinstance(value, dict) for key in value}) > _MOST_KEYS:
         return _as_json(values)
     try:
@@ -270,18 +270,18 @@ def _column(values: list[Any]) -> pa.Array[Any]:
         return array.cast(pa.large_string())
     if pa.types.is_string(array.type):
         return _times(values) or array.cast(pa.large_string())
-    return _as_json(values) if _is_hollow(array.type) else array
+    return _as_json(values) if _has_untyped_part(array.type) else array
 
 
 _MOST_KEYS = 200
-"""Of the objects of a column together. With more, keys are values, and a type with all of them grows with each row."""
+"""Distinct keys of all objects in a column. If there are more, keys are data, and a struct type would grow by row."""
 
 
-def _is_hollow(kind: pa.DataType) -> bool:
-    """Whether it has a part without a type, such as an empty object: Parquet cannot hold that."""
+def _has_untyped_part(kind: pa.DataType) -> bool:
+    """Whether a type has a part without a type, such as an empty object, which Parquet cannot store."""
     if pa.types.is_struct(kind):
-        return kind.num_fields == 0 or any(_is_hollow(field.type) for field in kind)
-    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _is_hollow(kind.value_type))
+        return kind.num_fields == 0 or any(_has_untyped_part(field.type) for field in kind)
+    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _has_untyped_part(kind.value_type))
 
 
 def _as_json(values: list[Any]) -> pa.Array[Any]:
@@ -290,7 +290,7 @@ def _as_json(values: list[Any]) -> pa.Array[Any]:
 
 
 def _times(values: list[str | None]) -> pa.Array[Any] | None:
-    """Texts as times if all are times, else None."""
+    """Return texts as timestamps; None if a text is not a timestamp."""
     if not all(value is None or _TIME.match(value) for value in values):
         return None
     try:

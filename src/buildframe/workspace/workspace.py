@@ -240,8 +240,11 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> team = ci.sandbox.teams("acme")[0].id  # doctest: +SKIP
-        >>> ci.team_pipelines(team)[["pipeline_id", "access_level"]]  # doctest: +SKIP
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> ci.team_pipelines(team, columns=["pipeline", "access_level"])
+          pipeline           access_level
+        0      web  manage_build_and_read
+        1     docs         build_and_read
         """
         return records.records(self._list_of(spec.list_team_pipelines, team), "team_pipelines", options)
 
@@ -272,8 +275,10 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> ci.team_pipeline(team, pipeline_id).access_level  # doctest: +SKIP
-        'read_only'
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> docs = ci.pipeline("docs").get()
+        >>> ci.team_pipeline(team, docs.id).access_level
+        'build_and_read'
         """
         request = protocol.request_for(spec.get_team_pipeline, self._require_organization(), team, pipeline_id)
         return records.record(self._client, request, spec.TeamPipeline, deadline=deadline)
@@ -312,7 +317,11 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> access = ci.create_team_pipeline(team, pipeline_id=id, access_level="read_only")  # doctest: +SKIP
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> api = ci.pipeline("api").get()
+        >>> ci.create_team_pipeline(team, pipeline_id=api.id, access_level="read_only").access_level
+        'read_only'
+        >>> ci.delete_team_pipeline(team, api.id)
         """
         request = protocol.request_for(spec.create_team_pipeline, self._require_organization(), team, **properties)
         return records.record(self._client, request, spec.TeamPipeline, _CHECK_TEAM, deadline=deadline)
@@ -353,7 +362,10 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> access = ci.update_team_pipeline(team, id, access_level="build_and_read")  # doctest: +SKIP
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> docs = ci.pipeline("docs").get()
+        >>> ci.update_team_pipeline(team, docs.id, access_level="build_and_read").access_level
+        'build_and_read'
         """
         request = protocol.request_for(
             spec.update_team_pipeline, self._require_organization(), team, pipeline_id, **properties
@@ -386,7 +398,10 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> ci.delete_team_pipeline(team, pipeline_id)  # doctest: +SKIP
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> api = ci.pipeline("api").get()
+        >>> access = ci.create_team_pipeline(team, pipeline_id=api.id, access_level="read_only")
+        >>> ci.delete_team_pipeline(team, access.pipeline_id)
         """
         request = protocol.request_for(spec.delete_team_pipeline, self._require_organization(), team, pipeline_id)
         records.send_action(self._client, request, _CHECK_TEAM, deadline=deadline)
@@ -432,7 +447,8 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> ci.set_team("web", team, "build_and_read")  # doctest: +SKIP
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> ci.set_team("docs", team, "build_and_read")
         """
         with within_deadline(deadline):
             graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
@@ -463,7 +479,9 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> ci.remove_team("web", team)  # doctest: +SKIP
+        >>> team = ci.sandbox.teams()["Frontend"]
+        >>> ci.set_team("api", team, "read_only")
+        >>> ci.remove_team("api", team)
         """
         with within_deadline(deadline):
             graphql.remove_team(self._graphql(), self._path_of(pipeline), team)
@@ -644,9 +662,9 @@ class Workspace(BuildQueries):
 
         Examples
         --------
-        >>> build = ci.pipeline("deploy").build(12)  # doctest: +SKIP
-        >>> blocked = [job for job in build.jobs if job.state == "blocked"]  # doctest: +SKIP
-        >>> ci.unblock(blocked[0]).state  # doctest: +SKIP
+        >>> jobs = ci.jobs(state="blocked")
+        >>> blocked = jobs[jobs["state"] == "blocked"]
+        >>> ci.unblock(blocked.iloc[0]).state
         'unblocked'
         """
         with within_deadline(deadline):
