@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import tenacity
 from pandas.testing import assert_frame_equal
 
 import buildframe as bf
+from buildframe.http import retry
+from tests.conftest import says
 
 ONLY_ALONE = ["agent_hostname", "agent_meta_data"]
 
@@ -41,3 +44,24 @@ def test_its_frames_tell_where_they_are_from(ci):
 def test_one_that_is_not_there(ci):
     with pytest.raises(bf.NotFound, match="No build found"):
         ci.pipeline("web").history_of(10**9)
+
+
+@pytest.mark.parametrize("body", [b'{"id":"b7","number":7}', b'{"id":"b5"}', b'{"id":"","number":5}'])
+@pytest.mark.parametrize("read", ["build", "history_of", "cancel"])
+def test_another_build_than_the_requested_one_is_refused(scripted, monkeypatch, body, read):
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    pipeline = bf.connect("acme", base_url=scripted(says(body)).url, token="secret").pipeline("web")
+    with pytest.raises(bf.OutcomeUnknown if read == "cancel" else bf.Malformed, match="another build"):
+        getattr(pipeline, read)(5)
+
+
+def test_another_build_once_is_requested_again(scripted, monkeypatch):
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    server = scripted(says(b'{"id":"b7","number":7}'), says(b'{"id":"b5","number":5}'))
+    pipeline = bf.connect("acme", base_url=server.url, token="secret").pipeline("web")
+    assert pipeline.history_of(5).builds["id"].tolist() == ["b5"]
+
+
+def test_a_rebuild_has_another_number(scripted):
+    server = scripted(says(b'{"id":"b7","number":7}'))
+    assert bf.connect("acme", base_url=server.url, token="secret").pipeline("web").rebuild(5).number == 7

@@ -9,8 +9,10 @@ import time
 
 import pandas as pd
 import pytest
+import tenacity
 
 import buildframe as bf
+from buildframe.http import retry
 from buildframe.spec import Moment
 from tests.store.serving import BUILDS, NOW, PIPELINES
 
@@ -149,6 +151,22 @@ def test_a_build_that_is_gone_is_marked_and_not_asked_for_again(service, ws, sto
     service.builds.append(build)  # the token may see it again
     store.sync(ws, since="1d", progress=False)
     assert store.builds(columns=["gone_at"])["gone_at"].isna().all()
+
+
+def test_a_build_is_not_gone_because_the_response_has_another_one(service, ws, store, monkeypatch):
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    build = service.add(1, "running")
+    service.add(2, "passed")
+    store.sync(ws, since="1d", progress=False)
+    service.later(hours=1)
+    build["state"] = "waiting"  # in no list of open or finished builds
+    body = service._body
+    service._body = lambda path, query: body(path.replace("/builds/1", "/builds/2"), query)
+    with pytest.raises(bf.Malformed, match="another build"):
+        store.sync(ws, since="1d", progress=False)
+    service._body = body
+    assert store.sync(ws, since="1d", progress=False).gone == 0
+    assert states(store) == {1: "waiting", 2: "passed"}
 
 
 def test_a_renamed_pipeline_is_asked_by_its_new_slug_and_who_took_over_the_old_one_is_not_mistaken(service, ws, store):

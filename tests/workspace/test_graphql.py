@@ -214,6 +214,21 @@ def test_what_is_not_there_is_told(scripted: Start) -> None:
         connected(scripted(teams(following="c1"))).set_team("web", TEAM, "read_only")
 
 
+@pytest.mark.parametrize(("cursors", "requests"), [("AB", 3), ("ABCDEFGHIJKLMNOP", 10)])
+def test_pages_of_teams_without_an_end_are_given_up(scripted: Start, cursors: str, requests: int) -> None:
+    server = scripted(*(teams(following=cursor) for cursor in cursors * 2))
+    with pytest.raises(bf.Incomplete, match=r"without an end: 0 teams were read"):
+        connected(server).set_team("web", TEAM, "read_only")
+    assert len(server.asked) == requests
+
+
+def test_many_pages_of_teams_are_read_to_their_end(scripted: Start) -> None:
+    pages = [teams((f"T{n}", "other"), following=f"c{n}") for n in range(15)]
+    server = scripted(*pages, teams(("T", TEAM_ID)), DONE)
+    connected(server).set_team("web", TEAM, "read_only")
+    assert sent(server)[-1] == {"input": {"id": "T", "accessLevel": "READ_ONLY"}}
+
+
 def test_a_change_of_teams_without_answer_may_be_asked_for_again(scripted: Start) -> None:
     server = scripted(teams(("T2", TEAM_ID)), hang_up)
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)POST /graphql.*Repeating the call is safe"):

@@ -20,7 +20,19 @@ from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
 from buildframe.http.request_body import body_of, nearest
 from buildframe.http.response import Response, date_of, retry_after
-from buildframe.spec import Check, Endpoint, Filter, Moment, Parameter, Resource, forms, when
+from buildframe.spec import (
+    Build,
+    Check,
+    Endpoint,
+    Filter,
+    Moment,
+    Parameter,
+    Resource,
+    cancel_build,
+    forms,
+    get_build,
+    when,
+)
 from buildframe.spec.reading import decode_record
 
 API = "/v2"
@@ -307,7 +319,23 @@ def read_record(request: Request, response: Response) -> Resource:
     check(request, response)
     returns = request.endpoint.returns
     assert returns is not None
-    return _decode(request, response, lambda body: decode_record(returns, body))
+    record = _decode(request, response, lambda body: decode_record(returns, body))
+    if isinstance(record, Build):
+        check_build(request, record.id, record.number)
+    return record
+
+
+_BUILD_NUMBER = re.compile(r"/builds/(\d+)")
+
+
+def check_build(request: Request, id: str | None, number: int | None) -> None:
+    """Raise Malformed unless a response has an id and, if the request names a build to return, its number."""
+    named = _BUILD_NUMBER.search(request.target) if request.endpoint in (get_build, cancel_build) else None
+    if not id or (named and number != int(named[1])):
+        raise Malformed(
+            "The response has another build than the requested one, or one without an id or a number.\n"
+            f"Request: {request.where}\nTry again. If this error stays, check that base_url is the service's API."
+        )
 
 
 def read_as(request: Request, response: Response, kind: type[T]) -> T:

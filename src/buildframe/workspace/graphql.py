@@ -166,15 +166,28 @@ def _find(graphql: GraphQL, path: str, team_id: str) -> _TeamAccess:
 def _pages(graphql: GraphQL, path: str) -> Iterator[_PipelineWithTeams]:
     """Yield the pipeline with one page of its teams after the other."""
     after: str | None = None
+    cursors, associations, pages_without_new = set[str | None]({None}), set[str](), 0
     while True:
         pipeline = _pipeline(graphql.execute(_TEAMS, {"slug": path, "after": after}), path)
         yield pipeline
         following = pipeline.teams.page_info
         if not following.has_next_page:
             return
-        if following.end_cursor in {None, after}:
-            raise Incomplete("The service links the pages of the pipeline's teams in a circle. Try again.")
+        new = {edge.node.id for edge in pipeline.teams.edges} - associations
+        pages_without_new = 0 if new else pages_without_new + 1
+        if following.end_cursor in cursors or pages_without_new == _MOST_WITHOUT_NEW:
+            raise Incomplete(
+                "The service links the pages of the pipeline's teams in a circle, or without an end: "
+                f"{len(associations | new)} teams were read, and the last {pages_without_new} pages had no other. "
+                "Nothing was changed. Try again."
+            )
         after = following.end_cursor
+        cursors.add(after)
+        associations |= new
+
+
+_MOST_WITHOUT_NEW = 10
+"""Pages in a row. A page may be empty if the token may see none of its teams."""
 
 
 def _pipeline(data: Mapping[str, Any], path: str) -> _PipelineWithTeams:
