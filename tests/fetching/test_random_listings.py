@@ -114,7 +114,7 @@ def test_where_pages_cannot_be_read_the_advice_helps() -> None:
     service = Restless([build(n, 60) | {"branch": f"b{n % 4}"} for n in range(1, 251)], 1, has_last=False)
     service.meddle = lambda n, query: says(b'{"message":"too deep"}', 400) if int(query.get("page", "1")) > 2 else None
     try:
-        with pytest.warns(UserWarning, match="ask for one pipeline or branch at a time"):
+        with pytest.warns(UserWarning, match="list one pipeline or branch at a time"):
             frame = service.connected().builds()
         assert not frame.attrs["complete"]
         assert frame.attrs["left"]

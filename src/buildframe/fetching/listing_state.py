@@ -154,7 +154,7 @@ class ListingState:
         if self.fruitless >= MAX_FRUITLESS:
             raise Incomplete(
                 f"The last {self.fruitless} responses contained no new build. The service repeats itself, so builds may"
-                " be missing. List shorter time ranges, or report it to the service."
+                " be missing. List shorter time ranges, or use workers=1; else report it to the service."
             )
 
 

@@ -82,7 +82,7 @@ class RangeReader(Reader):
         pages: float | None = None,
         page_span: dt.timedelta = dt.timedelta(0),
     ) -> None:
-        self._page_span = page_span  # time between the newest and the oldest build of the last page
+        self._page_span = page_span  # time that the last page covers, with the gap above its builds
         super().__init__(state, self._read(), remaining, pages)
 
     def _read(self) -> Steps:
@@ -92,7 +92,7 @@ class RangeReader(Reader):
             if self._state.ends_with(page):
                 return
             self.remaining = yield from self._rest_below(received)
-            self._page_span = max(created) - min(created)
+            self._page_span = (requested.end or max(created)) - min(created)
             if self.remaining.start == requested.start:
                 self.pages = page.of - 1 if page.of else None
             elif self.pages is not None:  # its older part was split off in the meantime

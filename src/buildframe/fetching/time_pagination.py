@@ -17,6 +17,8 @@ from buildframe.fetching.listing_state import ListingState
 from buildframe.fetching.range_reader import RangeReader, Reader
 from buildframe.fetching.time_ranges import TRUNCATION, TimeRange, merge_ranges
 
+_MAX_FRUITLESS_TO_SPLIT = 20  # responses in a row without a new row: then more readers would only repeat more rows
+
 
 class TimePagination:
     """Lists every build that existed from the first response to the last, once each.
@@ -46,7 +48,9 @@ class TimePagination:
             return None
         if self._check.is_wanted:
             return self._check.begin()
-        return max(self._active, key=attrgetter("estimated_pages")).split() if self._active else None
+        if not self._active or self._state.fruitless > _MAX_FRUITLESS_TO_SPLIT:
+            return None
+        return max(self._active, key=attrgetter("estimated_pages")).split()
 
     def end(self, reader: Reader) -> None:
         """Take back a reader that has finished."""
