@@ -85,6 +85,7 @@ HOSTED_URL = "https://api.buildkite.com"
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 
 def _checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -156,13 +157,13 @@ def connect(
 
     longest, longest_log = seconds_of(timeout, "timeout"), seconds_of(log_timeout, "log_timeout")
     client = Client(
-        base_url or environment("BUILDFRAME_URL") or HOSTED_URL,
-        Token(token or environment("BUILDFRAME_TOKEN")),
+        _or_environment(base_url, "BUILDFRAME_URL", HOSTED_URL),
+        Token(_or_environment(token, "BUILDFRAME_TOKEN", "")),
         timeout=longest,
         log_timeout=longest_log,
     )
     hosted = graphql.HOSTED_URL if client.base_url == HOSTED_URL else None
-    graphql_url = graphql_url or environment("BUILDFRAME_GRAPHQL_URL") or hosted
+    graphql_url = _or_environment(graphql_url, "BUILDFRAME_GRAPHQL_URL", hosted)
     if organization is None:
         organization = environment("BUILDFRAME_ORG") or None
     return Workspace(client, organization, graphql_url=graphql_url)
@@ -271,6 +272,16 @@ def sandbox(
     except BaseException:
         service.stop()
         raise
+
+
+def _or_environment(value: str | None, name: str, default: D) -> str | D:
+    """Return an argument; if it is None or "", the environment variable, else the default.
+
+    Values of other types, whose truth value may raise an error, are returned, to be refused later.
+    """
+    if value is None or (isinstance(value, str) and not value):
+        return environment(name) or default
+    return value
 
 
 def __getattr__(name: str) -> object:

@@ -1,14 +1,34 @@
-"""Replace control characters in untrusted text. Does not know where the text comes from."""
+"""Show untrusted text and any value in messages, without control characters. Does not know where they come from."""
 
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 _CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of control, format and surrogate characters, and of line separators."""
 
 _ALLOWED = {"\u200c", "\u200d", "\u2068", "\u2069"}
 """Joiners of scripts and emoji, and the isolates that keep bidirectional names apart from the text around them."""
+
+
+_MAX_LENGTH = 200
+"""Characters of a value that are shown in a message."""
+
+
+def show(value: Any) -> str:
+    """Return the value as in code, for a message; if it is long, has several lines or cannot be shown, its type."""
+    try:
+        if isinstance(value, str) and len(value) > _MAX_LENGTH:
+            return f"{value[: _MAX_LENGTH // 2]!r}… ({len(value):,} characters)"
+        text = repr(value)
+    except ValueError as why:
+        if "set_int_max_str_digits" in str(why):  # the checks of arguments explain it
+            raise
+        text = ""
+    except Exception:  # of any kind: RecursionError if it is nested deeply, or what its class raises
+        text = ""
+    return text if text and text.isprintable() and len(text) <= _MAX_LENGTH else f"<{type(value).__name__}>"
 
 
 def harmless(text: str, keep: str = "\n\t") -> str:

@@ -278,3 +278,11 @@ def test_objects_of_many_keys_become_json_text() -> None:
     frame = frame_of([{"few": {"a": number}, "many": {f"key {number}": number}} for number in range(300)])
     assert str(frame["few"].dtype) == "struct<a: int64>[pyarrow]"
     assert frame["many"][299] == '{"key 299":299}'
+
+
+@pytest.mark.parametrize(("start", "end"), [(b'{"a":', b"}"), (b"[", b"]")])
+def test_a_deeply_nested_value_is_json_text_in_a_table(scripted: Start, start: bytes, end: bytes) -> None:
+    value = start * 900 + b"1" + end * 900
+    server = scripted(says(b'[{"id":1,"a":%s}]' % value))
+    frame = connected(server).table("/organizations/acme/agents", progress=False)
+    assert frame["a"].tolist() == [value.decode()]

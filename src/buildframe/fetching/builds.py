@@ -30,6 +30,7 @@ from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.spec import Build, Moment
+from buildframe.spec.times import check_time
 
 _CHANGING = {"state", "finished_from", "meta_data"}
 _RANGE_FILTERS = {"created_from", "created_to"}
@@ -255,6 +256,8 @@ def _in_order(batches: list[Batch]) -> tuple[list[Any], list[Any]]:
 
 def _check_filters(source: ListSource, filters: Mapping[str, Any]) -> None:
     """Raise BadInput for invalid filters before anything is sent."""
+    for name, value in source.time_filters(filters).items():
+        check_time(value, name)
     ages = {name for name, value in source.time_filters(filters).items() if spec.is_relative(value)}
     source.page({name: value for name, value in filters.items() if name not in ages})
 

@@ -21,6 +21,7 @@ from buildframe.http.request_body import nearest
 from buildframe.http.response import Response
 from buildframe.spec import TABLES, Resource, key_of
 from buildframe.spec.rows import MORE, Path, row_type, sort_paths
+from buildframe.terminal import show
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class ColumnSelection:
                 object.__setattr__(self, "columns", tuple(self.columns))  # also the index `frame.columns`
             _check_columns(self.table, self.columns)
         if not isinstance(self.extra, Mapping) or not all(map(_is_path, self.extra.values())):
-            raise BadInput(f'extra={self.extra!r}: pass names and paths, such as {{"team": "meta_data.team"}}.')
+            raise BadInput(f'extra={show(self.extra)}: pass names and paths, such as {{"team": "meta_data.team"}}.')
+        for name in self.extra:
+            if not _can_be_encoded(name):
+                raise BadInput(f"extra: {show(name)} is not a name of a column. Use text without halves of surrogates.")
         known = {column.name for column in TABLES[self.table]} | ({"raw"} if self.raw else set())
         if duplicates := sorted(known & set(self.extra)):
             raise BadInput(f"extra={duplicates}: {self.table} already have these columns. Choose other names.")
@@ -80,13 +84,20 @@ class ColumnSelection:
 
 def _check_columns(table: str, columns: Any) -> None:
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        raise BadInput(f'columns={columns!r}: pass a list of column names, such as ["{TABLES[table][0].name}"].')
+        raise BadInput(f'columns={show(columns)}: pass a list of column names, such as ["{TABLES[table][0].name}"].')
     known = [column.name for column in TABLES[table]]
     for name in columns:
         if name not in known:
-            raise BadInput(f"columns: {table} have no column {name!r}.{nearest(str(name), known)}")
+            raise BadInput(f"columns: {table} have no column {show(name)}.{nearest(str(name), known)}")
     if len(set(columns)) < len(columns):
         raise BadInput(f"columns={list(columns)} contains a name twice. Pass each name once.")
+
+
+def _can_be_encoded(name: Any) -> bool:
+    try:
+        return isinstance(name, str) and name.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_path(path: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self, TypedDict
 
 from buildframe.errors import BadInput
 from buildframe.spec.times import Deadline, parse_duration, seconds_of
+from buildframe.terminal import show
 
 Extra = Mapping[str, str | Sequence[str]]
 """Additional text columns by path: {"team": "meta_data.team"}; a sequence of keys if a key contains a dot."""
@@ -75,7 +76,7 @@ class CheckedOptions:
         check_max_requests(others.get("max_requests"))
         duration = parse_duration(overlap, "overlap")
         if not MIN_OVERLAP <= duration <= MAX_OVERLAP:
-            raise BadInput(f"overlap={overlap!r}: pass 1 s (timestamps may be truncated to seconds) to 365 days.")
+            raise BadInput(f"overlap={show(overlap)}: pass 1 s (timestamps may be truncated to seconds) to 365 days.")
         limit = None if deadline is None else seconds_of(deadline, "deadline")
         return cls(overlap=duration, seconds=limit, **others)
 
@@ -90,7 +91,7 @@ def check_max_requests(number: int | None) -> int | None:
 def _check_number(name: str, number: Any, most: int | None = None) -> None:
     is_whole = isinstance(number, int) and not isinstance(number, bool)
     if not is_whole or number < 1 or (most is not None and number > most):
-        raise BadInput(f"{name}={number!r}: pass a whole number from 1{'' if most is None else f' to {most}'}.")
+        raise BadInput(f"{name}={show(number)}: pass a whole number from 1{'' if most is None else f' to {most}'}.")
 
 
 DEFAULTS: Mapping[str, Any] = {

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from buildframe.errors import BadInput
 from buildframe.guards.interrupts import annotate_interrupts
 from buildframe.guards.secrets import confined, is_confined, without_frames
 from buildframe.spec import Endpoint, find_violations
 from buildframe.spec.declare import Property
+from buildframe.terminal import show
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,7 +30,6 @@ Check = Callable[[types.FunctionType, Sequence[Any], Mapping[str, Any]], None]
 _PAGING = {"after", "before", "cursor", "first", "last", "limit", "number", "offset", "page", "page_size", "per_page"}
 _SORTING = {"direction", "order", "order_by", "sort", "sort_by"}
 _LIMITS = ("max_requests", "deadline")
-_MOST_SHOWN = 200
 _MOST_DIGITS = 300
 _TOO_LONG = ("set_int_max_str_digits", "too large for a float")  # in Python's errors about numbers that it cannot print
 
@@ -94,6 +96,8 @@ def with_plain_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_number(value: Any, name: str = "number") -> Any:
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value.item()
     if isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):
@@ -274,13 +278,7 @@ def _how_to_read_less(declared: Mapping[str, Any], endpoint: Endpoint) -> str:
 def _check_type(name: str, hint: Any, value: Any) -> None:
     entry = Property(name, _plain_type(hint), False, "", None)
     if all(any(find_violations([entry], {name: one})) for one in (value, _plain_value(value))):
-        raise BadInput(f"{name}={_shown(value)}: pass {_words(entry.type)}.{_meaning(name, hint)}")
-
-
-def _shown(value: Any) -> str:
-    """Return the value, or its type if it is long, such as a frame."""
-    text = repr(value)
-    return text if text.isprintable() and len(text) <= _MOST_SHOWN else f"<{type(value).__name__}>"
+        raise BadInput(f"{name}={show(value)}: pass {_words(entry.type)}.{_meaning(name, hint)}")
 
 
 def _plain_type(hint: Any) -> Any:

@@ -34,6 +34,7 @@ from buildframe.spec import (
     when,
 )
 from buildframe.spec.reading import decode_record
+from buildframe.terminal import show
 
 API = "/v2"
 T = TypeVar("T")
@@ -144,7 +145,7 @@ def _path(endpoint: Endpoint, arguments: Sequence[str | int]) -> str:
 def _segment(entry: Parameter, value: Any) -> str:
     if entry.type is int:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:  # also numpy's
-            raise BadInput(f"{entry.name}={value!r}: pass the build's number, a whole number from 1.")
+            raise BadInput(f"{entry.name}={show(value)}: pass the build's number, a whole number from 1.")
         if int(value) >= 10**_MOST_DIGITS:  # Python may refuse to print it
             raise BadInput(f"{entry.name}: a build's number has at most {_MOST_DIGITS} digits.")
         return str(value)
@@ -156,7 +157,7 @@ def slug_segment(entry: Parameter, value: Any) -> str:
     name, collection, place = _SLUGS[entry.name]
     assert entry.check is not None
     if not isinstance(value, str):
-        raise BadInput(f"{name}={value!r}: pass the slug, which is text.")
+        raise BadInput(f"{name}={show(value)}: pass the slug, which is text.")
     if (wrong := forms.find_problem(entry.check.form, value)) is None:
         return value
     meant = forms.guess_slug(value, collection, place)
@@ -176,13 +177,13 @@ def _uuid_segment(name: str, value: Any) -> str:
     try:
         return str(UUID(value))
     except (ValueError, AttributeError, TypeError):
-        raise BadInput(f"{name}={value!r}: pass the {name.removesuffix('_id')}'s UUID.") from None
+        raise BadInput(f"{name}={show(value)}: pass the {name.removesuffix('_id')}'s UUID.") from None
 
 
 def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
     for name in filters:
         if name not in endpoint.filter_names:
-            raise BadInput(f"There is no filter {name!r}.{nearest(name, endpoint.filter_names)}")
+            raise BadInput(f"There is no filter {show(name)}.{nearest(name, endpoint.filter_names)}")
     return [entry for entry in endpoint.filters if filters.get(entry.name) is not None]
 
 
@@ -200,22 +201,22 @@ def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
 
 def _flag(entry: Filter, value: Any) -> str:
     if not isinstance(value, bool):
-        raise BadInput(f"{entry.name}={value!r}: pass True or False.")
+        raise BadInput(f"{entry.name}={show(value)}: pass True or False.")
     return "true" if value else "false"
 
 
 def _map_pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
     if not isinstance(value, Mapping) or not value:
-        raise BadInput(f"{entry.name}={value!r}: pass a mapping from str to str, such as {{'key': 'value'}}.")
+        raise BadInput(f"{entry.name}={show(value)}: pass a mapping from str to str, such as {{'key': 'value'}}.")
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str) or not key or set(key) & set("[]"):
-            raise BadInput(f"{entry.name}={{{key!r}: {text!r}}}: pass str keys without brackets, and str values.")
+            raise BadInput(f"{entry.name}={show({key: text})}: pass str keys without brackets, and str values.")
     return [(f"{entry.name}[{key}]", text) for key, text in value.items()]
 
 
 def _texts(entry: Filter, values: Any) -> list[str]:
     if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping):
-        raise BadInput(f"{entry.name}={values!r}: pass a str or a list of str.")
+        raise BadInput(f"{entry.name}={show(values)}: pass a str or a list of str.")
     texts = [_text(entry, value) for value in values]
     if not texts:
         raise BadInput(f"{entry.name}=[]: an empty list does not filter. Leave the filter out, or pass values.")
@@ -223,17 +224,17 @@ def _texts(entry: Filter, values: Any) -> list[str]:
 
 
 def _text(entry: Filter, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise BadInput(f"{entry.name}={value!r}: pass a str that is not empty.")
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{entry.name}={show(value)}: pass a str that is not empty.")
     if entry.choices and value not in entry.choices:
-        raise BadInput(f"{entry.name}={value!r} is not a state of a build.{nearest(value, entry.choices)}")
+        raise BadInput(f"{entry.name}={show(value)} is not a state of a build.{nearest(value, entry.choices)}")
     return _CHECKS[entry.check.form](entry.name, value) if entry.check else value
 
 
 def _sha(name: str, value: str) -> str:
     if re.fullmatch(r"[0-9a-fA-F]+", value) and len(value) not in {40, 64}:
         raise BadInput(
-            f"{name}={value!r} is a shortened SHA, for which the service finds nothing. "
+            f"{name}={show(value)} is a shortened SHA, for which the service finds nothing. "
             f"Pass all 40 digits (git rev-parse {value})."
         )
     return value.lower() if len(value) in {40, 64} else value
@@ -243,7 +244,7 @@ def _uuid(name: str, value: str) -> str:
     try:
         return str(UUID(value))
     except ValueError:
-        raise BadInput(f"{name}={value!r} is not a UUID. Take it from the column `{name}_id` of a frame.") from None
+        raise BadInput(f"{name}={show(value)} is not a UUID. Take it from the column `{name}_id` of a frame.") from None
 
 
 _CHECKS: dict[forms.Form, Callable[[str, str], str]] = {"sha": _sha, "uuid": _uuid}

@@ -9,6 +9,7 @@ import httpx
 
 from buildframe.errors import BadInput
 from buildframe.http.protocol import is_loopback
+from buildframe.terminal import show
 
 
 def check_base_url(text: str) -> str:
@@ -20,10 +21,10 @@ def check_url(text: str) -> str:
     """Return a normalized URL that the token may be sent to; raise BadInput for any other."""
     parts = _split(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        shown = "" if "@" in text else f" {text!r}"  # the part before an @ may be a password
+        shown = "" if "@" in text else f" {show(text)}"  # the part before an @ may be a password
         raise BadInput(f"The URL{shown} is not a web address. Write it like https://api.example.com.")
     if any(character.isspace() for character in parts.netloc):
-        raise BadInput(f"The URL {text!r} has a space in its host. Write it like https://api.example.com.")
+        raise BadInput(f"The URL {show(text)} has a space in its host. Write it like https://api.example.com.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise BadInput("The URL must not contain a user, password, query or fragment. Pass the token as token=.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
@@ -37,12 +38,12 @@ def _normalize(url: str) -> str:
         (urlsplit(url).hostname or "").encode("idna")
         return str(httpx.URL(url)).rstrip("/")
     except (httpx.InvalidURL, UnicodeError) as why:
-        raise BadInput(f"The service's URL {url!r} cannot be used: {why}.") from None
+        raise BadInput(f"The service's URL {show(url)} cannot be used: {why}.") from None
 
 
 def _split(text: str) -> SplitResult:
     if not isinstance(text, str):
-        raise BadInput(f"The service's URL is {text!r}. Pass text such as https://api.example.com.")
+        raise BadInput(f"The service's URL is {show(text)}. Pass text such as https://api.example.com.")
     try:
         parts = urlsplit(text.strip())
         _ = parts.port

@@ -10,6 +10,7 @@ from buildframe.spec.declare import (
     PLAIN,
     SECRET,
     Check,
+    Filled,
     Name,
     Resource,
     Slug,
@@ -136,12 +137,12 @@ class NewBuild(TypedDict, total=False):
     branch: Required[Annotated[str, "branch of the commit, to which branch filters apply", Check("filled")]]
     author: Annotated[CommitAuthor, "author of the commit; by default the user of the token"]
     clean_checkout: Annotated[bool, "remove the build directory before the checkout (False)"]
-    env: Annotated[Mapping[str, str], "environment variables"]
+    env: Annotated[Mapping[Filled, str], "environment variables"]
     ignore_pipeline_branch_filters: Annotated[
         bool, "ignore the branch filter of the pipeline; those of steps still apply (False)"
     ]
     message: Annotated[str, "message of the build"]
-    meta_data: Annotated[Mapping[str, str], "values to store on the build"]
+    meta_data: Annotated[Mapping[Filled, str], "values to store on the build"]
     pull_request_base_branch: Annotated[str, "of a pull request: branch into which it is to be merged"]
     pull_request_id: Annotated[int, "of a pull request: its number"]
     pull_request_repository: Annotated[str, "of a pull request: repository that it comes from"]

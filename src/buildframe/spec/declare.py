@@ -106,6 +106,7 @@ class Check:
 Slug = Annotated[str, Check("slug")]
 Name = Annotated[str, Check("name")]
 Uuid = Annotated[str, Check("uuid")]
+Filled = Annotated[str, Check("filled")]
 
 
 class Column(NamedTuple):

@@ -42,6 +42,8 @@ def _as_slug(name: str) -> str | None:
 
 
 def _check_filled(text: str) -> str | None:
+    if "\0" in text:
+        return "must not contain NUL"
     return None if text.strip() else "must not be empty"
 
 
@@ -65,6 +67,8 @@ def _check_uuid(text: str) -> str | None:
 
 def _check_yaml(text: str) -> str | None:
     """Check for a mapping or a list. PyYAML is optional; without it only the service validates the YAML."""
+    if not text.strip():
+        return "must not be empty"
     try:
         import yaml  # type: ignore[import-untyped]  # no stubs installed
     except ModuleNotFoundError:

@@ -12,6 +12,7 @@ from buildframe.spec.declare import (
     PLAIN,
     SECRET,
     Check,
+    Filled,
     Name,
     Resource,
     Slug,
@@ -185,7 +186,7 @@ class ScriptStep(TypedDict, total=False):
     command: Annotated[str, "command that the agent runs"]
     artifact_paths: Annotated[str, "patterns of the files to upload as artifacts"]
     branch_configuration: Annotated[str, "branches for which it runs"]
-    env: Annotated[Mapping[str, str], "environment variables"]
+    env: Annotated[Mapping[Filled, str], "environment variables"]
     timeout_in_minutes: Annotated[int, "time limit in minutes"]
     agent_query_rules: Annotated[Sequence[str], 'tags that the agent must have, such as `["queue=default"]`']
 
@@ -224,7 +225,7 @@ class _Changeable(TypedDict, total=False):
     cancel_running_branch_builds_filter: Annotated[str, "branches to which this applies"]
     default_branch: Annotated[str, "default branch of new builds"]
     description: Annotated[str, "description of the pipeline"]
-    env: Annotated[Mapping[str, str], "environment variables of its builds"]
+    env: Annotated[Mapping[Filled, str], "environment variables of its builds"]
     pipeline_template_uuid: Annotated[str | None, "UUID of the template; None for no template", Check("uuid")]
     provider_settings: Annotated[ProviderSettings, "events that start builds, and statuses that are reported"]
     skip_queued_branch_builds: Annotated[bool, "a new build skips earlier waiting ones of its branch"]

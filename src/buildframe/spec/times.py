@@ -7,12 +7,13 @@ import re
 from typing import Self, TypeAlias
 
 from buildframe.errors import BadInput, Malformed
+from buildframe.terminal import show
 
 When = str | dt.date | dt.timedelta
 """A point in time that a user passes: see `when`."""
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-_AGO = re.compile(r"(\d+)\s*([wdhms])")
+_AGO = re.compile(r"(\d{1,18})\s*([wdhms])")
 _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 
@@ -119,7 +120,7 @@ def when(value: When, name: str, now: Moment | None = None) -> Moment:
     '2026-10-01T10:00:00Z'
     """
     if is_relative(value):
-        return _back_from(now, value)
+        return _back_from(now, value, name)
     if isinstance(value, dt.datetime):
         return _aware(value, name)
     if isinstance(value, dt.date):
@@ -127,7 +128,7 @@ def when(value: When, name: str, now: Moment | None = None) -> Moment:
     if isinstance(value, str):
         return _from_text(value.strip(), name)
     raise BadInput(
-        f"{name}={value!r} is not a time. Pass a datetime with a zone, a date, an ISO time or an age such as '30d'."
+        f"{name}={show(value)} is not a time. Pass a datetime with a zone, a date, an ISO time or an age such as '30d'."
     )
 
 
@@ -159,27 +160,53 @@ def parse_duration(value: str | dt.timedelta, name: str) -> dt.timedelta:
     """
     if not is_relative(value):
         raise BadInput(
-            f"{name}={value!r} is not a valid duration. Use a string such as '90s' or '10m', or a timedelta."
+            f"{name}={show(value)} is not a valid duration. Use a string such as '90s' or '10m', or a timedelta."
         )
     try:
-        return _timedelta(value)
+        return _timedelta(value, name)
     except OverflowError:
-        raise BadInput(f"{name}={value!r} is too long. Use a shorter duration.") from None
+        raise BadInput(f"{name}={show(value)} is too long. Use a shorter duration.") from None
 
 
-def _back_from(now: Moment | None, value: When) -> Moment:
+def check_time(value: When, name: str) -> None:
+    """
+    Raise BadInput if a time is invalid, also for an age, without the service's time.
+
+    Parameters
+    ----------
+    value : str, date, datetime or timedelta
+        A time in any form that `when` accepts.
+    name : str
+        Name of the argument in error messages.
+
+    Raises
+    ------
+    BadInput
+        If the time is invalid or has no time zone, or if an age is negative or reaches back before year 1.
+
+    Examples
+    --------
+    >>> from buildframe.spec.times import check_time
+    >>> check_time("30d", "created_from")
+    """
+    when(value, name, Moment.of(dt.datetime.now(dt.UTC)))  # any time will do: ages are far from the year 1
+
+
+def _back_from(now: Moment | None, value: When, name: str) -> Moment:
     if now is None:
-        raise BadInput(f"{value!r} counts back from the service's time, which is unknown here. Pass a datetime.")
+        raise BadInput(
+            f"{name}={show(value)} counts back from the service's time, which is unknown here. Pass a datetime."
+        )
     try:
-        return Moment.of(now - _timedelta(value))
+        return Moment.of(now - _timedelta(value, name))
     except OverflowError:
-        raise BadInput(f"{value!r} reaches back before year 1. Use a shorter age.") from None
+        raise BadInput(f"{name}={show(value)} reaches back before year 1. Use a shorter age.") from None
 
 
-def _timedelta(value: When) -> dt.timedelta:
+def _timedelta(value: When, name: str) -> dt.timedelta:
     if isinstance(value, dt.timedelta):
         if value < dt.timedelta(0):
-            raise BadInput(f"{value!r} is negative. Pass a positive duration; an age counts back from now.")
+            raise BadInput(f"{name}={show(value)} is negative. Pass a positive duration; an age counts back from now.")
         return value
     match = _AGO.fullmatch(str(value).strip())
     assert match is not None
@@ -191,7 +218,7 @@ def _from_text(text: str, name: str) -> Moment:
         instant = dt.datetime.fromisoformat(text.removesuffix(" UTC") + ("Z" if text.endswith(" UTC") else ""))
     except ValueError:
         raise BadInput(
-            f"{name}={text!r} is not a valid time. Use '2026-10-01', '2026-10-01T12:00Z' or an age such as '30d'."
+            f"{name}={show(text)} is not a valid time. Use '2026-10-01', '2026-10-01T12:00Z' or an age such as '30d'."
         ) from None
     if _BARE_DATE.fullmatch(text):
         instant = instant.replace(tzinfo=dt.UTC)
@@ -201,6 +228,8 @@ def _from_text(text: str, name: str) -> Moment:
 def _aware(instant: dt.datetime, name: str) -> Moment:
     try:
         return Moment.of(instant)
+    except OverflowError:
+        raise BadInput(f"{name}={instant.isoformat()!r} lies outside the years 1 to 9999 in UTC.") from None
     except ValueError:
         raise BadInput(
             f"{name}={instant.isoformat()!r} has no time zone. "
@@ -240,5 +269,5 @@ def seconds_of(length: str | dt.timedelta, name: str) -> float:
     """
     limit = parse_duration(length, name).total_seconds()
     if limit == 0:
-        raise BadInput(f"{name}={length!r} leaves no time. Use a duration such as '90s' or '10m'.")
+        raise BadInput(f"{name}={show(length)} leaves no time. Use a duration such as '90s' or '10m'.")
     return limit

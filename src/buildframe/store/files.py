@@ -20,6 +20,7 @@ from pyarrow import csv
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_call
 from buildframe.store import csv_cells
+from buildframe.store.location import check_path
 
 _BATCH = 20_000
 _OTHER_FORMATS = frozenset(
@@ -156,6 +157,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     (1, 1)
     >>> folder.cleanup()
     """
+    check_path("path", os.fspath(path))
     if not Path(path).is_file():
         raise BadInput(
             f"path={os.fspath(path)!r} is not a file. Pass an existing Parquet file, such as one written by bf.save()."
@@ -213,6 +215,7 @@ def target(path: str | os.PathLike[str]) -> Path:
     """Resolve links and return the file to write. Raise BadInput if no file can be written there."""
     if "\0" in os.fspath(path):
         raise BadInput(f"path={os.fspath(path)!r}: a path cannot contain NUL.")
+    check_path("path", os.fspath(path))
     resolved = Path(os.path.realpath(path))
     if resolved.exists() and not resolved.is_file():
         raise BadInput(f"{os.fspath(path)!r} is a folder or a device. Pass a file name, such as 'builds.parquet'.")

@@ -18,6 +18,7 @@ from buildframe.http.request_body import nearest
 from buildframe.spec import Moment
 from buildframe.store.delta import TableVersion
 from buildframe.store.sync_state import SyncState
+from buildframe.terminal import show
 
 _TEXT = pd.StringDtype(na_value=np.nan)
 _TYPES: dict[pa.DataType, Any] = {
@@ -67,11 +68,11 @@ def _at(moment: Moment) -> pa.Scalar[Any]:
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
     if isinstance(columns, str) or not isinstance(columns, Sequence | pd.Index) or not len(columns):
-        raise BadInput(f'columns={columns!r} is not a list of names. Pass a list, such as ["id"].')
+        raise BadInput(f'columns={show(columns)} is not a list of names. Pass a list, such as ["id"].')
     for name in columns:
         if name not in table.column_names:
             raise BadInput(
-                f"columns: {name!r} is not a stored column of {table.name}.{nearest(str(name), table.column_names)}"
+                f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), table.column_names)}"
             )
     if len(set(columns)) < len(columns):
         raise BadInput(f"columns={list(columns)} contains a name twice. Name each column once.")

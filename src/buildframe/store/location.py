@@ -3,6 +3,7 @@ know tables."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from pyarrow import fs
 
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.guards.secrets import confined, without_frames
+from buildframe.terminal import show
 
 _BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
@@ -73,6 +75,16 @@ def _one_line(why: BaseException) -> str:
     return "; ".join(line for line in lines if line and not _BACKTRACE_LINE.match(line)) or type(why).__name__
 
 
+def check_path(name: str, path: str) -> None:
+    """Raise BadInput for a path that no file can have: too long, or with characters that it cannot contain."""
+    try:
+        os.stat(path)
+    except (OSError, ValueError) as why:
+        if isinstance(why, ValueError) or why.errno == errno.ENAMETOOLONG:
+            reason = "is too long" if isinstance(why, OSError) else "contains characters that a path cannot contain"
+            raise BadInput(f"{name}={show(path)} {reason}. Use another path.") from None
+
+
 @dataclass(frozen=True)
 class Location:
     """The folder or URL of a store, with the options that `deltalake` needs to open it."""
@@ -86,25 +98,27 @@ class Location:
         text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
         if not isinstance(text, str) or not text.strip() or "\0" in text:
             raise BadInput(
-                f"url={url!r} is not a store location. Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
+                f"url={show(url)} is not a store location. "
+                "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
             )
-        if not isinstance(options or {}, Mapping) or not all(
-            isinstance(one, str) for pair in (options or {}).items() for one in pair
+        options = {} if options is None else options
+        if not isinstance(options, Mapping) or not all(
+            isinstance(one, str) for pair in options.items() for one in pair
         ):
             raise BadInput(
                 "storage_options must be a dict with string keys and values, as the package deltalake expects."
             )
         if "://" in text:
-            return cls(_checked_url(text.rstrip("/")), dict(options or {}))
-        text = os.path.expanduser(text)
+            return cls(_checked_url(text.rstrip("/")), dict(options))
+        check_path("url", text := os.path.expanduser(text))
         if Path(text).exists() and not Path(text).is_dir():
-            raise BadInput(f"url={text!r} is a file. Pass a folder; it is created if it does not exist.")
+            raise BadInput(f"url={show(text)} is a file. Pass a folder; it is created if it does not exist.")
         folder = str(Path(text).absolute())
         if unquote(folder) != folder:  # deltalake decodes percent escapes in paths
             raise BadInput(
                 f"url={folder!r} cannot be used, because deltalake reads it as {unquote(folder)!r}. Rename it."
             )
-        return cls(folder, dict(options or {}))
+        return cls(folder, dict(options))
 
     @property
     def is_local(self) -> bool:

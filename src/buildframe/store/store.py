@@ -17,7 +17,7 @@ from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.http.request_body import nearest
 from buildframe.spec import TABLES, Moment, When, list_flaky_tests, when
-from buildframe.spec.times import Deadline, parse_duration
+from buildframe.spec.times import Deadline, check_time, parse_duration
 from buildframe.store import frames, spark, transactions, webhook_rows
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, import_deltalake, store_errors
@@ -25,6 +25,7 @@ from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult, SyncScope
 from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.store.webhook_rows import ReceiveResult
+from buildframe.terminal import show
 from buildframe.webhooks import Event
 from buildframe.workspace import Pipeline, Workspace
 
@@ -173,6 +174,7 @@ class Store:
         """
         self._require_newest("synced")
         names = _suites(suites, ci)
+        check_time(since, "since")
         with within_deadline(deadline):
             sync = Sync(self._location, SyncScope.of(ci), Retention(personal, env), progress)
             try:
@@ -586,7 +588,7 @@ class Store:
     def _require_newest(self, action: str) -> None:
         if self._as_of is not None:
             raise BadInput(
-                f"as_of={self._as_of!r}: an earlier state cannot be {action}. Create the Store without as_of."
+                f"as_of={show(self._as_of)}: an earlier state cannot be {action}. Create the Store without as_of."
             )
 
     def _count_files(self) -> int:
@@ -605,7 +607,7 @@ class Store:
 
     def _table(self, name: str, state: SyncState) -> TableVersion:
         if name not in STORED:
-            raise BadInput(f"{name!r} is not a table of the store. Use one of {', '.join(STORED)}.")
+            raise BadInput(f"{show(name)} is not a table of the store. Use one of {', '.join(STORED)}.")
         with store_errors("read", self._location):
             table = state.table(self._location, name)
         if table is None:
@@ -631,7 +633,7 @@ class Store:
     def _pipeline_condition(self, pipeline: str, state: SyncState) -> pc.Expression:
         """Select by id, because slugs change; a slug without a pipeline means the one that had it last."""
         if not isinstance(pipeline, str):
-            raise BadInput(f"pipeline={pipeline!r} is not a string. Pass a slug or an id.")
+            raise BadInput(f"pipeline={show(pipeline)} is not a string. Pass a slug or an id.")
         pipelines = self._listed_pipelines(state)
         matches = [row for row in pipelines if pipeline in (row["id"], row["slug"])]
         if not matches:
@@ -639,11 +641,11 @@ class Store:
             matches = [row for row in pipelines if pipeline in (row["id"], row["slug"])]
         if not matches:
             slugs = sorted({row["slug"] for row in pipelines if row["slug"] is not None})
-            raise BadInput(f"pipeline={pipeline!r} is not in the store.{nearest(pipeline, slugs)}")
+            raise BadInput(f"pipeline={show(pipeline)} is not in the store.{nearest(pipeline, slugs)}")
         current = [row for row in matches if row["until"] is None]
         if len({row.get("organization") for row in current}) > 1:
             each = ", ".join(f"{row['id']} of {row['organization']}" for row in current)
-            raise BadInput(f"pipeline={pipeline!r} exists in several organizations. Pass its id: {each}.")
+            raise BadInput(f"pipeline={show(pipeline)} exists in several organizations. Pass its id: {each}.")
         ids = [row["id"] for row in current or [max(matches, key=lambda row: row["until"])]]
         return pc.field("pipeline_id").isin(ids)
 
@@ -676,7 +678,7 @@ class Store:
         lists = (name.split("/") for name in self._state().lists)
         suites = sorted({name[-1] for name in lists if name[0] == "flaky_tests"})
         if suite not in suites:
-            raise BadInput(f"suite={suite!r} is not in the store.{nearest(str(suite), suites)}")
+            raise BadInput(f"suite={show(suite)} is not in the store.{nearest(str(suite), suites)}")
 
     def _with_attrs(self, frame: pd.DataFrame, name: str, state: SyncState) -> pd.DataFrame:
         frame.attrs["covers"] = {
@@ -705,7 +707,7 @@ def _moment(value: When | None, name: str, state: SyncState) -> Moment | None:
 
 def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> SyncState:
     if isinstance(as_of, bool):
-        raise BadInput(f"as_of={as_of!r} is not a time. Pass a time, an age such as '7d', or the number of a version.")
+        raise BadInput(f"as_of={as_of} is not a time. Pass a time, an age such as '7d', or the number of a version.")
     if isinstance(as_of, int) and as_of > newest.version:
         raise BadInput(f"as_of={as_of} is not a version of the store. The newest version is {newest.version}.")
     state = SyncState.at(builds, as_of if isinstance(as_of, int) else when(as_of, "as_of", newest.as_of))
@@ -732,7 +734,7 @@ def _events(events: Iterable[Event]) -> Sequence[Event]:
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:
     is_list = isinstance(suites, Sequence) and not isinstance(suites, str)
     if not is_list:
-        raise BadInput(f"suites={suites!r} is not a list. Pass a list of slugs, such as ['rspec'].")
+        raise BadInput(f"suites={show(suites)} is not a list. Pass a list of slugs, such as ['rspec'].")
     for suite in suites:
         protocol.slug_segment(list_flaky_tests.parameters[-1], suite)  # raises BadInput for an invalid slug
     if suites and isinstance(ci, Pipeline):

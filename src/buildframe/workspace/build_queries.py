@@ -255,6 +255,6 @@ def split_query(query: Mapping[str, Any], options: type[Any]) -> tuple[dict[str,
 
 
 def _with_jobs(filters: Mapping[str, Any]) -> dict[str, Any]:
-    if filters.get("exclude_jobs"):
+    if filters.get("exclude_jobs") is True:
         raise BadInput("exclude_jobs=True leaves no jobs to return. Use builds().")
     return {"include_retried_jobs": True, **filters}

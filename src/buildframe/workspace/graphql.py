@@ -20,6 +20,7 @@ from buildframe.http.response import Response
 from buildframe.http.urls import SplitUrl, check_url
 from buildframe.spec import AccessLevel
 from buildframe.spec.declare import endpoint
+from buildframe.terminal import show
 
 HOSTED_URL = "https://graphql.buildkite.com/v1"
 _MUTATION = re.compile(r"\bmutation\b")
@@ -71,7 +72,7 @@ class GraphQL:
 
 def _text(query: str) -> str:
     if not isinstance(query, str) or not query.strip():
-        raise BadInput(f"query={query!r}: pass the text of a query or a mutation.")
+        raise BadInput(f"query={show(query)}: pass the text of a query or a mutation.")
     return query
 
 
@@ -200,10 +201,10 @@ def _pipeline(data: Mapping[str, Any], path: str) -> _PipelineWithTeams:
 
 
 def _level(access_level: str) -> str:
-    if access_level not in get_args(AccessLevel):
-        raise BadInput(
-            f"access_level={access_level!r} is not an access level.{nearest(str(access_level), get_args(AccessLevel))}"
-        )
+    levels = get_args(AccessLevel)
+    if not isinstance(access_level, str) or access_level not in levels:
+        text = show(access_level)
+        raise BadInput(f"access_level={text} is not an access level.{nearest(text, levels)}")
     return access_level.upper()
 
 
@@ -212,7 +213,9 @@ def _team_id(team: str) -> str:
     try:
         uuid = _uuid_in(team)
     except (ValueError, AttributeError, TypeError):
-        raise BadInput(f"team={team!r}: pass the team's UUID, or its GraphQL id (base64 of `Team---UUID`).") from None
+        raise BadInput(
+            f"team={show(team)}: pass the team's UUID, or its GraphQL id (base64 of `Team---UUID`)."
+        ) from None
     return base64.b64encode(f"Team---{uuid}".encode()).decode()
 
 

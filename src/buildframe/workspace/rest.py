@@ -28,6 +28,7 @@ from buildframe.http.response import Response
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Moment, when
 from buildframe.spec.declare import endpoint
+from buildframe.terminal import show
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
@@ -72,7 +73,12 @@ class _PathSource(ListSource):
     @classmethod
     def of(cls, client: Client, path: str, parameters: Mapping[str, Any]) -> _PathSource:
         below, query = _split(client, path)
-        pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
+        try:
+            pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
+        except RecursionError:
+            raise BadInput(
+                f"{' or '.join(parameters)} is nested too deeply, or contains itself. Pass fewer levels."
+            ) from None
         for name in parameters.keys() & _OPTIONS:
             raise BadInput(
                 f"{name} is not an option of get() and table(). To send a parameter of that name: '...?{name}=...'."
@@ -81,7 +87,7 @@ class _PathSource(ListSource):
             if name == "page":
                 raise BadInput("page: all pages are read. Leave it out, and select rows of the result.")
             if name == "per_page" and not re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.ASCII):
-                raise BadInput(f"per_page={text!r}: pass a whole number from 1, or leave it out for {PAGE_SIZE}.")
+                raise BadInput(f"per_page={show(text)}: pass a whole number from 1, or leave it out for {PAGE_SIZE}.")
         return cls(client, get_path, path=below, query=tuple(pairs))
 
     @property
@@ -107,18 +113,19 @@ _OPTIONS = (ListOptions.__annotations__.keys() | BuildListOptions.__annotations_
 def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
     """Return a path, percent-encoded, and its query; raise BadInput if it leads to another host."""
     if not isinstance(path, str):
-        raise BadInput(f"path={path!r}: pass text such as '/organizations/acme/agents'.")
+        raise BadInput(f"path={show(path)}: pass text such as '/organizations/acme/agents'.")
     protocol.check_length("path", len(path))
     below, _, query = _below(client, path).partition("?")
     if any(part in {".", ".."} for part in unquote(below).split("/")) or re.search(r"[\x00-\x20\x7f\\#]", path):
         raise BadInput(
-            f"path={path!r} contains a space, `..`, `#` or a backslash. Percent-encode them if they belong to a name."
+            f"path={show(path)} contains a space, `..`, `#` or a backslash. "
+            "Percent-encode them if they belong to a name."
         )
     try:
         return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
     except UnicodeEncodeError:
         raise BadInput(
-            f"path={path!r} contains half of a surrogate pair, which a URL cannot contain. Remove it."
+            f"path={show(path)} contains half of a surrogate pair, which a URL cannot contain. Remove it."
         ) from None
 
 
@@ -150,7 +157,7 @@ def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
         return [(name, _encodable(name, _text(name, value)))]
     if not value:
-        raise BadInput(f"{name}={value!r}: an empty list or mapping sends nothing. Leave the parameter out.")
+        raise BadInput(f"{name}={show(value)}: an empty list or mapping sends nothing. Leave the parameter out.")
     if isinstance(value, Mapping):
         return [pair for key, inner in value.items() for pair in _pairs(f"{name}[{key}]", inner)]
     return [pair for inner in value for pair in _pairs(f"{name}[]", inner)]
@@ -163,7 +170,7 @@ def _text(name: str, value: Any) -> str:
         return when(value, name).text()
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
-    raise BadInput(f"{name}={value!r}: pass a str, a number, a bool, a time, or a list or mapping of these.")
+    raise BadInput(f"{name}={show(value)}: pass a str, a number, a bool, a time, or a list or mapping of these.")
 
 
 _PLAIN_KINDS = {*"biufOU"}  # of dtypes: bool, numbers, str and objects; NumPy's timestamps have no zone
@@ -174,7 +181,7 @@ def _encodable(name: str, text: str) -> str:
         f"{name}={text}".encode()
     except UnicodeEncodeError:
         raise BadInput(
-            f"{name}={text!r} contains half of a surrogate pair, which a URL cannot contain. Remove it."
+            f"{name}={show(text)} contains half of a surrogate pair, which a URL cannot contain. Remove it."
         ) from None
     return text
 
@@ -264,17 +271,25 @@ def _column(values: list[Any]) -> pa.Array[Any]:
         return _as_json(values)
     try:
         array: pa.Array[Any] = pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, RecursionError):
         return _as_json(values)
     if pa.types.is_null(array.type):
         return array.cast(pa.large_string())
     if pa.types.is_string(array.type):
         return _times(values) or array.cast(pa.large_string())
-    return _as_json(values) if _has_untyped_part(array.type) else array
+    return _as_json(values) if _is_too_deep(array.type) or _has_untyped_part(array.type) else array
 
 
 _MOST_KEYS = 200
 """Distinct keys of all objects in a column. If there are more, keys are data, and a struct type would grow by row."""
+
+
+_MAX_DEPTH = 50
+"""Levels of lists and objects. pandas, Arrow and Parquet recurse into a type and fail if it is nested deeply."""
+
+
+def _is_too_deep(kind: pa.DataType, depth: int = 0) -> bool:
+    return depth > _MAX_DEPTH or any(_is_too_deep(kind.field(n).type, depth + 1) for n in range(kind.num_fields))
 
 
 def _has_untyped_part(kind: pa.DataType) -> bool:

@@ -20,6 +20,7 @@ from buildframe.http.client import Client
 from buildframe.http.urls import check_url
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
 from buildframe.spec.times import Deadline
+from buildframe.terminal import show
 from buildframe.workspace import graphql, logs, rest, unblocking
 from buildframe.workspace.build_queries import BuildQueries, History, split_query
 from buildframe.workspace.graphql import GraphQL
@@ -69,7 +70,7 @@ class Workspace(BuildQueries):
         self.organization = organization
         self._client = client
         self._sandbox = sandbox
-        self._graphql_url = check_url(graphql_url or f"{client.base_url}/graphql")
+        self._graphql_url = check_url(f"{client.base_url}/graphql" if graphql_url is None else graphql_url)
         self._list = spec.list_builds if organization else spec.list_all_builds
         self._place = (organization,) if organization else ()
 
@@ -868,10 +869,10 @@ class Workspace(BuildQueries):
         """Return `organization/pipeline`, which identifies a pipeline in GraphQL."""
         named = self._require_organization()
         if not isinstance(pipeline, str | spec.Pipeline | Pipeline):
-            raise BadInput(f"pipeline={pipeline!r}: pass a slug, a record or a Pipeline.")
+            raise BadInput(f"pipeline={show(pipeline)}: pass a slug, a record or a Pipeline.")
         slug = pipeline if isinstance(pipeline, str) else pipeline.slug
         if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
-            raise BadInput(f"{pipeline!r} is of another organization than {named}.")
+            raise BadInput(f"{show(pipeline)} is of another organization than {named}.")
         protocol.request_for(spec.get_pipeline, named, slug)  # type: ignore[arg-type]  # raises BadInput for invalid slugs
         return f"{named}/{slug}"
 
