@@ -64,7 +64,7 @@ def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value
     try:
         target = protocol.request_for(spec.list_builds, "acme", branch=[branch], meta_data={key: value}).target
     except BadInput:
-        assert any("\ud800" <= sign <= "\udfff" for sign in branch + key + value)
+        assert not branch.strip() or any("\ud800" <= sign <= "\udfff" for sign in branch + key + value)
         return
     parts = urlsplit(target)
     assert parts.path == "/v2/organizations/acme/builds"

@@ -76,7 +76,7 @@ def test_everything_that_can_be_asked_for_a_build(http: httpx.Client, line: str)
         "message": "<b>Größe</b>\n🚀",
         "author": {"name": "Ada Quill", "email": "ada@example.com"},
         "clean_checkout": True,
-        "env": {"A": "1", "": "empty"},
+        "env": {"A": "1", "EMPTY": ""},
         "meta_data": {"release": "1.0"},
         "pull_request_base_branch": "stable",
         "pull_request_id": 12,
