@@ -472,6 +472,33 @@ def test_any_value_of_any_other_argument_is_refused_as_bad_input(server: Scripte
     assert server.asked == []
 
 
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
+def test_any_value_of_an_argument_of_a_store_is_refused_as_bad_input(stored: bf.Store, value: Any) -> None:
+    for call in (
+        lambda: stored.files(value),
+        lambda: stored.flaky_tests(value),
+        lambda: stored.sql(value),
+        lambda: stored.receive([value]),
+        lambda: stored.clean(value),
+        lambda: bf.Store(stored.url, as_of=value).version,
+    ):
+        with pytest.raises(bf.BadInput):
+            call()
+
+
+@pytest.mark.parametrize("keep", [dt.timedelta.max, "999999999d"])
+def test_a_store_is_not_cleaned_for_a_time_before_the_year_1(stored: bf.Store, keep: Any) -> None:
+    with pytest.raises(bf.BadInput, match="keep"):
+        stored.clean(keep)
+
+
+@pytest.fixture(scope="module")
+def stored(ci: Workspace, tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
+    store = bf.Store(tmp_path_factory.mktemp("stored") / "store")
+    store.sync(ci, since="1d", progress=False)
+    return store
+
+
 def test_a_parameter_that_contains_itself_is_refused(server: Scripted) -> None:
     ws = bf.connect("acme", base_url=server.url, token="secret")
     with pytest.raises(bf.BadInput, match="x is nested too deeply, or contains itself"):

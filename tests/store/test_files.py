@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from buildframe import store
 from buildframe.errors import BadInput
+from buildframe.store import files as store
 
 UTC = "datetime64[us, UTC]"
 
@@ -231,7 +231,7 @@ def test_file_then_name_then_folder_reach_the_disk(tmp_path, monkeypatch):
 
 WRITER = """
 import sys, numpy as np, pandas as pd
-from buildframe import store
+from buildframe.store import files as store
 frames = [pd.DataFrame({"a": np.full(400_000, k), "b": np.random.default_rng(k).random(400_000)}) for k in (0, 1)]
 for k in range(10_000):
     store.save(sys.argv[1], frames[k % 2])

@@ -265,7 +265,9 @@ class Store:
         compact : Merge small files.
         """
         self._require_newest("cleaned")
-        return transactions.clean(self._location, parse_duration(keep, "keep"))
+        length = parse_duration(keep, "keep")
+        check_time(length, "keep")
+        return transactions.clean(self._location, length)
 
     # --- reading
 
@@ -606,7 +608,7 @@ class Store:
             return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest)
 
     def _table(self, name: str, state: SyncState) -> TableVersion:
-        if name not in STORED:
+        if not isinstance(name, str) or name not in STORED:
             raise BadInput(f"{show(name)} is not a table of the store. Use one of {', '.join(STORED)}.")
         with store_errors("read", self._location):
             table = state.table(self._location, name)
@@ -677,8 +679,8 @@ class Store:
     def _check_suite(self, suite: str) -> None:
         lists = (name.split("/") for name in self._state().lists)
         suites = sorted({name[-1] for name in lists if name[0] == "flaky_tests"})
-        if suite not in suites:
-            raise BadInput(f"suite={show(suite)} is not in the store.{nearest(str(suite), suites)}")
+        if not isinstance(suite, str) or suite not in suites:
+            raise BadInput(f"suite={show(suite)} is not in the store.{nearest(show(suite), suites)}")
 
     def _with_attrs(self, frame: pd.DataFrame, name: str, state: SyncState) -> pd.DataFrame:
         frame.attrs["covers"] = {
@@ -726,7 +728,7 @@ def _events(events: Iterable[Event]) -> Sequence[Event]:
     checked_events = list(events) if isinstance(events, Iterable) else [events]
     if wrong := [event for event in checked_events if not isinstance(event, Event)]:
         raise BadInput(
-            f"events={wrong[0]!r:.80} is not an event. Pass a list of events, such as [webhooks.parse(...)]."
+            f"events={show(wrong[0]):.80} is not an event. Pass a list of events, such as [webhooks.parse(...)]."
         )
     return checked_events
 
