@@ -153,6 +153,11 @@ def test_a_build_that_is_gone_is_marked_and_not_asked_for_again(service, ws, sto
     assert store.builds(columns=["gone_at"])["gone_at"].isna().all()
 
 
+def test_a_sync_from_the_first_day_of_all_ends(service, ws, store):
+    service.add(1, "passed")
+    assert store.sync(ws, since=dt.date.min, progress=False).since == Moment(1, 1, 1, tzinfo=dt.UTC)
+
+
 def test_a_build_is_not_gone_because_the_response_has_another_one(service, ws, store, monkeypatch):
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
     build = service.add(1, "running")

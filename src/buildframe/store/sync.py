@@ -250,7 +250,7 @@ class Sync:
         """Fetch builds created before the coverage back to `start`, with a commit for each time range."""
         length = _FIRST_RANGE
         while coverage.since > start and not self._why:
-            since = max(start, Moment.of(coverage.since - length))
+            since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
             history = self._fetch(created_from=since, created_to=coverage.since)
             longer = self._clock.coverage(since, coverage.until, coverage)
             self._commit([history], coverage=longer, base=coverage)
