@@ -6,7 +6,6 @@ reading of its pages then repeats some rows and misses others.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Generator, Hashable
 
 from buildframe.errors import ServiceError
@@ -82,19 +81,19 @@ class NumberedPagination:
     def _read_forward(self) -> Generator[PageQuery, Received, bool]:
         """Read the pages from the first to the last, which becomes known."""
         ids: set[Hashable] = set()
-        equal_pages = 0
-        for number in itertools.count(1):
+        number = equal_pages = 0
+        while True:
+            number += 1
             page = (yield from self._request(number)).page
             self._page_size = max(self._page_size, _count(page))
             equal_pages = equal_pages + 1 if ids.issuperset(_ids(page)) else 0
             ids.update(_ids(page))
             if _ends(page, self._page_size):
-                break
+                self._last = number
+                self._forward = (number - 1) * self._page_size + _count(page), ids
+                return True
             if equal_pages == _MAX_EQUAL_PAGES:
                 raise CannotVerify(f"{equal_pages + 1} pages of its list contain the same rows: `page` is ignored")
-        self._last = number
-        self._forward = (number - 1) * self._page_size + _count(page), ids
-        return True
 
     def _read_backward(self) -> Generator[PageQuery, Received, bool]:
         """Read the pages from the last to the first; return False if the last page is another one by now."""
