@@ -387,7 +387,7 @@ def _thresholds(args: argparse.Namespace) -> Thresholds | None:
         return None if args.thresholds is None else Thresholds.read(args.thresholds)
     except BadInput as why:
         args.usage_error(str(why))
-        raise  # unreachable: `refuse` exits
+        raise  # unreachable: `usage_error` exits
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -400,7 +400,7 @@ def _export(args: argparse.Namespace) -> int:
         options = export.ExportOptions(**values, keeping=Retention(args.personal, args.env)).validated()
     except BadInput as why:
         args.usage_error(str(why))
-        raise  # unreachable: `refuse` exits
+        raise  # unreachable: `usage_error` exits
     if args.store is not None:
         result = export.from_store(buildframe.Store(args.store), options)
     else:

@@ -17,7 +17,7 @@ _RIGHT_TO_LEFT = {"R", "AL", "AN"}
 
 
 def span(seconds: float) -> str:
-    """Return a duration in at max_length two units: "45 s", "4 min 10 s", "2 h 5 min"; "unknown" for NaN."""
+    """Return a duration in at most two units: "45 s", "4 min 10 s", "2 h 5 min"; "unknown" for NaN."""
     if math.isnan(seconds):
         return "unknown"
     sign, magnitude = ("−" if seconds <= -0.05 else ""), abs(seconds)

@@ -317,10 +317,10 @@ CREATED, READ = says(RECORD, 201), says(RECORD)
 @pytest.mark.parametrize(
     "point",
     [
-        ("return", "/client.py", "_once"),
+        ("return", "/client.py", "_attempt"),
         ("return", "/client.py", "fetch"),
-        ("c_return", "/rate_limit.py", "reset"),
-        ("return", "/rate_limit.py", "until"),
+        ("c_return", "/budget.py", "reset"),
+        ("return", "/budget.py", "within_deadline"),
         ("return", "/records.py", "record"),
         ("return", "/pipeline.py", "create_build"),
     ],
@@ -330,7 +330,7 @@ def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unkn
 ) -> None:
     server = scripted(CREATED)
     web = web_of(server)
-    number = 2 if point[2] == "until" else 1  # a generator: the first time it yields
+    number = 2 if point[2] == "within_deadline" else 1  # a generator: the first time it yields
     with pytest.raises(KeyboardInterrupt) as stop, interrupted_at(*point, number):
         web.create_build(commit="HEAD", branch="main")
     assert len(server.asked) == 1

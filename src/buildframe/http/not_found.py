@@ -27,7 +27,7 @@ class _NamedResource(NamedTuple):
 
 
 def describe(path: str, message: str) -> str:
-    """Return what is missing and how to find it, or "" if the path names noresource. `message` is the server's.
+    """Return what is missing and how to find it, or "" if the path names no resource. `message` is the server's.
 
     A path names several resources, and any of them may be missing: the one that the message names, else the last.
     """

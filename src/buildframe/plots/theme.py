@@ -239,8 +239,9 @@ def format_dates(ax: Axes) -> None:
 
 def created_label(freq: str, tz: str) -> str:
     """Return the label of an axis of creation times: "Day created (UTC)"."""
-    unit = {"1h": "Hour", "1D": "Day", "1W": "Week"}.get(freq)
-    return f"{unit} created ({tz})" if unit else f"Created ({tz}), in buckets of {freq}"
+    units = {"h": "Hour", "D": "Day", "W": "Week", "M": "Month", "Q": "Quarter", "Y": "Year"}
+    unit = units.get(freq.removeprefix("1").split("-")[0].removesuffix("S").removesuffix("E"))
+    return f"{unit} created ({tz})" if unit else f"Created ({tz}), every {freq}"
 
 
 def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:

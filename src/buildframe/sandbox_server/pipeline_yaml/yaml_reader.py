@@ -16,7 +16,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 class InvalidYaml(Exception):
-    """Invalid YAML; the message gives the reason and the line, if sizes."""
+    """Invalid YAML; the message gives the reason and the line, if known."""
 
 
 class YamlMap(dict[str, Any]):
