@@ -118,7 +118,7 @@ def test_what_is_refused():
         ({"of": lambda rows: rows["n"]}, "not timedelta"),
         ({"by": "state"}, r"no column 'state'; it comes with ws.builds\(\), ws.jobs\(\) or ws.history\(\)"),
         ({"by": "n"}, "a column 'n' of its own"),
-        ({"by": lambda rows: 3}, "one value a row"),
+        ({"by": lambda rows: 3}, "one value per row"),
         ({"by": ["queue", "queue"]}, "two keys of the same name"),
         ({"q": (0.5, 1.0)}, "q=1.0"),
         ({"q": (0,)}, "q=0"),

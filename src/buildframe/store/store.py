@@ -625,7 +625,7 @@ class Store:
         first, last = _moment(start, "created_from", state), _moment(end, "created_to", state)
         if first is not None and last is not None and first >= last:
             raise BadInput(
-                f"No time lies between created_from={first.text()} and created_to={last.text()}. Exchange them?"
+                f"The time range is empty: created_from={first.text()}, created_to={last.text()}. Swap them?"
             )
         with store_errors("read", self._location):
             conditions = [] if pipeline is None else [self._pipeline_condition(pipeline, state)]
