@@ -36,7 +36,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Sche
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first, so that no worker is left alone with one."""
+    """Mark all tests of Spark and the notebooks as slow. Run the longest first, so that no worker is left with one."""
+    for item in items:
+        if sharing.scope_of(item.nodeid) == "spark" or item.path.suffix == ".ipynb":
+            item.add_marker("slow")
     items.sort(key=lambda item: item.path.name not in LONGEST and sharing.scope_of(item.nodeid) != "spark")
 
 

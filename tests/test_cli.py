@@ -19,6 +19,8 @@ from buildframe.cli import main
 from buildframe.workspace import Workspace
 from tests import worlds
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 SCOPES = ["read_builds", "read_pipelines", "read_suites", "read_organizations"]
 COMMAND = [sys.executable, "-m", "buildframe.cli"]

@@ -34,6 +34,7 @@ def run(page: Path, example: Example) -> None:
     example.evaluate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", with_code())
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,6 +53,7 @@ def test_the_links_exist(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.slow
 def test_the_reference_matches_the_code() -> None:
     maker = ROOT / "docs" / "make_reference.py"
     module_spec = importlib.util.spec_from_file_location("make_reference", maker)

@@ -77,6 +77,7 @@ TABLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", TABLES, ids=" ".join)
 def test_the_same_comes_from_a_store_and_from_the_service(
     kept: dict[str, str], tmp_path: Path, asked: tuple[str, ...]
@@ -94,6 +95,7 @@ def test_the_same_comes_from_a_store_and_from_the_service(
         assert re.search(rf"{window}; complete as of 2026-10-\d\dT[\d:.]+Z\n$", line)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ci")
 def test_as_a_command_of_its_own(tmp_path: Path) -> None:
     run = subprocess.run(
@@ -107,6 +109,7 @@ def test_as_a_command_of_its_own(tmp_path: Path) -> None:
     assert run.stdout.startswith(f"jobs.csv: {len(pd.read_csv(tmp_path / 'jobs.csv')):,} jobs of builds created from ")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ci")
 def test_a_line_that_cannot_be_printed_does_not_change_the_status(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
@@ -287,6 +290,7 @@ def test_a_store_tells_up_to_when_it_knows_all(tmp_path: Path) -> None:
     assert told.endswith(f"INCOMPLETE: the store is complete up to {whole.text()} only\n")
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complete(
     ci: Workspace, tmp_path: Path
 ) -> None:

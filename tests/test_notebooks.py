@@ -11,6 +11,8 @@ import pytest
 
 from tests.widgets.jupyter import browsing, lab, screenshot_folder
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {
     "01_a_month_of_ci.ipynb": (4, ["complete: True", "found api integration", "100%"]),

@@ -244,6 +244,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(["event", "build", "job", "pipeline", "sender"]), json_values), st.binary())
 def test_a_body_is_read_or_malformed_and_nothing_else(document: dict[str, Any], junk: bytes) -> None:
     for body in (json.dumps(document).encode(), junk):

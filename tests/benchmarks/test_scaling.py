@@ -13,6 +13,8 @@ from buildframe.store.location import Location
 from tests.benchmarks import large, scaling
 from tests.benchmarks.year import JOBS, Frames
 
+pytestmark = pytest.mark.slow
+
 A_DAY = 1_500
 
 

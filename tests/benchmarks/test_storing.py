@@ -11,6 +11,8 @@ import pytest
 from buildframe.store.location import Location
 from tests.benchmarks import storing, summaries, year
 
+pytestmark = pytest.mark.slow
+
 A_MONTH = 60
 
 

@@ -56,6 +56,7 @@ def assert_equal(frame: pd.DataFrame, table: str, documents: list[dict[str, Any]
                 assert (json.loads(got) if column.kind == "json" else got) == wanted, column.name
 
 
+@pytest.mark.slow
 @given(st.lists(documents_of(Build, ("id",)), max_size=4), st.data())
 def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[dict[str, Any]], data: Any) -> None:
     jobs = documents_of(Job, ("id",))
@@ -71,6 +72,7 @@ def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[di
     assert (job_frame["fetched_at"] == AT).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
 def test_other_tables_too(table: str, data: Any) -> None:
@@ -109,6 +111,7 @@ def test_all_forms_of_an_author_in_one_page() -> None:
 tags = st.none() | st.lists(st.sampled_from(["queue=a", "queue=b", "os=mac"]), max_size=2)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags)))
 def test_a_derived_column_is_that_of_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
     sent = [{"id": "j", "type": t, "agent_query_rules": rules, "agent": {"meta_data": meta}} for t, rules, meta in jobs]

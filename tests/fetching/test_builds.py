@@ -29,6 +29,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 # --- the same frames whoever reads ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [4, 8])
 def test_any_number_of_workers_brings_the_same(ci: Workspace, workers: int) -> None:
     alone, together = ci.history(workers=1), ci.history(workers=workers)
@@ -37,6 +38,7 @@ def test_any_number_of_workers_brings_the_same(ci: Workspace, workers: int) -> N
         same(left, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_columns_chosen_hold_what_they_hold_among_all(ci: Workspace, workers: int) -> None:
     builds, jobs = ci.history(workers=workers)
@@ -56,6 +58,7 @@ def test_newest_first_and_jobs_behind_their_builds(workers: int) -> None:
     assert list(jobs["id"]) == [f"j{n}-{i}" for n in range(700, 0, -1) for i in range(n % 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_newest_first_also_where_the_list_is_not(workers: int) -> None:
     """Each build stands up to 4 s from its place, so that pages overlap in time; the frame is in order all the same."""
@@ -199,6 +202,7 @@ def test_attrs_of_what_is_incomplete_survive_a_file(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(back, frame)
 
 
+@pytest.mark.slow
 def test_a_quota_that_was_waited_for_is_told() -> None:
     with bf.sandbox(builds=60, days=2, quota=Quota(user=2, window=1.0)) as ws:
         told = [ws.builds(state=state).attrs for state in ("passed", "failed", "canceled", "running", "scheduled")]

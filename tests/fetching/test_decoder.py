@@ -18,6 +18,8 @@ from buildframe.http import protocol, response
 from buildframe.spec import TABLES, Build, Job, Moment, Resource
 from tests.records import AT, OTHERS, documents_of
 
+pytestmark = pytest.mark.slow
+
 REQUEST = protocol.request_for(spec.list_builds, "acme")
 HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}
 RESOURCES: dict[str, type[Resource]] = {"builds": Build, **OTHERS}

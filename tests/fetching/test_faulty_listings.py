@@ -22,6 +22,8 @@ from buildframe.workspace import Workspace
 from buildframe.workspace.build_queries import History
 from tests import worlds
 
+pytestmark = pytest.mark.slow
+
 FAULTS = (
     Fault("limited", route="list_builds", rate=0.05, seconds=1),
     Fault("status", route="list_builds", rate=0.05, status=500),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 
+import pytest
 from hypothesis import event, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -16,6 +17,8 @@ from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 from tests.walked import SECOND, Build, World, at
+
+pytestmark = pytest.mark.slow
 
 GAPS = st.one_of(  # crowded instants, a steady trickle, and quiet times
     st.sampled_from([0, 0, 0, 0, 0, 1, 999, 61 * SECOND]),

@@ -59,6 +59,7 @@ FAILURES = [
 NAMES = ["gone", "failing", "refusing", "garbled", "limiting"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
 def test_the_error_says_what_happened_and_how_far_it_came(
@@ -83,6 +84,7 @@ def test_an_error_of_the_first_answer_tells_of_no_walk() -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
 @pytest.mark.parametrize("created_from", [None, 600.0])
@@ -120,6 +122,7 @@ def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
     assert "No response from" in frame.attrs["why"]
 
 
+@pytest.mark.slow
 def test_jobs_are_handed_back_beside_their_builds() -> None:
     with listing(BUILDS, after_request(5, hang_up)) as service:
         builds, jobs = service.connected().history(partial=True)
@@ -130,6 +133,7 @@ def test_jobs_are_handed_back_beside_their_builds() -> None:
     assert sorted(whole["id"]) == sorted(job["id"] for each in BUILDS for job in each["jobs"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"id":"b1"}]')])
 def test_an_error_of_one_window_only_leaves_that_window(refusal: Answer) -> None:
     """Whatever asks for builds created at the very first is answered wrongly."""
@@ -144,6 +148,7 @@ def test_an_error_of_one_window_only_leaves_that_window(refusal: Answer) -> None
         assert is_all(completed(frame, service))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Incomplete")
 def test_an_answer_whose_rows_cannot_become_columns_is_left_to_ask() -> None:
     """Seen only when its rows are made a table, after the walk has counted it as read."""
@@ -162,6 +167,7 @@ def test_an_answer_whose_rows_cannot_become_columns_is_left_to_ask() -> None:
 # --- a limit of the user's own ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("most", [1, 3, 8])
 def test_the_rest_of_a_walk_that_used_up_its_requests_can_be_asked(workers: int, most: int) -> None:
@@ -188,6 +194,7 @@ def hanging() -> Iterator[Any]:
     assert gave_up == [], "who asked has waited for the answer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
     with listing(BUILDS, hanging) as service:
@@ -205,6 +212,7 @@ def test_a_deadline_ends_the_small_request_that_tells_the_time(hanging: Any) -> 
         service.connected().builds(created_from="60d", deadline="1s", partial=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_deadline_ends_the_listing_before_a_quota_is_waited_for_in_vain(workers: int) -> None:
     used_up = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")

@@ -22,6 +22,8 @@ from buildframe.workspace import Workspace
 from tests.conftest import hang_up, says
 from tests.listing import Answer, evenly, listing
 
+pytestmark = pytest.mark.slow
+
 BUILDS = evenly(1500, every=40)
 
 

@@ -18,6 +18,8 @@ from tests.conftest import says
 from tests.listing import PATH, TOKEN, Answer, Listing, build, listing
 from tests.random_lists import SECOND, listed, may_be_hidden
 
+pytestmark = pytest.mark.slow
+
 SEEDS = int(os.environ.get("LISTINGS", "1500"))
 
 

@@ -179,6 +179,7 @@ def test_an_answer_that_comes_after_all_was_left_changes_nothing(monkeypatch: py
     assert is_found_or_left(read)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_in_hand_when_all_is_left_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.0)
     begun, interrupted = threading.Event(), threading.Event()
@@ -258,6 +259,7 @@ def test_walks_in_threads_of_a_loop() -> None:
     assert [len(frame) for frame in frames] == [1200] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_several_threads_at_once_get_what_each_asked_for(shared: bool) -> None:
     with listing(BUILDS) as service:

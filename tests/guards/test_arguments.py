@@ -88,6 +88,7 @@ def test_a_misspelt_option_is_refused_with_the_right_name(
     assert server.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "name"), METHODS)
 def test_a_value_of_another_type_is_refused(server: Scripted, tmp_path: Path, owner: type, name: str) -> None:
     for option in options_of(getattr(owner, name)):
@@ -434,6 +435,7 @@ DEEP = nested(100_000)
 STRANGE = [Unprintable(), DEEP, {"a": DEEP}, pd.NA, NUMBERS, NUMBERS[1], np.array([1, 2]), CIRCLE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
 def test_any_value_of_any_option_is_refused_as_bad_input(server: Scripted, tmp_path: Path, value: Any) -> None:
     for owner, name in METHODS:

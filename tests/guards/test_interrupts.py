@@ -24,6 +24,8 @@ from buildframe.workspace import Pipeline
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Answer, Listing, evenly, listing
 
+pytestmark = pytest.mark.slow
+
 BUILDS = evenly(1500, every=40, jobs=1)
 LONGEST = 60  # seconds until a child that does not end is a failure; each should take some two
 

@@ -257,6 +257,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secrets", [SECRET, [f"{SECRET} "], [SECRET, ""], [SECRET, 5], [[SECRET]]])
 def test_the_receiver_refuses_secrets(store: bf.Store, secrets: Any) -> None:
     fails(lambda: receiver.application(store, secrets))

@@ -204,6 +204,7 @@ def test_what_is_no_token_is_refused_before_anything_is_sent(token: str | None) 
         bf.connect("acme", base_url="https://api.example.com", token=token)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [

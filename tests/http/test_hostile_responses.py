@@ -49,6 +49,7 @@ def in_pieces(body: bytes, size: int = 1000) -> Iterator[bytes]:
     return (body[at : at + size] for at in range(0, len(body), size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [lambda ws: ws.pipelines(), lambda ws: ws.log(f"{ws.base_url}/v2/log")])
 def test_a_bomb_is_refused_while_it_comes(scripted: Start, ask: Callable[[Workspace], object]) -> None:
     packed = bomb(600 * 2**20)

@@ -326,6 +326,7 @@ def test_the_token_is_in_nothing_that_keeps_the_pace(scripted: Start) -> None:
     assert TOKEN not in repr(shown)
 
 
+@pytest.mark.slow
 def test_eight_threads_of_three_clients_keep_the_limit_of_a_real_server() -> None:
     with Sandbox(builds=60, days=3, quota=SandboxQuota(user=30, window=1.5)) as sandbox:
         token = Token(sandbox.token())

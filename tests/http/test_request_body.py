@@ -129,6 +129,7 @@ def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
         protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "says"),
     [

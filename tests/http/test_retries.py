@@ -59,6 +59,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 def test_many_requests_survive_a_service_of_which_one_answer_in_three_is_bad() -> None:
     with Sandbox(builds=60, days=3, faults=FAULTS) as sandbox, Client(sandbox.url, Token(sandbox.token())) as asking:
         request = protocol.page_request(spec.list_builds, "acme", per_page=5)

@@ -83,6 +83,7 @@ def ends_soon() -> Iterator[None]:
     assert not left  # a server's own threads are named so
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
     server, budget = scripted(DRIPPING[kind]), RequestBudget()
@@ -94,6 +95,7 @@ def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str
     assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 2 s."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> None:
     server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
@@ -120,6 +122,7 @@ def test_a_time_limit_holds_for_each_request_anew(scripted: Start) -> None:
         assert [listed(asking) for _ in range(4)] == [[]] * 4
 
 
+@pytest.mark.slow
 def test_logs_have_a_time_limit_of_their_own(scripted: Start) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.7)
@@ -197,6 +200,7 @@ def test_a_tls_handshake_that_drips_ends_at_the_time_limit() -> None:
         assert not asking._sockets._shaking_hands
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_a_proxy_that_drips_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     with listener(drip_bytes(piece=piece)) as where:
@@ -218,6 +222,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
 
+@pytest.mark.slow
 def test_all_addresses_of_a_host_have_the_time_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = [f"127.0.0.{n}" for n in range(1, 31)]
     with ExitStack() as stack:
@@ -429,6 +434,7 @@ def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["builds", "pipelines"])
 def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: str) -> None:
     file, url = tmp_path / "out.parquet", scripted(DRIPPING["body"]).url

@@ -243,6 +243,7 @@ def span(rows: list[dict]) -> tuple[set[int], set[int], set[int]] | None:
     return whole & ran, held, whole - ran - held
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(drawn_jobs, st.randoms())
 def test_against_the_plain_definitions(rows, random):

@@ -12,6 +12,8 @@ from metric_frames import START, UTC
 from buildframe import metrics
 from buildframe.errors import BadInput
 
+pytestmark = pytest.mark.slow
+
 NILE = [
     1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180, 799, 958, 1140,
     1100, 1210, 1150, 1250, 1260, 1220, 1030, 1100, 774, 840, 874, 694, 940, 833, 701, 916, 692, 1020, 1050, 969,

@@ -121,6 +121,7 @@ def builds(request: pytest.FixtureRequest) -> pd.DataFrame:
     return metrics.with_seconds(builds_of(request.param))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("summary", OF_JOBS)
 def test_of_jobs(summary: str, engine: str, jobs: pd.DataFrame) -> None:
@@ -189,6 +190,7 @@ def as_series(told: Any) -> pd.Series:
     return pd.to_timedelta((values * 1e6).round(), unit="us").astype("timedelta64[us]").rename(name.removesuffix("_s"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [*ENGINES, "spark"])
 def test_of_flaky_tests(engine: str) -> None:
     with bf.sandbox(builds=1, days=1) as ci:

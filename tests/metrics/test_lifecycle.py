@@ -139,6 +139,7 @@ def readings(draw: st.DrawFn) -> list[dict[str, tuple[int, float, float | None]]
     return found
 
 
+@pytest.mark.slow
 @given(readings())
 def test_what_two_lists_tell_is_what_their_history_tells(lists):
     """The board of the last list and the one before names the same tests resolved, and as coming back just then."""

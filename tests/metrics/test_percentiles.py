@@ -137,6 +137,7 @@ def test_the_method_is_that_of_numpy(method):
     assert result.iloc[0, 3:6].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows, st.sampled_from(get_args(Method)), st.sampled_from([0.05, 0.25, 0.5, 0.9]))
 def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
@@ -151,6 +152,7 @@ def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
         assert row.n_negative == (seconds < 0).sum()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
 def test_the_order_of_rows_never_matters(drawn, random):
@@ -161,6 +163,7 @@ def test_the_order_of_rows_never_matters(drawn, random):
         )
 
 
+@pytest.mark.slow
 def test_many_rows_and_groups_take_no_long_time():
     random = np.random.default_rng(1)
     frame = waits(0).loc[[0] * 300_000].assign(build=random.integers(0, 60_000, 300_000))
@@ -182,6 +185,7 @@ def test_an_end_that_no_row_lies_beyond_is_nan():
     assert metrics.percentiles(waits(*range(5)), q=(0.5,))[["p50_low_s", "p50_high_s"]].isna().all(axis=None)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.floats(0.02, 0.98))
 def test_the_interval_covers_at_least_95_percent(n, p):

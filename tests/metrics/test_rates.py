@@ -87,6 +87,7 @@ def test_missing_columns_are_named(name):
         metrics.success_rate(builds(["passed"]).drop(columns=name))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(STATES), st.booleans())))
 def test_order_never_matters_and_counts_add_up(drawn):
     frame = builds([state for state, _ in drawn], [blocked for _, blocked in drawn])

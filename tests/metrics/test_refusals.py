@@ -105,6 +105,7 @@ def test_columns_of_nulls_without_a_type_are_as_those_with_one(summary: str) -> 
     assert_same(of[summary](pl.DataFrame({name: [] for name in frame})), of[summary](frame))
 
 
+@pytest.mark.slow
 def test_a_session_of_another_zone_changes_nothing() -> None:
     stored = metrics.with_seconds(JOBS)
     connection = duckdb.connect()

@@ -242,6 +242,7 @@ def naive(of_builds: list[dict], of_jobs: list[dict]) -> dict[object, list[int]]
     return parts
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(builds, min_size=5, max_size=5),

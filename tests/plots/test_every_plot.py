@@ -81,6 +81,7 @@ def test_nothing_to_show_is_said_in_words(plot, frame):
         assert not plot(pd.DataFrame({name: [None, None] for name in whole})).axison
 
 
+@pytest.mark.slow
 @every
 def test_one_row_is_drawn_or_refused_in_words(plot, frame):
     ax = plot(frame().iloc[:1])
@@ -138,6 +139,7 @@ def ugly_frame(plot):
     return jobs(len(names), name=names, queue=names, pipeline="$\\frac{")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plot", [plots.concurrency, plots.flaky_board, plots.flips, plots.queue_depth, plots.step_times, plots.time_spent,
              plots.timeline], ids=lambda plot: plot.__name__,

@@ -167,6 +167,7 @@ def test_image_timeline_of_all_kinds():
     return wordless(plots.timeline, build_of_all_kinds())
 
 
+@pytest.mark.slow
 @image
 def test_image_timeline_of_a_thousand_jobs():
     return wordless(plots.timeline, thousand_jobs(), height=8)

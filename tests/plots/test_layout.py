@@ -82,6 +82,7 @@ def check(figure: plt.Figure) -> None:
             assert not any(box.overlaps(other.get_window_extent()) for other in figure.axes if other is not ax)
 
 
+@pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize("four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]])
 def test_dashboards_have_room_for_all(four, layout):
@@ -91,6 +92,7 @@ def test_dashboards_have_room_for_all(four, layout):
     check(figure)
 
 
+@pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize("draw", DRAWN)
 def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
@@ -99,6 +101,7 @@ def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
     check(figure)
 
 
+@pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize("draw", DRAWN)
 def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
@@ -110,6 +113,7 @@ def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
     assert title(ax) or ax.texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWN)
 def test_files_of_few_dots_cut_nothing(draw, tmp_path):
     figure = draw(None).figure
@@ -118,6 +122,7 @@ def test_files_of_few_dots_cut_nothing(draw, tmp_path):
     check(figure)
 
 
+@pytest.mark.slow
 def test_axes_in_a_part_of_a_figure_stay_in_it():
     figure = plt.figure(figsize=(12, 8))
     left, right = figure.subfigures(1, 2)

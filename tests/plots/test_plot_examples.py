@@ -10,6 +10,7 @@ from buildframe import plots
 from buildframe.workspace import Workspace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", plots.__all__)
 def test_an_example_runs(name: str, ci: Workspace) -> None:
     (test,) = doctest.DocTestFinder(recurse=False).find(getattr(plots, name), name, globs={"ci": ci, "plots": plots})

@@ -41,6 +41,7 @@ def test_the_area_is_queue_time_of_each_queue():
     assert found == pytest.approx({"a, max 2": 6, "(no name), max 1": 11})  # which waits until it was fetched
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.tuples(st.floats(0, 3000), st.floats(0.1, 900), st.sampled_from("abcdefghij")), min_size=1))
 def test_means_keep_the_area_whatever_the_stretch(runs):
@@ -100,6 +101,7 @@ def test_short_peaks_in_long_stretches_are_in_sight_and_in_the_legend():
     assert legend(ax)[:2] == ["default, max 3", "peak, max 3"]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.sampled_from("abc")), min_size=1, max_size=12))
 def test_peaks_are_the_most_that_ran_at_any_moment(runs):

@@ -76,6 +76,7 @@ def test_timeline_refuses_several_builds():
         plots.timeline(frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "hidden"), [(5, False), (400, True)])
 def test_timeline_of_many_jobs_is_labelled_by_step_without_overlap(steps, hidden):
     ax = plots.timeline(jobs(400, name=[f"step {k % steps} #{k}" for k in range(400)]))
@@ -149,6 +150,7 @@ def test_timeline_tells_names_apart_that_differ_only_in_their_emoji():
     assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test ‹2›", "test"]
 
 
+@pytest.mark.slow
 def test_timeline_of_a_thousand_jobs_is_not_hatched():
     frame = jobs(1000, state=["failed", "passed"] * 500, name=[f"step {k % 30}" for k in range(1000)])
     ax = plots.timeline(frame)

@@ -178,6 +178,7 @@ def test_what_waits_is_held_once(store: bf.Store) -> None:
     held.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "many"), [("BATCH_SIZE", 2), ("BATCH_BYTES", 2 * size(0) + 10)])
 def test_not_all_that_waits_is_written_at_once(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, limit: str, many: int

@@ -20,6 +20,8 @@ from tests.receiver.serving import SECRET, equal, receiver
 from tests.store.batches import Build, moment
 from tests.store.serving import Body, Service
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def service(service: Service) -> Service:

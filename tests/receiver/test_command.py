@@ -20,6 +20,8 @@ from tests.receiver import four
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.serving import SECRET, equal
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_waits_is_written_when_it_is_ended(tmp_path: Path) -> None:
     store = synced(tmp_path)

@@ -19,6 +19,8 @@ from tests.receiver import four
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.serving import SECRET, Served, serving
 
+pytestmark = pytest.mark.slow
+
 HALF = [
     b"",
     b"P",

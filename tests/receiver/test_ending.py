@@ -22,6 +22,8 @@ from tests.leaks import shown_of
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.serving import SECRET
 
+pytestmark = pytest.mark.slow
+
 REFUSED = b"HTTP/1.1 503 Service Unavailable"
 TOKEN = f"X-Service-Token: {SECRET}\r\n"
 HEALTH = f"GET /health HTTP/1.1\r\nHost: here\r\n{TOKEN}\r\n".encode()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.receiver import four
+
+pytestmark = pytest.mark.slow
 
 
 def test_together_they_come_to_equal_the_service(tmp_path: Path) -> None:

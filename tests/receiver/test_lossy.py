@@ -6,10 +6,14 @@ import datetime as dt
 import random
 from pathlib import Path
 
+import pytest
+
 import buildframe as bf
 from buildframe.workspace import Workspace
 from tests.receiver.serving import equal, line, receiver
 from tests.store.people import People
+
+pytestmark = pytest.mark.slow
 
 STEP = dt.timedelta(minutes=6)
 

@@ -34,6 +34,7 @@ def told(service: Service, number: int, slug: str) -> Event:
     )
 
 
+@pytest.mark.slow
 def test_they_are_not_asked_for_and_stay(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)

@@ -57,6 +57,7 @@ LATE_AND_TWICE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("order", range(len(LATE_AND_TWICE)))
 def test_the_order_in_which_they_come_changes_nothing(tmp_path: Path, order: int, at_once: bool) -> None:
@@ -261,6 +262,7 @@ def test_the_past_is_as_syncs_left_it(tmp_path: Path) -> None:
     assert states(bf.Store(tmp_path, as_of=moment(60)))["build-1/1"] == "passed"
 
 
+@pytest.mark.slow
 def test_compacting_keeps_what_was_told_apart(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING, Build(3, at=0))
     for second in range(5):

@@ -282,6 +282,7 @@ def test_what_was_received_is_replayed_as_it_was_received(tmp_path: Path) -> Non
     assert one.sort_values("id", ignore_index=True).equals(two.sort_values("id", ignore_index=True))
 
 
+@pytest.mark.slow
 def test_killed_at_any_instant_the_store_gets_all_that_was_answered(tmp_path: Path) -> None:
     chance, store = random.Random(20), synced(tmp_path)
     answered: Counter[str] = Counter()
@@ -336,6 +337,7 @@ def bodies() -> Iterator[list[bytes]]:
     receiver.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("personal", [False, True])
 @pytest.mark.parametrize("env", [False, True])
 def test_the_store_keeps_the_same_of_it(bodies: list[bytes], personal: bool, env: bool) -> None:

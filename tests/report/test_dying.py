@@ -36,6 +36,8 @@ from tests.report.child import (
     started,
 )  # fmt: skip
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("KILLS", "8"))
 GOOD = "2026-10-20T060000Z"
 

@@ -17,6 +17,8 @@ from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
 from tests import worlds
 
+pytestmark = pytest.mark.slow
+
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
 BEFORE = MONDAY - pd.Timedelta("14D")
 UTC = "datetime64[us, UTC]"

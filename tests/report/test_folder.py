@@ -166,6 +166,7 @@ with ReportFolder(sys.argv[1]).lock():
 """
 
 
+@pytest.mark.slow
 def test_a_second_run_is_told_who_is_at_it_until_that_is_over(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True) as other:
         try:

@@ -20,6 +20,8 @@ from tests import worlds
 from tests.chromium import launched
 from tests.report.reports import VERDICTS, made, nothing, opened, report_of
 
+pytestmark = pytest.mark.slow
+
 WHY = (
     "The walk of builds stopped at Mon 19 Oct 2026, 08:15 UTC: 503 Service Unavailable.",
     "Jobs of 3 builds could not be read.",

@@ -21,6 +21,8 @@ from buildframe.workspace import Workspace
 from tests.report.reports import kept, report_of
 from tests.report.untrusted import UNTRUSTED
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def report(ci: Workspace) -> Report:

@@ -20,6 +20,8 @@ from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.child import SCOPES, UNDRAWN, at, check_whole, hidden, last_line, patched, report
 
+pytestmark = pytest.mark.slow
+
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) .+")
 AS_OF = "2026-10-30T150000Z"
 SOONER = patched(UNDRAWN)

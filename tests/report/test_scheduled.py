@@ -18,6 +18,8 @@ import buildframe as bf
 from buildframe.workspace import Workspace
 from tests.report.child import ROOT, at
 
+pytestmark = pytest.mark.slow
+
 DOC = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 

@@ -221,6 +221,7 @@ def measurements() -> Measurements:
         return measure(builds, jobs, ci.pipelines(progress=False), None, Period.last(now, 7))
 
 
+@pytest.mark.slow
 def test_verdicts_of_the_sandbox_say_what_the_tables_do(tmp_path: Path, measurements: Measurements) -> None:
     limits = Thresholds.read(
         file(tmp_path, '[queue_time]\n"*" = "1m"\n[success_rate]\n"*" = 0.9\n[wall_time]\n"*" = 0\n')

@@ -56,12 +56,14 @@ def harmless(report: Report, browser: Browser) -> Counter[str]:
     return elements(browser, render(with_text(report, "harmless")))
 
 
+@pytest.mark.slow
 def test_there_are_many_and_each_goes_through_every_field(report: Report) -> None:
     assert len(set(UNTRUSTED)) >= 50
     html = render(with_text(report, "harmless"))
     assert [field for field in FIELDS if f"harmless {field}" not in html] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
 def test_the_page_shows_it_and_nothing_more(
     report: Report, browser: Browser, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
@@ -141,6 +143,7 @@ def test_no_link_leads_anywhere_but_to_a_page(address: str | None) -> None:
     assert web_link(address) is None
 
 
+@pytest.mark.slow
 def test_names_from_the_right_do_not_turn_the_sentence(report: Report, browser: Browser) -> None:
     page, _ = opened(browser, render(with_text(report, "\u05e9\u05dc\u05d5\u05dd")))
     outside = "[...document.querySelectorAll('bdi')].filter(e => getComputedStyle(e).unicodeBidi != 'isolate').length"

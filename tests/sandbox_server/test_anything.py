@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sandbox_server.living import FAILS, SOMEONE, Planted, assert_whole, block, runs_of, step, wait
@@ -15,6 +16,8 @@ from tests.sandbox_server.living import FAILS, SOMEONE, Planted, assert_whole, b
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.steps import Trigger
+
+pytestmark = pytest.mark.slow
 
 numbers = st.integers(0, 10**6)
 kinds = ["create", "cancel", "rebuild", "unblock", "forget", "rename", "archive", "drop", "advance", "push", "reopen"]

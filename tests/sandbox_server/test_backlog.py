@@ -12,6 +12,8 @@ from tests.sandbox_server.receiving import SECRET, TINY, settled
 from buildframe.sandbox_server import Patience, Sandbox
 from buildframe.sandbox_server.db import outbox
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "http://127.0.0.1:9/"
 NEVER = Patience(attempts=1000, wait=1e12, timeout=600)
 

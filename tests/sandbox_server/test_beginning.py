@@ -40,6 +40,7 @@ def begun(ask, request):
     return Planted(ask, *steps), state, blocked
 
 
+@pytest.mark.slow
 def test_what_is_created_or_rebuilt_is_scheduled_at_first(ask, begun):
     pipeline, state, blocked = begun
     created = ask.http.post(pipeline.path, json={"commit": "HEAD", "branch": "main"}).json()
@@ -56,6 +57,7 @@ def test_what_is_created_or_rebuilt_is_scheduled_at_first(ask, begun):
         assert (over["state"], over["blocked"]) == (state, blocked)
 
 
+@pytest.mark.slow
 def test_until_it_begins_it_can_be_canceled(ask, begun):
     pipeline, *_ = begun
     run = pipeline.create()

@@ -21,6 +21,8 @@ from buildframe import webhooks
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import Patience, Sandbox
 
+pytestmark = pytest.mark.slow
+
 HOUR = dt.timedelta(hours=1)
 PIPELINES = {"acme": "web", "globex": "site"}
 HASTY = Patience(attempts=4, wait=0.01, timeout=2)

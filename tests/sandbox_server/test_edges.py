@@ -12,6 +12,7 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.spec import Moment
 
 
+@pytest.mark.slow
 def test_a_history_that_ends_at_midnight_has_its_days() -> None:
     with Sandbox(builds=40, days=2, until="2026-10-30") as sandbox:
         assert sandbox.clock.now() == Moment(2026, 10, 30, tzinfo=dt.UTC)

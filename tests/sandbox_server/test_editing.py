@@ -28,6 +28,7 @@ def told(response):
     return response.status_code, response.json()
 
 
+@pytest.mark.slow
 def test_who_may_not_edit_creates_no_pipeline(http, viewer):
     for body in (NEW | {"name": "Not mine"}, {}):
         assert told(viewer.post(f"{ORGANIZATION}/pipelines", json=body)) == FORBIDDEN

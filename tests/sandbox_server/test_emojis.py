@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EMOJIS = "/organizations/acme/emojis"
 
 

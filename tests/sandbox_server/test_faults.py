@@ -47,6 +47,7 @@ def happened(sandbox):
     return [told["happened"] for told in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
 
 
+@pytest.mark.slow
 def test_latency_delays_the_answer_and_leaves_it_as_it_is(spoilt, http):
     before = ids(http.get(BUILDS))
     spoilt.fault(Fault("latency", seconds=1, times=2))
@@ -64,6 +65,7 @@ def test_limited_is_a_429_with_the_limits_headers_and_body(spoilt, http):
     assert int(response.headers["RateLimit-User-Remaining"]) > 0
 
 
+@pytest.mark.slow
 def test_exhausted_answers_well_once_and_then_refuses_until_the_reset(spoilt, http):
     spoilt.fault(Fault("exhausted", seconds=2.5, times=1))
     last = http.get(BUILDS)
@@ -234,6 +236,7 @@ def test_nothing_arrives_where_no_branch_is_built(spoilt, http):
 # --- actions whose answer or request is lost ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reset", "cut", "garbage", "status"])
 @pytest.mark.parametrize("before", [False, True])
 def test_an_action_is_done_unless_the_request_is_lost(spoilt, http, kind, before):

@@ -12,6 +12,8 @@ from buildframe import metrics
 from buildframe.workspace import Workspace
 from buildframe.workspace.workspace import History
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def month() -> Iterator[Workspace]:

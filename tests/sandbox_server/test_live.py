@@ -17,6 +17,8 @@ from buildframe.errors import BadInput
 from buildframe.sandbox_server import Sandbox
 from buildframe.spec import Moment
 
+pytestmark = pytest.mark.slow
+
 TINY = {"builds": 60, "days": 2, "seed": 5}
 HOUR = dt.timedelta(hours=1)
 

@@ -91,6 +91,7 @@ def kind_of(address: str) -> str:
     return "text/plain; charset=utf-8" if "/deliver/" in address else "text/html; charset=utf-8"
 
 
+@pytest.mark.slow
 def test_every_address_in_every_answer_answers(sandbox, door):
     responses = answers_of_reading(sandbox, door) | answers_of_writing(sandbox, door)
     no_body = {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.success == 204}

@@ -22,6 +22,8 @@ from buildframe.sandbox_server.db.access import SCOPES
 from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql
 from buildframe.spec import Endpoint
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 60
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 checks.load_all_checks()

@@ -48,6 +48,7 @@ def queue_of(default):
     return lambda build, job: (build.pipeline_key.split("/")[0], plan(build.plan).slots[job.step].step.queue)
 
 
+@pytest.mark.slow
 def test_the_default_world_is_large_enough(runs):
     acme = [build for build in runs if build.pipeline_key.startswith("acme/")]
     assert len(acme) >= 2000
@@ -102,6 +103,7 @@ def test_queues_are_first_come_first_served(default, attempts, queue_of):
             latest = max(latest, started)
 
 
+@pytest.mark.slow
 def test_no_agent_idles_while_jobs_wait(default, attempts, queue_of):
     """Whenever a job waited noticeably, all agents of its queue were busy, about to start or lost."""
     busy, waited = defaultdict(list), []

@@ -25,6 +25,8 @@ from buildframe.store.location import Location
 from tests.simulation.disk import Died, Disk
 from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
 
+pytestmark = pytest.mark.slow
+
 WAYS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "death": None}
 OLD = [Build(key, at=0, jobs=(0,)) for key in range(3)]
 NEW = [Build(key, at=1, jobs=(0, 1)) for key in range(2, 4)]

@@ -180,6 +180,7 @@ def run(seed: int) -> int:
         return Run(seed, Path(folder)).go()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", range(0, 60, 20))
 def test_each_answered_delivery_comes_into_the_store(begin: int) -> None:
     kills = 0

@@ -10,6 +10,8 @@ from buildframe.http import protocol
 from tests.simulation import listings, syncs
 from tests.simulation.__main__ import many
 
+pytestmark = pytest.mark.slow
+
 
 def test_listings_keep_their_promises() -> None:
     ended, broken = many("listings", range(26, 240))

@@ -24,6 +24,8 @@ from buildframe.workspace import Workspace
 from tests.store.serving import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
 
+pytestmark = pytest.mark.slow
+
 Skew = Callable[[int], float]
 """The hours by which the Date of each response of a sync is ahead, by its number."""
 

@@ -22,6 +22,8 @@ from buildframe.store.store import Store
 from buildframe.store.sync_state import SyncState
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held, moment
 
+pytestmark = pytest.mark.slow
+
 PERSONAL = Retention(personal=True)
 
 

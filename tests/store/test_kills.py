@@ -23,6 +23,8 @@ from buildframe.store.location import Location
 from buildframe.store.store import Store
 from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 TABLES = ("builds", "jobs", "flaky_tests")
 KILLS = int(os.environ.get("KILLS", "10"))

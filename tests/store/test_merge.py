@@ -57,6 +57,7 @@ def test_jobs_told_since_are_those_of_later_than_the_reading(read: dict[int, int
     ]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), AT), unique_by=lambda one: one[0]), min_size=1, max_size=3))
 def test_of_several_walks_each_build_as_the_last_walk_has_it(walks: list[list[tuple[int, int]]]) -> None:
@@ -72,6 +73,7 @@ def test_of_several_walks_each_build_as_the_last_walk_has_it(walks: list[list[tu
     assert sorted(jobs["id"]) == sorted(f"{id}/{job}" for id, (_, number) in wanted.items() for job in (number, 7))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)), max_size=6))
 def test_a_list_is_kept_as_it_changes(readings: list[dict[str, int]]) -> None:

@@ -26,6 +26,8 @@ from tests.conftest import Scripted, says
 from tests.receiver.deliveries import of_job, states, synced
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, held
 
+pytestmark = pytest.mark.slow
+
 SECRET = "an+invented/secret=that=is=nobodys"
 OPTIONS = {
     "AWS_ACCESS_KEY_ID": "INVENTEDKEYOFNOBODY0",

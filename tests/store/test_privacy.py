@@ -11,6 +11,8 @@ import pytest
 
 import buildframe as bf
 
+pytestmark = pytest.mark.slow
+
 SECRETS = {"SESAME_KEY", "open-sesame-4711", "a-line-of-secrets"}
 AUTHOR = {"Wanda Wanderer", "wanda@example.com"}
 

@@ -35,6 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Location:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [None, "2026-10-14T00:00:00Z", "2026-10-14T11:30:00.000001Z"])
 @pytest.mark.parametrize("end", [None, "2026-10-20T00:00:00Z", "2026-10-20T14:45:00Z", "2026-10-14T23:59:59Z"])
 def test_a_range_has_the_rows_that_lie_in_it(place: Location, start: str | None, end: str | None) -> None:

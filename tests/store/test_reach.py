@@ -10,6 +10,8 @@ import buildframe as bf
 from buildframe.spec import Moment
 from tests.store.serving import BUILDS, NOW, PIPELINES, Service
 
+pytestmark = pytest.mark.slow
+
 
 def numbers(store: bf.Store) -> list[int]:
     return sorted(store.builds()["number"].tolist())

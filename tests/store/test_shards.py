@@ -10,6 +10,8 @@ import buildframe as bf
 from buildframe.cli import main
 from tests.store.serving import BUILDS, PIPELINES, Service
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def service(service: Service) -> Service:

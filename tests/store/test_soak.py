@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import buildframe as bf
 from tests.store.soak import Soak
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_store_that_is_synced_by_processes_that_are_killed_comes_to_equal_the_service(tmp_path):

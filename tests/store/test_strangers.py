@@ -26,6 +26,7 @@ def store(ci: Workspace, tmp_path: Path) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_another_service_with_an_organization_of_that_name_is_refused(ci: Workspace, store: Store) -> None:
     before = store.builds()
     with (
@@ -38,6 +39,7 @@ def test_another_service_with_an_organization_of_that_name_is_refused(ci: Worksp
     assert store.sync(ci, since="2d", progress=False).complete
 
 
+@pytest.mark.slow
 def test_the_same_world_at_another_address_is_no_stranger(store: Store) -> None:
     with bf.sandbox(builds=60, days=3) as again:
         assert store.sync(again, since="2d", progress=False).gone == 0
@@ -70,6 +72,7 @@ def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
     assert set(wanted["id"]) <= set(store.builds(pipeline=hidden)["id"])
 
 
+@pytest.mark.slow
 def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
     bf.save(other, pd.DataFrame({"a": [1]}))
@@ -94,6 +97,7 @@ def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
         store.jobs()
 
 
+@pytest.mark.slow
 def test_a_slug_of_two_organizations_has_to_be_told_apart(ci: Workspace, store: Store) -> None:
     globex = Workspace(ci._client, "globex")
     globex.pipeline("site").update(slug="web")

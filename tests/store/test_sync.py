@@ -16,6 +16,8 @@ from buildframe.http import retry
 from buildframe.spec import Moment
 from tests.store.serving import BUILDS, NOW, PIPELINES
 
+pytestmark = pytest.mark.slow
+
 OPEN = "scheduled,running,failing,canceling"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import deltalake
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -25,6 +26,8 @@ from buildframe.store.store import Store
 from buildframe.store.sync_state import SyncState
 from buildframe.store.transactions import SyncBatch
 from tests.store.batches import PLAIN, Build, Held, at_instant, batch, dies_at, expected, flaky, held
+
+pytestmark = pytest.mark.slow
 
 KEEPING = st.sampled_from([PLAIN, Retention(personal=True), Retention(env=True)])
 INSTANTS = st.tuples(st.integers(0, 40), st.just("")) | st.tuples(st.integers(0, 7), st.just("commit"))

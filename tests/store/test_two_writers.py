@@ -18,6 +18,8 @@ from buildframe.store.sync_state import Coverage, SyncState
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, held, moment
 from tests.store.test_kills import child
 
+pytestmark = pytest.mark.slow
+
 STEPS = 6
 
 

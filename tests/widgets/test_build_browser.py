@@ -21,6 +21,8 @@ from tests import worlds
 from tests.conftest import Scripted, says
 from tests.widgets.widget_helpers import displayed_rows, visible_text, wait_for, wait_until
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

@@ -15,6 +15,8 @@ from buildframe.sandbox_server import SCOPES
 from tests import worlds
 from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
+pytestmark = pytest.mark.slow
+
 CELL = """import buildframe as bf
 from buildframe import widgets
 browser = widgets.BuildBrowser(bf.connect("acme"), created_from="10d")

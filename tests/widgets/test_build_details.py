@@ -236,6 +236,7 @@ def test_saved_state_contains_no_markup(scripted: Start) -> None:
     assert "<script" not in state
 
 
+@pytest.mark.slow
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: None) -> None:
     refusal = says(b"{}", 429, Retry_After="1")
     detail, texts = detail_of(scripted, refusal, says(b'{"message": "No"}', 404), refusal, says(b"the log")), []
@@ -336,6 +337,7 @@ def test_a_pipeline_works_as_workspace_and_closing_leaves_no_thread(live: Worksp
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
 
 
+@pytest.mark.slow
 def test_invalid_arguments_are_named(live: Workspace) -> None:
     with pytest.raises(TypeError, match="actde"):
         BuildDetails(live, actde=print)

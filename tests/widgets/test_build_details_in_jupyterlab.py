@@ -15,6 +15,8 @@ from tests import worlds
 from tests.chromium import chromium
 from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 SETUP = """import buildframe as bf
 from buildframe import widgets

@@ -6,11 +6,15 @@ import datetime as dt
 import re
 from pathlib import Path
 
+import pytest
+
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import chromium
 from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+
+pytestmark = pytest.mark.slow
 
 CELL = """import buildframe as bf
 from buildframe import widgets

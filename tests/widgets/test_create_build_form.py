@@ -297,6 +297,7 @@ def test_text_is_escaped(scripted: Callable[..., Scripted], hostile: str) -> Non
     assert all(map(is_safe, shown))
 
 
+@pytest.mark.slow
 def test_invalid_arguments_are_named(live: Workspace) -> None:
     with pytest.raises(TypeError, match="actde"):
         CreateBuildForm(live, actde=print)

@@ -19,6 +19,8 @@ from tests.widgets.hostile import INJECTED_ELEMENTS, NAMES
 from tests.widgets.jupyter import Page, screenshot_folder, voila
 from tests.widgets.widget_helpers import wait_until
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_a_dashboard.ipynb"
 OF_VOILA = "https://cdn.jsdelivr.net/npm/@fortawesome/"
 """Style sheets that Voila's own page asks for; nothing here needs them."""

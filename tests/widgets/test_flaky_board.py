@@ -92,6 +92,7 @@ def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
     ] == [test["web_url"]]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
     branches = ci.builds(progress=False)["branch"].unique()
     lists = ((branch, ci.flaky_tests("rspec", branch=branch, progress=False)) for branch in branches)
@@ -282,6 +283,7 @@ def test_invalid_arguments_are_named(
         FlakyBoard(arguments[0] or ci, arguments[1], **more)
 
 
+@pytest.mark.slow
 def test_unknown_names_and_no_organization(ci: Workspace) -> None:
     with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
         FlakyBoard(ci, "rspec", brnach="main")

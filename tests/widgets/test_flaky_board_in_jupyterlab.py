@@ -15,6 +15,8 @@ from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
 
+pytestmark = pytest.mark.slow
+
 CELL = """import buildframe as bf
 from buildframe import widgets
 widgets.FlakyBoard(bf.connect("acme"), "rspec", store=bf.Store("history"))"""

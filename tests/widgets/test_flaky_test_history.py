@@ -21,6 +21,8 @@ from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 class RecordedSuite(NamedTuple):
     """A service some hours after its last sync, and the store."""

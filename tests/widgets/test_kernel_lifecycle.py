@@ -20,6 +20,8 @@ from tests.chromium import launched
 from tests.widgets.jupyter import READY, Page, lab, screenshot_folder, write_notebook
 from tests.widgets.widget_helpers import wait_until
 
+pytestmark = pytest.mark.slow
+
 CELLS = (
     """import os, threading
 import buildframe as bf

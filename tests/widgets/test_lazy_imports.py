@@ -11,6 +11,8 @@ from buildframe import widgets
 from buildframe.errors import MissingExtra
 from tests.test_architecture import imported_by
 
+pytestmark = pytest.mark.slow
+
 WITHOUT = """
 import sys
 sys.modules[{package!r}] = None

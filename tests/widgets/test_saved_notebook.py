@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
 from tests.widgets.hostile import INJECTED_ELEMENTS, NAMES, create_hostile_builds
 from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+
+pytestmark = pytest.mark.slow
 
 CELLS = (
     """import buildframe as bf

@@ -22,11 +22,13 @@ NEVER_A_VALUE = {
 """What no reading answer shows: jobs that nobody took in time, and what only a pipeline made or archived here has."""
 
 
+@pytest.mark.slow
 def test_every_reading_operation_is_asked_here(answers: dict[str, list[Body]]) -> None:
     assert {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.method == "GET"} == set(READING)
     assert {name for name, items in answers.items() if items} == set(READING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", READING)
 def test_values_have_the_documented_types(met: dict[str, list[Seen]], operation: str) -> None:
     assert set().union(*map(find_violations, met[operation])) == set()

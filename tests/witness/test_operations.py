@@ -53,6 +53,7 @@ def test_every_operation_of_the_document_is_called() -> None:
     assert CALLS.keys() == golden.OPERATIONS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_it_succeeds_with_the_documented_status_and_shape(world: Service, home: Place, operation: str) -> None:
     result, answer = called(world, arranged(world, home, operation), operation)

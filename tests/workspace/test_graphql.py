@@ -102,6 +102,7 @@ def test_errors_win_over_data(scripted: Start) -> None:
     assert len(server.asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "of_query", "of_mutation"),
     [

@@ -44,6 +44,7 @@ FORMS: dict[str, Callable[[Workspace, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_blocked_build_goes_on(acme: Workspace, form: str) -> None:
     row = waiting(acme)

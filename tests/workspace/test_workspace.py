@@ -125,6 +125,7 @@ def test_the_pipeline_is_known_where_it_is_left_out(ci: Workspace) -> None:
     assert list(lean["pipeline"]) == list(ci.builds()["pipeline"])
 
 
+@pytest.mark.slow
 def test_more_columns_by_path_and_raw(ci: Workspace) -> None:
     extra = {"repo": "pipeline.repository", "again": "number"}
     builds, jobs = ci.history(extra=extra, job_extra={"of": "build.message", "step_uuid": "step.id"}, raw=True)
@@ -187,6 +188,7 @@ def test_a_wrong_token_and_unknown_things(ci: Workspace) -> None:
         ci.pipeline("web").build(10**9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_hundreds_of_builds_arrive_while_the_world_is_walked(workers: int) -> None:
     """The clock stands, so all that arrives has the timestamp of the newest build of the first response."""
