@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import itertools
 import random
 from collections.abc import Callable
@@ -25,8 +26,8 @@ from buildframe.errors import (
     Unavailable,
 )
 from buildframe.fetching.link_pagination import LinkPagination
-from buildframe.fetching.listing_state import PageQuery
-from buildframe.fetching.numbered_pagination import MAX_READINGS
+from buildframe.fetching.listing_state import ListingState, PageQuery
+from buildframe.fetching.numbered_pagination import MAX_READINGS, read_by_number
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.http.protocol import Page
@@ -357,6 +358,25 @@ def test_a_tie_that_two_replicas_list_differently_is_complete_or_unverified(seed
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, of_two_replicas)}
     assert pagination.unverified or found >= {build.id for build in newer.builds}
+
+
+def test_a_page_of_the_whole_list_is_not_taken_for_one_of_the_range() -> None:
+    """A proxy ignores the times of two requests: the whole list begins with a full page of the range and its end."""
+    stamps = [0, *[SECOND] * 3, *[2 * SECOND] * 4]
+    made = world(*stamps, size=6, by_stamp=True)
+    closed = TimeRange(at(SECOND), at(2 * SECOND))
+    first_pages = itertools.count(1)
+    state = ListingState(TimeRange(), dt.timedelta(seconds=1), is_steady=True)
+    state.page_size = made.size
+    steps = read_by_number(state, closed, may_grow=False)
+    with contextlib.suppress(StopIteration):
+        query = next(steps)
+        while True:
+            ignores_times = query.number == 1 and next(first_pages) <= 2
+            page = made.answer(query._replace(range=TimeRange()) if ignores_times else query)
+            assert isinstance(page, Page)
+            query = steps.send(state.accept(query, page))
+    assert state.found_before(at(2 * SECOND)) == 3
 
 
 @pytest.mark.parametrize("readers", [1, 4])

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from buildframe import spec
-from buildframe.spec.declare import Endpoint, Filter, Resource, nested_resource
+from buildframe.spec.declare import Resource, nested_resource
+from buildframe.spec.operations import Endpoint, Filter
 from tests import golden
 from tests.golden.spelled import spelled
 

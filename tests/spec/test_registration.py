@@ -13,7 +13,8 @@ from buildframe import spec
 from buildframe.sandbox_server.handlers.registry import HandlerGroup
 from buildframe.sandbox_server.handlers.routes import ROUTES
 from buildframe.spec import Endpoint, Resource
-from buildframe.spec.declare import PERSONAL, PLAIN, endpoints_of, fields_of, flat, is_list_of_resources
+from buildframe.spec.declare import PERSONAL, PLAIN, fields_of, flat, is_list_of_resources
+from buildframe.spec.operations import endpoints_of
 from buildframe.store.retained_columns import PERSONAL as PERSONAL_COLUMNS
 from buildframe.store.retained_columns import SECRET as SECRET_COLUMNS
 

@@ -27,6 +27,7 @@ from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
+from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.spec import Build, Moment
@@ -97,40 +98,50 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
     )
 
 
-class _BuildPages:
-    """Fetches and converts the pages of a list of builds, in the threads of the workers."""
+class _SerialDecoder:
+    """Decodes one page at a time: decoding in parallel is slower, since threads share the interpreter."""
 
-    def __init__(
-        self, source: ListSource, decoder: PageDecoder, budget: RequestBudget, options: CheckedOptions
-    ) -> None:
-        self.budget = budget
-        self.fetcher = PageFetcher(source, self, budget)
-        self.filters: Mapping[str, Any] = {}  # without those of the time range
-        self._client = source.client
-        self._decoder = decoder
-        self._workers = options.workers
-        self._one_at_a_time = threading.Lock()  # decoding in parallel is slower, since threads share the interpreter
-
-    def fetch(self, query: PageQuery) -> Page:
-        """Fetch and decode the page of a query."""
-        filters = {**self.filters, **query.range.filters()}
-        if query.only_count:
-            return self.fetcher.page({**filters, "exclude_jobs": True}, number=query.number, per_page=1)
-        return self.fetcher.page(filters, number=query.number)
+    def __init__(self, decoder: PageDecoder, budget: RequestBudget) -> None:
+        self._decoder, self._budget, self._lock = decoder, budget, threading.Lock()
 
     def read(self, request: Request, response: Response) -> Page:
         """Decode a page."""
-        with self._one_at_a_time:
-            if self.budget.is_canceled:
+        with self._lock:
+            if self._budget.is_canceled:
                 raise Canceled("it was canceled")
             return self._decoder.read(request, response)
 
     def convert(self, query: PageQuery, page: Page, new: NewRows) -> Batch:
         """Convert the new rows of a page to Arrow tables."""
-        with self._one_at_a_time:
+        with self._lock:
             tables, jobs = self._decoder.tables(replace(page, rows=new.rows))
         counts = [] if jobs is None else [len(row.jobs or ()) for row in new.rows]
         return Batch(tables, new.created, jobs, counts, query.number)
+
+
+class _BuildPages:
+    """Fetches and converts the pages of a list of builds, in the threads of the workers."""
+
+    def __init__(
+        self,
+        client: Client,
+        fetcher: PageFetcher,
+        decoder: _SerialDecoder,
+        filters: Mapping[str, Any],
+        budget: RequestBudget,
+        workers: int,
+    ) -> None:
+        self.budget = budget
+        self.convert = decoder.convert
+        self._client, self._fetcher, self._workers = client, fetcher, workers
+        self._filters = {name: value for name, value in filters.items() if name not in _RANGE_FILTERS}
+
+    def fetch(self, query: PageQuery) -> Page:
+        """Fetch and decode the page of a query."""
+        filters = {**self._filters, **query.range.filters()}
+        if query.only_count:
+            return self._fetcher.page({**filters, "exclude_jobs": True}, number=query.number, per_page=1)
+        return self._fetcher.page(filters, number=query.number)
 
     def useful_workers(self, pages_left: float | None) -> int:
         """Return how many workers make sense: one, if the number of requests is the limit, not the service's speed."""
@@ -158,11 +169,12 @@ class _Listing:
     ) -> None:
         self._source, self._decoder, self._options, self._bar = source, decoder, options, bar
         self._budget = RequestBudget(max_requests=options.max_requests, seconds=options.seconds, on_wait=bar.wait)
-        self._pages = _BuildPages(source, decoder, self._budget, options)
+        serial = _SerialDecoder(decoder, self._budget)
+        fetcher = PageFetcher(source, serial, self._budget)
         self._time_filters = source.time_filters(filters)
-        self._filters = dict(filters) | _absolute_times(self._time_filters, self._pages.fetcher)
+        self._filters = dict(filters) | _absolute_times(self._time_filters, fetcher)
         self._counted_from = self._budget.time.at
-        self._pages.filters = {name: value for name, value in self._filters.items() if name not in _RANGE_FILTERS}
+        self._pages = _BuildPages(source.client, fetcher, serial, self._filters, self._budget, options.workers)
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
         self._pagination = TimePagination(
             _time_range(self._filters), overlap=options.overlap, is_steady=not self._changing

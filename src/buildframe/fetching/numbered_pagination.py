@@ -24,6 +24,7 @@ MAX_READINGS = 20
 """How often a time range is read by page numbers until a reading verifies it."""
 
 _MAX_FRUITLESS = 80  # responses in a row, of the whole listing, without a new row; the rest is for counting
+_MAX_EMPTY_LINKED = 2  # readings in which a page links to an empty one; a service may always do so after a full page
 _MAX_EQUAL_PAGES = 10  # pages in a row that contain only rows of the pages before
 _LIST_LESS = "list one pipeline or branch at a time, so that fewer builds have equal timestamps, or use workers=1"
 
@@ -55,6 +56,7 @@ class NumberedPagination:
         self._page_size = state.page_size
         self._number = 0  # of the page that was requested last
         self._last = 0  # number of the last page
+        self._empty_linked = 0  # readings forward in which a page linked to an empty one
         self._forward: tuple[int, set[Hashable]] = 0, set()  # rows of the list by the last reading forward, rows seen
         self._rows: int | None = None  # rows of the list by the last reading backward, if nothing contradicts it
         self._ids: set[Hashable] = set()  # rows that readings backward of such a list showed
@@ -79,15 +81,23 @@ class NumberedPagination:
         raise CannotVerify(f"its list by page numbers was another one in each of {MAX_READINGS} readings")
 
     def _read_forward(self) -> Generator[PageQuery, Received, bool]:
-        """Read the pages from the first to the last, which becomes known."""
+        """Read the pages from the first to the last, which becomes known; return False if they contradict each other.
+
+        A page that links to an empty one may be of another list, because a proxy ignored a filter.
+        """
         ids: set[Hashable] = set()
         number = equal_pages = 0
+        is_linked = False
         while True:
             number += 1
             page = (yield from self._request(number)).page
             self._page_size = max(self._page_size, _count(page))
             equal_pages = equal_pages + 1 if ids.issuperset(_ids(page)) else 0
             ids.update(_ids(page))
+            if is_linked and not page.rows and self._empty_linked < _MAX_EMPTY_LINKED:
+                self._empty_linked += 1
+                return False
+            is_linked = page.next is not None
             if _ends(page, self._page_size):
                 self._last = number
                 self._forward = (number - 1) * self._page_size + _count(page), ids

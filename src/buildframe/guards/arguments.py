@@ -20,7 +20,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.interrupts import annotate_interrupts
 from buildframe.guards.secrets import confined, is_confined, without_frames
 from buildframe.spec import Endpoint, find_violations
-from buildframe.spec.declare import Property
+from buildframe.spec.operations import Property
 from buildframe.terminal import show
 
 T = TypeVar("T")

@@ -20,27 +20,12 @@ from buildframe.spec.builds import (
     list_pipeline_builds,
     rebuild_build,
 )
-from buildframe.spec.declare import (
-    PLAIN,
-    RESOURCES,
-    Check,
-    Column,
-    Endpoint,
-    Filter,
-    Parameter,
-    Privacy,
-    Property,
-    Resource,
-    columns_of,
-    endpoints_of,
-    fields_of,
-    key_of,
-    properties_of,
-)
+from buildframe.spec.declare import PLAIN, RESOURCES, Column, Privacy, Resource, columns_of, fields_of, key_of
 from buildframe.spec.emojis import Emoji, list_emojis
 from buildframe.spec.flaky_tests import FlakyTest, FlakyTestFilters, list_flaky_tests
 from buildframe.spec.jobs import Job, Unblocking, unblock_job
 from buildframe.spec.members import Member, get_member, list_members
+from buildframe.spec.operations import Check, Endpoint, Filter, Parameter, Property, endpoints_of, properties_of
 from buildframe.spec.pipelines import (
     AccessLevel,
     NewPipeline,

@@ -6,8 +6,8 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 
-from buildframe.spec.declare import Check, Property, check_in, properties_of
 from buildframe.spec.forms import find_problem, quote
+from buildframe.spec.operations import Check, Property, check_in, properties_of
 
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number", types.NoneType: "null"}
 

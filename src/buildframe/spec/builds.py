@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
-from buildframe.spec.declare import (
-    KEY,
-    PLAIN,
-    SECRET,
-    Check,
-    Filled,
-    Name,
-    Resource,
-    Slug,
-    Texts,
-    derived,
-    endpoint,
-    flat,
-    table,
-)
+from buildframe.spec.declare import KEY, PLAIN, SECRET, Resource, derived, flat, table
 from buildframe.spec.jobs import Job
+from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint
 from buildframe.spec.people import Author, User
 from buildframe.spec.pipelines import Pipeline, organization_of, pipeline_of
 from buildframe.spec.times import Moment, When

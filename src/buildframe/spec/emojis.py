@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import KEY, PLAIN, Name, Resource, endpoint, table
+from buildframe.spec.declare import KEY, PLAIN, Resource, table
+from buildframe.spec.operations import Name, endpoint
 
 
 @table("emojis")

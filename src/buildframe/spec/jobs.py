@@ -8,20 +8,8 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
-from buildframe.spec.declare import (
-    KEY,
-    PERSONAL,
-    PLAIN,
-    Check,
-    Name,
-    Resource,
-    Slug,
-    Uuid,
-    derived,
-    endpoint,
-    flat,
-    table,
-)
+from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, derived, flat, table
+from buildframe.spec.operations import Check, Name, Slug, Uuid, endpoint
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Name, Resource, Uuid, endpoint, table
+from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, table
+from buildframe.spec.operations import Name, Uuid, endpoint
 
 
 @table("members")

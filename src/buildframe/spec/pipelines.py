@@ -6,22 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_type_hints
 
-from buildframe.spec.declare import (
-    GAUGE,
-    KEY,
-    PLAIN,
-    SECRET,
-    Check,
-    Filled,
-    Name,
-    Resource,
-    Slug,
-    Uuid,
-    derived,
-    endpoint,
-    flat,
-    table,
-)
+from buildframe.spec.declare import GAUGE, KEY, PLAIN, SECRET, Resource, derived, flat, table
+from buildframe.spec.operations import Check, Filled, Name, Slug, Uuid, endpoint
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 

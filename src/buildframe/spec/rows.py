@@ -11,15 +11,7 @@ from typing import Any
 
 import msgspec
 
-from buildframe.spec.declare import (
-    Field,
-    Kind,
-    Resource,
-    columns_of,
-    fields_of,
-    is_list_of_resources,
-    nested_resource,
-)
+from buildframe.spec.declare import Field, Kind, Resource, columns_of, fields_of, is_list_of_resources, nested_resource
 
 MORE = "more_"
 """Attribute of a row with the values of extra paths, by column name."""

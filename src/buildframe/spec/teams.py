@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Required, TypedDict, Unpack
 
-from buildframe.spec.declare import KEY, PLAIN, Name, Resource, Uuid, derived, endpoint, table
+from buildframe.spec.declare import KEY, PLAIN, Resource, derived, table
+from buildframe.spec.operations import Name, Uuid, endpoint
 from buildframe.spec.pipelines import AccessLevel, organization_of, pipeline_of
 from buildframe.spec.times import Moment
 

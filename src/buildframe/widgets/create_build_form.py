@@ -13,7 +13,7 @@ from buildframe.errors import BadInput, NotFound, OutcomeUnknown, ServiceError
 from buildframe.formatting import counted, named
 from buildframe.http.request_body import body_of
 from buildframe.spec.bodies import find_violations
-from buildframe.spec.declare import Property, properties_of
+from buildframe.spec.operations import Property, properties_of
 from buildframe.widgets import components, html
 from buildframe.widgets.accessibility import AccessibilityHelper
 from buildframe.widgets.background_tasks import TaskRunner

@@ -19,7 +19,7 @@ from buildframe.http.request_body import json_of, nearest
 from buildframe.http.response import Response
 from buildframe.http.urls import SplitUrl, check_url
 from buildframe.spec import AccessLevel
-from buildframe.spec.declare import endpoint
+from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
 HOSTED_URL = "https://graphql.buildkite.com/v1"

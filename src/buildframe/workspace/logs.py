@@ -15,7 +15,7 @@ from buildframe.http.protocol import Request
 from buildframe.http.response import Response
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
-from buildframe.spec.declare import endpoint
+from buildframe.spec.operations import endpoint
 from buildframe.terminal import harmless
 
 MAX_REDIRECTS = 3

@@ -27,7 +27,7 @@ from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Moment, when
-from buildframe.spec.declare import endpoint
+from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`

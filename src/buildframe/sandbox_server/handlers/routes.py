@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Required, TypedDict, Unpack
 
 from buildframe.spec import ENDPOINTS, Endpoint, Resource
-from buildframe.spec.declare import PLAIN, Uuid, endpoint, endpoints_of
+from buildframe.spec.declare import PLAIN
 from buildframe.spec.jobs import Agent
+from buildframe.spec.operations import Uuid, endpoint, endpoints_of
 
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
 _CLUSTER = "/organizations/{org}/clusters/{cluster}"

@@ -21,7 +21,7 @@ from buildframe.spec import (
     fields_of,
     properties_of,
 )
-from buildframe.spec.declare import check_in
+from buildframe.spec.operations import check_in
 
 Schema = dict[str, Any]
 

@@ -1,0 +1,304 @@
+"""Declare operations, and derive filters, parameters and properties from the declarations.
+
+An operation is a function without a body. Its signature declares the arguments:
+
+    @endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
+    def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
+        "Builds of an organization, newest first."
+
+Keyword arguments are query parameters (`Filter`) of a GET and body properties (`Property`) of other methods. Operations
+register themselves. Requests, routes and reference pages are derived from these declarations.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Required, get_args, get_origin, get_type_hints
+
+from buildframe.spec.declare import Resource
+from buildframe.spec.forms import Form
+from buildframe.spec.times import When
+
+Texts = str | Sequence[str]
+"""One string or several; several match any of them."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A format that a string must have."""
+
+    form: Form
+
+
+Slug = Annotated[str, Check("slug")]
+Name = Annotated[str, Check("name")]
+Uuid = Annotated[str, Check("uuid")]
+Filled = Annotated[str, Check("filled")]
+
+
+class Filter(NamedTuple):
+    """One query parameter of a list."""
+
+    name: str
+    kind: Literal["text", "flag", "timestamp", "map"]
+    many: bool
+    choices: tuple[str, ...]
+    check: Check | None
+    doc: str
+
+
+class Parameter(NamedTuple):
+    """One parameter in the path of an operation."""
+
+    name: str
+    type: type
+    check: Check | None
+
+
+class Property(NamedTuple):
+    """One property of a request body."""
+
+    name: str
+    type: Any  # includes None if null is allowed
+    required: bool
+    doc: str
+    check: Check | None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """
+    One declared operation of the service; see `endpoint`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the operation, such as "list_builds".
+    method, path : str
+        Method, and path below `/v2` with `{names}`.
+    returns : type of Resource or None
+        Resource in the response; None if there is no body, or an undocumented one.
+    scope : str or None
+        Scope that the token needs.
+    lists, paginated : bool
+        Whether the response is a list, and whether it is one page of a list.
+    success : int
+        Status of a successful response.
+    doc : str
+        Description.
+    parameters : tuple of Parameter
+        Parameters of the path, in order.
+    filters : tuple of Filter
+        Parameters of the query.
+    properties : tuple of Property
+        Properties of the body.
+    tag : str
+        Group of the operation, such as "flaky-tests".
+    documented : bool
+        Whether the API document lists the operation.
+    """
+
+    name: str
+    method: str
+    path: str
+    returns: type[Resource] | None
+    scope: str | None
+    lists: bool
+    paginated: bool
+    success: int
+    doc: str
+    parameters: tuple[Parameter, ...]
+    filters: tuple[Filter, ...]
+    properties: tuple[Property, ...]
+    tag: str
+    documented: bool
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.method} {self.path}>"
+
+    @property
+    def filter_names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.filters)
+
+    @property
+    def property_names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.properties)
+
+
+_REGISTERED: list[tuple[str, Endpoint]] = []
+
+
+def endpoints_of(package: str) -> tuple[Endpoint, ...]:
+    """
+    Return the operations that the imported modules of a package declare, grouped by tag.
+
+    Parameters
+    ----------
+    package : str
+        Full name of the package.
+
+    Returns
+    -------
+    tuple of Endpoint
+
+    Examples
+    --------
+    >>> from buildframe.spec.operations import endpoints_of
+    >>> [operation.name for operation in endpoints_of("buildframe.spec") if operation.tag == "members"]
+    ['list_members', 'get_member']
+    """
+    own = (operation for module, operation in _REGISTERED if module.startswith(f"{package}."))
+    return tuple(sorted(own, key=lambda operation: operation.tag))
+
+
+def endpoint(
+    route: str,
+    *,
+    returns: type[Resource] | None,
+    scope: str | None,
+    lists: bool = False,
+    paginated: bool = False,
+    success: int = 200,
+    documented: bool = True,
+    also_in_query: bool = False,
+    tag: str | None = None,
+) -> Callable[[Callable[..., None]], Endpoint]:
+    """
+    Declare and register an operation by a function without a body.
+
+    The function's name is that of the operation. Its positional parameters are those of the path, and its docstring is
+    the description. Keyword arguments are query parameters of a GET and body properties of other methods.
+
+    Parameters
+    ----------
+    route : str
+        Method and path below `/v2`, such as "GET /organizations/{org}/builds".
+    returns : type of Resource or None
+        Resource in the response; None if there is no body, or an undocumented one.
+    scope : str or None
+        Scope that the token needs.
+    lists : bool, default False
+        Whether the response is a list.
+    paginated : bool, default False
+        Whether the response is one page of a list.
+    success : int, default 200
+        Status of a successful response.
+    documented : bool, default True
+        Whether the API document lists the operation. Responses link to the others.
+    also_in_query : bool, default False
+        Whether properties of the body can be sent in the query instead.
+    tag : str, optional
+        Group of the operation. By default the name of the declaring module.
+
+    Returns
+    -------
+    callable
+        A decorator that returns the `Endpoint`.
+
+    Examples
+    --------
+    >>> from buildframe.spec import get_member
+    >>> get_member
+    <get_member: GET /organizations/{org}/members/{user}>
+    >>> get_member.scope, get_member.tag, [parameter.name for parameter in get_member.parameters]
+    ('read_organizations', 'members', ['org', 'user'])
+    """
+    method, path = route.split(" ", 1)
+
+    def declare(function: Callable[..., None]) -> Endpoint:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+        positional = tuple(_parameter(p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
+        named = [get_args(hints[p.name])[0] for p in parameters if p.kind is p.VAR_KEYWORD]
+        filters = filters_of(named[0]) if named and (method == "GET" or also_in_query) else ()
+        properties = properties_of(named[0]) if named and method != "GET" else ()
+        declared = Endpoint(
+            name=function.__name__,
+            method=method,
+            path=path,
+            returns=returns,
+            scope=scope,
+            lists=lists or paginated,
+            paginated=paginated,
+            success=success,
+            doc=inspect.getdoc(function) or "",
+            parameters=positional,
+            filters=filters,
+            properties=properties,
+            tag=tag or function.__module__.rpartition(".")[2].replace("_", "-"),
+            documented=documented,
+        )
+        _REGISTERED.append((function.__module__, declared))
+        return declared
+
+    return declare
+
+
+def _parameter(name: str, hint: Any) -> Parameter:
+    return Parameter(name, get_args(hint)[0] if get_origin(hint) is Annotated else hint, check_in(hint))
+
+
+def check_in(hint: Any) -> Check | None:
+    """Return the format check of an annotation."""
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Check)), None)
+
+
+@functools.cache
+def properties_of(declared: type) -> tuple[Property, ...]:
+    """
+    Return the properties that a TypedDict declares for a body or an object in it.
+
+    Parameters
+    ----------
+    declared : type
+        A TypedDict, such as `NewBuild`.
+
+    Returns
+    -------
+    tuple of Property
+        In order of declaration.
+
+    Examples
+    --------
+    >>> from buildframe.spec import NewTeamPipeline, properties_of
+    >>> [(entry.name, entry.required) for entry in properties_of(NewTeamPipeline)]
+    [('pipeline_id', True), ('access_level', True)]
+    """
+    return tuple(_property(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
+
+
+def _property(name: str, hint: Any) -> Property:
+    required = get_origin(hint) is Required
+    bare, *notes = get_args(get_args(hint)[0] if required else hint)
+    doc = next(note for note in notes if isinstance(note, str))
+    return Property(name, bare, required, doc, next((note for note in notes if isinstance(note, Check)), None))
+
+
+@functools.cache
+def filters_of(declared: type) -> tuple[Filter, ...]:
+    """Return the query parameters that a TypedDict declares."""
+    return tuple(_filter(name, hint) for name, hint in get_type_hints(declared, include_extras=True).items())
+
+
+def _filter(name: str, hint: Any) -> Filter:
+    bare, *notes = get_args(hint)
+    doc = next(note for note in notes if isinstance(note, str))
+    check = next((note for note in notes if isinstance(note, Check)), None)
+    literal = next((part for part in (bare, *get_args(bare)) if get_origin(part) is Literal), None)
+    if literal is not None:
+        return Filter(name, "text", bare is not literal, get_args(literal), check, doc)
+    kind, many = _FILTER_KINDS[bare]
+    return Filter(name, kind, many, (), check, doc)
+
+
+_FILTER_KINDS: dict[Any, tuple[Literal["text", "flag", "timestamp", "map"], bool]] = {
+    str: ("text", False),
+    Texts: ("text", True),
+    bool: ("flag", False),
+    When: ("timestamp", False),
+    Mapping[str, str]: ("map", False),
+}
