@@ -1,4 +1,4 @@
-"""Plain language: words that only the authors would understand occur nowhere."""
+"""Plain language: source, docs and notebooks contain no words that only the authors would understand."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buildframe.sandbox_server import UNTIL, Sandbox
+from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.db.access import SCOPES
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
+from buildframe.sandbox_server.sandbox import UNTIL
 from buildframe.sandbox_server.world.catalog import ORGANIZATIONS
 from buildframe.sandbox_server.world.model import DAY, make_world
 

@@ -38,8 +38,8 @@ _RANGE_FILTERS = {"created_from", "created_to"}
 _CHANGED = "filtered by {}, which changes: builds that changed during the listing may or may not be here"
 _UNCOUNTED = "the service did not report how many builds there are, so builds that are out of order may be missing"
 _MAX_STEP_BACK = dt.timedelta(minutes=1)
-"""By how much the service's time may go back: the clocks of its servers may differ."""
-_WRONG_TIME = "{} was counted back from {}, the service's time, but by later responses that is {}; try again"
+"""Difference of times between responses that is accepted: the clocks of the service's servers may differ."""
+_WRONG_TIME = "{} was counted back from {}, the time of the first response, but later responses have {}; try again"
 
 
 def builds(

@@ -15,7 +15,7 @@ from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
 _MAX_RECOUNTS = 3
 _LOST = "the service counts {} builds, and its pages contain {}; try again, or list one pipeline or branch at a time"
 _UNCLEAR = (
-    "the service counted {} builds, which is not what its pages showed, and later it reported no number; try again"
+    "the service counted {} builds, its pages contained another number, and later it reported no count; try again"
 )
 _FEWER = "the service counted {} builds and later {}, and its list is out of order; try again with overlap='{}s'"
 _DISORDERED = (
@@ -65,7 +65,7 @@ class CountCheck:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether the service could not be asked for the number of builds, so that some may be missing unnoticed."""
+        """Whether the service did not report how many builds there are, so that some may be missing unnoticed."""
         return self._state.has_pages and self._counted is None and not self._state.unverified
 
     def unsettled(self, is_reading: bool) -> list[TimeRange]:

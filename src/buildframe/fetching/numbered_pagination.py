@@ -78,7 +78,7 @@ class NumberedPagination:
             if self._last == 1 or (is_whole and self._is_complete and (self._may_grow or self._is_confirmed)):
                 return
             is_backward = is_whole and not (is_backward and self._is_complete)
-        raise CannotVerify(f"its list by page numbers was another one in each of {MAX_READINGS} readings")
+        raise CannotVerify(f"its pages changed in each of {MAX_READINGS} readings")
 
     def _read_forward(self) -> Generator[PageQuery, Received, bool]:
         """Read the pages from the first to the last, which becomes known; return False if they contradict each other.

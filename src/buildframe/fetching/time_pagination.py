@@ -24,7 +24,7 @@ class TimePagination:
     """Lists every build that existed from the first response to the last, once each.
 
     `start` returns readers, which may be used at the same time; `end` takes each back when it has finished. `is_steady`
-    says that builds neither begin nor cease to match the filters in the meantime.
+    says that no build starts or stops matching the filters during the listing.
     """
 
     def __init__(

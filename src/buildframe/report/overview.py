@@ -1,4 +1,4 @@
-"""Answer the questions of a report in a few words each. Does not know pages."""
+"""Draw the conclusions of a report, one short text per question. Does not know pages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Conclusion:
 
 
 def draw_conclusions(report: Report) -> list[Conclusion]:
-    """Return the answers to the four questions, in the order of the page."""
+    """Return a conclusion for each of the four questions, in the order of the page."""
     return [_speed(report), _reliability(report), _waiting(report), _load(report)]
 
 

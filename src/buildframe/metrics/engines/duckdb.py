@@ -56,7 +56,7 @@ class DuckDBEngine(CountingEngine):
     def map_values(
         self, frame: Frame, needs: Sequence[str], by: str, of: Callable[[pd.DataFrame], pd.Series[Any]]
     ) -> Any:
-        """Read the rows as they stand, and sort them only if a group does not stand together."""
+        """Read the rows in their order, and sort them only if the rows of a group are not adjacent."""
         rows = self.select_columns(frame, [by, *needs])
 
         def of_frame(table: pd.DataFrame) -> pd.DataFrame:

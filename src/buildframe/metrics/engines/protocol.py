@@ -241,7 +241,7 @@ class Engine(ABC):
     def map_groups(self, rows: GroupedRows, names: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Return group columns, and beside them the result of `of` for the columns `names`.
 
-        `of` receives rows with the number of their group (`GROUP`), and returns rows with that of theirs.
+        `of` receives rows with the number of their group in the column `GROUP`. Its result has this column, too.
         """
 
     @abstractmethod
@@ -254,7 +254,7 @@ class Engine(ABC):
     ) -> Any:
         """Apply `of`, which returns a Series by the values of the column `by`, in their order.
 
-        Rows equal in `by` mostly stand together already, as the jobs of a build do in a store's files. Returns a
+        Rows with equal `by` are mostly adjacent already, such as the jobs of a build in a store's files. Returns a
         Series, or in PySpark a lazy frame with seconds in place of timedeltas.
         """
 

@@ -1,0 +1,502 @@
+"""Create, control and stop a sandbox from Python. Does not know HTTP."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from buildframe.errors import BadInput, MissingExtra
+from buildframe.guards.arguments import checked_call, checked_names
+from buildframe.guards.secrets import confined
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, create_hook
+from buildframe.sandbox_server.db.teams import TeamDirectory
+from buildframe.sandbox_server.db.tokens import create_token
+from buildframe.sandbox_server.http.faults import Fault, FaultInjector
+from buildframe.sandbox_server.http.rate_limit import Quota
+from buildframe.sandbox_server.http.webhook_sender import Patience
+from buildframe.sandbox_server.simulation.clock import Clock
+from buildframe.sandbox_server.simulation.rules import ActionRejected
+from buildframe.sandbox_server.simulation.simulator import Simulator
+from buildframe.sandbox_server.world.build_state import BuildRun
+from buildframe.sandbox_server.world.catalog import ORGANIZATIONS
+from buildframe.sandbox_server.world.ground_truth import Truth
+from buildframe.sandbox_server.world.model import make_world
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.sandbox_server.world.roster import SUITES
+from buildframe.spec import Moment, When, when
+
+if TYPE_CHECKING:
+    from buildframe.sandbox_server.http.stack import SandboxServer
+
+UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
+"""Time of a new sandbox's clock: a Friday afternoon."""
+
+DEEPEST = 10_000
+
+MOST_BUILDS = 1_000_000
+"""Maximum number of builds of a new sandbox."""
+
+MOST_DAYS = 3650
+
+
+class Sandbox:
+    """
+    A local CI service with the organizations `acme` and `globex` and a history of random builds.
+
+    The clock stands still unless you move it or set a speed. The same seed gives the same history. With a path, the
+    sandbox is stored in that file and continues from it.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
+        `builds`, `days` and `until` are ignored.
+    seed : int, default 1
+        Seed of the random history.
+    builds : int, default 2600
+        Approximate number of builds, from 1 to 1,000,000.
+    days : int, default 30
+        Length of the history in days, from 1 to 3650.
+    until : datetime, date or str, default 2026-10-30 15:00 UTC
+        End of the history, and the time of the clock.
+    quota : Quota, optional
+        Rate limits. By default they are never reached.
+    deepest : int, default 10000
+        Number of builds that pages of a list reach, from 1.
+    host : str, default "127.0.0.1"
+        Address to listen on.
+    port : int, default 0
+        Port to listen on; 0 chooses a free one.
+    faults : sequence of Fault, default ()
+        Faults that are active from the start.
+    patience : Patience, optional
+        Retry policy of webhooks.
+    speed : float, optional
+        Simulated seconds per second. By default the clock stands still.
+    cancels_at_once : bool, default True
+        Whether a canceled build is `canceled` in the response. Otherwise its jobs take some seconds to stop.
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, or the file is used by another sandbox or is not a sandbox file.
+    MissingExtra
+        If the extra `sandbox` is not installed.
+
+    Examples
+    --------
+    >>> from buildframe.sandbox_server import Sandbox
+    >>> with Sandbox(builds=20, days=2) as sandbox:
+    ...     print(sorted(sandbox.teams("globex")))
+    ['Everyone', 'Site']
+    """
+
+    @checked_call
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        seed: int = 1,
+        builds: int = 2600,
+        days: int = 30,
+        until: When = UNTIL,
+        quota: Quota | None = None,
+        deepest: int = DEEPEST,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        faults: Sequence[Fault] = (),
+        patience: Patience | None = None,
+        speed: float | None = None,
+        cancels_at_once: bool = True,
+    ) -> None:
+        if builds < 1 or days < 1:
+            raise BadInput(f"builds={builds} and days={days} must be at least 1.")
+        for name, value, most in (("builds", builds, MOST_BUILDS), ("days", days, MOST_DAYS)):
+            if value > most:
+                raise BadInput(f"{name}={value} must be at most {most:,}.")
+        if deepest < 1:
+            raise BadInput(f"deepest={deepest} must be at least 1.")
+        self._db = Database(Path(path) if path is not None else None)
+        try:
+            self._simulator = _create_simulator(self._db, seed, builds, days, when(until, "until"), cancels_at_once)
+            self._clock = Clock(self._simulator, self._db.load_now, speed)
+            self._faults = FaultInjector(seed, faults)
+            server = _import_server()(
+                self._db,
+                self._simulator,
+                self._clock,
+                self._faults,
+                quota=quota or Quota(),
+                patience=patience or Patience(),
+                deepest=deepest,
+                host=host,
+                port=port,
+            )
+        except BaseException:
+            self._db.close()
+            raise
+        self._close = weakref.finalize(self, _close, os.getpid(), server, self._clock, self._db)
+        self._url, self._outbox = server.url, server.outbox
+        self._truth = self._simulator.world.truth
+        self._clock.start()
+
+    @property
+    def url(self) -> str:
+        """URL of the server, without `/v2`."""
+        return self._url
+
+    @property
+    def truth(self) -> Truth:
+        """The anomalies planted in the history of `acme`."""
+        return self._truth
+
+    @property
+    def clock(self) -> Clock:
+        """The simulated clock."""
+        return self._clock
+
+    @checked_call
+    def token(
+        self,
+        scopes: Sequence[str] = ("read_builds", "read_pipelines"),
+        organizations: Sequence[str] | None = None,
+        *,
+        may_edit: bool = True,
+    ) -> str:
+        """
+        Create a token for a new user.
+
+        Parameters
+        ----------
+        scopes : sequence of str, default ("read_builds", "read_pipelines")
+            Scopes of the token; see `SCOPES`.
+        organizations : sequence of str, optional
+            Slugs of the organizations that the token can access. By default all.
+        may_edit : bool, default True
+            Whether the user can change pipelines. If not, changes get status 403 whatever the scopes are.
+
+        Returns
+        -------
+        str
+            The token.
+
+        Raises
+        ------
+        BadInput
+            If a scope or an organization does not exist.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     token = sandbox.token(["read_builds"], ["globex"])
+        """
+        slugs = [organization.slug for organization in self._simulator.world.organizations]
+        return create_token(self._db, scopes, slugs if organizations is None else organizations, may_edit)
+
+    @checked_call
+    def teams(self, organization: str = "acme") -> dict[str, str]:
+        """
+        Return the teams of an organization.
+
+        Parameters
+        ----------
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Returns
+        -------
+        dict of str to str
+            UUID of each team, by its name.
+
+        Raises
+        ------
+        BadInput
+            If the organization does not exist.
+        """
+        return {
+            team.name: team.id for team in TeamDirectory(self._db).list_teams(self._check_organization(organization))
+        }
+
+    @checked_call
+    def suites(self, organization: str = "acme") -> list[str]:
+        """
+        Return the test suites of an organization.
+
+        Parameters
+        ----------
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Returns
+        -------
+        list of str
+            Slugs of the suites.
+
+        Raises
+        ------
+        BadInput
+            If the organization does not exist.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     print("rspec" in sandbox.suites())
+        True
+        """
+        return [suite.slug for suite in SUITES.get(self._check_organization(organization), ())]
+
+    def _check_organization(self, organization: str) -> str:
+        slugs = [one.slug for one in self._simulator.world.organizations]
+        if organization not in slugs:
+            raise BadInput(f"organization={organization!r} does not exist. Use one of: {', '.join(slugs)}.")
+        return organization
+
+    @checked_call
+    def push(self, pipeline: str, n: int = 1, *, organization: str = "acme") -> list[int]:
+        """
+        Push random commits to a pipeline.
+
+        Parameters
+        ----------
+        pipeline : str
+            Slug of the pipeline.
+        n : int, default 1
+            Number of commits.
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Returns
+        -------
+        list of int
+            Numbers of the new builds; fewer than `n` if the pipeline does not build every branch.
+
+        Raises
+        ------
+        BadInput
+            If the pipeline does not exist.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     numbers = sandbox.push("docs", 2)
+        ...     sandbox.forget("docs", numbers)
+        >>> len(numbers)
+        2
+        """
+        return self._simulator.push(self._entry(organization, pipeline), n)
+
+    @checked_call
+    def retry(self, pipeline: str, number: int, job: str, *, organization: str = "acme") -> None:
+        """
+        Retry a failed job, which reopens its build if that is over.
+
+        Parameters
+        ----------
+        pipeline : str
+            Slug of the pipeline.
+        number : int
+            Number of the build.
+        job : str
+            UUID of the job.
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Raises
+        ------
+        BadInput
+            If the job does not exist, did not fail, or was retried already.
+        """
+        build = self._build(self._entry(organization, pipeline), number)
+        if all(one.id != job for one in build.jobs):
+            raise BadInput(f"There is no job {job!r} in build {number} of {pipeline!r}. Pass the UUID of a job.")
+        try:
+            self._simulator.retry(build.id, job)
+        except ActionRejected as why:
+            raise BadInput(str(why)) from None
+
+    @checked_call
+    def forget(self, pipeline: str, numbers: Sequence[int], *, organization: str = "acme") -> None:
+        """
+        Delete builds in any state, as retention does.
+
+        Parameters
+        ----------
+        pipeline : str
+            Slug of the pipeline.
+        numbers : sequence of int
+            Numbers of the builds.
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Raises
+        ------
+        BadInput
+            If the pipeline or a build does not exist.
+        """
+        entry = self._entry(organization, pipeline)
+        self._simulator.delete_builds(entry, [self._build(entry, number).number for number in numbers])
+
+    def _entry(self, organization: str, pipeline: str) -> PipelineEntry:
+        entry = self._db.pipelines.find(organization, pipeline)
+        if entry is None:
+            raise BadInput(f"There is no pipeline {pipeline!r} in {organization!r}.")
+        return entry
+
+    def _build(self, entry: PipelineEntry, number: int) -> BuildRun:
+        builds = [self._db.load_build(id) for id in self._db.build_ids(entry.key, [number])]
+        if not builds or builds[0] is None:
+            raise BadInput(f"There is no build {number} of {entry.pipeline.slug!r}.")
+        return builds[0]
+
+    @checked_call
+    def fault(self, fault: Fault) -> None:
+        """
+        Add a fault; faults added before remain active.
+
+        Parameters
+        ----------
+        fault : Fault
+            The fault.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     sandbox.fault(Fault("status", status=502, route="list_builds", times=2))
+        ...     sandbox.clear_faults()
+        """
+        self._faults.add(fault)
+
+    def clear_faults(self) -> None:
+        """Remove all faults."""
+        self._faults.clear()
+
+    @checked_names
+    @confined
+    def webhook(
+        self,
+        url: str,
+        *,
+        token: str,
+        signed: bool = False,
+        events: Sequence[str] | None = EVENTS,
+        organization: str = "acme",
+    ) -> Hook:
+        """
+        Send events of an organization to a URL on this machine, first a `ping`.
+
+        Parameters
+        ----------
+        url : str
+            http or https URL on a loopback address.
+        token : str
+            Secret that deliveries contain, or are signed with.
+        signed : bool, default False
+            Whether to sign deliveries instead of sending the token.
+        events : sequence of str or None, default ("build.*", "job.*")
+            Names or patterns of events. None means all events.
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Returns
+        -------
+        Hook
+            The webhook.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> with Sandbox(builds=20, days=2) as sandbox:
+        ...     hook = sandbox.webhook("http://127.0.0.1:9/hooks", token="an-invented-token")
+        ...     print([delivery.event for delivery in sandbox.deliveries()])
+        ...     sandbox.remove_webhook(hook)
+        ['ping']
+        """
+        hook = create_hook(url, token, signed, events, organization)
+        self._outbox.add(hook)
+        return hook
+
+    @checked_call
+    def remove_webhook(self, hook: Hook) -> None:
+        """
+        Remove a webhook and drop its pending deliveries.
+
+        Parameters
+        ----------
+        hook : Hook
+            A webhook that `webhook` returned.
+
+        Raises
+        ------
+        BadInput
+            If the webhook does not exist.
+        """
+        self._outbox.remove(hook.id)
+
+    def deliveries(self) -> list[Delivery]:
+        """
+        Return the log of webhook deliveries.
+
+        Returns
+        -------
+        list of Delivery
+            All pending deliveries and the last 2000 others of each webhook, oldest first.
+        """
+        return self._outbox.log()
+
+    def stop(self) -> None:
+        """Stop the server. A sandbox in a file can be opened again."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self._url}{'' if self._close.alive else ', stopped'}>"
+
+
+def _create_simulator(
+    db: Database, seed: int, builds: int, days: int, until: Moment, cancels_at_once: bool
+) -> Simulator:
+    """Return the simulator of the stored world, or of a new one, advanced to the end of its history."""
+    world = db.load_world()
+    if world is None:
+        world = make_world(seed, builds, days, until, ORGANIZATIONS)
+        db.create_world(world)
+    simulator = Simulator(world, db, cancels_at_once)
+    if simulator.now < world.until:
+        simulator.run_until(world.until)
+    return simulator
+
+
+def _import_server() -> type[SandboxServer]:
+    try:
+        from buildframe.sandbox_server.http.stack import SandboxServer
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] in ("starlette", "uvicorn", "yaml"):
+            raise MissingExtra("The sandbox", "sandbox") from None
+        raise
+    return SandboxServer
+
+
+def _close(process: int, server: SandboxServer, clock: Clock, db: Database) -> None:
+    """Stop a sandbox, but only in the process that started it: a forked child has none of its threads."""
+    if os.getpid() != process:
+        return
+    server.stop()
+    clock.stop()
+    db.close()
