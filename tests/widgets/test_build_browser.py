@@ -213,6 +213,27 @@ def test_canceling_updates_the_row(live: Workspace) -> None:
     browser.close()
 
 
+def test_a_late_row_update_does_not_join_a_newer_list(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.sandbox.push("web", 2)
+    live.sandbox.clock.advance(dt.timedelta(minutes=1))
+    browser = widgets.BuildBrowser(live.pipeline("web"), created_from="1h")
+    wait_for(browser._tasks)
+    load_row, newer_list_is_loaded = browser._load_row, threading.Event()
+    monkeypatch.setattr(browser, "_load_row", lambda *build: (newer_list_is_loaded.wait(30), load_row(*build))[1])
+    select(browser, 0)
+    browser.details.actions.cancel.click()
+    browser.details.actions.yes.click()
+    wait_for(browser.details.actions._tasks)
+    browser.filters.state.value = "running"
+    browser.load_button.click()
+    wait_for(browser._tasks)
+    newer_list_is_loaded.set()
+    wait_for(browser._update_tasks, browser.details._tasks)
+    assert {row[1] for row in browser.table.rows} == {"running"}
+    assert visible_text(browser.status).startswith("1 build, complete")
+    browser.close()
+
+
 def test_a_deleted_new_build_does_not_block_other_updates(live: Workspace) -> None:
     live.sandbox.push("web")
     live.sandbox.clock.advance(dt.timedelta(minutes=1))

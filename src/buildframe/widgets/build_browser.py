@@ -163,6 +163,8 @@ class BuildBrowser(components.CompositeWidget):
             self._tasks.cancel()
             self._on_error(error)
             return
+        self._update_tasks.cancel()  # the new list contains these changes, if they match its filters
+        self._outdated.clear()
 
         def run(task: BackgroundTask) -> None:
             load_builds(source, filters, task, lambda batch: task.update(lambda: self._add(batch)))
