@@ -14,6 +14,7 @@ from buildframe.sandbox_server.world.build_state import BuildRun, Commit, TokenU
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
+from buildframe.spec.states import AGENT_STATES
 
 SOMEONE = TokenUser("0f1b6a52-5b0e-4b62-9f53-3a6f5ad6a3a1", "Zoe Able", "zoe@example.com", 1_700_000_000_000_000)
 FAILS = {"seconds": 600.0, "timeout_in_minutes": 1}  # the one end that is certain
@@ -126,7 +127,7 @@ def has_a_future(db, runs, planned, in_line, run, job):
 
 def assert_agents_are_accounted_for(simulator, runs):
     taken = Counter((simulator._queue(run, job)[0], job.agent)
-                    for run in runs for job in run.jobs if job.state in rules.WITH_AGENT and job.agent)  # fmt: skip
+                    for run in runs for job in run.jobs if job.state in AGENT_STATES and job.agent)  # fmt: skip
     away = Counter((event.about[0], event.about[1]) for event in simulator._events if event.kind == "return")
     idle = Counter((slug, agent) for (slug, _), queue in simulator._agents._queues.items() for agent in queue.idle)
     there = {(each.slug, name) for each in simulator.world.organizations for queue, n in each.agents.items()

@@ -16,8 +16,8 @@ from buildframe.metrics.engines.protocol import GROUP, Floats, Frame, Integers
 from buildframe.metrics.grouping import By
 from buildframe.metrics.percentiles import check_percentiles, has_enough_rows, percentile_label
 from buildframe.metrics.validation import check_states
+from buildframe.spec.states import RUNNING_STATES
 
-RUNNING = ("running", "failing")
 """States of builds that end by themselves; a `canceling` one ends because somebody canceled it."""
 
 _NEEDS = ("id", "state", "blocked", "started_at", "finished_at", "fetched_at")
@@ -109,8 +109,8 @@ def _ran(table: pd.DataFrame) -> pd.DataFrame:
     """Return each build's elapsed seconds, whether it was seen to end, and whether it still runs."""
     state = column(table, "state")
     start, end, fetched = (timestamp_micros(table, name) for name in ("started_at", "finished_at", "fetched_at"))
-    is_running = state.isin(RUNNING).to_numpy(bool)
-    goes_on = state.isin([*RUNNING, "canceling"]).to_numpy(bool)
+    is_running = state.isin(RUNNING_STATES).to_numpy(bool)
+    goes_on = state.isin([*RUNNING_STATES, "canceling"]).to_numpy(bool)
     until = np.where(goes_on, fetched, end)
     blocked = column(table, "blocked").fillna(False).to_numpy(bool)
     ended = state.isin(["passed", "failed"]).to_numpy(bool) & ~blocked

@@ -14,6 +14,7 @@ from buildframe.spec import TABLES, Column, Privacy
 from buildframe.spec.arrow_types import arrow_types
 from buildframe.spec.declare import GAUGE
 from buildframe.spec.jobs import queue_of
+from buildframe.spec.states import AGENT_STATES, ENDED_STATES
 
 
 def _columns_that(is_excluded: Callable[[Column], bool]) -> dict[str, frozenset[str]]:
@@ -40,13 +41,11 @@ Exists only in stores that have received deliveries."""
 GONE_AT = "gone_at"
 """Column of builds: service time at which the service reported that the build is deleted or not visible."""
 
-FINAL_STATES = frozenset({"passed", "failed", "blocked", "canceled", "skipped", "not_run"})
+FINAL_STATES = (*ENDED_STATES, "blocked")
 """States in which a build stays until it finishes again; lists by `finished_from` then contain it."""
 
 _SINGLE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
 """Job fields that the service returns for a single build but not in lists."""
-
-AGENT_STATES = frozenset({"assigned", "accepted", "running", "canceling", "timing_out"})
 
 _ARROW = arrow_types(large=False)
 _DURATIONS = {

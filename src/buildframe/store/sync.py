@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, Forbidden, NotFound
 from buildframe.spec import Moment, When, when
+from buildframe.spec.states import OPEN_STATES
 from buildframe.store import merge, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
@@ -26,9 +27,6 @@ from buildframe.store.sync_state import Coverage, SyncState
 from buildframe.store.transactions import CommitResult, ListSnapshot, SyncBatch
 from buildframe.workspace import Pipeline, Workspace
 from buildframe.workspace.build_queries import History
-
-OPEN = ("scheduled", "running", "failing", "canceling")
-"""States that are listed without a time limit. Blocked builds accumulate, so they are found when they continue."""
 
 _IDENTITY = ("id", "pipeline_id", "pipeline", "number")
 
@@ -150,7 +148,8 @@ class Sync:
             self._start_state = self._known = state = SyncState() if builds is None else SyncState.newest(builds)
         basis = self._last_coverage(state)
         self._clock = SyncClock(state, earliest=basis.confirmed if basis else None)
-        still_open = self._fetch(state=list(OPEN))
+        # Blocked builds accumulate, so they are not listed here but found when they continue.
+        still_open = self._fetch(state=list(OPEN_STATES))
         now = self._clock.now
         basis = None if basis is not None and basis.since > now else basis
         start = min(_past(when(since, "since", now), now), now)

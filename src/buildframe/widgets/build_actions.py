@@ -11,13 +11,12 @@ from buildframe import connect, spec
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
 from buildframe.formatting import named
 from buildframe.guards.arguments import checked_names
+from buildframe.spec.states import CANCELABLE_STATES
 from buildframe.widgets import components, html
 from buildframe.widgets.accessibility import AccessibilityHelper
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
-
-CANCELABLE_STATES = ("scheduled", "running", "failing")
 
 OnBuildChanged = Callable[[spec.Build], None]
 

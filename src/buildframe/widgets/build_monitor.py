@@ -10,9 +10,10 @@ import ipywidgets
 from buildframe import spec
 from buildframe.formatting import span
 from buildframe.guards.arguments import checked_names
+from buildframe.spec.states import CANCELABLE_STATES
 from buildframe.widgets import components, html, monitor_formatting
 from buildframe.widgets.background_tasks import BackgroundTask, PollTimer, TaskRunner
-from buildframe.widgets.build_actions import CANCELABLE_STATES, BuildActions
+from buildframe.widgets.build_actions import BuildActions
 from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
 from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.validation import check_duration, check_workspace

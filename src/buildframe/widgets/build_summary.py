@@ -11,6 +11,7 @@ import pandas as pd
 from buildframe.errors import Forbidden, ServiceError
 from buildframe.formatting import clipped, counted, named, span, visible
 from buildframe.metrics.steps import without_emoji
+from buildframe.spec.states import OPEN_STATES
 from buildframe.widgets import html
 from buildframe.widgets.data_table import CellValue, TableColumn
 
@@ -31,7 +32,7 @@ _ESCAPE_SEQUENCES = re.compile(
 )
 _MAX_LOG_LENGTH = 60_000
 _MAX_MESSAGE_LINES = 12
-_UNFINISHED_STATES = {"creating", "scheduled", "running", "failing", "canceling"}
+_UNFINISHED_STATES = {"creating", *OPEN_STATES}
 
 
 def to_rows(frame: pd.DataFrame) -> list[Row]:

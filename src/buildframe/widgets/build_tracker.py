@@ -10,10 +10,9 @@ import pandas as pd
 from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
 from buildframe.formatting import clipped, counted, named, span, visible
-from buildframe.spec.builds import BuildState
+from buildframe.spec.states import FINISHED_STATES, OPEN_STATES
 from buildframe.workspace import Pipeline, Workspace
 
-OPEN_STATES: tuple[BuildState, ...] = ("scheduled", "running", "failing", "canceling")
 DELETED = "deleted"
 HISTORY_DAYS = 14
 
@@ -22,7 +21,6 @@ _COLUMNS = [
     "created_at", "started_at", "finished_at", "web_url", "fetched_at",
 ]  # fmt: skip
 _HISTORY_COLUMNS = ["id", "pipeline", "state", "blocked", "created_at", "started_at", "finished_at", "fetched_at"]
-_HISTORY_STATES: tuple[BuildState, ...] = ("passed", "failed", "canceled")
 _MAX_REQUESTS = 10
 _MAX_HISTORY_REQUESTS = 4  # the first one reads the service's time
 _MAX_LOOKUPS = 10  # of builds that left the list, per refresh
@@ -104,7 +102,7 @@ class BuildTracker:
     def load_history(self, slug: str) -> None:
         """Load the history of a pipeline, newest builds first."""
         self._histories[slug] = self._pipeline(slug).builds(
-            created_from=f"{HISTORY_DAYS}d", state=_HISTORY_STATES, columns=_HISTORY_COLUMNS,
+            created_from=f"{HISTORY_DAYS}d", state=FINISHED_STATES, columns=_HISTORY_COLUMNS,
             max_requests=_MAX_HISTORY_REQUESTS, deadline=_DEADLINE, partial=True, workers=1, progress=False,
         )  # fmt: skip
 

@@ -11,11 +11,10 @@ from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql
 from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.spec.states import AGENT_STATES, RUNNING_STATES
 
 _NOT_EMBEDDED = ("description", "tags", "steps")
 _ONLY_IN_CREATION = ("allow_rebuilds",)
-_RUNNING_BUILDS = ("running", "failing", "canceling")
-_RUNNING_JOBS = ("assigned", "running", "canceling")
 
 
 class PipelineSerializer:
@@ -54,9 +53,9 @@ class PipelineSerializer:
         jobs: dict[str, int] = dict(self._db.rows(of_jobs, (entry.key,)))
         return {
             "scheduled_builds_count": builds.get("scheduled", 0),
-            "running_builds_count": sum(builds.get(state, 0) for state in _RUNNING_BUILDS),
+            "running_builds_count": sum(builds.get(state, 0) for state in (*RUNNING_STATES, "canceling")),
             "scheduled_jobs_count": jobs.get("scheduled", 0),
-            "running_jobs_count": sum(jobs.get(state, 0) for state in _RUNNING_JOBS),
+            "running_jobs_count": sum(jobs.get(state, 0) for state in AGENT_STATES),
             "waiting_jobs_count": jobs.get("waiting", 0),
         }
 

@@ -18,10 +18,11 @@ from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import HttpError, unreadable
 from buildframe.sandbox_server.handlers.messages import JSON
 from buildframe.sandbox_server.handlers.request_body import body_of, object_in
-from buildframe.sandbox_server.simulation.rules import CANCELABLE, ActionRejected
+from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import Commit
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.spec.states import CANCELABLE_STATES
 
 _SHA = re.compile("[0-9a-f]{40}")
 _DELETED_SHA = "0" * 40
@@ -127,5 +128,5 @@ class PushRoutes:
     def _cancel_builds(self, entry: PipelineEntry, branch: str) -> None:
         sql = "SELECT id, state FROM builds WHERE over = 0 AND pipeline_key = ? AND branch = ? ORDER BY seq"
         for id, state in self._db.rows(sql, (entry.key, branch)):
-            if state in CANCELABLE:
+            if state in CANCELABLE_STATES:
                 self._simulator.cancel(id)

@@ -18,6 +18,7 @@ from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit,
 from buildframe.sandbox_server.world.model import World
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
 from buildframe.sandbox_server.world.steps import PipelineStep
+from buildframe.spec.states import AGENT_STATES, ENDED_STATES, FINISHED_STATES
 
 
 class ScheduledEvent(NamedTuple):
@@ -117,7 +118,7 @@ class Simulation:
     def _resume_job(self, build: BuildRun, job: JobRun) -> None:
         if job.state == "scheduled" and self._step(build, job).kind == "script":
             self._enqueue(build, job)
-        elif job.state in rules.WITH_AGENT and job.agent is not None:
+        elif job.state in AGENT_STATES and job.agent is not None:
             self._agents.occupy(self._queue(build, job), job.agent)
 
     # --- persistence ---
@@ -209,7 +210,7 @@ class Simulation:
         build.state = rules.build_state(build)
         if build.state in ("failing", "failed") and build.failing is None:
             build.failing = self.now
-        if build.state not in rules.FINISHED:
+        if build.state not in FINISHED_STATES:
             build.finished = None
         elif build.finished is None:
             build.finished = self.now
@@ -222,7 +223,7 @@ class Simulation:
     def _notify_state(self, build: BuildRun) -> None:
         if build.state in ("running", "failing", "skipped"):
             self._notify(f"build.{build.state}", build)
-        elif build.state in rules.OVER:
+        elif build.state in ENDED_STATES:
             self._notify("build.finished", build)
 
     def _after_end(self, build: BuildRun) -> None:
@@ -371,7 +372,7 @@ class Simulation:
 
     def _end_job(self, build: BuildRun, job: JobRun, state: rules.JobEndState) -> None:
         was, job.state, job.finished = job.state, state, self.now
-        if was in rules.WITH_AGENT and job.agent is not None:
+        if was in AGENT_STATES and job.agent is not None:
             self._release(build, job, job.agent)
 
     def _release(self, build: BuildRun, job: JobRun, agent: str) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from buildframe.sandbox_server.world.build_state import BuildRun, BuildState, JobRun
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
+from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES, ENDED_STATES
 
 JobEndState = Literal["passed", "failed", "timed_out", "canceled", "skipped"]
 RetryType = Literal["automatic", "manual"]
@@ -21,12 +22,8 @@ DEEPEST_TRIGGER = 10
 MOST_TRIGGERED = 100
 """Maximum number of builds that one build triggers, directly or indirectly."""
 
-WITH_AGENT = frozenset({"assigned", "running", "canceling"})
-_BUSY = WITH_AGENT | {"scheduled"}
+_BUSY = AGENT_STATES | {"scheduled"}
 ACTIVE_JOB = _BUSY | {"waiting", "blocked"}
-FINISHED = frozenset({"passed", "failed", "canceled"})
-OVER = FINISHED | {"skipped", "not_run"}
-CANCELABLE = frozenset({"scheduled", "running", "failing"})
 _FAILED = frozenset({"failed", "timed_out"})
 _SATISFYING = frozenset({"passed", "broken", "skipped", "unblocked"}) | _FAILED  # soft failures
 _BLOCKING = frozenset({"canceled", "waiting_failed"})
@@ -64,7 +61,7 @@ def is_blocked(build: BuildRun) -> bool:
 
 def is_over(build: BuildRun) -> bool:
     """Return whether a build has ended; only a manual retry reopens it."""
-    return build.state in OVER and not build.blocked
+    return build.state in ENDED_STATES and not build.blocked
 
 
 def build_state(build: BuildRun) -> BuildState:
@@ -131,7 +128,7 @@ def superseded(build: BuildRun, earlier: Iterable[BuildRun]) -> list[BuildRun]:
         if other.pipeline_key == build.pipeline_key
         and other.commit.branch == build.commit.branch
         and other.seq < build.seq
-        and other.state in CANCELABLE
+        and other.state in CANCELABLE_STATES
     ]
 
 

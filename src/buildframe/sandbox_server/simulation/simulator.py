@@ -20,6 +20,7 @@ from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit,
 from buildframe.sandbox_server.world.model import DAY, World
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import UPLOAD
+from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES
 
 _BATCH = 400
 _UPLOADED_AT = 0.85  # of the upload job's run time
@@ -107,7 +108,7 @@ class Simulator(Simulation):
         """Cancel a build. Raises `ActionRejected` unless it is scheduled, running or failing."""
         with self._action():
             build = self._build(id)
-            if build.state not in rules.CANCELABLE:
+            if build.state not in CANCELABLE_STATES:
                 raise ActionRejected(f"Build can't be canceled because it's already {build.state.replace('_', ' ')}.")
             self._cancel(build, "Canceled by request")
             self._flush()
@@ -175,7 +176,7 @@ class Simulator(Simulation):
         self._events_changed = True
         for build in removed:
             for job in build.jobs:
-                if job.state in rules.WITH_AGENT and job.agent is not None:
+                if job.state in AGENT_STATES and job.agent is not None:
                     self._agents.release(self._queue(build, job), job.agent)
                     self._dispatch(self._queue(build, job))
             if build.triggered_from is not None and build.triggered_from.build.id not in ids:
@@ -318,7 +319,7 @@ class Simulator(Simulation):
 
     def _on_cancel(self, build_id: str) -> None:
         build = self._build(build_id)
-        if build.state in rules.CANCELABLE:
+        if build.state in CANCELABLE_STATES:
             self._cancel(build, "Canceled manually")
 
     def _on_rebuild(self, build_id: str) -> None:
