@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildframe.formatting import clipped, counted, date, day, minutes, named, percent, points, span, visible
+from buildframe.formatting import (
+    escape_invisible,
+    format_count,
+    format_date,
+    format_duration,
+    format_minutes,
+    format_name,
+    format_percent,
+    format_points,
+    format_timestamp,
+    truncate_middle,
+)
 from tests.report.untrusted import UNTRUSTED
 
 
@@ -20,13 +31,13 @@ from tests.report.untrusted import UNTRUSTED
      (3605, "1 h"), (-250, "−4 min 10 s"), (math.nan, "unknown")],
 )  # fmt: skip
 def test_lengths_of_time(seconds: float, words: str) -> None:
-    assert span(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @given(st.floats(min_value=10, max_value=1e8))
 def test_a_length_is_told_to_the_smaller_of_its_units(seconds: float) -> None:
     sizes = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
-    parts = span(seconds).split()
+    parts = format_duration(seconds).split()
     told = sum(int(many) * sizes[unit] for many, unit in zip(parts[::2], parts[1::2], strict=True))
     largest = sizes[parts[1]]
     smaller = max([size for size in sizes.values() if size < largest], default=1)
@@ -34,10 +45,19 @@ def test_a_length_is_told_to_the_smaller_of_its_units(seconds: float) -> None:
 
 
 def test_other_numbers() -> None:
-    assert [minutes(90), minutes(-90), minutes(-1), minutes(math.nan)] == ["1.5", "−1.5", "0.0", "unknown"]
-    assert [percent(0.8125), percent(math.nan)] == ["81.2 %", "unknown"]
-    assert [points(-0.024), points(-0.0001), points(math.nan)] == ["−2.4", "0.0", "unknown"]
-    assert [counted(1, "build"), counted(2510, "build"), counted(0, "entry", "entries")] == [
+    assert [format_minutes(90), format_minutes(-90), format_minutes(-1), format_minutes(math.nan)] == [
+        "1.5",
+        "−1.5",
+        "0.0",
+        "unknown",
+    ]
+    assert [format_percent(0.8125), format_percent(math.nan)] == ["81.2 %", "unknown"]
+    assert [
+        format_points(-0.024),
+        format_points(-0.0001),
+        format_points(math.nan),
+    ] == ["−2.4", "0.0", "unknown"]
+    assert [format_count(1, "build"), format_count(2510, "build"), format_count(0, "entry", "entries")] == [
         "1 build",
         "2,510 builds",
         "0 entries",
@@ -46,9 +66,9 @@ def test_other_numbers() -> None:
 
 def test_times_are_told_in_utc_and_days_as_they_are() -> None:
     midnight = pd.Timestamp("2026-10-19 00:00", tz="Europe/Berlin")
-    assert day(midnight) == "Sun 18 Oct 2026, 22:00 UTC"
-    assert date(midnight) == "Mon 19 Oct 2026"
-    assert day(pd.NaT) == "unknown"  # type: ignore[arg-type]
+    assert format_timestamp(midnight) == "Sun 18 Oct 2026, 22:00 UTC"
+    assert format_date(midnight) == "Mon 19 Oct 2026"
+    assert format_timestamp(pd.NaT) == "unknown"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -58,19 +78,19 @@ def test_times_are_told_in_utc_and_days_as_they_are() -> None:
      ("\u05d0", "\u2068\u05d0\u2069"), ("\ud800", "‹U+D800›"), ("\U0001f468\u200d\U0001f469",) * 2],
 )  # fmt: skip
 def test_names(name: object, words: str) -> None:
-    assert named(name) == words
+    assert format_name(name) == words
 
 
 @given(st.text() | st.sampled_from(UNTRUSTED))
 def test_what_is_visible_is_one_line_that_can_be_written(text: str) -> None:
-    told = visible(text)
+    told = escape_invisible(text)
     assert told.encode().decode() == told
     assert len(told.splitlines()) <= 1
-    assert visible(told) == told
+    assert escape_invisible(told) == told
 
 
 @given(st.text(), st.integers(3, 50))
 def test_what_is_clipped_keeps_both_ends(text: str, most: int) -> None:
-    told = clipped(text, most)
+    told = truncate_middle(text, most)
     assert len(told) <= most
     assert told == text or (text.startswith(told.split("…")[0]) and text.endswith(told[-1]))

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import buildframe
 from buildframe.errors import BadInput, BuildframeError, DeadlineExceeded
 from buildframe.guards.secrets import environment
-from buildframe.terminal import harmless
+from buildframe.terminal import escape_control_characters
 
 if TYPE_CHECKING:
     from buildframe.report.thresholds import Thresholds
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(args.run(args) or 0)
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
-        print(harmless(f"buildframe: {why}{notes}"), file=sys.stderr)
+        print(escape_control_characters(f"buildframe: {why}{notes}"), file=sys.stderr)
         return 124 if isinstance(why, DeadlineExceeded) else 1
     except KeyboardInterrupt:
         print("buildframe: interrupted", file=sys.stderr)
@@ -242,7 +242,7 @@ def _zone(name: str) -> str:
 def _print_result(line: str) -> None:
     """Print a result line. If stdout fails (a closed pipe, a full disk), log a warning: the work itself succeeded."""
     try:
-        print(harmless(line), flush=True)
+        print(escape_control_characters(line), flush=True)
     except (OSError, UnicodeError) as why:
         logging.getLogger("buildframe").warning("Cannot write to stdout (%s). The line is: %a", why, line)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit flushes again
@@ -276,7 +276,9 @@ def _sync(args: argparse.Namespace) -> int:
     store, is_complete = buildframe.Store(args.store), True
     with warnings.catch_warnings(), _connect(args) as ws:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
-        warnings.showwarning = lambda message, *_: print(harmless(f"buildframe: {message}"), file=sys.stderr)
+        warnings.showwarning = lambda message, *_: print(
+            escape_control_characters(f"buildframe: {message}"), file=sys.stderr
+        )
         for pipeline in args.pipeline or [None]:
             result = _sync_store(args, store, ws, pipeline)
             _print_result(f"{args.store}{f', pipeline {pipeline}' if pipeline else ''}: {result}")

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from buildframe.terminal import harmless
+from buildframe.terminal import escape_control_characters
 
 
 class BuildframeError(Exception):
@@ -44,7 +44,7 @@ class BuildframeError(Exception):
 
     def __str__(self) -> str:
         """Return the message, with terminal control characters made visible."""
-        return harmless(super().__str__())
+        return escape_control_characters(super().__str__())
 
 
 class BadInput(BuildframeError, ValueError):

@@ -7,7 +7,7 @@ import unicodedata
 
 import pandas as pd
 
-from buildframe.terminal import code_point, harmless
+from buildframe.terminal import code_point, escape_control_characters
 
 _MAX_NAME = 300
 """Characters of a name that are shown. Names that people choose are shorter."""
@@ -16,7 +16,7 @@ _ISOLATE, _END = "\u2068", "\u2069"
 _RIGHT_TO_LEFT = {"R", "AL", "AN"}
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in at most two units: "45 s", "4 min 10 s", "2 h 5 min"; "unknown" for NaN."""
     if math.isnan(seconds):
         return "unknown"
@@ -34,17 +34,17 @@ def span(seconds: float) -> str:
     return sign + " ".join(filter(None, parts))
 
 
-def minutes(seconds: float) -> str:
+def format_minutes(seconds: float) -> str:
     """Return a duration in minutes, without the unit: "21.4"; "unknown" for NaN."""
     return "unknown" if math.isnan(seconds) else _plain(seconds / 60)
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share in percent: "81.3 %"; "unknown" for NaN."""
     return "unknown" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
-def points(share: float) -> str:
+def format_points(share: float) -> str:
     """Return a difference of shares in percentage points, without the unit: "−2.4"; "unknown" for NaN."""
     return "unknown" if math.isnan(share) else _plain(100 * share)
 
@@ -54,33 +54,33 @@ def _plain(number: float) -> str:
     return "0.0" if text == "−0.0" else text
 
 
-def day(time: pd.Timestamp) -> str:
+def format_timestamp(time: pd.Timestamp) -> str:
     """Return a time in UTC to the minute: "Mon 19 Oct 2026, 08:15 UTC"; "unknown" for NaT."""
-    return "unknown" if pd.isna(time) else f"{date(time.tz_convert('UTC'))}, {time.tz_convert('UTC'):%H:%M} UTC"
+    return "unknown" if pd.isna(time) else f"{format_date(time.tz_convert('UTC'))}, {time.tz_convert('UTC'):%H:%M} UTC"
 
 
-def date(midnight: pd.Timestamp) -> str:
+def format_date(midnight: pd.Timestamp) -> str:
     """Return the day of a time in its own zone: "Mon 19 Oct 2026"; "unknown" for NaT."""
     return "unknown" if pd.isna(midnight) else f"{midnight:%a} {midnight.day} {midnight:%b %Y}"
 
 
-def counted(n: int, one: str, many: str | None = None) -> str:
+def format_count(n: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun: "1 build", "2,510 builds"."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return the text on one line with visible substitutes for control characters: "␊", "‹U+202E›"."""
-    return harmless(text, keep="")
+    return escape_control_characters(text, keep="")
 
 
-def clipped(text: str, max_length: int = _MAX_NAME) -> str:
+def truncate_middle(text: str, max_length: int = _MAX_NAME) -> str:
     """Return the text, shortened in the middle to `max_length` characters."""
     tail = (max_length - 1) // 2
     return text if len(text) <= max_length else f"{text[: max_length - 1 - tail]}…{text[-tail:]}"
 
 
-def named(name: object) -> str:
+def format_name(name: object) -> str:
     """
     Return a name for use in a sentence: on one line, shortened, and isolated if it is written from right to left.
 
@@ -88,6 +88,8 @@ def named(name: object) -> str:
     """
     if not isinstance(name, str) or not name.strip():
         return "(no name)"
-    text = visible(clipped(name)).replace(_ISOLATE, code_point(_ISOLATE)).replace(_END, code_point(_END))
+    text = (
+        escape_invisible(truncate_middle(name)).replace(_ISOLATE, code_point(_ISOLATE)).replace(_END, code_point(_END))
+    )
     turns = _RIGHT_TO_LEFT.intersection(map(unicodedata.bidirectional, text))
     return f"{_ISOLATE}{text}{_END}" if turns else text

@@ -31,7 +31,7 @@ def show(value: Any) -> str:
     return text if text and text.isprintable() and len(text) <= _MAX_LENGTH else f"<{type(value).__name__}>"
 
 
-def harmless(text: str, keep: str = "\n\t") -> str:
+def escape_control_characters(text: str, keep: str = "\n\t") -> str:
     """Return the text with visible substitutes for control characters, such as "␛" or "‹U+202E›", except for `keep`."""
     if text.isprintable():
         return text

@@ -18,7 +18,7 @@ import buildframe as bf
 from buildframe import cli, webhooks
 from buildframe.http import decompression, retry
 from buildframe.http.decompression import read_body
-from buildframe.terminal import harmless
+from buildframe.terminal import escape_control_characters
 from buildframe.workspace import Workspace
 from buildframe.workspace.logs import Log
 from tests.conftest import Scripted, says
@@ -260,7 +260,7 @@ def test_a_log_is_harmless_and_keeps_its_raw_text(scripted: Start, capsys: pytes
     log = hostile_log(scripted)
     print(log, f"{log}", repr(log))
     assert not set(HARMFUL) & set(capsys.readouterr().out)
-    assert log == harmless(f"one\n{ESCAPES}")
+    assert log == escape_control_characters(f"one\n{ESCAPES}")
     assert log.raw == f"one\n{ESCAPES}"
     copied = pickle.loads(pickle.dumps(log))
     assert (copied, copied.raw) == (log, log.raw)
@@ -306,5 +306,5 @@ def test_a_log_keeps_newlines_and_tabs(scripted: Start) -> None:
 
 
 def test_harmless_keeps_what_is() -> None:
-    assert harmless("two\nlines\tand 👩‍🚀") == "two\nlines\tand 👩‍🚀"
-    assert harmless("a\x1b[31mb\x9b\r\n", keep="") == "a␛[31mb‹U+009B›␍␊"
+    assert escape_control_characters("two\nlines\tand 👩‍🚀") == "two\nlines\tand 👩‍🚀"
+    assert escape_control_characters("a\x1b[31mb\x9b\r\n", keep="") == "a␛[31mb‹U+009B›␍␊"

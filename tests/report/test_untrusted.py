@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.sync_api import Browser
 
-from buildframe.formatting import clipped, named, visible
+from buildframe.formatting import escape_invisible, format_name, truncate_middle
 from buildframe.report import plots
 from buildframe.report.content import Report
 from buildframe.report.page import render, summary
@@ -41,7 +41,9 @@ def browser() -> Iterator[Browser]:
 
 
 def whose(text: str) -> str:
-    return ", pipeline ".join(visible(clipped(f"{text} {part}", 2000)) for part in ("organization", "restriction"))
+    return ", pipeline ".join(
+        escape_invisible(truncate_middle(f"{text} {part}", 2000)) for part in ("organization", "restriction")
+    )
 
 
 def elements(browser: Browser, html: str) -> Counter[str]:
@@ -120,11 +122,13 @@ def squeezed(text: str) -> str:
 def shown(text: str, field: str) -> str:
     """What the page shows of it: of sentences, which hold names, more than of names."""
     held = kept(text) if field in NAMES else text
-    return visible(clipped(f"{held} {field}", 120 if field in NAMES else 2000))
+    return escape_invisible(truncate_middle(f"{held} {field}", 120 if field in NAMES else 2000))
 
 
 def in_sentence(text: str, field: str) -> str:
-    return shown(text, field) if field in SENTENCES else named(f"{kept(text) if field in NAMES else text} {field}")
+    return (
+        shown(text, field) if field in SENTENCES else format_name(f"{kept(text) if field in NAMES else text} {field}")
+    )
 
 
 def test_a_page_without_links_has_none_but_its_own(report: Report, browser: Browser) -> None:

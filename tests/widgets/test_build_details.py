@@ -14,7 +14,7 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.formatting import span
+from buildframe.formatting import format_duration
 from buildframe.http import retry
 from buildframe.sandbox_server import Fault
 from buildframe.widgets.build_details import BuildDetails
@@ -81,7 +81,7 @@ def test_a_blocked_build_is_unfinished(live: Workspace) -> None:
     builds = live.builds(progress=False)
     blocked = builds[builds["blocked"]].iloc[0]
     detail = show(BuildDetails(live), blocked["pipeline"], int(blocked["number"]))
-    so_far = span((blocked["fetched_at"].floor("s") - blocked["created_at"]).total_seconds())
+    so_far = format_duration((blocked["fetched_at"].floor("s") - blocked["created_at"]).total_seconds())
     assert f"took {so_far} so far, blocked" in visible_text(detail.properties)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from buildframe import widgets
-from buildframe.formatting import visible
+from buildframe.formatting import escape_invisible
 from buildframe.sandbox_server import Fault
 from buildframe.widgets import build_list
 from buildframe.widgets.build_browser import BuildBrowser
@@ -66,7 +66,7 @@ def test_names_in_the_table_are_one_line_of_text(hostile: str) -> None:
     build |= dict.fromkeys(["pipeline", "branch", "message", "creator", "commit"], hostile)
     row = build_list.with_rows(pd.DataFrame([build], dtype=object))["row"].iloc[0]
     assert {type(cell) for cell in row} <= {str, int, type(None)}
-    assert all(cell == visible(cell) for cell in row if isinstance(cell, str))
+    assert all(cell == escape_invisible(cell) for cell in row if isinstance(cell, str))
 
 
 def build(id: str, state: str, second: int) -> dict[str, object]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe.formatting import named
+from buildframe.formatting import format_name
 from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.steps import step
 
@@ -71,7 +71,7 @@ def _names(jobs: pd.DataFrame, steps: pd.Series[Any]) -> pd.Series[str]:
     known = column(jobs, "name")
     if "label" in jobs:
         known = known.fillna(jobs["label"])  # block steps have no name, but a label
-    return known.fillna(steps).fillna(named(None))
+    return known.fillna(steps).fillna(format_name(None))
 
 
 def _in_order(bars: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from buildframe.formatting import clipped, counted, visible
+from buildframe.formatting import escape_invisible, format_count, truncate_middle
 from buildframe.report.content import Report
 
 MAX_MESSAGE = 3_000
@@ -52,7 +52,7 @@ def body(report: Report) -> dict[str, object]:
 def _lines(report: Report) -> Iterator[str]:
     texts = {status: [v.text for v in report.verdicts if v.status == status] for status in _LABELS}
     first, last = report.period.start, report.period.end - pd.Timedelta(1, "h")
-    over = counted(len(texts["over"]), "limit")
+    over = format_count(len(texts["over"]), "limit")
     yield f"CI of {report.name}, {first:%d %b %Y} to {last:%d %b %Y}: {over} exceeded."
     for why in report.why:
         yield f"INCOMPLETE: {why}"
@@ -72,9 +72,9 @@ _LABELS = {"over": "", "perhaps": "perhaps exceeded", "unknown": "with too littl
 
 def _line(text: str) -> str:
     """Return the text on one line without active characters."""
-    normalized = unicodedata.normalize("NFKC", visible(text))  # tools may treat variants of a character alike
+    normalized = unicodedata.normalize("NFKC", escape_invisible(text))  # tools may treat variants of a character alike
     inert = " ".join(normalized.split()).translate(_LOOKALIKES)
-    return clipped(_DOT.sub("·", _COLON.sub("∶", inert)), MAX_LINE)
+    return truncate_middle(_DOT.sub("·", _COLON.sub("∶", inert)), MAX_LINE)
 
 
 def _fitting(lines: Sequence[str], space: int) -> list[str]:
@@ -83,6 +83,6 @@ def _fitting(lines: Sequence[str], space: int) -> list[str]:
     for line in lines:
         space -= len(line) + 1
         if space < _RESERVED:
-            return [*shown, f"… and {counted(len(lines) - len(shown), 'more line')}; see the report."]
+            return [*shown, f"… and {format_count(len(lines) - len(shown), 'more line')}; see the report."]
         shown.append(line)
     return shown

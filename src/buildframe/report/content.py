@@ -7,7 +7,7 @@ from typing import Literal
 
 import pandas as pd
 
-from buildframe.formatting import named
+from buildframe.formatting import format_name
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 
@@ -112,7 +112,9 @@ class Report:
     @property
     def name(self) -> str:
         """Organization, and the pipeline if the report covers only one."""
-        return named(self.organization) + ("" if self.pipeline is None else f", pipeline {named(self.pipeline)}")
+        return format_name(self.organization) + (
+            "" if self.pipeline is None else f", pipeline {format_name(self.pipeline)}"
+        )
 
     @property
     def compares(self) -> bool:

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from buildframe.formatting import counted, date, day, named, percent, points, span
+from buildframe.formatting import (
+    format_count,
+    format_date,
+    format_duration,
+    format_name,
+    format_percent,
+    format_points,
+    format_timestamp,
+)
 from buildframe.report.content import Finding
 from buildframe.report.measurements import Measurements
 
@@ -72,8 +80,8 @@ def _speed(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]
 
 def _pipelines(measurements: Measurements) -> Iterator[Finding]:
     for row in _rows(_large_enough(significant(measurements.wall_time, "p50_change"))):
-        text = f"The median wall time of passed builds of {named(row['pipeline'])} is {_compared(row, 'p50')}."
-        yield Finding("speed", named(row["pipeline"]), text, row["p50_change_s"] > 0)
+        text = f"The median wall time of passed builds of {format_name(row['pipeline'])} is {_compared(row, 'p50')}."
+        yield Finding("speed", format_name(row["pipeline"]), text, row["p50_change_s"] > 0)
 
 
 def _steps(measurements: Measurements) -> Iterator[Finding]:
@@ -92,10 +100,9 @@ def _shift_findings(measurements: Measurements, since: pd.Timestamp) -> Iterator
         if row["pipeline"] not in slower and row["at"] >= since:
             steps = _steps_with_same_direction(measurements.step_shift, row)
             reported |= {(step["pipeline"], step["step"]) for step in steps}
-            text = (
-                f"The daily median wall time of passed builds of {named(row['pipeline'])} {_shifted(row)}{_of(steps)}."
-            )
-            yield Finding("speed", named(row["pipeline"]), text, _is_longer(row), row["at"])
+            name = format_name(row["pipeline"])
+            text = f"The daily median wall time of passed builds of {name} {_shifted(row)}{_of(steps)}."
+            yield Finding("speed", name, text, _is_longer(row), row["at"])
     for row in _rows(_significant_shifts(measurements.step_shift)):
         if (row["pipeline"], row["step"]) not in reported and row["at"] >= since:
             text = f"The daily median run time of {_step(row)} {_shifted(row)}."
@@ -111,7 +118,10 @@ def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
 
 
 def _of(steps: list[Row]) -> str:
-    changes = [f"{named(row['step'])} ({span(row['p50_before_s'])} to {span(row['p50_after_s'])})" for row in steps]
+    changes = [
+        f"{format_name(row['step'])} ({format_duration(row['p50_before_s'])} to {format_duration(row['p50_after_s'])})"
+        for row in steps
+    ]
     return f"; steps that changed: {', '.join(changes)}" if changes else ""
 
 
@@ -136,8 +146,8 @@ def _is_longer(row: Row) -> bool:
 def _shifted(row: Row) -> str:
     """ "has been longer since about Mon 19 Oct 2026: 21 min, before 17 min"."""
     direction = "longer" if _is_longer(row) else "shorter"
-    values = f"{span(row['p50_after_s'])}, before {span(row['p50_before_s'])}"
-    return f"has been {direction} since about {date(row['at'])}: {values}"
+    values = f"{format_duration(row['p50_after_s'])}, before {format_duration(row['p50_before_s'])}"
+    return f"has been {direction} since about {format_date(row['at'])}: {values}"
 
 
 def _since(shifts: pd.DataFrame, row: Row) -> str:
@@ -145,26 +155,26 @@ def _since(shifts: pd.DataFrame, row: Row) -> str:
     same = shifts[(shifts["pipeline"] == row["pipeline"]) & (shifts["step"] == row["step"])]
     for shift in _rows(same[same["p_value"] < _ALPHA]):
         if _is_longer(shift) == (row["p50_change_s"] > 0):
-            return f", since about {date(shift['at'])}"
+            return f", since about {format_date(shift['at'])}"
     return ""
 
 
 def _compared(row: Row, name: str) -> str:
     """ "21 min, before 17 min (4 min longer; interval 1 min to 6 min)"."""
     change, low, high = (row[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
-    least, most = sorted((abs(low), abs(high)))
+    least, most = map(format_duration, sorted((abs(low), abs(high))))
     return (
-        f"{span(row[f'{name}_s'])}, before {span(row[f'{name}_before_s'])} "
-        f"({span(abs(change))} {'longer' if change > 0 else 'shorter'}; interval {span(least)} to {span(most)})"
+        f"{format_duration(row[f'{name}_s'])}, before {format_duration(row[f'{name}_before_s'])} "
+        f"({format_duration(abs(change))} {'longer' if change > 0 else 'shorter'}; interval {least} to {most})"
     )
 
 
 def _both(row: Row) -> str:
-    return f"{named(row['pipeline'])}: {named(row['step'])}"
+    return f"{format_name(row['pipeline'])}: {format_name(row['step'])}"
 
 
 def _step(row: Row) -> str:
-    return f"step {named(row['step'])} of {named(row['pipeline'])}"
+    return f"step {format_name(row['step'])} of {format_name(row['pipeline'])}"
 
 
 # --- Are we less reliable?
@@ -172,8 +182,8 @@ def _step(row: Row) -> str:
 
 def _reliability(measurements: Measurements) -> Iterator[Finding]:
     for row in _rows(significant(measurements.success, "change")):
-        text = f"The success rate of {named(row['pipeline'])} is {_rates(row)}."
-        yield Finding("reliability", named(row["pipeline"]), text, row["change"] < 0)
+        text = f"The success rate of {format_name(row['pipeline'])} is {_rates(row)}."
+        yield Finding("reliability", format_name(row["pipeline"]), text, row["change"] < 0)
     for row in _rows(significant(measurements.step_failures, "change")):
         text = f"The failure rate of {_step(row)} is {_rates(row)}."
         yield Finding("reliability", _both(row), text, row["change"] > 0)
@@ -187,17 +197,17 @@ def describe_outages(measurements: Measurements) -> list[str]:
 def _broken(row: Row) -> str:
     earlier = " or earlier" if row["start_unknown"] else ""
     return (
-        f"{named(row['pipeline'])} has been broken on {named(row['branch'])} since {day(row['failed_at'])}{earlier}: "
-        f"{counted(row['failed'], 'failed build')}, none passed."
+        f"{format_name(row['pipeline'])} has been broken on {format_name(row['branch'])} since "
+        f"{format_timestamp(row['failed_at'])}{earlier}: "
+        f"{format_count(row['failed'], 'failed build')}, none passed."
     )
 
 
 def _rates(row: Row) -> str:
     """ "80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)"."""
-    low, high = points(row["low"]), points(row["high"])
-    return (
-        f"{percent(row['rate'])}, before {percent(row['rate_before'])} (interval of the change {low} to {high} points)"
-    )
+    rate, before = format_percent(row["rate"]), format_percent(row["rate_before"])
+    low, high = format_points(row["low"]), format_points(row["high"])
+    return f"{rate}, before {before} (interval of the change {low} to {high} points)"
 
 
 # --- Do we wait for agents?
@@ -209,5 +219,5 @@ def _waiting(measurements: Measurements) -> Iterator[Finding]:
         for row in _rows(significant(measurements.queue_time, f"{name}_change")):
             if row["queue"] not in reported and abs(row[f"{name}_change_s"]) >= _MIN_CHANGE_S:
                 reported.add(row["queue"])
-                text = f"The {percentile} queue time of jobs of {named(row['queue'])} is {_compared(row, name)}."
-                yield Finding("waiting", named(row["queue"]), text, row[f"{name}_change_s"] > 0)
+                text = f"The {percentile} queue time of jobs of {format_name(row['queue'])} is {_compared(row, name)}."
+                yield Finding("waiting", format_name(row["queue"]), text, row[f"{name}_change_s"] > 0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from buildframe.terminal import harmless
+from buildframe.terminal import escape_control_characters
 
 LogFormat = Literal["plain", "json"]
 
@@ -51,7 +51,7 @@ class _PlainFormatter(logging.Formatter):
     """Format a record as `2026-10-26T08:00:01Z INFO synced: ...`, after the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        trace = f"{harmless(self.formatException(record.exc_info))}\n" if record.exc_info else ""
+        trace = f"{escape_control_characters(self.formatException(record.exc_info))}\n" if record.exc_info else ""
         return f"{trace}{_time(record)} {record.levelname} {_one_line(record.getMessage())}"
 
 

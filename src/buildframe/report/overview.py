@@ -8,7 +8,7 @@ from typing import Literal
 
 import pandas as pd
 
-from buildframe.formatting import counted, named, percent, points, span
+from buildframe.formatting import format_count, format_duration, format_name, format_percent, format_points
 from buildframe.report.content import Finding, Report
 from buildframe.report.tables import format_relative, records
 
@@ -41,8 +41,8 @@ def draw_conclusions(report: Report) -> list[Conclusion]:
 def _speed(report: Report) -> Conclusion:
     table = report.measurements.wall_time
     compared = _with_interval(table, "p50_change_low_s", "p50_change_high_s")
-    text = f"the median wall time of {counted(len(compared), 'pipeline')} ({_sizes(compared, 'passed build')})"
-    text += f", and {counted(len(report.measurements.step_shift), 'step')}"
+    text = f"the median wall time of {format_count(len(compared), 'pipeline')} ({_sizes(compared, 'passed build')})"
+    text += f", and {format_count(len(report.measurements.step_shift), 'step')}"
     headlines = {"bad": "Yes", "good": "No, faster"}
     findings = [one for one in report.findings if one.question == "speed"]
     if findings and all(one.since is not None for one in findings):
@@ -58,8 +58,8 @@ def _speed(report: Report) -> Conclusion:
 def _reliability(report: Report) -> Conclusion:
     success, steps = report.measurements.success, report.measurements.step_failures
     compared, compared_steps = (_with_interval(table, "low", "high") for table in (success, steps))
-    text = f"the success rate of {counted(len(compared), 'pipeline')} ({_sizes(compared, 'build')})"
-    text += f", and the failure rate of {counted(len(compared_steps), 'step')}"
+    text = f"the success rate of {format_count(len(compared), 'pipeline')} ({_sizes(compared, 'build')})"
+    text += f", and the failure rate of {format_count(len(compared_steps), 'step')}"
     headlines = {"bad": "Yes", "good": "No, more reliable"}
     conclusion = _conclude(
         report, "reliability", headlines, text if len(compared) else "", len(success) - len(compared)
@@ -72,7 +72,7 @@ def _detectable(compared: pd.DataFrame) -> str:
     """Describe the smallest change that can be detected."""
     if compared.empty:
         return ""
-    limit = points((compared["high"] - compared["low"]).median() / 2)
+    limit = format_points((compared["high"] - compared["low"]).median() / 2)
     return f" Changes under {limit} points cannot be detected for a typical pipeline."
 
 
@@ -89,8 +89,8 @@ def _flipping(report: Report) -> str:
     days = report.history_days
     flips = report.measurements.flips
     return "".join(
-        f"Most flips: {named(row['step'])} of {named(row['pipeline'])}, on {percent(row['flake_rate'])} of "
-        f"{counted(row['commits_passed'], 'commit')} in {days} days."
+        f"Most flips: {format_name(row['step'])} of {format_name(row['pipeline'])}, on "
+        f"{format_percent(row['flake_rate'])} of {format_count(row['commits_passed'], 'commit')} in {days} days."
         for row in records(flips[flips["flaky"] > 1].head(1))
     )
 
@@ -98,7 +98,7 @@ def _flipping(report: Report) -> str:
 def _waiting(report: Report) -> Conclusion:
     table = report.measurements.queue_time
     compared = _with_interval(table, "p50_change_low_s", "p50_change_high_s")
-    text = f"the queue time of {counted(len(compared), 'queue')} ({_sizes(compared, 'job')})"
+    text = f"the queue time of {format_count(len(compared), 'queue')} ({_sizes(compared, 'job')})"
     headlines = {"bad": "Longer than before", "good": "Shorter than before"}
     uncompared = len(table) - len(compared)
     conclusion = _conclude(report, "waiting", headlines, text if len(compared) else "", uncompared, "queue")
@@ -112,8 +112,9 @@ def _longest_waits(table: pd.DataFrame) -> str:
         return ""
     row = rows.sort_values("p95_s").iloc[-1]
     return (
-        f"The longest waits are in the queue {named(row['queue'])}: of its {counted(row['n'], 'job')}, half waited "
-        f"{span(row['p50_s'])} or longer, one in twenty {span(row['p95_s'])} or longer."
+        f"The longest waits are in the queue {format_name(row['queue'])}: of its "
+        f"{format_count(row['n'], 'job')}, half waited {format_duration(row['p50_s'])} or longer, "
+        f"one in twenty {format_duration(row['p95_s'])} or longer."
     )
 
 
@@ -131,7 +132,7 @@ def _conclude(
 ) -> Conclusion:
     """Return the conclusion from the findings, or from what was compared if there are none."""
     findings = sorted((one for one in report.findings if one.question == kind), key=lambda one: not one.bad)
-    rest = f" {counted(uncompared, one)} had too little data to compare." if uncompared else ""
+    rest = f" {format_count(uncompared, one)} had too little data to compare." if uncompared else ""
     compared_text = f"Compared: {compared}.{rest}"
     if findings:
         mood: Literal["bad", "good"] = "bad" if findings[0].bad else "good"
@@ -158,4 +159,4 @@ def _with_interval(table: pd.DataFrame, low: str, high: str) -> pd.DataFrame:
 
 def _sizes(table: pd.DataFrame, one: str) -> str:
     """ "477 builds, before 465"."""
-    return f"{counted(int(table['n'].sum()), one)}, before {int(table['n_before'].sum()):,}"
+    return f"{format_count(int(table['n'].sum()), one)}, before {int(table['n_before'].sum()):,}"

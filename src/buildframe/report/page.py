@@ -13,7 +13,16 @@ from typing import Any
 import pandas as pd
 
 from buildframe.errors import MissingExtra
-from buildframe.formatting import clipped, counted, day, minutes, named, percent, span, visible
+from buildframe.formatting import (
+    escape_invisible,
+    format_count,
+    format_duration,
+    format_minutes,
+    format_name,
+    format_percent,
+    format_timestamp,
+    truncate_middle,
+)
 from buildframe.guards.arguments import checked_call
 from buildframe.report.content import Report, Verdict
 from buildframe.report.measurements import ended_builds
@@ -176,8 +185,8 @@ def _environment(*, html: bool) -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    functions = {"span": span, "minutes": minutes, "percent": percent, "day": day, "named": named, "counted": counted}
-    environment.globals.update(functions)
+    functions = (format_duration, format_minutes, format_percent, format_timestamp, format_name, format_count)
+    environment.globals.update({function.__name__: function for function in functions})
     return environment
 
 
@@ -185,7 +194,7 @@ def _shown(value: object) -> object:
     """Return a text with control characters made visible. Leave embedded plots unchanged."""
     if not isinstance(value, str) or value.startswith("data:image/png;base64,"):
         return value
-    return visible(clipped(value, _MAX_SENTENCE))
+    return escape_invisible(truncate_middle(value, _MAX_SENTENCE))
 
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]|^~$]|(?<=\S)\.(?=[^\W\d])|(?<=www)\.")

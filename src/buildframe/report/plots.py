@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from buildframe.formatting import counted, named
+from buildframe.formatting import format_count, format_name
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds
 
@@ -56,30 +56,30 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
     finished = history.of(report.builds, "created_at")
-    name, days = named(pipeline), counted(report.history_days, "day")
+    name, days = format_name(pipeline), format_count(report.history_days, "day")
     return [
         _embed(
             lambda ax: plots.duration_trend(passed, ax, tz=period.tz),
             f"Wall time of passed builds of {name} by day, {days}",
-            f"Line: daily median wall time of {counted(len(ended_builds(passed)), 'passed build')} of {name}. "
+            f"Line: daily median wall time of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. "
             "Band: up to the 95th percentile.",
         ),
         _embed(
             lambda ax: plots.step_times(ran, ax, top=8),
             f"Queue time and run time of the steps of {name}",
-            f"Slowest steps of {name} in the period, {counted(len(ran), 'job')}. Dots: median queue time and run time. "
-            "Bars: up to the 95th percentile.",
+            f"Slowest steps of {name} in the period, {format_count(len(ran), 'job')}. "
+            "Dots: median queue time and run time. Bars: up to the 95th percentile.",
         ),
         _embed(
             lambda ax: plots.success_trend(finished, ax, tz=period.tz),
             f"Success rate of all pipelines by day, {days}",
-            f"Line: daily success rate of {counted(len(finished), 'build')}. Band: its 95 % interval.",
+            f"Line: daily success rate of {format_count(len(finished), 'build')}. Band: its 95 % interval.",
         ),
         _embed(
             lambda ax: plot_waits(waited, ax, period.tz),
             f"Queue time by queue and day, {days}",
             f"Lines: daily 95th percentile of the queue time, for the queues with the longest waits. "
-            f"{counted(len(waited), 'job')} became runnable.",
+            f"{format_count(len(waited), 'job')} became runnable.",
         ),
     ]
 
@@ -90,7 +90,7 @@ def _most_changed_pipeline(report: Report) -> str:
     findings = [one for one in report.findings if one.question == "speed"]
 
     def weight(pipeline: str) -> tuple[int, int, int]:
-        about = [one for one in findings if one.subject.split(": ")[0] == named(pipeline)]
+        about = [one for one in findings if one.subject.split(": ")[0] == format_name(pipeline)]
         return sum(one.bad for one in about), len(about), int(count[pipeline])
 
     return str(max(count.index, key=weight))
@@ -124,7 +124,9 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(known[queue].min() for queue in shown) < 0 else 0)
         ax.set_xlabel(f"Day runnable ({tz})")
         ax.set_ylabel("Queue time, p95 (min)")
-        decorate(ax, f"Queue time of {counted(len(jobs), 'job')}", _hidden_queues(len(by_queue) - len(shown)), grid="y")
+        decorate(
+            ax, f"Queue time of {format_count(len(jobs), 'job')}", _hidden_queues(len(by_queue) - len(shown)), grid="y"
+        )
 
 
 def _waits_by_day(jobs: pd.DataFrame, tz: str) -> pd.Series[float]:
@@ -135,7 +137,7 @@ def _waits_by_day(jobs: pd.DataFrame, tz: str) -> pd.Series[float]:
 
 
 def _hidden_queues(n: int) -> str:
-    return f"{counted(n, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day" if n else ""
+    return f"{format_count(n, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day" if n else ""
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:

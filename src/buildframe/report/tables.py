@@ -10,7 +10,16 @@ from urllib.parse import urlsplit
 
 import pandas as pd
 
-from buildframe.formatting import clipped, counted, day, minutes, percent, points, span, visible
+from buildframe.formatting import (
+    escape_invisible,
+    format_count,
+    format_duration,
+    format_minutes,
+    format_percent,
+    format_points,
+    format_timestamp,
+    truncate_middle,
+)
 from buildframe.report.content import Report
 from buildframe.report.findings import significant
 
@@ -53,7 +62,7 @@ def format_tables(report: Report) -> list[PageTable]:
 
 def web_link(address: object) -> str | None:
     """Return the URL if it is a web page; None otherwise."""
-    if not isinstance(address, str) or visible(address) != address or " " in address:
+    if not isinstance(address, str) or escape_invisible(address) != address or " " in address:
         return None
     try:
         parts = urlsplit(address)
@@ -85,13 +94,13 @@ def _table(name: str, title: str, note: str, heads: str, table: pd.DataFrame, ce
     rows = [list(cells(row)) for row in records(table.head(max_rows))]
     named = [(head.strip("# "), "number" if "#" in head else "text") for head in heads.split("|")]
     hidden = len(table) - len(rows)
-    more = f"{counted(hidden, 'further row')} in numbers/{name}.parquet" if hidden else ""
+    more = f"{format_count(hidden, 'further row')} in numbers/{name}.parquet" if hidden else ""
     return PageTable(name, title, note, named, rows, more)
 
 
 def _name(value: object, link: str | None = None) -> Cell:
     has_name = isinstance(value, str) and value.strip()
-    return Cell(clipped(str(value), _MAX_NAME), "name", link) if has_name else Cell("(no name)", "text")
+    return Cell(truncate_middle(str(value), _MAX_NAME), "name", link) if has_name else Cell("(no name)", "text")
 
 
 def _count(value: Any) -> Cell:
@@ -118,13 +127,13 @@ def _duration_direction(row: Row, name: str) -> Cell:
 def _wall_time(report: Report) -> PageTable:
     def cells(row: Row) -> Iterable[Cell]:
         counts = [_count(row["n"]), _count(row["n_before"])]
-        return [_name(row["pipeline"]), _duration_direction(row, "p50"), *counts, *_percentile(row, "p50", minutes),
-                *_percentile(row, "p95", minutes)]  # fmt: skip
+        percentiles = [*_percentile(row, "p50", format_minutes), *_percentile(row, "p95", format_minutes)]
+        return [_name(row["pipeline"]), _duration_direction(row, "p50"), *counts, *percentiles]
 
     table = changed_first(report.measurements.wall_time, "p50_change", "n")
     note = "Wall time of passed builds. A 95th percentile needs at least 20 builds, and its interval more."
     if blocked := int(report.measurements.wall_time["n_censored"].sum()):
-        note += f" {counted(blocked, 'blocked build')} excluded because they can continue."
+        note += f" {format_count(blocked, 'blocked build')} excluded because they can continue."
     heads = "pipeline|significant|# builds|# before|# median (min)|# before (min)|# change (min)|" \
             "# p95 (min)|# before (min)|# change (min)"  # fmt: skip
     return _table("wall_time", "Wall time of builds", note, heads, table, cells)
@@ -135,7 +144,7 @@ def _steps(report: Report) -> PageTable:
         part = Cell("run time" if row["part"] == "run" else "queue time", "text")
         counts = [_count(row["n"]), _count(row["n_before"])]
         return [_name(row["pipeline"]), _name(row["step"]), part, _duration_direction(row, "p50"), *counts,
-                *_percentile(row, "p50", span)]  # fmt: skip
+                *_percentile(row, "p50", format_duration)]  # fmt: skip
 
     table = report.measurements.step_time
     changed = significant(table, "p50_change")
@@ -150,9 +159,15 @@ def _steps(report: Report) -> PageTable:
 
 
 def _rates(row: Row, counted_column: str) -> list[Cell]:
-    rates = [Cell(percent(row["rate"])), Cell(percent(row["rate_before"]))]
+    rates = [Cell(format_percent(row["rate"])), Cell(format_percent(row["rate_before"]))]
     share = [Cell(f"{row[f'{counted_column}{end}']:,} of {row[f'n{end}']:,}") for end in ("", "_before")]
-    return [share[0], rates[0], share[1], rates[1], Cell(format_interval(row["low"], row["high"], points))]
+    return [
+        share[0],
+        rates[0],
+        share[1],
+        rates[1],
+        Cell(format_interval(row["low"], row["high"], format_points)),
+    ]
 
 
 def _success(report: Report) -> PageTable:
@@ -187,18 +202,17 @@ def _outages(report: Report) -> PageTable:
         return Cell(f"#{number}" if pd.notna(number) else "", "number", web_link(page))
 
     def cells(row: Row) -> Iterable[Cell]:
-        start = f"{day(row['failed_at'])}{' or earlier' if row['start_unknown'] else ''}"
-        end = "▲ still broken" if row["open"] else day(row["recovered_at"])
+        start = f"{format_timestamp(row['failed_at'])}{' or earlier' if row['start_unknown'] else ''}"
+        end = "▲ still broken" if row["open"] else format_timestamp(row["recovered_at"])
         return [_name(row["pipeline"]), _name(row["branch"]), Cell(start, "text"), Cell(end, "text"),
-                Cell(span(row["seen_s"])), _count(row["failed"]), build(row, row["first_number"]),
+                Cell(format_duration(row["seen_s"])), _count(row["failed"]), build(row, row["first_number"]),
                 build(row, row["fixed_by"])]  # fmt: skip
 
     table = report.measurements.outages.sort_values(["open", "seen_s"], ascending=False)
     heads = "pipeline|branch|broken since|until|# for|# failed builds|# first build|# fixed by"
-    note = (
-        f"Default branches: {counted(len(table), 'outage')}, {int(table['open'].sum())} still open. Open outages first."
-    )
-    return _table("outages", "Broken branches", note, heads, table, cells, int(table["open"].sum()) + _MAX_UNCHANGED)
+    n_open = int(table["open"].sum())
+    note = f"Default branches: {format_count(len(table), 'outage')}, {n_open} still open. Open outages first."
+    return _table("outages", "Broken branches", note, heads, table, cells, n_open + _MAX_UNCHANGED)
 
 
 def _pages(builds: pd.DataFrame) -> dict[tuple[Any, ...], object]:
@@ -211,7 +225,7 @@ def _queues(report: Report) -> PageTable:
         name = row["percentile"]
         counts = [_count(row[name]) for name in ("n", "n_before", "n_censored")]
         return [_name(row["queue"]), Cell("median" if name == "p50" else name, "text"), _duration_direction(row, name),
-                *counts, *_percentile(row, name, span)]  # fmt: skip
+                *counts, *_percentile(row, name, format_duration)]  # fmt: skip
 
     table = changed_first(report.measurements.queue_time, "p95_change", "p95_s")
     twice = table.loc[table.index.repeat(2)].assign(percentile=["p50", "p95"] * len(table))
@@ -245,7 +259,7 @@ _CLASSES = ("retried", "canceled", "after_failure", "repeated", "useful")
 def _waste(report: Report) -> PageTable:
     def cells(row: Row) -> Iterable[Cell]:
         whole = row["machine_s"]
-        shares = [Cell(percent(row[f"{name}_s"] / whole) if whole > 0 else "unknown") for name in _CLASSES]
+        shares = [Cell(format_percent(row[f"{name}_s"] / whole) if whole > 0 else "unknown") for name in _CLASSES]
         return [_name(row["pipeline"]), _count(row["n"]), Cell(f"{whole / 3600:,.1f}"), *shares]
 
     table = report.measurements.waste.sort_values("machine_s", ascending=False)
@@ -256,14 +270,13 @@ def _waste(report: Report) -> PageTable:
 
 def _flips(report: Report) -> PageTable:
     def cells(row: Row) -> Iterable[Cell]:
-        rate = [Cell(percent(row["flake_rate"])), Cell(format_interval(row["low"], row["high"], percent))]
+        rate = [Cell(format_percent(row["flake_rate"])), Cell(format_interval(row["low"], row["high"], format_percent))]
         return [_name(row["pipeline"]), _name(row["step"]), _count(row["flaky"]), _count(row["commits_passed"]), *rate]
 
     table = report.measurements.flips
     heads = "pipeline|step|# flips|# passing commits|# flake rate|# 95 % interval"
-    note = (
-        f"Commits on which a step both failed and passed, in {counted(report.history_days, 'day')}. Most certain first."
-    )
+    days = format_count(report.history_days, "day")
+    note = f"Commits on which a step both failed and passed, in {days}. Most certain first."
     return _table("flips", "Steps that flip", note, heads, table[table["flaky"] > 0], cells, _TOP)
 
 
@@ -272,16 +285,17 @@ _STATUS = ("new", "reopened", "active", "dormant", "resolved")
 
 def _flaky_tests(report: Report) -> PageTable:
     def cells(row: Row) -> Iterable[Cell]:
+        instances = Cell("" if pd.isna(row["instances"]) else f"{row['instances']:,}")
         return [_name(row["name"]), _name(row["location"]), Cell(row["status"], "text"),
-                Cell(day(row["since"]), "text"), Cell("" if pd.isna(row["instances"]) else f"{row['instances']:,}"),
-                Cell(day(row["latest_occurrence_at"]), "text")]  # fmt: skip
+                Cell(format_timestamp(row["since"]), "text"), instances,
+                Cell(format_timestamp(row["latest_occurrence_at"]), "text")]  # fmt: skip
 
     table = report.measurements.flaky_tests
     heads = "test|location|status|since|# instances|latest"
     if table.empty:
         return PageTable("flaky_tests", "", "", [], [])
     count = table["status"].value_counts()
-    note = f"{counted(len(table), 'test')}: {', '.join(f'{count[s]:,} {s}' for s in _STATUS if s in count)}."
+    note = f"{format_count(len(table), 'test')}: {', '.join(f'{count[s]:,} {s}' for s in _STATUS if s in count)}."
     order = table.assign(order=table["status"].map(_STATUS.index))
     ranked = order.sort_values(["order", "instances"], ascending=[True, False], kind="stable")
     return _table("flaky_tests", "Flaky tests", note, heads, ranked, cells, _TOP)

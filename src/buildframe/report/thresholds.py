@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.formatting import counted, named, percent, span
+from buildframe.formatting import format_count, format_duration, format_name, format_percent
 from buildframe.http.request_body import nearest
 from buildframe.report.content import Verdict
 from buildframe.report.measurements import Measurements
@@ -174,39 +174,40 @@ def _check(
     for row in table.to_dict("records"):
         limit = unused.pop(row[key], limits.get(DEFAULT, math.nan))
         if not math.isnan(limit):
-            yield check({str(name): value for name, value in row.items()}, named(row[key]), limit)
-    for name in map(named, unused):
+            yield check({str(name): value for name, value in row.items()}, format_name(row[key]), limit)
+    for name in map(format_name, unused):
         yield Verdict(name, "unknown", f"The {key} {name} has no rows in this period or the one before.")
 
 
 def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
     value, low, high = (row[f"p95_{end}s"] for end in ("", "low_", "high_"))
-    n = counted(row["n"], "job")
+    n = format_count(row["n"], "job")
     if math.isnan(value):
         few = f"{n} of the queue {queue} started, too few for a 95th percentile"
-        return _unknown(queue, few, f"at most {span(limit)}")
-    text = f"The 95th percentile of the queue time of {queue} is {span(value)} ({_interval(low, high, span)}; {n})"
-    return _verdict(queue, _status(value, low, limit), text, f"at most {span(limit)}")
+        return _unknown(queue, few, f"at most {format_duration(limit)}")
+    interval = _interval(low, high, format_duration)
+    text = f"The 95th percentile of the queue time of {queue} is {format_duration(value)} ({interval}; {n})"
+    return _verdict(queue, _status(value, low, limit), text, f"at most {format_duration(limit)}")
 
 
 def _success_rate(row: Row, pipeline: str, limit: float) -> Verdict:
-    value, low, high, n = row["rate"], row["rate_low"], row["rate_high"], counted(row["n"], "build")
+    value, low, high, n = row["rate"], row["rate_low"], row["rate_high"], format_count(row["n"], "build")
     if math.isnan(value):
-        return _unknown(pipeline, f"No build of {pipeline} passed or failed", f"at least {percent(limit)}")
-    text = f"The success rate of {pipeline} is {percent(value)} ({_interval(low, high, percent)}; {n})"
-    return _verdict(pipeline, _status(-value, -high, -limit), text, f"at least {percent(limit)}")
+        return _unknown(pipeline, f"No build of {pipeline} passed or failed", f"at least {format_percent(limit)}")
+    text = f"The success rate of {pipeline} is {format_percent(value)} ({_interval(low, high, format_percent)}; {n})"
+    return _verdict(pipeline, _status(-value, -high, -limit), text, f"at least {format_percent(limit)}")
 
 
 def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
     value, before, change = row["p50_s"], row["p50_before_s"], row["p50_change_s"]
     low, high = row["p50_change_low_s"], row["p50_change_high_s"]
-    n = f"{row['n']:,} and {counted(row['n_before'], 'build')}"
-    most = f"at most {percent(limit)} longer"
+    n = f"{row['n']:,} and {format_count(row['n_before'], 'build')}"
+    most = f"at most {format_percent(limit)} longer"
     if math.isnan(change):
         return _unknown(pipeline, f"{n} of {pipeline} passed, too few to compare the two periods", most)
     text = (
-        f"The median wall time of passed builds of {pipeline} is {span(value)}, {_compared(change)} than before "
-        f"({_interval(low, high, _compared)}; {n})"
+        f"The median wall time of passed builds of {pipeline} is {format_duration(value)}, "
+        f"{_compared(change)} than before ({_interval(low, high, _compared)}; {n})"
     )
     return _verdict(pipeline, _status(change, low, limit * before), text, most)
 
@@ -239,4 +240,4 @@ def _interval(low: float, high: float, format: Callable[[float], str]) -> str:
 
 
 def _compared(seconds: float) -> str:
-    return f"{span(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"
+    return f"{format_duration(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"

@@ -8,7 +8,7 @@ import warnings
 
 import pandas as pd
 
-from buildframe.formatting import span
+from buildframe.formatting import format_duration
 from buildframe.http.service_time import ServiceTime
 from buildframe.spec import Moment
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
@@ -93,9 +93,10 @@ class SyncClock:
         service, local = self._advances
         if not self._is_simulated and abs(service - local) > CLOCK_TOLERANCE:
             warnings.warn(
-                f"Since the last sync the service clock has advanced by {span(service.total_seconds())}, "
-                f"and the local clock by {span(local.total_seconds())}. No build is lost, because syncs read again "
-                "from the last confirmed time. Check the local clock, and whether a proxy changes the Date header.",
+                f"Since the last sync the service clock has advanced by {format_duration(service.total_seconds())}, "
+                f"and the local clock by {format_duration(local.total_seconds())}. No build is lost, because syncs "
+                "read again from the last confirmed time. Check the local clock, and whether "
+                "a proxy changes the Date header.",
                 stacklevel=4,
             )
 

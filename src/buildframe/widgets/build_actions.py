@@ -9,7 +9,7 @@ import ipywidgets
 
 from buildframe import connect, spec
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
-from buildframe.formatting import named
+from buildframe.formatting import format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.states import CANCELABLE_STATES
 from buildframe.widgets import components, html
@@ -146,7 +146,7 @@ class BuildActions(components.CompositeWidget):
         self.rebuild.disabled = is_busy or build is None or build.number is None or is_unknown
         self.rebuild.description = "Rebuild again…" if build and self._rebuilds.get(build.id) else "Rebuild"
         reason = "Only scheduled, running and failing builds can be canceled"
-        state = f"{reason}; this one is {named(build.state)}" if build else reason
+        state = f"{reason}; this one is {format_name(build.state)}" if build else reason
         self.cancel.tooltip = html.label(state) if self.cancel.disabled else "Cancel this build (with confirmation)"
         self.rebuild.tooltip = _UNKNOWN_OUTCOME if is_unknown else "Create a build of the same commit"
 
@@ -265,4 +265,4 @@ def link_to(build: spec.Build) -> str:
 
 def _name(build: spec.Build) -> str:
     slug = build.pipeline.slug if build.pipeline else None
-    return f"{named(slug)} #{build.number}" if slug else f"#{build.number}"
+    return f"{format_name(slug)} #{build.number}" if slug else f"#{build.number}"

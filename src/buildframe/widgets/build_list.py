@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from buildframe.formatting import counted
+from buildframe.formatting import format_count
 from buildframe.widgets import html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import CellValue
@@ -75,7 +75,7 @@ class BuildList:
         return f"{self._state_text()} {', '.join(self._updated)} updated; {pronoun} may not match the filters."
 
     def _state_text(self) -> str:
-        count = counted(len(self.builds), "build")
+        count = format_count(len(self.builds), "build")
         if self.state == "loading":
             share = f", {100 * self.share:.0f} % of the time range" if self.share is not None else ""
             return f"Loading … {count}{share}" if len(self.builds) else "Loading …"

@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets
 
 from buildframe import spec
-from buildframe.formatting import span
+from buildframe.formatting import format_duration
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.states import CANCELABLE_STATES
 from buildframe.widgets import components, html, monitor_formatting
@@ -158,7 +158,7 @@ class BuildMonitor(components.CompositeWidget):
         if not self._view_count or self._unanswered_pings >= _MAX_UNANSWERED_PINGS:
             self._on_views_changed(False)
         elif self._timer.age >= self._max_age:
-            self.pause(f"Stopped after {span(self._max_age)}")
+            self.pause(f"Stopped after {format_duration(self._max_age)}")
         else:
             self.refresh()
 
@@ -174,7 +174,7 @@ class BuildMonitor(components.CompositeWidget):
         if self.is_refreshing or self._is_outdated:
             self._timer.schedule(0.0 if self._is_outdated else self._interval)
         will_refresh = self.is_refreshing and self._timer.has_loop
-        self._show_schedule(f"refreshes every {span(self._interval)}" if will_refresh else "not refreshing")
+        self._show_schedule(f"refreshes every {format_duration(self._interval)}" if will_refresh else "not refreshing")
 
     def _on_build_changed(self) -> None:
         """Refresh after an action; a refresh in progress may have started before it."""
@@ -201,7 +201,7 @@ class BuildMonitor(components.CompositeWidget):
         self.table.is_stale = self.snapshot is not None
 
     def _on_wait(self, seconds: float, reason: str) -> None:
-        self._show_schedule(f"waiting {span(seconds)}: {reason}")
+        self._show_schedule(f"waiting {format_duration(seconds)}: {reason}")
 
     def _show(self, snapshot: MonitorSnapshot) -> None:
         self._on_select()  # a selection among the previous rows may not have been processed yet

@@ -9,7 +9,7 @@ import msgspec
 import pandas as pd
 
 from buildframe.errors import Forbidden, ServiceError
-from buildframe.formatting import clipped, counted, named, span, visible
+from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
 from buildframe.metrics.steps import without_emoji
 from buildframe.spec.states import OPEN_STATES
 from buildframe.widgets import html
@@ -49,7 +49,7 @@ def render_log(job: Row, log: str) -> str:
     raw = log[-4 * _MAX_LOG_LENGTH :]  # much of it may be escape sequences
     end = _ESCAPE_SEQUENCES.sub("", raw.replace("\r\n", "\n"))[-_MAX_LOG_LENGTH:]
     lines = "\n".join(html.text(line.rpartition("\r")[2], 2000) for line in end.split("\n"))
-    cut = f" (last {len(end):,} of {counted(len(log), 'character')})" if len(log) > _MAX_LOG_LENGTH else ""
+    cut = f" (last {len(end):,} of {format_count(len(log), 'character')})" if len(log) > _MAX_LOG_LENGTH else ""
     link = html.link(job["web_url"], "open the job's page")
     return (
         f'<div class="bf-log-panel"><b>{name}</b>{cut} {link if link.startswith("<a") else ""}'
@@ -70,7 +70,7 @@ def log_error_text(error: BaseException) -> str:
 def job_name(job: Row, max_length: int = 80) -> str:
     """Return the name of a job, without emoji."""
     name = next((job[key] for key in ("name", "label", "step_key", "type") if job.get(key)), "job")
-    return visible(clipped(without_emoji(name), max_length))
+    return escape_invisible(truncate_middle(without_emoji(name), max_length))
 
 
 def job_cells(job: Row) -> list[CellValue]:
@@ -91,10 +91,10 @@ def _job_title(job: Row) -> str:
     notes = ["retried"] if job["retried"] else []
     notes += [f"attempt {job['retries_count'] + 1}"] if job["retries_count"] else []
     notes += ["soft-failed"] if job["soft_failed"] else []
-    notes += [f"unblocked by {named(job['unblocked_by'])}"] if job["unblocked_by"] else []
+    notes += [f"unblocked by {format_name(job['unblocked_by'])}"] if job["unblocked_by"] else []
     triggered = msgspec.json.decode(job["triggered_build"]) if job["triggered_build"] else None
     number = triggered.get("number") if isinstance(triggered, dict) else None
-    notes += [f"started build {visible(clipped(str(number), 40))}"] if number is not None else []
+    notes += [f"started build {escape_invisible(truncate_middle(str(number), 40))}"] if number is not None else []
     return f"{kind}{job_name(job)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -108,7 +108,7 @@ def build_properties(build: Row) -> str:
     slug, from_slug = build["pipeline"], build["triggered_from_build_pipeline_slug"]
     state = html.text(f"{build['state']}{', blocked' if build['blocked'] else ''}")
     rebuilt = html.link(_build_url(build, slug, rebuilt_from), f"#{rebuilt_from}")
-    triggered = html.link(_build_url(build, from_slug, triggered_from), f"{named(from_slug)} #{triggered_from}")
+    triggered = html.link(_build_url(build, from_slug, triggered_from), f"{format_name(from_slug)} #{triggered_from}")
     rows = [
         ("State", f'<span class="bf-state" data-state="{html.text(build["state"])}">{state}</span>'),
         ("Message", _message(build["message"])),
@@ -134,14 +134,14 @@ def build_properties(build: Row) -> str:
 def _message(message: str | None) -> str:
     lines = (message or "").splitlines()
     hidden = len(lines) - _MAX_MESSAGE_LINES
-    more = [f"… and {counted(hidden, 'more line')}"] if hidden > 0 else []
+    more = [f"… and {format_count(hidden, 'more line')}"] if hidden > 0 else []
     return html.lines("\n".join([*lines[:_MAX_MESSAGE_LINES], *more]))
 
 
 def _pull_request(build: Row) -> str:
     if build["pull_request"] is None:
         return ""
-    base = f" into {named(build['pull_request_base'])}" if build["pull_request_base"] else ""
+    base = f" into {format_name(build['pull_request_base'])}" if build["pull_request_base"] else ""
     repository = build["pull_request_repository"]
     source = f" of {html.link(repository, repository)}" if repository else ""
     return html.text(f"{build['pull_request']}{base}") + source
@@ -177,4 +177,4 @@ def is_unfinished(build: Row) -> bool:
 
 
 def _duration(start: pd.Timestamp | None, end: pd.Timestamp | None) -> str:
-    return "" if start is None or end is None else span((end - start).total_seconds())
+    return "" if start is None or end is None else format_duration((end - start).total_seconds())

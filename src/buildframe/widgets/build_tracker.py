@@ -9,7 +9,7 @@ import pandas as pd
 
 from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
-from buildframe.formatting import clipped, counted, named, span, visible
+from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
 from buildframe.spec.states import FINISHED_STATES, OPEN_STATES
 from buildframe.workspace import Pipeline, Workspace
 
@@ -126,8 +126,8 @@ class BuildTracker:
             return None
         if history.attrs["complete"] or history.empty:
             return f"the last {HISTORY_DAYS} days"
-        reach = span((history["fetched_at"].max() - history["created_at"].min()).total_seconds())
-        return f"the last {reach} (only the newest {counted(len(history), 'build')} were loaded)"
+        reach = format_duration((history["fetched_at"].max() - history["created_at"].min()).total_seconds())
+        return f"the last {reach} (only the newest {format_count(len(history), 'build')} were loaded)"
 
     def _pipeline(self, slug: str) -> Pipeline:
         return self._source if isinstance(self._source, Pipeline) else self._source.pipeline(slug)
@@ -173,10 +173,10 @@ def finish_text(build: spec.Build) -> str:
     name = build_name(build)
     if build.blocked:
         return f"{name} is blocked; {build.state} so far"
-    outcome = _OUTCOMES.get(str(build.state), f"is {visible(clipped(str(build.state)))}")
+    outcome = _OUTCOMES.get(str(build.state), f"is {escape_invisible(truncate_middle(str(build.state)))}")
     if build.started_at is None or build.finished_at is None:
         return f"{name} {outcome}"
-    return f"{name} {outcome} after {span((build.finished_at - build.started_at).total_seconds())}"
+    return f"{name} {outcome} after {format_duration((build.finished_at - build.started_at).total_seconds())}"
 
 
 _OUTCOMES = {
@@ -187,4 +187,4 @@ _OUTCOMES = {
 
 def build_name(build: spec.Build) -> str:
     """Return pipeline and number, for use in a sentence."""
-    return f"{named(build.pipeline.slug if build.pipeline else None)} #{build.number}"
+    return f"{format_name(build.pipeline.slug if build.pipeline else None)} #{build.number}"

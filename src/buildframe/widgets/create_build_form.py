@@ -10,7 +10,7 @@ import ipywidgets
 
 from buildframe import spec
 from buildframe.errors import BadInput, NotFound, OutcomeUnknown, ServiceError
-from buildframe.formatting import counted, named
+from buildframe.formatting import format_count, format_name
 from buildframe.http.request_body import body_of
 from buildframe.spec.bodies import find_violations
 from buildframe.spec.operations import Property, properties_of
@@ -144,7 +144,7 @@ class CreateBuildForm(components.CompositeWidget):
             problems.setdefault(violation.field, violation.problem)
         self._show_problems(problems)
         if problems:
-            self.status.show_error(f"Nothing was sent. Correct {counted(len(problems), 'marked field')}.")
+            self.status.show_error(f"Nothing was sent. Correct {format_count(len(problems), 'marked field')}.")
             return
         pipeline = self._take_pipeline(values)
         body_of(spec.create_build, values)
@@ -205,7 +205,7 @@ def _problems_by_field(error: BaseException) -> dict[str, str]:
     if isinstance(error, NotFound):
         return {"pipeline": "does not exist, or this token cannot see it"}
     details = error.errors if isinstance(error, ServiceError) else ()
-    return {str(detail["field"]): named(str(detail.get("code"))) for detail in details if detail.get("field")}
+    return {str(detail["field"]): format_name(str(detail.get("code"))) for detail in details if detail.get("field")}
 
 
 def _concerns(name: str, field: FormField) -> bool:
@@ -264,7 +264,7 @@ def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
-            raise InvalidInput(f"contains {named(name)} twice")
+            raise InvalidInput(f"contains {format_name(name)} twice")
         values[name] = value
     return values
 
@@ -278,6 +278,6 @@ def _parse_assignments(text: str) -> dict[str, str]:
         if not sign or not name.strip():
             raise InvalidInput(f"has no NAME=value in line {number}")
         if name.strip() in values:
-            raise InvalidInput(f"contains {named(name.strip())} twice, again in line {number}")
+            raise InvalidInput(f"contains {format_name(name.strip())} twice, again in line {number}")
         values[name.strip()] = value
     return values

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 import ipywidgets
 
 from buildframe.errors import BadInput, BuildframeError, Forbidden
-from buildframe.formatting import named
+from buildframe.formatting import format_name
 from buildframe.spec.builds import BuildState
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
@@ -77,13 +77,15 @@ class FilterInputs(components.CompositeWidget):
     def _creator_id(self, creator: str) -> str:
         id = self._creators.get(creator, creator)
         if not _UUID.fullmatch(id):
-            raise BadInput(f"Creator {named(creator)} is unknown. Choose a name from the list, or enter a user's UUID.")
+            raise BadInput(
+                f"Creator {format_name(creator)} is unknown. Choose a name from the list, or enter a user's UUID."
+            )
         return id
 
     @property
     def description_text(self) -> str:
         """The filters as text: "pipeline web, state running"."""
-        filters = [f"{name.replace('_', ' ')} {named(value)}" for name, value in self._values().items()]
+        filters = [f"{name.replace('_', ' ')} {format_name(value)}" for name, value in self._values().items()]
         return ", ".join(filters) or "all builds"
 
     def _values(self) -> dict[str, str]:

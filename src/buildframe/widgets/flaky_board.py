@@ -10,7 +10,7 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.errors import BadInput, NotFound
-from buildframe.formatting import counted, named, span
+from buildframe.formatting import format_count, format_duration, format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
@@ -48,8 +48,8 @@ class FlakyTestSearch(NamedTuple):
 
     def clause(self) -> str:
         """Return the filters as a relative clause."""
-        search = f"whose name or scope contains “{named(self.search)}”" if self.search else ""
-        branch = f"that flaked at least once on branch “{named(self.branch)}”" if self.branch else ""
+        search = f"whose name or scope contains “{format_name(self.search)}”" if self.search else ""
+        branch = f"that flaked at least once on branch “{format_name(self.branch)}”" if self.branch else ""
         return "".join(f" {part}" for part in (search, "and" if search and branch else "", branch) if part)
 
 
@@ -142,7 +142,7 @@ class FlakyBoard(components.CompositeWidget):
             return  # the second click of a double click
         self._query = query
         self._clear()
-        self.status.show_action(f"Loading the flaky tests of {named(self.suite)}{query.clause()} …")
+        self.status.show_action(f"Loading the flaky tests of {format_name(self.suite)}{query.clause()} …")
 
         def run(task: BackgroundTask) -> SuiteHistory | Exception | None:
             tests = self._ws.flaky_tests(self.suite, **query.filters(), progress=False)
@@ -209,11 +209,12 @@ class FlakyBoard(components.CompositeWidget):
         )
 
     def _on_error(self, error: BaseException) -> None:
-        suite = f"Flaky tests of the suite {named(self.suite)} of {named(self._ws.organization)} could not be loaded."
+        suite, organization = format_name(self.suite), format_name(self._ws.organization)
+        failure = f"Flaky tests of the suite {suite} of {organization} could not be loaded."
         advice = (
             "\nCheck that this is the suite's slug, as in the service's URLs." if isinstance(error, NotFound) else ""
         )
-        self.status.show_error(f"{suite}\n{html.error_text(error)}{advice}")
+        self.status.show_error(f"{failure}\n{html.error_text(error)}{advice}")
 
     def _on_views_changed(self) -> None:
         """Cancel loading if nothing displays the widget, for example because its cell ran again."""
@@ -250,12 +251,12 @@ class FlakyBoard(components.CompositeWidget):
         query, metadata = self._query, self._tests.attrs
         as_of = f"{html.plain(pd.Timestamp(metadata['as_of']))} UTC" if metadata["as_of"] else "an unknown time"
         if self._tests.empty:
-            return f"The suite {named(self.suite)} has no flaky test{query.clause()}, as of {as_of}."
-        count = counted(len(self._tests), "flaky test")
+            return f"The suite {format_name(self.suite)} has no flaky test{query.clause()}, as of {as_of}."
+        count = format_count(len(self._tests), "flaky test")
         note = f"; {metadata['note']}" if metadata["note"] else ""
         branches = ", on any branch." if query.branch else "."
         return (
-            f"{count} of the suite {named(self.suite)}{query.clause()}, as of {as_of}{note}.\n"
+            f"{count} of the suite {format_name(self.suite)}{query.clause()}, as of {as_of}{note}.\n"
             f"Ranked by instances: how often the service detected the test as flaky{branches}"
         )
 
@@ -277,9 +278,14 @@ def _test_properties(test: dict[Any, Any], record: Any) -> str:
         ("Location", html.text(test["location"])),
         ("File", html.text(record["file_name"])),
         ("Instances", "unknown" if html.is_missing(instances) else f"{instances:,}"),
-        ("Last seen", f"{seen}, {span(test['last_seen_s'])} before this list" if seen else "unknown"),
+        ("Last seen", f"{seen}, {format_duration(test['last_seen_s'])} before this list" if seen else "unknown"),
         ("Last resolved", f"{resolved}{'; recurred since' if test['recurred'] else ''}" if resolved else "never"),
-        ("Age", "" if html.is_missing(age) else f"at least {span(age)}; the service does not report the first flake"),
+        (
+            "Age",
+            ""
+            if html.is_missing(age)
+            else f"at least {format_duration(age)}; the service does not report the first flake",
+        ),
         ("Page", html.link(record["web_url"], "open the test's page")),
     ]
     return html.property_table(rows, _test_name(test))
@@ -287,5 +293,5 @@ def _test_properties(test: dict[Any, Any], record: Any) -> str:
 
 def _test_name(test: dict[Any, Any]) -> str:
     """Return scope and name; each is isolated if it is written from right to left."""
-    name = named(test["name"])
-    return name if html.is_missing(test["scope"]) or not test["scope"] else f"{named(test['scope'])} · {name}"
+    name = format_name(test["name"])
+    return name if html.is_missing(test["scope"]) or not test["scope"] else f"{format_name(test['scope'])} · {name}"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.formatting import counted
+from buildframe.formatting import format_count
 from buildframe.store.store import Store
 from buildframe.widgets import html
 
@@ -88,7 +88,7 @@ def _properties(history: SuiteHistory, id: str, states: pd.DataFrame, instances:
         ("As of", f"the snapshot of {html.timestamp(history.last)}"),
         ("First listed", f"{html.timestamp(test['first_listed_at'])} ({start})"),
         ("Not listed from", html.timestamp(unlisted_at)),
-        ("Reopened", f"{counted(int(test['n_reopened']), 'time')} in the recorded snapshots"),
+        ("Reopened", f"{format_count(int(test['n_reopened']), 'time')} in the recorded snapshots"),
         ("New instances", "; ".join(filter(None, changes))),
     ]
 
@@ -128,7 +128,7 @@ def _chart_line(history: SuiteHistory, start: pd.Timestamp, end: pd.Timestamp, c
     y = _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * count / max(most, 1)
     return (
         f'<path class="bf-history-line" d="M{x:.1f} {y:.1f}H{x_end:.1f}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3">'
-        f"<title>{html.timestamp(start)}: {counted(count, 'instance')}</title></circle>"
+        f"<title>{html.timestamp(start)}: {format_count(count, 'instance')}</title></circle>"
     )
 
 
@@ -137,8 +137,8 @@ def _chart_summary(starts: pd.Series[pd.Timestamp], counts: Sequence[int]) -> st
         return "Instances by snapshot: unknown."
     first, last = html.timestamp(starts.iloc[0]), html.timestamp(starts.iloc[-1])
     return (
-        f"Instances by snapshot: {counts[0]:,} on {first}, {counts[-1]:,} on {last}; {counted(len(counts), 'state')}. "
-        "The table below has all of them."
+        f"Instances by snapshot: {counts[0]:,} on {first}, {counts[-1]:,} on {last}; "
+        f"{format_count(len(counts), 'state')}. The table below has all of them."
     )
 
 
@@ -147,7 +147,7 @@ def _state_table(states: pd.DataFrame) -> str:
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     rows = "".join(_state_rows(states.to_dict("records")))
     return (
-        f"<details><summary>{counted(len(states), 'state')} by snapshot</summary>"
+        f"<details><summary>{format_count(len(states), 'state')} by snapshot</summary>"
         f'<div class="bf-history-table" role="region" aria-label="States by snapshot" tabindex="0">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
     )

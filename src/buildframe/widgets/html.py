@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pandas as pd
 
 from buildframe.errors import BuildframeError
-from buildframe.formatting import clipped, visible
+from buildframe.formatting import escape_invisible, truncate_middle
 
 _MAX_TEXT = 4000
 
@@ -30,7 +30,7 @@ def plain(value: object) -> str:
 
 def text(value: object, max_length: int = _MAX_TEXT) -> str:
     """Return a value as HTML that contains only text."""
-    return html.escape(clipped(visible(plain(value)), max_length))
+    return html.escape(truncate_middle(escape_invisible(plain(value)), max_length))
 
 
 def lines(value: object) -> str:
@@ -45,7 +45,7 @@ def timestamp(value: object) -> str:
 
 def cell(value: object) -> str:
     """Return a value as one short line, for a cell of a `DataTable`."""
-    return visible(clipped(plain(value)))
+    return escape_invisible(truncate_middle(plain(value)))
 
 
 def label(value: object) -> str:
@@ -54,7 +54,7 @@ def label(value: object) -> str:
 
     Without "<", because "<!--<script" within the saved state would break an exported page.
     """
-    return clipped(visible(plain(value))).replace("<", "‹")
+    return truncate_middle(escape_invisible(plain(value))).replace("<", "‹")
 
 
 def link(url: object, content: object) -> str:

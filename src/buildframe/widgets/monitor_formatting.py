@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from buildframe import spec
-from buildframe.formatting import counted, named, span
+from buildframe.formatting import format_count, format_duration, format_name
 from buildframe.widgets import html
 from buildframe.widgets.build_actions import link_to
 from buildframe.widgets.build_tracker import HISTORY_DAYS, FinishedBuild, MonitorSnapshot, Row, build_name
@@ -51,10 +51,12 @@ def queue_summary(snapshot: MonitorSnapshot) -> str:
     """Return how many builds run and wait, now and at earlier refreshes, as HTML."""
     waiting = Counter(row["pipeline"] for row in snapshot.rows if row["state"] == "scheduled")
     n = waiting.total()
-    pipelines = ", ".join(f"{named(slug)} {count:,}" for slug, count in waiting.most_common(_MAX_PIPELINES))
+    pipelines = ", ".join(f"{format_name(slug)} {count:,}" for slug, count in waiting.most_common(_MAX_PIPELINES))
     hidden = len(waiting) - _MAX_PIPELINES
-    more = f" and {counted(hidden, 'other pipeline')}" if hidden > 0 else ""
-    text = f"{counted(len(snapshot.rows) - n, 'build')} running, {n:,} waiting{f': {pipelines}{more}' if n else ''}."
+    more = f" and {format_count(hidden, 'other pipeline')}" if hidden > 0 else ""
+    text = (
+        f"{format_count(len(snapshot.rows) - n, 'build')} running, {n:,} waiting{f': {pipelines}{more}' if n else ''}."
+    )
     note = f"Counts builds; running builds may have queued jobs. {snapshot.note}".strip()
     lines = [f"<b>{html.text(text)}</b>", html.text(note), _depth_chart(snapshot.depths)]
     return html.hint("<br>".join(filter(None, lines)))
@@ -91,8 +93,8 @@ def open_build_properties(row: Row, build: spec.Build) -> str:
         ("State", html.text(build.state)),
         ("Branch", html.text(row["branch"])),
         ("Message", html.lines(row["message"])),
-        ("Waited", "" if waited is None else span(waited)),
-        ("Running for", "" if ran is None else span(ran)),
+        ("Waited", "" if waited is None else format_duration(waited)),
+        ("Running for", "" if ran is None else format_duration(ran)),
         ("Expected", html.text(progress_sentence(row))),
         ("Page", link_to(build)),
     ]
@@ -129,8 +131,8 @@ def progress_sentence(row: Row) -> str:
     if not text[0].isdigit():
         return f"{text[0].upper()}{text[1:]}{f', based on {history}' if history else ''}."
     if row["n"] == 0:
-        return f"Longer than all {counted(row['n_sooner'], 'build')} of this pipeline that finished in {history}."
-    longer = f"{counted(row['n'], 'build')} of this pipeline ran longer than {span(row['elapsed_s'])}"
+        return f"Longer than all {format_count(row['n_sooner'], 'build')} of this pipeline that finished in {history}."
+    longer = f"{format_count(row['n'], 'build')} of this pipeline ran longer than {format_duration(row['elapsed_s'])}"
     median = f"half of them finished within another {_approximate(row['p50_s'])}"
     p90 = "" if html.is_missing(row["p90_s"]) else f", 90 % within {_approximate(row['p90_s'])}"
     return f"In {history}, {longer}: {median}{p90}."
@@ -139,7 +141,7 @@ def progress_sentence(row: Row) -> str:
 def _approximate(seconds: float) -> str:
     """Return a duration rounded to 1 s, 10 s or 60 s, because it is an estimate."""
     unit = 1 if seconds < 60 else 10 if seconds < 600 else 60
-    return span(unit * round(seconds / unit))
+    return format_duration(unit * round(seconds / unit))
 
 
 def wait_seconds(row: Row) -> float | None:

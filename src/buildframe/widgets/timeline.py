@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.formatting import counted, span
+from buildframe.formatting import format_count, format_duration
 from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.timeline import compute_bars, is_negative
 from buildframe.widgets import html
@@ -49,11 +49,11 @@ def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> st
 
 def _summary(bars: pd.DataFrame, length: float, waiting: int, is_unfinished: bool) -> str:
     negative = int(is_negative(bars).sum())
-    parts = [f"{counted(len(bars), 'job')} in {span(60 * length)}"]
+    parts = [f"{format_count(len(bars), 'job')} in {format_duration(60 * length)}"]
     verb = "is" if waiting == 1 else "are"
     state = f"{verb} not runnable yet" if is_unfinished else f"{'was' if waiting == 1 else 'were'} never runnable"
-    parts += [f"{counted(waiting, 'more job')} {state}"] if waiting else []
-    parts += [f"{counted(negative, 'job')} ended before starting (clocks disagree)"] if negative else []
+    parts += [f"{format_count(waiting, 'more job')} {state}"] if waiting else []
+    parts += [f"{format_count(negative, 'job')} ended before starting (clocks disagree)"] if negative else []
     return f"{'; '.join(parts)}."
 
 
@@ -91,11 +91,11 @@ def _segments(bar: dict[Any, Any], low: float, high: float) -> Iterator[str]:
 def _description(bar: dict[Any, Any]) -> str:
     waited, ran = 60 * (bar["wait_to"] - bar["first"]), 60 * (bar["end"] - bar["run_from"])
     parts = [] if bar["kind"] == "ran" else [str(bar["kind"])]
-    parts += [f"waited {span(waited)}"] if waited > 0 else []
+    parts += [f"waited {format_duration(waited)}"] if waited > 0 else []
     if ran < 0:
         parts.append("ended before it started (clocks disagree)")
     elif not math.isnan(ran):
-        parts.append(f"{'took' if bar['kind'] in {'blocked', 'triggered build'} else 'ran'} {span(ran)}")
+        parts.append(f"{'took' if bar['kind'] in {'blocked', 'triggered build'} else 'ran'} {format_duration(ran)}")
     return ", ".join([*parts, *_end_notes(bar)])
 
 

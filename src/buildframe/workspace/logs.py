@@ -16,7 +16,7 @@ from buildframe.http.response import Response
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
 from buildframe.spec.operations import endpoint
-from buildframe.terminal import harmless
+from buildframe.terminal import escape_control_characters
 
 MAX_REDIRECTS = 3
 
@@ -50,7 +50,7 @@ class Log(str):
 
     def __new__(cls, raw: str) -> Self:
         """Return the log with this text."""
-        log = super().__new__(cls, harmless(raw.replace("\r\n", "\n")))
+        log = super().__new__(cls, escape_control_characters(raw.replace("\r\n", "\n")))
         log.raw = raw
         return log
 
