@@ -6,7 +6,7 @@ import re
 
 from xdist.scheduler import LoadScopeScheduling
 
-_ALONE = re.compile(r"tests/(sandbox_server/)?test_(docs|architecture|schemathesis)\.py::")
+_ALONE = re.compile(r"tests/(sandbox_server/http/)?test_(docs|architecture|schemathesis)\.py::")
 """Files of few, long tests that share nothing."""
 
 _SPARK = re.compile(r"spark|tests/metrics/test_(group_map|derived_columns)\.py::|SparkSession", re.IGNORECASE)

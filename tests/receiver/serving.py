@@ -21,7 +21,7 @@ from buildframe import receiver as receiving
 from buildframe.receiver.server import server as uvicorn_server
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
-from tests.sandbox_server.receiving import settled
+from tests.sandbox_server.webhook_receiver import settled
 from tests.store import comparing
 
 SECRET = "s3cret-of-the-hook"

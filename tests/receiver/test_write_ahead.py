@@ -325,7 +325,7 @@ def test_killed_at_any_instant_the_store_gets_all_that_was_answered(tmp_path: Pa
 @pytest.fixture(scope="module")
 def bodies() -> Iterator[list[bytes]]:
     """Deliveries of a sandbox in which all kinds of things happen."""
-    from tests.sandbox_server.receiving import Receiver, settled
+    from tests.sandbox_server.webhook_receiver import Receiver, settled
 
     receiver = Receiver()
     with bf.sandbox(builds=150, days=3, seed=4) as ci:

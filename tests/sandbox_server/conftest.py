@@ -1,4 +1,4 @@
-"""A small world served over HTTP, and what its builds look like from outside."""
+"""Sandboxes with small worlds, clients for them, and receivers of webhooks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.sandbox_server.receiving import Receiver
 
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.db.access import SCOPES
+from tests.sandbox_server.webhook_receiver import Receiver
 
 Body = dict[str, Any]
 
 
-class Asker:
-    """Asks a sandbox over HTTP with one token."""
+class ApiClient:
+    """Sends GET requests to a sandbox with one token."""
 
     def __init__(self, sandbox: Sandbox, token: str | None = None) -> None:
         self.sandbox = sandbox
@@ -28,7 +28,7 @@ class Asker:
     def __call__(self, path: str, **query: Any) -> httpx.Response:
         return self.http.get(path, params=query or None)
 
-    def walk(self, path: str, **query: Any) -> list[Body]:
+    def all_pages(self, path: str, **query: Any) -> list[Body]:
         response = self(path, per_page=100, **query)
         items: list[Body] = response.json()
         while "next" in response.links:
@@ -45,8 +45,9 @@ def small() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="session")
-def ask(small: Sandbox) -> Asker:
-    return Asker(small)
+def api(small: Sandbox) -> ApiClient:
+    """Requests to the shared sandbox with the default scopes."""
+    return ApiClient(small)
 
 
 @pytest.fixture(scope="module")
@@ -57,29 +58,29 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
-def door(sandbox: Sandbox) -> Asker:
-    """Asks that one with every scope."""
-    return Asker(sandbox, sandbox.token(SCOPES))
+def sandbox_api(sandbox: Sandbox) -> ApiClient:
+    """Requests to that sandbox with every scope."""
+    return ApiClient(sandbox, sandbox.token(SCOPES))
 
 
 @pytest.fixture(scope="module")
 def http(sandbox: Sandbox) -> Iterator[httpx.Client]:
-    """The same for all methods."""
+    """The same, for all methods."""
     headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
     with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers, timeout=30) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def full(small: Sandbox) -> Asker:
-    """Asks with every scope."""
-    return Asker(small, small.token(SCOPES))
+def full_api(small: Sandbox) -> ApiClient:
+    """Requests to the shared sandbox with every scope."""
+    return ApiClient(small, small.token(SCOPES))
 
 
 @pytest.fixture(scope="session")
-def builds(ask: Asker) -> list[Body]:
+def builds(api: ApiClient) -> list[Body]:
     """All builds with every attempt at their jobs, newest first."""
-    return ask.walk("/builds", include_retried_jobs="true")
+    return api.all_pages("/builds", include_retried_jobs="true")
 
 
 @pytest.fixture(scope="session")
@@ -89,13 +90,13 @@ def jobs(builds: list[Body]) -> list[Body]:
 
 
 @pytest.fixture(scope="session")
-def asker() -> type[Asker]:
-    return Asker
+def api_client() -> type[ApiClient]:
+    return ApiClient
 
 
 @pytest.fixture
 def receive() -> Iterator[Callable[..., Receiver]]:
-    """Starts receivers of webhooks."""
+    """Start receivers of webhooks."""
     started: list[Receiver] = []
 
     def start(*responses: int | threading.Event) -> Receiver:

@@ -1,0 +1,134 @@
+"""Some thousands of generated requests, fitting and unfitting, against the sandbox's own OpenAPI document.
+
+Every answer must be one that the document tells of: its status, its type, its body. Each operation has a world of
+its own, since some of them change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from schemathesis import GenerationMode, checks
+
+from buildframe.sandbox_server import Sandbox
+from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql
+from buildframe.spec import Endpoint
+from tests import worlds
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = 60
+CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
+checks.load_all_checks()
+
+REPOSITORY, STEPS = "https://github.example.com/acme/hosted.git", "- command: make"
+HOSTED = {"cluster_id": None, "repository": REPOSITORY, "configuration": STEPS}
+"""A pipeline for which webhooks can be made."""
+
+
+@pytest.fixture
+def world() -> Iterator[Sandbox]:
+    with worlds.sandbox(builds=40, days=1, seed=7) as ws:
+        sandbox = ws.sandbox
+        sandbox.push("web", 5)
+        headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
+        with httpx.Client(base_url=f"{sandbox.url}/v2/organizations/acme", headers=headers) as http:
+            assert http.post("/pipelines", json=HOSTED | {"name": "Hosted"}).status_code == 201
+            assert http.post("/pipelines/docs/archive").status_code == 200
+        yield sandbox
+
+
+def known(sandbox: Sandbox, token: str) -> dict[str, list[Any]]:
+    """What names and values are there, so that requests get further than to a 404 or a 422."""
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as http:
+        acme = f"{sandbox.url}/v2/organizations/acme"
+        pipelines = http.get(f"{acme}/pipelines").json()
+        builds = http.get(f"{acme}/pipelines/web/builds").json()
+        blocked = next(each for each in http.get(f"{acme}/pipelines/release/builds").json() if each["blocked"])
+        members = http.get(f"{acme}/members").json()
+    agents = [job["agent"]["id"] for build in builds for job in build["jobs"] if job.get("agent")]
+    queues = [job["cluster_queue_id"] for build in builds for job in build["jobs"] if job.get("cluster_queue_id")]
+    return {
+        "org": ["acme"],
+        "pipeline": [each["slug"] for each in pipelines],
+        "number": [each["number"] for each in builds],
+        "team": list(sandbox.teams().values()),
+        "pipeline_id": [each["id"] for each in pipelines],
+        "user": [each["id"] for each in members],
+        "suite": sandbox.suites(),
+        "blocked": [blocked["number"]],
+        "job": [job["id"] for job in blocked["jobs"]],
+        "agent": agents[:3],
+        "cluster": [pipelines[0]["cluster_id"]],
+        "queue": queues[:3],
+        "query": ['{ organization(slug: "acme") { name } }', "query Q($s: ID!) { pipeline(slug: $s) { name } }", "{"],
+        "cluster_id": [pipelines[0]["cluster_id"], None],
+        "name": [f"Pipeline {number}" for number in range(40)],
+        "slug": [f"pipeline-{number}" for number in range(40)],
+        "repository": [REPOSITORY],
+        "configuration": [STEPS],
+        "visibility": ["private", "public"],
+        "default_branch": ["main", "trunk"],
+        "pipeline_template_uuid": [None],
+        "provider_settings": [{}, {"build_tags": True}, {"trigger_mode": "none"}],
+    }
+
+
+def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) -> dict[str, Any]:
+    """The document with these values where one operation takes such."""
+    operations = (each[method] for each in document["paths"].values() for method in each.keys() - {"servers"})
+    operation = next(each for each in operations if each["operationId"] == name)
+    named = {each["name"]: each["schema"] for each in operation["parameters"] if each["in"] == "path"}
+    sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if name == "create_pipeline":
+        sent["required"] = [*sent.get("required", []), "configuration"]  # without it nearly all is refused
+    if "number" in named:
+        values = values | {"pipeline": ["web"]}
+    if "job" in named:
+        values = values | {"pipeline": ["release"], "number": values["blocked"]}
+    for key, schema in (named | sent.get("properties", {})).items():
+        if key in values:
+            schema.clear()
+            schema["enum"] = values[key]
+    return document
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("endpoint", ROUTES, ids=lambda endpoint: endpoint.name)
+def test_every_answer_is_one_that_the_document_tells_of(
+    world: Sandbox, endpoint: Endpoint, mode: GenerationMode
+) -> None:
+    token = world.token(SCOPES)
+    base = world.url if endpoint is query_graphql else f"{world.url}/v2"
+    document = narrowed(httpx.get(f"{world.url}/openapi.json").json(), endpoint.name, known(world, token))
+    api = schemathesis.openapi.from_dict(document)
+    operation = api.find_operation_by_id(endpoint.name)
+    statuses: set[int] = set()
+    chosen = checks.CHECKS.get_by_names(CHECKED)
+    with requests.Session() as http:
+        http.headers["Authorization"] = f"Bearer {token}"
+
+        @settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def api(case: schemathesis.Case) -> None:
+            assume(not set("?#") & set(case.formatted_path))  # it would be left as it is, and end the path there
+            answer = case.call(base_url=base, session=http)
+            statuses.add(answer.status_code)
+            case.validate_response(answer, checks=chosen)
+
+        api()
+    assert len(statuses) > 1 if mode is GenerationMode.NEGATIVE else endpoint.success in statuses

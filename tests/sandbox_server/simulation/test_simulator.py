@@ -1,0 +1,312 @@
+"""What is asked of the simulation: cancel, rebuild, unblock, forget, rename, delete; and what it refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+import sqlite3
+
+import msgspec
+import pytest
+
+from buildframe.sandbox_server import Sandbox
+from buildframe.sandbox_server.simulation.rules import ActionRejected
+from buildframe.sandbox_server.world.steps import Trigger
+from tests.sandbox_server.planted_pipelines import (
+    FAILS,
+    SOMEONE,
+    Planted,
+    assert_whole,
+    block,
+    job_of,
+    jobs_of,
+    runs_of,
+    step,
+)
+
+HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
+TINY = {"builds": 20, "days": 1, "seed": 8}
+
+
+@pytest.fixture
+def api(api_client):
+    with Sandbox(**TINY) as sandbox:
+        yield api_client(sandbox)
+        assert_whole(sandbox)
+
+
+def slow(api, **record):
+    return Planted(api, step("a", seconds=3000.0), step("b", seconds=3000.0), **record)
+
+
+# --- cancel
+
+
+def test_a_build_is_canceled_at_once(api):
+    pipeline = slow(api)
+    run = pipeline.create()
+    pipeline.after(run, minutes=5)
+    assert pipeline.simulator.cancel(run.id).state == "canceled"
+    build = pipeline.get(run)
+    assert (build["state"], jobs_of(build)) == ("canceled", {"a": "canceled", "b": "canceled"})
+    assert build["finished_at"] == job_of(build, "a")["finished_at"]
+    assert (job_of(build, "a")["exit_status"], job_of(build, "a")["signal_reason"]) == (-1, "cancel")
+
+
+def test_the_hosted_way_of_canceling_takes_some_seconds(api_client):
+    with Sandbox(**TINY, cancels_at_once=False) as sandbox:
+        pipeline = slow(api_client(sandbox))
+        run = pipeline.create()
+        pipeline.after(run, minutes=5)
+        assert pipeline.simulator.cancel(run.id).state == "canceling"
+        build = pipeline.get(run)
+        assert (build["state"], build["finished_at"], set(jobs_of(build).values())) == (
+            "canceling", None, {"canceling"},
+        )  # fmt: skip
+        assert_whole(sandbox)
+        with pytest.raises(ActionRejected, match="already canceling"):
+            pipeline.simulator.cancel(run.id)
+        over = pipeline.after(run, seconds=10)
+        assert (over["state"], over["finished_at"] is not None) == ("canceled", True)
+        assert_whole(sandbox)
+
+
+def test_a_build_that_has_not_started_can_be_canceled(api):
+    pipeline = Planted(api, step("a", queue="nowhere"), block("b"))
+    run = pipeline.create()
+    pipeline.simulator.cancel(run.id)
+    assert (pipeline.get(run)["state"], pipeline.get(run)["started_at"]) == ("canceled", None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        ([step("a")], "passed"),
+        ([step("a", **FAILS)], "failed"),
+        ([block("a")], "passed"),
+        ([step("a", branches="dev")], "not run"),
+    ],
+)
+def test_what_is_over_cannot_be_canceled(api, steps, state):
+    pipeline = Planted(api, *steps)
+    run = pipeline.create()
+    before = pipeline.after(run)
+    with pytest.raises(ActionRejected, match=f"^Build can't be canceled because it's already {state}.$"):
+        pipeline.simulator.cancel(run.id)
+    assert pipeline.get(run) == before
+
+
+# --- create and rebuild
+
+
+@pytest.mark.parametrize(
+    ("steps", "record", "why"),
+    [
+        ([step("a")], {"archived_at": 1}, "archived"),
+        ([], {}, "no steps"),
+        ([step("a")], {"branch_configuration": "release/*"}, "Branch main"),
+    ],
+)
+def test_a_build_that_is_not_wanted_is_refused(api, steps, record, why):
+    pipeline = Planted(api, *steps, **record)
+    with pytest.raises(ActionRejected, match=why):
+        pipeline.create()
+    assert pipeline.numbers() == []
+
+
+def test_the_branch_configuration_can_be_ignored(api):
+    pipeline = Planted(api, step("a"), branch_configuration="release/*")
+    assert pipeline.after(pipeline.create(ignore=True))["state"] == "passed"
+    assert pipeline.after(pipeline.create(branch="release/1"))["state"] == "passed"
+
+
+def test_a_rebuild_is_a_new_build_of_the_same(api):
+    pipeline = Planted(api, step("a"))
+    run = pipeline.create(branch="dev", env={"A": "1"}, meta_data={"b": "2"})
+    original = pipeline.after(run)
+    again = pipeline.simulator.rebuild(run.id, SOMEONE)
+    build = pipeline.get(again)
+    assert again.number > run.number
+    assert build["rebuilt_from"] == {key: original[key] for key in ("id", "number", "url")}
+    same = ("commit", "branch", "message", "env", "meta_data")
+    assert {key: build[key] for key in same} == {key: original[key] for key in same}
+    assert (build["state"], pipeline.after(again)["state"]) == ("scheduled", "passed")
+
+
+@pytest.mark.parametrize("record", [{"archived_at": 1}, {"allow_rebuilds": False}])
+def test_a_rebuild_may_be_refused(api, record):
+    pipeline = Planted(api, step("a"))
+    run = pipeline.create()
+    pipeline.change(**record)
+    with pytest.raises(ActionRejected):
+        pipeline.simulator.rebuild(run.id, SOMEONE)
+    assert pipeline.numbers() == [run.number]
+
+
+def test_only_what_is_blocked_can_be_unblocked(api):
+    pipeline = Planted(api, step("a"), block("b"))
+    run = pipeline.create()
+    job = job_of(pipeline.get(run), "b")["id"]
+    with pytest.raises(ActionRejected):
+        pipeline.simulator.unblock(run.id, job, SOMEONE)
+    pipeline.after(run)
+    pipeline.simulator.unblock(run.id, job, SOMEONE)
+    with pytest.raises(ActionRejected):
+        pipeline.simulator.unblock(run.id, job, SOMEONE)
+
+
+def test_nobody_meddles_with_a_build_that_was_asked_for(api):
+    pipeline = Planted(api, *[step(f"bad-{n}", **FAILS) for n in range(20)], step("good"), block("b", "good"))
+    build = pipeline.after(pipeline.create(branch="dev"), days=3)
+    assert {job["state"] for job in build["jobs"]} == {"timed_out", "passed", "blocked"}
+    assert len(pipeline.numbers()) == 1
+
+
+# --- what changes while builds run
+
+
+def test_a_build_keeps_the_plan_that_it_was_created_with(api):
+    pipeline = Planted(api, step("a"), step("b", "a"))
+    run = pipeline.create()
+    pipeline.change(steps=(step("c"),))
+    assert jobs_of(pipeline.after(run)) == {"a": "passed", "b": "passed"}
+    assert jobs_of(pipeline.after(pipeline.create())) == {"c": "passed"}
+
+
+def test_a_renamed_pipeline_is_found_at_its_new_address_only(api):
+    child = Planted(api, step("work"), slug="child")
+    parent = Planted(api, step("call", kind="trigger", trigger=Trigger(slug="child")), slug="parent")
+    run = parent.create()
+    parent.after(run)
+    before = api(child.path).text
+    old = child.path
+    child.change(slug="other", name="Other")
+    assert api(old).status_code == 404
+    assert re.sub(r'"name":"Other"|"name":"child"', "", api(child.path).text).replace("/other", "/child") == (
+        re.sub(r'"name":"Other"|"name":"child"', "", before).replace('"slug":"child"', '"slug":"other"')
+    )
+    told = job_of(parent.get(run), "call")["triggered_build"]
+    assert told["url"].endswith("/pipelines/other/builds/" + str(told["number"]))
+    parent.change(slug="caller")
+    (of_child,) = api(child.path).json()
+    assert of_child["triggered_from"]["build_pipeline_slug"] == "caller"
+
+
+def test_a_name_that_is_taken_changes_nothing(api):
+    one, other = Planted(api, step("a"), slug="one"), Planted(api, step("a"), slug="other")
+    one.after(one.create())
+    before = api(one.path).text
+    for record in ({"slug": "other"}, {"slug": "new", "name": "other"}):
+        with pytest.raises(sqlite3.IntegrityError):
+            one.change(**record)
+        assert (api(one.path).text, one.pipeline_key.pipeline.slug) == (before, "one")
+    assert other.numbers() == []
+
+
+def test_a_rename_that_fails_changes_nothing(api, monkeypatch):
+    pipeline = Planted(api, step("a"))
+    pipeline.after(pipeline.create())
+    before = api(pipeline.path).text
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.db, "_put_builds", full)
+        with pytest.raises(sqlite3.OperationalError):
+            pipeline.change(slug="new")
+    assert api(pipeline.path).text == before
+
+
+# --- forget and delete
+
+
+def test_builds_that_are_forgotten_are_gone_and_their_numbers_are_not_given_again(api):
+    pipeline = slow(api)
+    runs = [pipeline.create(meta_data={"a": "b"}) for _ in range(4)]
+    pipeline.after(runs[0], minutes=5)
+    pipeline.simulator.delete_builds(pipeline.pipeline_key, [run.number for run in runs[1:]])
+    assert pipeline.numbers() == [runs[0].number]
+    assert pipeline.numbers(**{"meta_data[a]": "b"}) == [runs[0].number]
+    assert api(f"{pipeline.path}/{runs[1].number}").status_code == 404
+    assert pipeline.create().number > runs[-1].number
+    assert_whole(api.sandbox)
+
+
+def test_a_pipeline_that_is_deleted_takes_its_builds_with_it(api):
+    pipeline, others = slow(api), {run.id for run in runs_of(api.sandbox)}
+    for _ in range(3):
+        run = pipeline.create(meta_data={"a": "b"})
+    pipeline.after(run, minutes=5)
+    grown = {run.id for run in runs_of(api.sandbox) if run.pipeline_key != pipeline.key}
+    path, entry = pipeline.path, pipeline.pipeline_key
+    pipeline.simulator.delete_pipeline(entry)
+    assert api(path).status_code == 404
+    assert {run.id for run in runs_of(api.sandbox)} == grown >= others
+    seqs = "SELECT count(*) FROM {} WHERE build NOT IN (SELECT seq FROM builds)"
+    assert [pipeline.db.rows(seqs.format(table)) for table in ("jobs", "meta_data")] == [[(0,)], [(0,)]]
+    assert_whole(api.sandbox)
+
+
+def test_a_pipeline_of_the_world_can_be_deleted_and_nobody_pushes_to_it(api):
+    simulator, db = api.sandbox._simulator, api.sandbox._db
+    for slug in ("web", "api", "release"):
+        simulator.delete_pipeline(db.pipelines.find("acme", slug))
+    Planted(api, step("a"), slug="web")
+    api.sandbox.clock.advance(4 * DAY)
+    assert api("/organizations/acme/pipelines/web/builds").json() == []
+    assert not {run.pipeline_key for run in runs_of(api.sandbox)} & {"acme/web", "acme/api", "acme/release"}
+
+
+@pytest.mark.parametrize("how", ["forget", "drop"])
+def test_who_waits_for_a_build_that_vanishes_fails(api, how):
+    child = Planted(api, step("work", seconds=3000.0), slug="child")
+    parent = Planted(api, step("call", kind="trigger", trigger=Trigger(slug="child")), slug="parent")
+    run = parent.create()
+    parent.after(run, minutes=1)
+    if how == "drop":
+        child.simulator.delete_pipeline(child.pipeline_key)
+    else:
+        child.simulator.delete_builds(child.pipeline_key, child.numbers())
+    assert parent.get(run)["state"] == "failed"
+
+
+def test_an_archived_pipeline_gets_no_more_builds(api):
+    entry = api.sandbox._db.pipelines.find("acme", "platform")
+    with api.sandbox._simulator.lock:
+        api.sandbox._db.put_pipeline(entry.changed(msgspec.structs.replace(entry.pipeline, archived_at=1)))
+    before = len(api.all_pages("/organizations/acme/pipelines/platform/builds"))
+    api.sandbox.clock.advance(4 * DAY)
+    assert len(api.all_pages("/organizations/acme/pipelines/platform/builds")) == before
+
+
+# --- the same again
+
+
+def everything_done(api_client, path=None, reopen=False):
+    def opened():
+        return Sandbox(path, **TINY) if path else Sandbox(**TINY)
+
+    sandbox = opened()
+    pipeline = Planted(api_client(sandbox), step("a"), block("b"), step("c", parallelism=2), slug="planted")
+    runs = [pipeline.create(branch=branch) for branch in ("main", "dev", "dev")]
+    sandbox.clock.advance(2 * HOUR)
+    if reopen:
+        sandbox.stop()
+        sandbox = opened()
+    simulator, db = sandbox._simulator, sandbox._db
+    build = next(run for run in runs_of(sandbox) if run.id == runs[0].id)
+    simulator.unblock(build.id, build.latest()["b"].id, SOMEONE)
+    simulator.rebuild(runs[1].id, 2)
+    simulator.delete_builds(db.pipelines[pipeline.key], [runs[2].number])
+    sandbox.clock.advance(2 * HOUR)
+    bodies = db.rows("SELECT body FROM builds ORDER BY seq") + db.rows("SELECT body FROM jobs ORDER BY 1")
+    sandbox.stop()
+    return hashlib.sha256(b"\n".join(body for (body,) in bodies)).hexdigest()
+
+
+def test_the_same_seed_and_actions_give_the_same_bodies(api_client, tmp_path):
+    first = everything_done(api_client)
+    assert first == everything_done(api_client)
+    assert first == everything_done(api_client, tmp_path / "world.db", reopen=True)
