@@ -45,6 +45,13 @@ def test_a_module_offers_public_names_only(name: str) -> None:
     assert sorted(one for one in dir(module) if not one.startswith("__")) == sorted(module.__all__)
 
 
+@pytest.mark.parametrize("name", ["plots", "metrics", "report", "widgets", "webhooks"])
+def test_signatures_show_functions_by_their_name(name: str) -> None:
+    module = getattr(bf, name)
+    functions = [one for one in map(vars(module).get, module.__all__) if inspect.isfunction(one)]
+    assert not [one for one in functions if " at 0x" in str(inspect.signature(one))]
+
+
 def test_sandbox_has_the_parameters_of_the_server() -> None:
     ours, theirs = (dict(inspect.signature(function).parameters) for function in (bf.sandbox, Sandbox))
     del ours["organization"]

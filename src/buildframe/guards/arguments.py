@@ -139,7 +139,24 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
         del arguments, options
         raise refused
 
+    if any(map(inspect.isfunction, method.__defaults__ or ())):
+        call.__signature__ = _name_functions(inspect.signature(method))  # type: ignore[attr-defined]
     return call
+
+
+class _FunctionName(str):
+    """A default in a signature: `of=queue_time` instead of `of=<function queue_time at 0x...>`."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _name_functions(signature: inspect.Signature) -> inspect.Signature:
+    named = (
+        each.replace(default=_FunctionName(each.default.__name__)) if inspect.isfunction(each.default) else each
+        for each in signature.parameters.values()
+    )
+    return signature.replace(parameters=[*named])
 
 
 def _check_options(method: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
