@@ -15,11 +15,6 @@ class HttpError(Exception):
         super().__init__(message)
 
 
-def unauthenticated() -> HttpError:
-    """Return the error of a missing or unknown token."""
-    return HttpError(401, "Authentication required. Please supply a valid API Access Token")
-
-
 def lacks_scope(scope: str) -> HttpError:
     """Return the error of a token without a scope."""
     return HttpError(403, f"Your access token doesn't have the {scope} scope")
@@ -30,11 +25,6 @@ def not_found(what: str) -> HttpError:
     return HttpError(404, f"No {what} found")
 
 
-def no_route(path: str) -> HttpError:
-    """Return the error of an unknown path."""
-    return HttpError(404, f"No route matches {path.lstrip('/')}")
-
-
 def too_deep() -> HttpError:
     """Return the error of a page beyond the maximum depth."""
     return HttpError(
@@ -42,21 +32,6 @@ def too_deep() -> HttpError:
         "Listing builds this deep is not supported. "
         "Please narrow your query using filters such as branch or created_from.",
     )
-
-
-def unreadable(why: str) -> HttpError:
-    """Return the error of a body that is not a JSON object."""
-    return HttpError(400, why)
-
-
-def too_large(most: int) -> HttpError:
-    """Return the error of a body that is too large."""
-    return HttpError(413, f"The body is longer than {most} bytes")
-
-
-def forbidden() -> HttpError:
-    """Return the error of a user without the permission."""
-    return HttpError(403, "Forbidden")
 
 
 def invalid(wrong: Iterable[tuple[str, str]]) -> HttpError:

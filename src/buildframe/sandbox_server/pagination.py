@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
+Item = TypeVar("Item")
 Query = list[tuple[str, str]]
 
 _DEFAULT_SIZE = 30
@@ -22,6 +24,10 @@ class PageRequest(NamedTuple):
     def offset(self) -> int:
         """The number of records before the page."""
         return (self.number - 1) * self.size
+
+    def of(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the items on the page."""
+        return items[self.offset : self.offset + self.size]
 
 
 def parse_page(query: Query) -> PageRequest:

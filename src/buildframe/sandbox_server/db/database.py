@@ -1,7 +1,6 @@
 """Store a sandbox in one SQLite database, in a file or in memory. Knows SQL; does not know HTTP or the simulation.
 
-A row of a build holds its state for the simulator, its JSON body for responses, and the columns that filters use.
-Timestamps are integers: microseconds since 1970.
+`schema.sql` declares the tables.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ import msgspec
 
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.sandbox_server.db.access import Access
-from buildframe.sandbox_server.db.schema import SCHEMA as OUTBOX_SCHEMA
 from buildframe.sandbox_server.db.serializers import Serializer
 from buildframe.sandbox_server.simulation.lifecycle import ScheduledEvent, WebhookEvent
 from buildframe.sandbox_server.simulation.rules import ACTIVE_JOB, is_over
@@ -29,43 +28,7 @@ from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
 _VERSION = 4
-_SCHEMA = """
-CREATE TABLE world (what TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE counters (what TEXT PRIMARY KEY, last INTEGER NOT NULL);
-CREATE TABLE pipelines (
-    key TEXT PRIMARY KEY, organization TEXT NOT NULL, slug TEXT NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL,
-    record BLOB NOT NULL, UNIQUE (organization, slug), UNIQUE (organization, name)
-);
-CREATE TABLE plans (key TEXT PRIMARY KEY, steps BLOB NOT NULL);
-CREATE TABLE tokens (hash TEXT PRIMARY KEY, access BLOB NOT NULL);
-CREATE TABLE events (at INTEGER NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL);
-CREATE TABLE builds (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, organization TEXT NOT NULL, pipeline_key TEXT NOT NULL,
-    number INTEGER NOT NULL, state TEXT NOT NULL, blocked INTEGER NOT NULL, branch TEXT NOT NULL,
-    sha TEXT NOT NULL, creator TEXT, created INTEGER NOT NULL, finished INTEGER, over INTEGER NOT NULL,
-    run BLOB NOT NULL, body BLOB NOT NULL
-);
-CREATE UNIQUE INDEX builds_by_number ON builds (pipeline_key, number);
-CREATE INDEX builds_by_creation ON builds (organization, created, seq);
-CREATE INDEX builds_of_pipeline_by_creation ON builds (pipeline_key, created, seq);
-CREATE INDEX active_builds ON builds (seq) WHERE over = 0;
-CREATE TABLE meta_data (build INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (build, key));
-CREATE TABLE jobs (
-    build INTEGER NOT NULL, position INTEGER NOT NULL, pipeline_key TEXT NOT NULL, state TEXT NOT NULL,
-    retried INTEGER NOT NULL, active INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (build, position)
-);
-CREATE INDEX active_jobs ON jobs (pipeline_key, state) WHERE active = 1;
-CREATE TABLE teams (
-    id TEXT PRIMARY KEY, organization TEXT NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL,
-    created INTEGER NOT NULL
-);
-CREATE TABLE team_pipelines (
-    id TEXT PRIMARY KEY, team TEXT NOT NULL, pipeline TEXT NOT NULL, level TEXT NOT NULL, created INTEGER NOT NULL,
-    UNIQUE (team, pipeline)
-);
-CREATE TRIGGER pipeline_gone AFTER DELETE ON pipelines
-    BEGIN DELETE FROM team_pipelines WHERE pipeline = old.key; END;
-"""
+_SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
 
@@ -118,9 +81,7 @@ class Database:
         except sqlite3.DatabaseError:
             raise BadInput(f"{self._path} is not a sandbox file. Pass another path.") from None
         if not tables:
-            self._connection.executescript(
-                f"BEGIN; {_SCHEMA} {OUTBOX_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;"
-            )
+            self._connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise BadInput(f"{self._path} is not a sandbox file of this version. Delete it, or pass another path.")
 

@@ -136,7 +136,7 @@ class PendingDelivery(NamedTuple):
 class Outbox:
     """The webhooks and their deliveries. `pipeline` serializes a pipeline, given its key."""
 
-    def __init__(self, db: Database, pipeline: Callable[[str], bytes]) -> None:
+    def __init__(self, db: Database, pipeline: Callable[[str], dict[str, Any]]) -> None:
         self._db, self._pipeline = db, pipeline
         self.wake: Callable[[str], None] = lambda hook: None
         """Callback with the id of a hook that may have pending deliveries; the database lock is held."""
@@ -199,7 +199,7 @@ class Outbox:
         rows = self._db.rows("SELECT pipeline_key FROM builds WHERE id = ?", (notice.build_id,))
         creator = notice.body["build"].get("creator")
         sender = {"id": creator["id"], "name": creator["name"]} if creator else None
-        pipeline = msgspec.Raw(self._pipeline(rows[0][0]) if rows else b"null")  # null: just deleted
+        pipeline = self._pipeline(rows[0][0]) if rows else None  # None: just deleted
         return msgspec.json.encode({"event": notice.event, **notice.body, "pipeline": pipeline, "sender": sender})
 
     def _insert(self, hook: Hook, event: str, at: int, body: bytes) -> None:

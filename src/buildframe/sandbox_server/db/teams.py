@@ -12,7 +12,6 @@ from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
 
 if TYPE_CHECKING:
     from buildframe.sandbox_server.db.database import Database
-    from buildframe.sandbox_server.pagination import PageRequest
 
 MANAGES = "manage_build_and_read"
 
@@ -25,34 +24,27 @@ class TeamDirectory:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    # --- teams ---
-
     def list_teams(self, organization: str) -> list[TeamRecord]:
         """Return the teams of an organization in order of creation."""
-        return [
-            TeamRecord(*row)
-            for row in self._db.rows("SELECT * FROM teams WHERE organization = ? ORDER BY rowid", (organization,))
-        ]
+        rows = self._db.rows("SELECT * FROM teams WHERE organization = ? ORDER BY rowid", (organization,))
+        return [TeamRecord(*row) for row in rows]
 
     def get_team(self, organization: str, id: str) -> TeamRecord:
         """Return a team by its UUID. Raises 404 if the organization has no such team."""
-        rows = [team for team in self.list_teams(organization) if team.id == id.lower()]
-        if not rows:
-            raise error_responses.not_found("team")
-        return rows[0]
+        for team in self.list_teams(organization):
+            if team.id == id.lower():
+                return team
+        raise error_responses.not_found("team")
 
-    # --- their pipelines ---
-
-    def list_grants(self, team: TeamRecord, page: PageRequest) -> tuple[list[TeamGrant], int]:
-        """Return a page of a team's grants in order of creation, and their total number."""
-        ((total,),) = self._db.rows("SELECT count(*) FROM team_pipelines WHERE team = ?", (team.id,))
-        sql = "SELECT * FROM team_pipelines WHERE team = ? ORDER BY rowid LIMIT ? OFFSET ?"
-        return [TeamGrant(*row) for row in self._db.rows(sql, (team.id, page.size, page.offset))], total
+    def list_grants(self, team: TeamRecord) -> list[TeamGrant]:
+        """Return the grants of a team in order of creation."""
+        rows = self._db.rows("SELECT * FROM team_pipelines WHERE team = ? ORDER BY rowid", (team.id,))
+        return [TeamGrant(*row) for row in rows]
 
     def grants_of(self, entry: PipelineEntry) -> list[TeamGrant]:
         """Return the grants for a pipeline in order of creation."""
-        sql = "SELECT * FROM team_pipelines WHERE pipeline = ? ORDER BY rowid"
-        return [TeamGrant(*row) for row in self._db.rows(sql, (entry.key,))]
+        rows = self._db.rows("SELECT * FROM team_pipelines WHERE pipeline = ? ORDER BY rowid", (entry.key,))
+        return [TeamGrant(*row) for row in rows]
 
     def find_pipeline(self, organization: str, pipeline_id: str) -> PipelineEntry | None:
         """Return a pipeline by its UUID; None if it does not exist."""
@@ -62,17 +54,15 @@ class TeamDirectory:
     def get_grant(self, team: TeamRecord, pipeline_id: str) -> TeamGrant:
         """Return the grant of a team for a pipeline. Raises 404 if there is none."""
         entry = self.find_pipeline(team.organization, pipeline_id)
-        rows = [grant for grant in self.grants_of(entry) if grant.team == team.id] if entry is not None else []
-        if not rows:
-            raise error_responses.not_found("team pipeline")
-        return rows[0]
+        for grant in self.grants_of(entry) if entry is not None else ():
+            if grant.team == team.id:
+                return grant
+        raise error_responses.not_found("team pipeline")
 
     def find_grant(self, id: str) -> TeamGrant | None:
         """Return a grant by its own UUID; None if it does not exist."""
         rows = self._db.rows("SELECT * FROM team_pipelines WHERE id = ?", (id,))
         return TeamGrant(*rows[0]) if rows else None
-
-    # --- changes ---
 
     def grant(self, team: TeamRecord, pipeline_id: str, level: str) -> TeamGrant:
         """Grant a team access to a pipeline. Raises 422 if the pipeline does not exist or the team has it already."""
@@ -104,12 +94,9 @@ class TeamDirectory:
         self._db.write("DELETE FROM team_pipelines WHERE id = ?", (grant.id,))
 
     def _is_last_manager(self, grant: TeamGrant) -> bool:
-        others = [
-            other.level for other in self.grants_of(self._db.pipelines[grant.pipeline_key]) if other.id != grant.id
-        ]
+        grants = self.grants_of(self._db.pipelines[grant.pipeline_key])
+        others = [other.level for other in grants if other.id != grant.id]
         return grant.level == MANAGES and bool(others) and MANAGES not in others
-
-    # --- teams of a new pipeline ---
 
     def parse_levels(self, organization: str, teams: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
         """Return the access level of each team of a new pipeline, by UUID. Raises 422 for unknown teams.

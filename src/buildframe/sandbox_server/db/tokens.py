@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from buildframe.errors import BadInput
 from buildframe.guards.secrets import confined
-from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.access import CONTROL, SCOPES, Access
+from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.world.build_state import TokenUser
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def authenticate(db: Database, authorization: str | None) -> Access:
     kind, _, token = (authorization or "").partition(" ")
     access = db.find_token(_hash(token.strip())) if kind.lower() == "bearer" else None
     if access is None:
-        raise error_responses.unauthenticated()
+        raise HttpError(401, "Authentication required. Please supply a valid API Access Token")
     return access
 
 

@@ -57,7 +57,7 @@ class EmojiHandlers(HandlerGroup):
                 for name, aliases in _CUSTOM.get(organization, {}).items()
             ),
         ]
-        return ApiResponse(msgspec.json.encode(bodies), len(bodies))
+        return ApiResponse(bodies)
 
 
 def _body(name: str, file: str, aliases: tuple[str, ...]) -> JsonObject:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.database import Database
@@ -163,10 +161,8 @@ class FlakyTestHandlers(HandlerGroup):
         suite, now = self._suites.find(organization, request.path["suite"]), self._db.load_now()
         matches = _filter_predicate(suite, request.filters, now)
         tests = [test for test in self._suites.tests(organization, suite) if test.flakes(now) and matches(test)]
-        page = tests[request.page.offset : request.page.offset + request.page.size]
-        return ApiResponse(
-            msgspec.json.encode([self._suites.body(organization, suite, test) for test in page]), len(tests)
-        )
+        bodies = [self._suites.body(organization, suite, test) for test in request.page.of(tests)]
+        return ApiResponse(bodies, len(tests))
 
 
 def _filter_predicate(suite: Suite, filters: Mapping[str, FilterValue], now: int) -> Callable[[SimulatedTest], bool]:

@@ -6,8 +6,6 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.database import Database
@@ -69,9 +67,7 @@ def _read(body: Any) -> tuple[str, dict[str, Any], str | None]:
 
 def _respond(result: Any, errors: Sequence[GraphQLError] | None) -> ApiResponse:
     body = {"data": result} if result is not None or not errors else {}
-    return ApiResponse(
-        msgspec.json.encode(body | ({"errors": [error.formatted for error in errors]} if errors else {}))
-    )
+    return ApiResponse(body | ({"errors": [error.formatted for error in errors]} if errors else {}))
 
 
 # --- resolvers ---

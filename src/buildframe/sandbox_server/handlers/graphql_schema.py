@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,92 +15,15 @@ MOST_TOKENS = 1500
 DEEPEST = 16
 MOST_FIELDS = 80_000
 
-_SCHEMA = """
-type Query {
-  "A pipeline by `organization/pipeline`."
-  pipeline(slug: ID!): Pipeline
-  "An organization by its slug."
-  organization(slug: ID!): Organization
-}
-
-type Mutation {
-  "Grant a team access to a pipeline."
-  teamPipelineCreate(input: TeamPipelineCreateInput!): TeamPipelineCreatePayload
-  "Change the access level of a team to a pipeline."
-  teamPipelineUpdate(input: TeamPipelineUpdateInput!): TeamPipelineUpdatePayload
-  "Remove a pipeline from a team."
-  teamPipelineDelete(input: TeamPipelineDeleteInput!): TeamPipelineDeletePayload
-}
-
-enum PipelineAccessLevels { READ_ONLY BUILD_AND_READ MANAGE_BUILD_AND_READ }
-
-type Organization {
-  id: ID!
-  uuid: ID!
-  slug: String!
-  name: String!
-  teams(first: Int, after: String): TeamConnection!
-  pipelines(first: Int, after: String): PipelineConnection!
-}
-
-type Pipeline {
-  id: ID!
-  uuid: ID!
-  slug: String!
-  name: String!
-  teams(first: Int, after: String): TeamPipelineConnection!
-}
-
-type Team {
-  id: ID!
-  uuid: ID!
-  name: String!
-  description: String!
-}
-
-"The access of a team to a pipeline."
-type TeamPipeline {
-  id: ID!
-  uuid: ID!
-  accessLevel: PipelineAccessLevels!
-  createdAt: String!
-  team: Team!
-}
-
-type PageInfo { hasNextPage: Boolean! endCursor: String }
-type TeamConnection { count: Int! edges: [TeamEdge!]! pageInfo: PageInfo! }
-type TeamEdge { cursor: String! node: Team! }
-type PipelineConnection { count: Int! edges: [PipelineEdge!]! pageInfo: PageInfo! }
-type PipelineEdge { cursor: String! node: Pipeline! }
-type TeamPipelineConnection { count: Int! edges: [TeamPipelineEdge!]! pageInfo: PageInfo! }
-type TeamPipelineEdge { cursor: String! node: TeamPipeline! }
-
-input TeamPipelineCreateInput {
-  clientMutationId: String
-  teamID: ID!
-  pipelineID: ID!
-  accessLevel: PipelineAccessLevels!
-}
-input TeamPipelineUpdateInput { clientMutationId: String id: ID! accessLevel: PipelineAccessLevels! }
-input TeamPipelineDeleteInput { clientMutationId: String id: ID! }
-
-type TeamPipelineCreatePayload {
-  clientMutationId: String
-  team: Team!
-  pipeline: Pipeline!
-  teamPipelineEdge: TeamPipelineEdge!
-}
-type TeamPipelineUpdatePayload { clientMutationId: String teamPipeline: TeamPipeline! }
-type TeamPipelineDeletePayload { clientMutationId: String deletedTeamPipelineID: ID! team: Team! }
-"""
-
 
 @functools.cache
 def schema() -> GraphQLSchema:
-    """Return the schema."""
+    """Return the schema, which `schema.graphql` declares."""
     from graphql import build_schema
 
-    return build_schema(_SCHEMA)
+    return build_schema(
+        resources.files("buildframe.sandbox_server.handlers").joinpath("schema.graphql").read_text("utf-8")
+    )
 
 
 def parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> DocumentNode:

@@ -1,6 +1,8 @@
-"""Look up resources by the identifiers in a URL. Raises 404 if they do not exist."""
+"""Look up resources by the parameters of a path. Raises 404 if they do not exist."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -11,25 +13,28 @@ from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
+PathParameters = Mapping[str, str]
 
-def find_organization(db: Database, slug: str) -> Organization:
-    """Return an organization by its slug."""
-    for one in db.serializer.world.organizations:
-        if one.slug == slug:
-            return one
+
+def find_organization(db: Database, path: PathParameters) -> Organization:
+    """Return the organization `org`."""
+    for organization in db.serializer.world.organizations:
+        if organization.slug == path["org"]:
+            return organization
     raise not_found("organization")
 
 
-def find_pipeline(db: Database, slug: str, pipeline: str) -> PipelineEntry:
-    """Return a pipeline by its current slug."""
-    entry = db.pipelines.find(slug, pipeline)
+def find_pipeline(db: Database, path: PathParameters) -> PipelineEntry:
+    """Return the pipeline with the current slug `pipeline`."""
+    entry = db.pipelines.find(path["org"], path["pipeline"])
     if entry is None:
         raise not_found("pipeline")
     return entry
 
 
-def find_build(db: Database, entry: PipelineEntry, number: str) -> BuildRun:
-    """Return a build by its number, which may be any text."""
+def find_build(db: Database, path: PathParameters) -> BuildRun:
+    """Return the build with the number `number`, which may be any text."""
+    entry, number = find_pipeline(db, path), path["number"]
     if number.isascii() and number.isdigit() and len(number) <= 18:
         rows = db.rows("SELECT run FROM builds WHERE pipeline_key = ? AND number = ?", (entry.key, int(number)))
         if rows:
@@ -37,18 +42,19 @@ def find_build(db: Database, entry: PipelineEntry, number: str) -> BuildRun:
     raise not_found("build")
 
 
-def find_job(build: BuildRun, id: str) -> JobRun:
-    """Return a job of a build."""
-    match = next((job for job in build.jobs if job.id == id), None)
-    if match is None:
-        raise not_found("job")
-    return match
+def find_job(build: BuildRun, path: PathParameters) -> JobRun:
+    """Return the job `job` of a build."""
+    for job in build.jobs:
+        if job.id == path["job"]:
+            return job
+    raise not_found("job")
 
 
-def find_agent(db: Database, organization: Organization, id: str) -> str:
-    """Return the name of an agent by its UUID."""
+def find_agent(db: Database, path: PathParameters) -> str:
+    """Return the name of the agent with the UUID `agent`."""
+    organization = find_organization(db, path)
     for name in agent_names(organization):
-        if db.serializer.agent(organization, name)["id"] == id.lower():
+        if db.serializer.agent(organization, name)["id"] == path["agent"].lower():
             return name
     raise not_found("agent")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.serializers import JsonObject
@@ -32,11 +30,9 @@ class TeamHandlers(HandlerGroup):
         super().__init__(context)
         self._teams = TeamDirectory(context.db)
 
-    # --- members ---
-
     def _members(self, request: ApiRequest) -> list[JsonObject]:
         """Serialize the members of an organization. The first is its administrator."""
-        organization = lookup.find_organization(self._db, request.path["org"])
+        organization = lookup.find_organization(self._db, request.path)
         return [
             {
                 "id": self._db.serializer.user_id(organization, person),
@@ -49,23 +45,21 @@ class TeamHandlers(HandlerGroup):
 
     @handles(list_members)
     def _list_members(self, request: ApiRequest) -> ApiResponse:
-        members, first = self._members(request), request.page.offset
-        return ApiResponse(msgspec.json.encode(members[first : first + request.page.size]), len(members))
+        members = self._members(request)
+        return ApiResponse(request.page.of(members), len(members))
 
     @handles(get_member)
     def _get_member(self, request: ApiRequest) -> ApiResponse:
         for member in self._members(request):
             if member["id"] == request.path["user"].lower():
-                return ApiResponse(msgspec.json.encode(member))
+                return ApiResponse(member)
         raise error_responses.not_found("user")
-
-    # --- pipelines of teams ---
 
     @handles(list_team_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
-        grants, total = self._teams.list_grants(team, request.page)
-        return ApiResponse(msgspec.json.encode([self._body(grant) for grant in grants]), total)
+        grants = self._teams.list_grants(team)
+        return ApiResponse([self._body(grant) for grant in request.page.of(grants)], len(grants))
 
     @handles(get_team_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
@@ -109,7 +103,7 @@ class TeamHandlers(HandlerGroup):
         return self._teams.get_grant(team, request.path["pipeline_id"])
 
     def _respond(self, grant: TeamGrant) -> ApiResponse:
-        return ApiResponse(msgspec.json.encode(self._body(grant)))
+        return ApiResponse(self._body(grant))
 
     def _body(self, grant: TeamGrant) -> JsonObject:
         bodies, entry = self._db.serializer, self._db.pipelines[grant.pipeline_key]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from buildframe.sandbox_server.db.access import Access
-from buildframe.sandbox_server.error_responses import HttpError, forbidden, invalid
+from buildframe.sandbox_server.error_responses import HttpError, invalid
 from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.pagination import PageRequest, Query
 from buildframe.spec import Endpoint, find_violations
@@ -48,9 +48,9 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """A response body, its content type and, for lists, the number of records on all pages."""
+    """A JSON-ready body or encoded bytes, its content type and, for lists, the number of records on all pages."""
 
-    body: bytes = b""
+    body: Any = b""
     total: int = 0
     kind: str = JSON
 
@@ -58,9 +58,4 @@ class ApiResponse:
 def refuse_viewers(access: Access) -> None:
     """Raise 403 for a user who cannot edit pipelines."""
     if not access.may_edit:
-        raise forbidden()
-
-
-def list_of(bodies: Sequence[bytes]) -> bytes:
-    """Join bodies to a JSON array."""
-    return b"[" + b",".join(bodies) + b"]"
+        raise HttpError(403, "Forbidden")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.database import Database
@@ -24,19 +22,16 @@ class PipelineSerializer:
         self._db, self._serializer = db, db.serializer
         self._cache: dict[str, tuple[PipelineEntry, JsonObject]] = {}
 
-    def created(self, entry: PipelineEntry, access: Access) -> bytes:
-        """Serialize a pipeline for the response to its creation."""
-        return msgspec.json.encode(self._body_for(entry, access))
-
-    def whole(self, entry: PipelineEntry, access: Access) -> bytes:
+    def whole(self, entry: PipelineEntry, access: Access) -> JsonObject:
         """Serialize a pipeline for its own response."""
-        return msgspec.json.encode(without_keys(self._body_for(entry, access), _ONLY_IN_CREATION))
+        return without_keys(self.created(entry, access), _ONLY_IN_CREATION)
 
-    def embedded(self, entry: PipelineEntry, access: Access) -> bytes:
+    def embedded(self, entry: PipelineEntry, access: Access) -> JsonObject:
         """Serialize a pipeline for embedding in builds."""
-        return msgspec.json.encode(without_keys(self._body_for(entry, access), _ONLY_IN_CREATION + _NOT_EMBEDDED))
+        return without_keys(self.created(entry, access), _ONLY_IN_CREATION + _NOT_EMBEDDED)
 
-    def _body_for(self, entry: PipelineEntry, access: Access) -> JsonObject:
+    def created(self, entry: PipelineEntry, access: Access) -> JsonObject:
+        """Serialize a pipeline for the response to its creation."""
         cached, body = self._cache.get(entry.key, (None, {}))
         if cached is not entry:
             body = self._static_fields(entry)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -12,11 +10,10 @@ from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, list_of, refuse_viewers
+from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
 from buildframe.sandbox_server.handlers.pipeline_serializer import configuration_yaml
 from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import (
-    InvalidPipeline,
     PipelineContext,
     change_pipeline,
     new_pipeline,
@@ -36,11 +33,6 @@ from buildframe.spec import (
 )
 from buildframe.spec.pipelines import SELF_HOSTED
 
-_NO_WEBHOOK = "Auto-creating webhooks is not supported for your repository."
-_WEBHOOK_EXISTS = "Webhooks could not be created for your repository."
-_NOT_ARCHIVED = "Pipeline could not be archived."
-_NOT_UNARCHIVED = "Pipeline could not be unarchived."
-
 
 class PipelineHandlers(HandlerGroup):
     """Handles the operations on pipelines."""
@@ -52,21 +44,20 @@ class PipelineHandlers(HandlerGroup):
     @handles(list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         entries = self._pipelines.in_organization(request.path["org"])
-        page = entries[request.page.offset : request.page.offset + request.page.size]
-        return ApiResponse(list_of([self._serializer.whole(entry, request.access) for entry in page]), len(entries))
+        bodies = [self._serializer.whole(entry, request.access) for entry in request.page.of(entries)]
+        return ApiResponse(bodies, len(entries))
 
     @handles(get_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
-        return self._pipeline_response(request, self._entry(request))
+        return self._respond(request, lookup.find_pipeline(self._db, request.path))
 
     @handles(create_pipeline)
     def _create(self, request: ApiRequest) -> ApiResponse:
-        organization = lookup.find_organization(self._db, request.path["org"])
+        organization = lookup.find_organization(self._db, request.path)
         refuse_viewers(request.access)
         properties = _with_default_cluster(request, organization).properties()
-        with _validated():
-            context, now = self._context(organization), self._db.load_now()
-            pipeline = new_pipeline(properties, context, now, request.access.user)
+        context, now = self._context(organization), self._db.load_now()
+        pipeline = new_pipeline(properties, context, now, request.access.user)
         teams = self._teams.parse_levels(organization.slug, properties.get("teams", ()))
         with self._pipelines.rollback_on_error(), self._db.writing():
             key = self._db.serializer.random.uuid("pipeline", self._db.next_pipeline_number())
@@ -80,11 +71,8 @@ class PipelineHandlers(HandlerGroup):
         entry = self._editable(request)
         if "teams" in request.body:
             raise error_responses.invalid([("teams", "are changed through the GraphQL API only")])
-        properties = request.properties()
-        with _validated():
-            text, context = configuration_yaml(entry.pipeline), self._context(entry.organization, entry)
-            pipeline = change_pipeline(entry.pipeline, text, properties, context)
-        return self._put(request, entry.changed(pipeline))
+        text, context = configuration_yaml(entry.pipeline), self._context(entry.organization, entry)
+        return self._put(request, entry.changed(change_pipeline(entry.pipeline, text, request.properties(), context)))
 
     def _context(self, organization: Organization, excluded: PipelineEntry | None = None) -> PipelineContext:
         slug = organization.slug
@@ -105,14 +93,14 @@ class PipelineHandlers(HandlerGroup):
     def _archive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.archived_at is not None:
-            raise HttpError(422, _NOT_ARCHIVED)
+            raise HttpError(422, "Pipeline could not be archived.")
         return self._put(request, _with(entry, archived_at=self._db.load_now()))
 
     @handles(unarchive_pipeline)
     def _unarchive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.archived_at is None:
-            raise HttpError(422, _NOT_UNARCHIVED)
+            raise HttpError(422, "Pipeline could not be unarchived.")
         return self._put(request, _with(entry, archived_at=None))
 
     @handles(delete_pipeline)
@@ -124,27 +112,22 @@ class PipelineHandlers(HandlerGroup):
     def _add_webhook(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.provider == SELF_HOSTED:
-            raise HttpError(422, _NO_WEBHOOK)
+            raise HttpError(422, "Auto-creating webhooks is not supported for your repository.")
         if entry.pipeline.has_webhook or entry.pipeline.archived_at is not None:
-            raise HttpError(422, _WEBHOOK_EXISTS)
+            raise HttpError(422, "Webhooks could not be created for your repository.")
         return self._put(request, _with(entry, has_webhook=True))
-
-    # --- helpers ---
-
-    def _entry(self, request: ApiRequest) -> PipelineEntry:
-        return lookup.find_pipeline(self._db, request.path["org"], request.path["pipeline"])
 
     def _editable(self, request: ApiRequest) -> PipelineEntry:
         """Return the pipeline in the path of a request, if the user can edit it."""
-        entry = self._entry(request)
+        entry = lookup.find_pipeline(self._db, request.path)
         refuse_viewers(request.access)
         return entry
 
     def _put(self, request: ApiRequest, entry: PipelineEntry) -> ApiResponse:
         self._db.put_pipeline(entry)
-        return self._pipeline_response(request, entry)
+        return self._respond(request, entry)
 
-    def _pipeline_response(self, request: ApiRequest, entry: PipelineEntry) -> ApiResponse:
+    def _respond(self, request: ApiRequest, entry: PipelineEntry) -> ApiResponse:
         return ApiResponse(self._serializer.whole(entry, request.access))
 
 
@@ -157,12 +140,3 @@ def _with_default_cluster(request: ApiRequest, organization: Organization) -> Ap
 
 def _with(entry: PipelineEntry, **properties: int | bool | None) -> PipelineEntry:
     return entry.changed(msgspec.structs.replace(entry.pipeline, **properties))
-
-
-@contextmanager
-def _validated() -> Iterator[None]:
-    """Convert `InvalidPipeline` to a response with status 422."""
-    try:
-        yield
-    except InvalidPipeline as error:
-        raise error_responses.invalid(error.problems) from None

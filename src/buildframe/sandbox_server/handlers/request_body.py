@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request as HttpRequest
 
-from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.error_responses import HttpError
 
 _LARGEST_BODY = 1024 * 1024
 
@@ -23,11 +23,11 @@ async def body_of(http: HttpRequest) -> bytes | None:
 def object_in(sent: bytes | None) -> dict[str, Any]:
     """Parse a JSON object; an empty body is an empty object."""
     if sent is None:
-        raise error_responses.too_large(_LARGEST_BODY)
+        raise HttpError(413, f"The body is longer than {_LARGEST_BODY} bytes")
     try:
         body = msgspec.json.decode(sent) if sent.strip() else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        raise error_responses.unreadable(f"The body cannot be read as JSON: {why}") from None
+        raise HttpError(400, f"The body cannot be read as JSON: {why}") from None
     if not isinstance(body, dict):
-        raise error_responses.unreadable("The body must be a JSON object")
+        raise HttpError(400, "The body must be a JSON object")
     return body

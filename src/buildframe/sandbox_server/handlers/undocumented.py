@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
 from buildframe.sandbox_server.handlers import logs, lookup
@@ -25,8 +23,6 @@ _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
 class UndocumentedHandlers(HandlerGroup):
     """Handles logs, agents, clusters and queues."""
 
-    # --- logs ---
-
     @handles(get_log)
     def _get_log(self, request: ApiRequest) -> ApiResponse:
         if request.accept.startswith("text/plain"):
@@ -39,45 +35,39 @@ class UndocumentedHandlers(HandlerGroup):
             "size": len(content.encode()),
             "header_times": [entry.at * 1000 for entry in entries if entry.is_header],  # nanoseconds
         }
-        return ApiResponse(msgspec.json.encode(body))
+        return ApiResponse(body)
 
     @handles(get_raw_log)
     def _get_raw_log(self, request: ApiRequest) -> ApiResponse:
         return ApiResponse(logs.format_log(self._log_lines(request)).encode(), kind=TEXT)
 
     def _log_lines(self, request: ApiRequest) -> list[logs.LogLine]:
-        path = request.path
-        build = lookup.find_build(
-            self._db, lookup.find_pipeline(self._db, path["org"], path["pipeline"]), path["number"]
-        )
-        job = lookup.find_job(build, path["job"])
+        build = lookup.find_build(self._db, request.path)
+        job = lookup.find_job(build, request.path)
         step = self._db.pipelines.plan(build.plan).slots[job.step].step
         if step.kind != "script":
             raise error_responses.not_found("log")
         return logs.generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())
 
-    # --- agents and clusters ---
-
     @handles(list_agents)
     def _list_agents(self, request: ApiRequest) -> ApiResponse:
-        organization, first = lookup.find_organization(self._db, request.path["org"]), request.page.offset
+        organization = lookup.find_organization(self._db, request.path)
         names = lookup.agent_names(organization)
-        page = names[first : first + request.page.size]
-        bodies = [self._db.serializer.full_agent(organization, name, lost=False) for name in page]
-        return ApiResponse(msgspec.json.encode(bodies), len(names))
+        serialize = self._db.serializer.full_agent
+        return ApiResponse([serialize(organization, name, lost=False) for name in request.page.of(names)], len(names))
 
     @handles(get_agent)
     def _get_agent(self, request: ApiRequest) -> ApiResponse:
-        organization = lookup.find_organization(self._db, request.path["org"])
-        name = lookup.find_agent(self._db, organization, request.path["agent"])
-        return ApiResponse(msgspec.json.encode(self._db.serializer.full_agent(organization, name, lost=False)))
+        organization = lookup.find_organization(self._db, request.path)
+        name = lookup.find_agent(self._db, request.path)
+        return ApiResponse(self._db.serializer.full_agent(organization, name, lost=False))
 
     @handles(get_cluster)
     def _get_cluster(self, request: ApiRequest) -> ApiResponse:
-        return ApiResponse(msgspec.json.encode(self._cluster_body(request)))
+        return ApiResponse(self._cluster_body(request))
 
     def _cluster_body(self, request: ApiRequest) -> JsonObject:
-        organization = lookup.find_organization(self._db, request.path["org"])
+        organization = lookup.find_organization(self._db, request.path)
         id = self._db.serializer.cluster_id(organization)
         if not organization.has_cluster or request.path["cluster"].lower() != id:
             raise error_responses.not_found("cluster")
@@ -87,11 +77,11 @@ class UndocumentedHandlers(HandlerGroup):
     @handles(get_queue)
     def _get_queue(self, request: ApiRequest) -> ApiResponse:
         cluster = self._cluster_body(request)
-        organization = lookup.find_organization(self._db, request.path["org"])
+        organization = lookup.find_organization(self._db, request.path)
         for queue in organization.agents:
             id = self._db.serializer.queue_id(organization, queue)
             if id == request.path["queue"].lower():
                 url = f"{cluster['url']}/queues/{id}"
                 body = {"id": id, "graphql_id": graphql_id("ClusterQueue", id), "key": queue, "url": url}
-                return ApiResponse(msgspec.json.encode(body | {"cluster_url": cluster["url"]}))
+                return ApiResponse(body | {"cluster_url": cluster["url"]})
         raise error_responses.not_found("queue")

@@ -35,6 +35,8 @@ from buildframe.sandbox_server.http import rate_limit
 from buildframe.sandbox_server.pages.pages import WebPages
 from buildframe.sandbox_server.pages.push_webhooks import PushRoutes
 from buildframe.sandbox_server.pagination import link_header, parse_page
+from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import InvalidPipeline
+from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Endpoint
 
@@ -93,6 +95,10 @@ class ServiceApp:
                 return self._respond(endpoint, http, sent, headers)
         except HttpError as refused:
             return self._refusal(refused, headers)
+        except ActionRejected as reason:
+            return self._refusal(HttpError(422, str(reason)), headers)
+        except InvalidPipeline as error:
+            return self._refusal(error_responses.invalid(error.problems), headers)
         except Exception:
             _LOG.exception("%s failed", endpoint.name)
             return self._refusal(_FAILED, headers)
@@ -128,7 +134,8 @@ class ServiceApp:
             raise error_responses.lacks_scope(endpoint.scope)
 
     def _response(self, status: int, response: ApiResponse, headers: Headers) -> Response:
-        body = response.body.replace(ORIGIN.encode(), self._origin.encode())
+        body = response.body if isinstance(response.body, bytes) else msgspec.json.encode(response.body)
+        body = body.replace(ORIGIN.encode(), self._origin.encode())
         all_headers = headers | {
             "Date": formatdate(self._db.load_now() // 1_000_000, usegmt=True),
             "X-Request-Id": str(uuid.uuid4()),
@@ -140,12 +147,12 @@ class ServiceApp:
         return Response(body, status, all_headers | {"ETag": tag}, response.kind)
 
     def _refusal(self, refused: HttpError, headers: Headers) -> Response:
-        return self._response(refused.status, ApiResponse(msgspec.json.encode(refused.body)), headers)
+        return self._response(refused.status, ApiResponse(refused.body), headers)
 
     async def _http_error(self, http: HttpRequest, why: Exception) -> Response:
         assert isinstance(why, HTTPException)
         if why.status_code == 404:
-            return self._refusal(error_responses.no_route(http.url.path), {})
+            return self._refusal(HttpError(404, f"No route matches {http.url.path.lstrip('/')}"), {})
         return self._refusal(HttpError(why.status_code, why.detail), dict(why.headers or {}))
 
     async def _failed(self, http: HttpRequest, why: Exception) -> Response:

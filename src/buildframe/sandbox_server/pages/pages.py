@@ -115,22 +115,21 @@ class WebPages:
     # --- pages ---
 
     def _pipeline(self, names: Names) -> str:
-        entry = lookup.find_pipeline(self._db, names["org"], names["pipeline"])
+        entry = lookup.find_pipeline(self._db, names)
         sql = "SELECT body FROM builds WHERE pipeline_key = ? ORDER BY created DESC, seq DESC LIMIT ?"
         return html(
             entry.pipeline.name, {"description": entry.pipeline.description}, self._records(sql, entry.key, _NEWEST)
         )
 
     def _build(self, names: Names) -> str:
-        entry = lookup.find_pipeline(self._db, names["org"], names["pipeline"])
-        seq = lookup.find_build(self._db, entry, names["number"]).seq
+        entry = lookup.find_pipeline(self._db, names)
+        seq = lookup.find_build(self._db, names).seq
         (build,) = self._records("SELECT body FROM builds WHERE seq = ?", seq)
         jobs = self._records("SELECT body FROM jobs WHERE build = ? ORDER BY position", seq)
         return html(f"{entry.pipeline.name} #{build['number']}", build, jobs)
 
     def _agent(self, names: Names) -> str:
-        organization = lookup.find_organization(self._db, names["org"])
-        name = lookup.find_agent(self._db, organization, names["agent"])
+        organization, name = lookup.find_organization(self._db, names), lookup.find_agent(self._db, names)
         return html(name, self._db.serializer.full_agent(organization, name, lost=False))
 
     def _flaky_test(self, names: Names) -> str:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import JsonObject
-from buildframe.sandbox_server.error_responses import HttpError, unreadable
+from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.messages import JSON
 from buildframe.sandbox_server.handlers.request_body import body_of, object_in
 from buildframe.sandbox_server.simulation.rules import ActionRejected
@@ -47,12 +47,12 @@ def parse_push(report: Mapping[str, Any]) -> PushReport:
     """Parse a report `{"ref", "after", "head_commit": {"message", "author"}}`. Raises 400 if it is invalid."""
     ref, sha, head = report.get("ref"), report.get("after"), report.get("head_commit") or {}
     if not isinstance(ref, str) or not isinstance(sha, str) or not isinstance(head, dict):
-        raise unreadable("A push must have `ref`, `after` and `head_commit`")
+        raise HttpError(400, "A push must have `ref`, `after` and `head_commit`")
     kind, _, name = ref.removeprefix("refs/").partition("/")
     if kind not in ("heads", "tags") or not name:
-        raise unreadable("ref must be refs/heads/BRANCH or refs/tags/TAG")
+        raise HttpError(400, "ref must be refs/heads/BRANCH or refs/tags/TAG")
     if not _SHA.fullmatch(sha):
-        raise unreadable("after must be a full SHA")
+        raise HttpError(400, "after must be a full SHA")
     author = head.get("author")
     person = (str(author.get("name", "")), str(author.get("email", ""))) if isinstance(author, dict) else None
     return PushReport(name, kind == "tags", sha, str(head.get("message") or ""), person)
