@@ -77,7 +77,7 @@ def escape_invisible(text: str) -> str:
 def truncate_middle(text: str, max_length: int = _MAX_NAME) -> str:
     """Return the text, shortened in the middle to `max_length` characters."""
     tail = (max_length - 1) // 2
-    return text if len(text) <= max_length else f"{text[: max_length - 1 - tail]}…{text[-tail:]}"
+    return text if len(text) <= max_length else f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def format_name(name: object) -> str:
@@ -91,5 +91,10 @@ def format_name(name: object) -> str:
     text = (
         escape_invisible(truncate_middle(name)).replace(_ISOLATE, code_point(_ISOLATE)).replace(_END, code_point(_END))
     )
+    return isolate_right_to_left(text)
+
+
+def isolate_right_to_left(text: str) -> str:
+    """Return the text, isolated if it is written from right to left, so that it does not reorder the text beside it."""
     turns = _RIGHT_TO_LEFT.intersection(map(unicodedata.bidirectional, text))
     return f"{_ISOLATE}{text}{_END}" if turns else text

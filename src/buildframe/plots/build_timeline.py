@@ -9,30 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe.errors import BadInput
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.timeline import compute_bars, is_negative
+from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
-from buildframe.plots.theme import (
-    BLUE,
-    BROWN,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    RED,
-    background,
-    count_note,
-    counted,
-    decorate,
-    drawable,
-    grid_color,
-    join_notes,
-    show_message,
-    text_color,
-    themed_axes,
-    unique_labels,
-)  # fmt: skip
 
 
 @checked_call
@@ -86,24 +69,30 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     shown = _of_one_build(jobs)
     bars = compute_bars(shown)
-    with themed_axes(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
+    with theme.themed_axes(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
         if bars.empty:
-            return show_message(ax, "No job of this build was runnable." if len(shown) else "No jobs.")
+            return theme.show_message(ax, "No job of this build was runnable." if len(shown) else "No jobs.")
         _draw(ax, bars)
         _label_rows(ax, bars)
         ax.set_xlabel("minutes since the build was created")
-        pipeline, number = drawable(str(column(shown, "pipeline").iloc[0]), 40), column(shown, "build_number").iloc[0]
-        decorate(
-            ax, f"{pipeline} #{number}: {counted(len(bars), 'job')}", _note(bars, len(shown) - len(bars)), grid="x"
+        pipeline, number = (
+            theme.drawable(str(column(shown, "pipeline").iloc[0]), 40),
+            column(shown, "build_number").iloc[0],
+        )
+        theme.decorate(
+            ax,
+            f"{pipeline} #{number}: {format_count(len(bars), 'job')}",
+            _note(bars, len(shown) - len(bars)),
+            grid="x",
         )
     return ax
 
 
 def _note(bars: pd.DataFrame, never: int) -> str:
-    return join_notes(
-        count_note(never, "more job", f"{'was' if never == 1 else 'were'} never runnable"),
-        count_note(int(is_negative(bars).sum()), "negative run", "(clocks disagree)"),
-        count_note(int((bars["wait_to"] < bars["first"]).sum()), "negative wait", "not drawn"),
+    return theme.join_notes(
+        theme.count_note(never, "more job", f"{'was' if never == 1 else 'were'} never runnable"),
+        theme.count_note(int(is_negative(bars).sum()), "negative run", "(clocks disagree)"),
+        theme.count_note(int((bars["wait_to"] < bars["first"]).sum()), "negative wait", "not drawn"),
     )
 
 
@@ -123,17 +112,17 @@ def _of_one_build(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def _bar_styles(ax: Axes, thin: bool) -> dict[str, dict[str, Any]]:
     """Return the bar style of each outcome; thin bars have no hatch, so their colors also differ."""
-    back, outline = background(ax), 0.0 if thin else 0.8
+    back, outline = theme.background(ax), 0.0 if thin else 0.8
     gray, green = (
-        ("#909090", "#74CBB0") if thin else ("#C4C4C4", GREEN)
+        ("#909090", "#74CBB0") if thin else ("#C4C4C4", theme.GREEN)
     )  # distinct from adjacent bars in prints without color
     styles: dict[str, dict[str, Any]] = {
-        "ran": {"facecolor": BLUE},
-        "failed": {"facecolor": RED, "edgecolor": back, "hatch": "////", "linewidth": 0},
-        "timed out": {"facecolor": BROWN, "edgecolor": back, "hatch": "xxxx", "linewidth": 0},
-        "canceled": {"facecolor": gray, "edgecolor": text_color(), "linewidth": outline},
+        "ran": {"facecolor": theme.BLUE},
+        "failed": {"facecolor": theme.RED, "edgecolor": back, "hatch": "////", "linewidth": 0},
+        "timed out": {"facecolor": theme.BROWN, "edgecolor": back, "hatch": "xxxx", "linewidth": 0},
+        "canceled": {"facecolor": gray, "edgecolor": theme.text_color(), "linewidth": outline},
         "triggered build": {"facecolor": green},
-        "blocked": {"facecolor": back, "edgecolor": PURPLE, "hatch": "....", "linewidth": 0.8},
+        "blocked": {"facecolor": back, "edgecolor": theme.PURPLE, "hatch": "....", "linewidth": 0.8},
     }
     return {kind: style | ({"hatch": None} if thin and kind != "blocked" else {}) for kind, style in styles.items()}
 
@@ -143,7 +132,7 @@ def _draw(ax: Axes, bars: pd.DataFrame) -> None:
     thin = _is_thin(ax, bars)
     height = 1.0 if thin else 0.7
     ax.barh(waited.index, waited["wait_to"] - waited["first"], 1.0 if thin else 0.42, left=waited["first"],
-            color=ORANGE, alpha=0.55, label="waiting for an agent")  # fmt: skip
+            color=theme.ORANGE, alpha=0.55, label="waiting for an agent")  # fmt: skip
     for kind, style in _bar_styles(ax, thin).items():
         ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~is_negative(bars)]
         if len(ran):
@@ -163,23 +152,23 @@ def _draw_negative(ax: Axes, bars: pd.DataFrame) -> None:
     """Draw runs that end before they start, from the reported start back to the reported end."""
     if bars.empty:
         return
-    ax.hlines(bars.index, bars["end"], bars["run_from"], color=text_color(), linestyle=":", linewidth=1.2,
+    ax.hlines(bars.index, bars["end"], bars["run_from"], color=theme.text_color(), linestyle=":", linewidth=1.2,
               label="ends before it starts")  # fmt: skip
-    ax.plot(bars["run_from"], bars.index, "|", color=text_color(), markersize=7, label="its start")
-    ax.plot(bars["end"], bars.index, "<", color=RED, markersize=5, label="its end", clip_on=False)
+    ax.plot(bars["run_from"], bars.index, "|", color=theme.text_color(), markersize=7, label="its start")
+    ax.plot(bars["end"], bars.index, "<", color=theme.RED, markersize=5, label="its end", clip_on=False)
 
 
 def _mark_ends(ax: Axes, bars: pd.DataFrame) -> None:
     size = 3.5 if _is_thin(ax, bars) else 6
     unblocked = (bars["kind"] == "blocked") & ~bars["open"]
     for label, rows, marker, face in (
-        ("retried", bars["retried"], "o", background(ax)),
-        ("unblocked", unblocked, "D", text_color()),
-        ("not over yet", bars["open"], ">", text_color()),
+        ("retried", bars["retried"], "o", theme.background(ax)),
+        ("unblocked", unblocked, "D", theme.text_color()),
+        ("not over yet", bars["open"], ">", theme.text_color()),
     ):
         if rows.any():
             ends = bars.loc[rows, "end"]
-            ax.plot(ends, ends.index, marker, color=text_color(), markersize=size, markerfacecolor=face,
+            ax.plot(ends, ends.index, marker, color=theme.text_color(), markersize=size, markerfacecolor=face,
                     markeredgewidth=1.2, label=label, clip_on=False)  # fmt: skip
 
 
@@ -187,20 +176,20 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
     """Label each job if there is room, otherwise each step once."""
     rows_of_room = plot_area(ax)[1] / POINTS_PER_LABEL
     if len(bars) <= rows_of_room:
-        names = unique_labels(
-            bars["name"], max_characters(ax, 32), lambda name, width: drawable(without_emoji(name), width)
+        names = theme.unique_labels(
+            bars["name"], max_characters(ax, 32), lambda name, width: theme.drawable(without_emoji(name), width)
         )
         ax.set_yticks(bars.index, list(bars["name"].map(names)), parse_math=False)
         return
     steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])
     labeled = steps.loc[_spaced(steps["mean"], len(bars) / rows_of_room)]
-    names = unique_labels(labeled.index, max_characters(ax, 28))
+    names = theme.unique_labels(labeled.index, max_characters(ax, 28))
     ax.set_yticks(labeled["mean"], [f"{names[str(name)]}  ({n:,})" for name, n in labeled["size"].items()],
                   parse_math=False)  # fmt: skip
     borders = np.flatnonzero(bars["step"].ne(bars["step"].shift()))[1:] - 0.5
     if not (hidden := len(steps) - len(labeled)):
-        ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=grid_color(), linewidth=0.8, zorder=0)
-    ax.set_ylabel(f"step (jobs); {counted(hidden, 'more step')} without a label" if hidden else "step (jobs)")
+        ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=theme.grid_color(), linewidth=0.8, zorder=0)
+    ax.set_ylabel(f"step (jobs); {format_count(hidden, 'more step')} without a label" if hidden else "step (jobs)")
 
 
 def _spaced(positions: pd.Series[float], apart: float) -> list[bool]:

@@ -10,24 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.plots.layout import POINTS_PER_LABEL, is_small, label_width, max_characters, plot_area
-from buildframe.plots.theme import (
-    GRAY,
-    NO_NAME,
-    ORANGE,
-    RED,
-    background,
-    check_top,
-    count_note,
-    counted,
-    decorate,
-    drawable,
-    join_notes,
-    show_message,
-    themed_axes,
-    unique_labels,
-)  # fmt: skip
+from buildframe.plots import theme
+from buildframe.plots.layout import (
+    POINTS_PER_LABEL,
+    count_rows_that_fit,
+    is_small,
+    label_width,
+    max_characters,
+    plot_area,
+)
 
 _MOST_COMMITS = 60
 _LEAST_COMMITS = 20  # minimum width of the plot in columns, so that one commit does not fill it
@@ -35,10 +28,10 @@ _BELOW = 115  # points below the Axes for commit labels
 _SHA = re.compile("[0-9a-f]{40}")
 _VERDICTS = {
     "passed": ("passed", "#DCEBF4"),
-    "infrastructure": ("agent lost", GRAY),
+    "infrastructure": ("agent lost", theme.GRAY),
     "undecided": ("failed once", "#F0B28C"),
-    "deterministic": ("only failed", RED),
-    "flaky": ("passed and failed (flip)", ORANGE),
+    "deterministic": ("only failed", theme.RED),
+    "flaky": ("passed and failed (flip)", theme.ORANGE),
 }
 """Label and color of each verdict, from best to worst."""
 
@@ -89,12 +82,13 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     >>> ax.get_ylabel()
     'step (flips / passing commits)'
     """
-    steps = _with_name(metrics.flips(jobs))
+    steps = metrics.flips(jobs)
+    steps = steps.assign(name=theme.prefix_if_several(steps["step"].fillna(theme.NO_NAME), steps["pipeline"]))
     flipped = steps[steps["flaky"] > 0]
-    with themed_axes(ax, 10, 3.2 + 0.23 * float(np.clip(len(flipped), 3, check_top(top)))) as ax:
-        shown = flipped.head(min(top, max(int(plot_area(ax, below=_BELOW)[1] / POINTS_PER_LABEL), 1)))
+    with theme.themed_axes(ax, 10, 3.2 + 0.23 * float(np.clip(len(flipped), 3, theme.check_top(top)))) as ax:
+        shown = flipped.head(count_rows_that_fit(ax, top, below=_BELOW))
         if shown.empty:
-            return show_message(
+            return theme.show_message(
                 ax, "No step both passed and failed on the same commit." if len(steps) else "No job passed or failed."
             )
         table = _table(metrics.outcomes_by_commit(jobs), shown)
@@ -103,21 +97,13 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
         _label(ax, shown, list(table.columns[earlier:]))
         note = "commits on which at least one of these steps failed"
         left_out = (
-            count_note(earlier, "earlier one", "not shown"),
-            count_note(len(flipped) - len(shown), "step", "not shown"),
+            theme.count_note(earlier, "earlier one", "not shown"),
+            theme.count_note(len(flipped) - len(shown), "step", "not shown"),
         )
-        title = f"{counted(int(flipped['flaky'].sum()), 'flip')} of {counted(len(flipped), 'step')}"
-        decorate(ax, title, join_notes(note, *left_out))
+        title = f"{format_count(int(flipped['flaky'].sum()), 'flip')} of {format_count(len(flipped), 'step')}"
+        theme.decorate(ax, title, theme.join_notes(note, *left_out))
         ax.spines[:].set_visible(False)
     return ax
-
-
-def _with_name(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with a column `name`: the step, prefixed with the pipeline if there are several."""
-    names = rows["step"].fillna(NO_NAME)
-    if rows["pipeline"].nunique() > 1:
-        names = rows["pipeline"].fillna("?") + " / " + names
-    return rows.assign(name=names)
 
 
 def _table(outcomes: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
@@ -136,7 +122,7 @@ def _draw(ax: Axes, table: pd.DataFrame) -> None:
     wide = plot_area(ax, label_width(ax, 40))[0] / max(ranks.shape[1], _LEAST_COMMITS)
     colors = [color for _, color in _VERDICTS.values()]
     ax.pcolormesh(np.ma.masked_invalid(ranks), cmap=ListedColormap(colors), vmin=-0.5, vmax=len(colors) - 0.5,
-                  edgecolors=[background(ax)], linewidth=min(1, wide / 10))  # fmt: skip
+                  edgecolors=[theme.background(ax)], linewidth=min(1, wide / 10))  # fmt: skip
     for rank, (label, color) in enumerate(_VERDICTS.values()):
         if (ranks == rank).any():
             ax.bar(0, 0, color=color, label=label)
@@ -145,21 +131,19 @@ def _draw(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def _label(ax: Axes, shown: pd.DataFrame, commits: list[str]) -> None:
-    names = unique_labels(shown["name"], max(max_characters(ax, 40) - 8, 9))
+    names = theme.unique_labels(shown["name"], max(max_characters(ax, 40) - 8, 9))
     rows = [
         f"{names[str(row.name)]}  ({row.flaky:,} / {row.commits_passed:,})" for row in shown.itertuples(index=False)
     ]
     ax.set_yticks(np.arange(len(shown)) + 0.5, rows, parse_math=False)
     _label_commits(ax, commits)
-    ax.set_ylabel("step (flips / passing commits)")
-    ax.set_xlabel("commit, by time of its first outcome")
-    ax.set_xlim(0, max(len(commits), _LEAST_COMMITS))
-    ax.set_ylim(max(len(shown), 3), 0)
+    ax.set(xlabel="commit, by time of its first outcome", ylabel="step (flips / passing commits)")
+    ax.set(xlim=(0, max(len(commits), _LEAST_COMMITS)), ylim=(max(len(shown), 3), 0))
 
 
 def _label_commits(ax: Axes, commits: list[str]) -> None:
     """Label every n-th commit as room allows, always including the latest."""
-    short = unique_labels(commits, 12, _short)
+    short = theme.unique_labels(commits, 12, _short)
     every = int(np.ceil(POINTS_PER_LABEL * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, 40))[0]))
     shown = range((len(commits) - 1) % every, len(commits), every)
     texts = ["" if is_small(ax) else short[commits[k]] for k in shown]
@@ -167,4 +151,4 @@ def _label_commits(ax: Axes, commits: list[str]) -> None:
 
 
 def _short(commit: str, width: int) -> str:
-    return commit[:7] if _SHA.fullmatch(commit) else drawable(commit, width)
+    return commit[:7] if _SHA.fullmatch(commit) else theme.drawable(commit, width)

@@ -11,21 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.duration_columns import seconds_of
 from buildframe.metrics.durations import RowMetric
-from buildframe.plots.theme import (
-    BLUE,
-    ORANGE,
-    background,
-    counted,
-    decorate,
-    grid_color,
-    list_counts,
-    show_message,
-    themed_axes,
-)
+from buildframe.plots import theme
 from buildframe.spec.times import When, when
 
 Floats = npt.NDArray[np.float64]
@@ -91,17 +82,17 @@ def distribution(
     rows = rows[rows[_PERIOD].notna()]
     counts = metrics.percentiles(rows, of=of, by=_PERIOD, q=[0.5])  # also validates the frame
     minutes = seconds_of(rows, of) / 60
-    with themed_axes(ax, 9, 4.4) as ax:
+    with theme.themed_axes(ax, 9, 4.4) as ax:
         if np.isnan(minutes).all():
-            return show_message(ax, "No row has finished, so there is no duration.")
-        for (_, period), color, line in zip(counts.iterrows(), (BLUE, ORANGE), ("-", "--"), strict=False):
+            return theme.show_message(ax, "No row has finished, so there is no duration.")
+        for (_, period), color, line in zip(counts.iterrows(), (theme.BLUE, theme.ORANGE), ("-", "--"), strict=False):
             _draw(ax, minutes[rows[_PERIOD].eq(period[_PERIOD]).to_numpy(bool)], period, color, line)
         _scale(ax, minutes[~np.isnan(minutes)])
         what = (of if isinstance(of, str) else getattr(of, "__name__", "duration")).replace("_", " ")
-        ax.set_xlabel(f"{what} (minutes{f', logarithmic above {_SHORT}' if ax.get_xscale() == 'symlog' else ''})")
-        ax.set_ylabel("Cumulative share")
-        decorate(ax, f"Distribution of {what}", list_counts(negative=int((minutes < 0).sum())))
-        ax.grid(color=grid_color(), linewidth=0.8)
+        scale = f", logarithmic above {_SHORT}" if ax.get_xscale() == "symlog" else ""
+        ax.set(xlabel=f"{what} (minutes{scale})", ylabel="Cumulative share")
+        theme.decorate(ax, f"Distribution of {what}", theme.list_counts(negative=int((minutes < 0).sum())))
+        ax.grid(color=theme.grid_color(), linewidth=0.8)
     return ax
 
 
@@ -121,12 +112,12 @@ def _draw(ax: Axes, minutes: Floats, period: pd.Series[Any], color: str, line: s
         return
     ranks = np.unique(np.linspace(1, len(ordered), min(len(ordered), _MOST_POINTS)).astype(int))
     x, y = ordered[ranks - 1], ranks / len(ordered)
-    excluded = list_counts(not_seen_to_end=0 if pd.isna(period["n_censored"]) else int(period["n_censored"]))
+    excluded = theme.list_counts(not_seen_to_end=0 if pd.isna(period["n_censored"]) else int(period["n_censored"]))
     name = "" if period[_PERIOD] == "all" else f"{period[_PERIOD]}: "
     median = "" if np.isnan(period["p50_s"]) else f", median {_plain(period['p50_s'] / 60)} min"
-    label = f"{name}{counted(len(ordered), 'row')}{median}{f'; {excluded}' if excluded else ''}"
+    label = f"{name}{format_count(len(ordered), 'row')}{median}{f'; {excluded}' if excluded else ''}"
     ax.plot([x[0], *x], [0, *y], color=color, linestyle=line, linewidth=1.8, drawstyle="steps-post", label=label)
-    ax.plot(period["p50_s"] / 60, 0.5, "o", color=color, markerfacecolor=background(ax), markersize=7)
+    ax.plot(period["p50_s"] / 60, 0.5, "o", color=color, markerfacecolor=theme.background(ax), markersize=7)
 
 
 def _plain(minutes: float) -> str:

@@ -7,33 +7,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.plots.layout import POINTS_PER_LABEL, label_width, max_characters, plot_area
-from buildframe.plots.theme import (
-    BLUE,
-    GREEN,
-    NO_NAME,
-    ORANGE,
-    RED,
-    background,
-    check_top,
-    count_note,
-    counted,
-    decorate,
-    join_notes,
-    list_counts,
-    show_message,
-    text_color,
-    themed_axes,
-    unique_labels,
-)  # fmt: skip
+from buildframe.plots import theme
+from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
 
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
 _STATUS = {
-    "new": ("new", RED, ""),
-    "came_back": ("came back", ORANGE, "////"),
-    "still": ("still flaky", BLUE, ""),
-    "resolved": ("resolved", GREEN, "...."),
+    "new": ("new", theme.RED, ""),
+    "came_back": ("came back", theme.ORANGE, "////"),
+    "still": ("still flaky", theme.BLUE, ""),
+    "resolved": ("resolved", theme.GREEN, "...."),
 }
 
 
@@ -89,13 +73,13 @@ def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFram
     ranked = ranked.assign(status=_status(ranked))
     is_hidden = pd.Series(False, index=ranked.index) if before is None else _resolved_then(ranked, before)
     board = ranked[~is_hidden]
-    with themed_axes(ax, 9, 1.8 + 0.3 * float(np.clip(len(board), 3, check_top(top)))) as ax:
+    with theme.themed_axes(ax, 9, 1.8 + 0.3 * float(np.clip(len(board), 3, theme.check_top(top)))) as ax:
         if board.empty:
-            return show_message(ax, _empty_message(len(ranked)))
-        shown = _select(board, min(top, max(int(plot_area(ax)[1] / POINTS_PER_LABEL), 1)), before is not None)
+            return theme.show_message(ax, _empty_message(len(ranked)))
+        shown = _select(board, count_rows_that_fit(ax, top), before is not None)
         _draw(ax, shown.iloc[::-1].reset_index(drop=True))
         ax.set_xlabel("instances of flaking")
-        decorate(ax, _title(board), _note(board, len(shown), int(is_hidden.sum()), before is not None), grid="x")
+        theme.decorate(ax, _title(board), _note(board, len(shown), int(is_hidden.sum()), before is not None), grid="x")
     return ax
 
 
@@ -121,7 +105,7 @@ def _select(board: pd.DataFrame, top: int, has_before: bool) -> pd.DataFrame:
 
 
 def _empty_message(resolved: int) -> str:
-    earlier = f" {counted(resolved, 'test')} already resolved." if resolved else ""
+    earlier = f" {format_count(resolved, 'test')} already resolved." if resolved else ""
     return f"The service lists no flaky test.{earlier}"
 
 
@@ -131,38 +115,34 @@ def _title(board: pd.DataFrame) -> str:
     if flaky.empty:
         return f"No flaky test, {len(board):,} resolved"
     instances = int(flaky["instances"].fillna(0).sum())
-    return f"{counted(len(flaky), 'flaky test')}, {counted(instances, 'instance')}"
+    return f"{format_count(len(flaky), 'flaky test')}, {format_count(instances, 'instance')}"
 
 
 def _note(board: pd.DataFrame, shown: int, resolved_then: int, has_before: bool) -> str:
     counts = board["status"].value_counts()
     by_status = {what: int(counts.get(status, 0)) for status, (what, *_) in _STATUS.items()}
-    counted_by_status = list_counts(**by_status) if has_before or by_status["resolved"] else ""
-    earlier = count_note(resolved_then, "test", "resolved before the earlier list not shown")
+    counted_by_status = theme.list_counts(**by_status) if has_before or by_status["resolved"] else ""
+    earlier = theme.count_note(resolved_then, "test", "resolved before the earlier list not shown")
     hidden = f"{shown:,} of {len(board):,} shown" if shown < len(board) else ""
-    return join_notes(counted_by_status, earlier, hidden, "Label: time since last flake")
+    return theme.join_notes(counted_by_status, earlier, hidden, "Label: time since last flake")
 
 
 def _draw(ax: Axes, shown: pd.DataFrame) -> None:
     instances = shown["instances"].fillna(0).to_numpy(np.float64)
     for key, (label, color, hatch) in _STATUS.items():
         if (own := shown["status"].eq(key).to_numpy(bool)).any():
-            ax.barh(np.flatnonzero(own), instances[own], 0.7, color=color, hatch=hatch, edgecolor=background(ax),
+            ax.barh(np.flatnonzero(own), instances[own], 0.7, color=color, hatch=hatch, edgecolor=theme.background(ax),
                     linewidth=0, label=label)  # fmt: skip
-    for row, (n, seconds) in enumerate(zip(instances, shown["last_seen_s"], strict=True)):
-        ax.annotate(
-            _ago(seconds), (n, row), (4, 0), textcoords="offset points", va="center", fontsize=9, color=text_color()
-        )
+    theme.label_bars(ax, instances, map(_ago, shown["last_seen_s"]))
     names = _names(shown)
-    short = unique_labels(names, max_characters(ax, 44))
+    short = theme.unique_labels(names, max_characters(ax, 44))
     ax.set_yticks(range(len(shown)), [short[name] for name in names], parse_math=False)
     ax.set_xlim(0, max(instances.max(), 1) / max(1 - 95 / plot_area(ax, label_width(ax, 44))[0], 0.15))
-    ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
 
 
 def _names(shown: pd.DataFrame) -> list[str]:
     """Return distinct names: the name, extended by scope, location and id where tests share it."""
-    names = shown["name"].fillna(NO_NAME)
+    names = shown["name"].fillna(theme.NO_NAME)
     for more in ("scope", "location", "id"):
         twice = names.duplicated(keep=False) & shown[more].notna()
         names = names.mask(twice, names + " · " + shown[more])
@@ -174,4 +154,4 @@ def _ago(seconds: float) -> str:
     if np.isnan(seconds):
         return "unknown"
     unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= length), _UNITS[-1])
-    return f"{counted(max(int(seconds // length), 0), unit)} ago"
+    return f"{format_count(max(int(seconds // length), 0), unit)} ago"

@@ -13,25 +13,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.time_buckets import to_zone
+from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, plot_area
-from buildframe.plots.theme import (
-    GRAY,
-    background,
-    column_total,
-    counted,
-    decorate,
-    is_light,
-    join_notes,
-    list_counts,
-    luminance,
-    sequential_colormap,
-    show_message,
-    themed_axes,
-)  # fmt: skip
 
 _BRIGHT = 0.179  # brighter backgrounds contrast more with black than with white, at least 4.5 : 1 (WCAG 2.1)
 _LEFT = 70  # points for the weekday labels
@@ -83,26 +71,28 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
     'hour in which the job became runnable (Europe/Berlin)'
     """
     cells = _cells(jobs, tz, q)
-    with themed_axes(ax, 10, 3.6) as ax:
+    with theme.themed_axes(ax, 10, 3.6) as ax:
         if cells["minutes"].isna().all():
             few = f"No hour of the week has enough jobs for a percentile of {q:.4g}."
-            return show_message(ax, few if len(cells) else "No job was runnable.")
+            return theme.show_message(ax, few if len(cells) else "No job was runnable.")
         _draw(ax, cells)
         ax.set_xlabel(f"hour in which the job became runnable ({tz})")
-        n = column_total(cells, "n")
-        excluded = list_counts(
-            never_started=column_total(cells, "n_censored"), negative=column_total(cells, "n_negative")
+        n = theme.column_total(cells, "n")
+        excluded = theme.list_counts(
+            never_started=theme.column_total(cells, "n_censored"), negative=theme.column_total(cells, "n_negative")
         )
         note = f"cell: p{100 * q:.4g} in minutes, · = too few jobs"
-        title = f"Queue time of {counted(n, 'job')} by hour and weekday"
-        decorate(ax, title, join_notes(note, "" if ax.texts else _range(cells["minutes"]), excluded))
+        title = f"Queue time of {format_count(n, 'job')} by hour and weekday"
+        theme.decorate(ax, title, theme.join_notes(note, "" if ax.texts else _range(cells["minutes"]), excluded))
         ax.spines[:].set_visible(False)
     return ax
 
 
 def _range(minutes: pd.Series[float]) -> str:
     """Return the range of the values, for cells that are too small for numbers."""
-    return f"from {minutes.min():,.2g} to {minutes.max():,.4g}, {'darker' if is_light() else 'brighter'} is longer"
+    return (
+        f"from {minutes.min():,.2g} to {minutes.max():,.4g}, {'darker' if theme.is_light() else 'brighter'} is longer"
+    )
 
 
 def _cells(jobs: pd.DataFrame, tz: str, q: float) -> pd.DataFrame:
@@ -121,10 +111,10 @@ def _draw(ax: Axes, cells: pd.DataFrame) -> None:
     table = np.full((7, 24), np.nan)
     table[cells["day"], cells["hour"]] = cells["minutes"]
     most = max(float(np.nanmax(table)), 1e-9)
-    norm, cmap = Normalize(min(0.0, float(np.nanmin(table))), most), sequential_colormap()
-    ax.pcolormesh(np.ma.masked_invalid(table), cmap=cmap, norm=norm, edgecolors=[background(ax)], linewidth=1.2)
+    norm, cmap = Normalize(min(0.0, float(np.nanmin(table))), most), theme.sequential_colormap()
+    ax.pcolormesh(np.ma.masked_invalid(table), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)], linewidth=1.2)
     few = cells[cells["minutes"].isna()]
-    ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=GRAY, markersize=4)
+    ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=theme.GRAY, markersize=4)
     _write_values(ax, table, ScalarMappable(norm, cmap))
     width, height = plot_area(ax, _LEFT)
     every = next(every for every in (1, 2, 3, 6, 12) if width / 24 * every > 15 or every == 12)
@@ -140,7 +130,7 @@ def _write_values(ax: Axes, table: npt.NDArray[np.float64], scale: ScalarMappabl
     """Write the value into each cell, as large as it fits, in the color with more contrast."""
     width, height = plot_area(ax, _LEFT)
     size = min(8.0, width / 24 / 2.6, height / 7 * 0.6)
-    bright = [luminance(color) > _BRIGHT for color in scale.to_rgba(table[~np.isnan(table)])]
+    bright = [theme.luminance(color) > _BRIGHT for color in scale.to_rgba(table[~np.isnan(table)])]
     for day, hour, is_bright in zip(*np.nonzero(~np.isnan(table)), bright, strict=True) if size >= _LEAST else ():
         minutes = float(table[day, hour])
         text = f"{minutes:.1f}" if abs(minutes) < 9.95 else f"{minutes:,.0f}"

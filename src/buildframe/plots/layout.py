@@ -58,6 +58,11 @@ def max_characters(ax: Axes, most: int) -> int:
     return int(np.clip(_LEFT * axes_cell(ax).width * points_per_pixel(ax) / CHARACTER_WIDTH - 8, 9, most))
 
 
+def count_rows_that_fit(ax: Axes, most: int, points: float = POINTS_PER_LABEL, below: float = 40) -> int:
+    """Return how many rows of `points` each fit above `below` points of text: at least one, at most `most`."""
+    return min(most, max(int(plot_area(ax, below=below)[1] / points), 1))
+
+
 def is_small(ax: Axes) -> bool:
     """Return whether the Axes have room only for the plot, its title and numbers."""
     box, points = axes_cell(ax), points_per_pixel(ax)

@@ -10,35 +10,26 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import is_script
+from buildframe.plots import theme
 from buildframe.plots.layout import plot_area
-from buildframe.plots.theme import (
-    BLUE,
-    GRAY,
-    GREEN,
-    NO_NAME,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    background,
-    counted,
-    decorate,
-    format_dates,
-    show_message,
-    text_color,
-    themed_axes,
-    unique_labels,
-)  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 
-_FILLS = ((BLUE, ""), (ORANGE, ""), (GREEN, "////"), (SKY, "...."), (RED, "xxxx"), (PURPLE, "\\\\\\\\"))
+_FILLS = (
+    (theme.BLUE, ""),
+    (theme.ORANGE, ""),
+    (theme.GREEN, "////"),
+    (theme.SKY, "...."),
+    (theme.RED, "xxxx"),
+    (theme.PURPLE, "\\\\\\\\"),
+)
 """Color and hatch of each queue; colors of similar luminance differ by hatch, for prints without color."""
 
-_OTHERS = GRAY, "----"
+_OTHERS = theme.GRAY, "----"
 _BINS = 500  # about one per pixel
 _WIDTHS = {
     1: "1 s", 5: "5 s", 15: "15 s", 60: "1 min", 300: "5 min", 900: "15 min", 1800: "30 min", 3600: "1 h", 7200: "2 h",
@@ -129,19 +120,18 @@ def queue_depth(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did: str) -> Axes:
-    changes = changes.assign(queue=changes["queue"].fillna(NO_NAME))
-    with themed_axes(ax, 10, 4.2) as ax:
+    changes = changes.assign(queue=changes["queue"].fillna(theme.NO_NAME))
+    with theme.themed_axes(ax, 10, 4.2) as ax:
         if not (changes[count] > 0).any():
-            return show_message(ax, f"No job was {count}.")
+            return theme.show_message(ax, f"No job was {count}.")
         edges, width = _edges(changes["at"])
         means = _means(changes, count, edges)
         _stack(ax, edges, means, changes.groupby("queue")[count].max())
         _draw_peaks(ax, edges, _peaks(changes, count, edges))
         _hatch(ax, changes)
-        format_dates(ax)
-        ax.set_xlabel("UTC")
-        ax.set_ylabel(f"{count} jobs (mean of {width})")
-        decorate(ax, f"{count.capitalize()} jobs by queue", f"{counted(n, 'job')} {did}", grid="y")
+        theme.format_dates(ax)
+        ax.set(xlabel="UTC", ylabel=f"{count} jobs (mean of {width})")
+        theme.decorate(ax, f"{count.capitalize()} jobs by queue", f"{format_count(n, 'job')} {did}", grid="y")
     return ax
 
 
@@ -180,21 +170,21 @@ def _peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
 
 def _draw_peaks(ax: Axes, edges: Floats, peaks: Floats) -> None:
     at = pd.to_datetime(edges, unit="s").to_numpy()
-    ax.hlines(peaks, at[:-1], at[1:], color=text_color(), linewidth=1, label=f"peak, max {peaks.max():,.0f}")
+    ax.hlines(peaks, at[:-1], at[1:], color=theme.text_color(), linewidth=1, label=f"peak, max {peaks.max():,.0f}")
     ax.set_ylim(0, 1.05 * peaks.max())
 
 
 def _stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
     own, others = list(means.columns[: len(_FILLS)]), list(means.columns[len(_FILLS) :])
-    names = unique_labels(means.columns, 24 if plot_area(ax)[0] > 300 else 14)
+    names = theme.unique_labels(means.columns, 24 if plot_area(ax)[0] > 300 else 14)
     areas = [means[queue] for queue in own] + ([means[others].sum(axis=1)] if others else [])
     texts = [f"{_visible(names[queue])}, max {peaks[queue]:,}" for queue in own]
-    texts += [f"{counted(len(others), 'other queue')}"] if others else []
+    texts += [f"{format_count(len(others), 'other queue')}"] if others else []
     fills = dict(zip(sorted(own), _FILLS, strict=False))  # by name, so that a queue has the same color in all plots
     colors, hatches = zip(*(fills[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
     at = pd.to_datetime(edges, unit="s").to_numpy()
     ax.stackplot(at, [np.append(area, area.iloc[-1]) for area in areas], labels=texts, step="post",
-                 colors=colors, hatch=hatches, edgecolor=background(ax), alpha=0.85, linewidth=0)  # fmt: skip
+                 colors=colors, hatch=hatches, edgecolor=theme.background(ax), alpha=0.85, linewidth=0)  # fmt: skip
     ax.set_xlim(at[0], at[-1])
 
 
@@ -209,5 +199,5 @@ def _hatch(ax: Axes, changes: pd.DataFrame) -> None:
     at = whole.index.tz_localize(None).append(pd.DatetimeIndex([changes["at"].max().tz_localize(None)]))  # type: ignore[attr-defined]
     turns = np.flatnonzero(np.diff(~whole.to_numpy(), prepend=False, append=False))
     for k, (begin, end) in enumerate(zip(at[turns[::2]], at[turns[1::2]], strict=True)):
-        ax.axvspan(begin, end, facecolor="none", edgecolor=text_color(), alpha=0.35, hatch="///", linewidth=0,
+        ax.axvspan(begin, end, facecolor="none", edgecolor=theme.text_color(), alpha=0.35, hatch="///", linewidth=0,
                    label="_" * k + "jobs of other builds may be missing")  # fmt: skip

@@ -9,24 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import is_script
-from buildframe.plots.layout import POINTS_PER_LABEL, label_width, max_characters, plot_area
-from buildframe.plots.theme import (
-    BLUE,
-    NO_NAME,
-    ORANGE,
-    background,
-    check_top,
-    counted,
-    decorate,
-    join_notes,
-    list_counts,
-    show_message,
-    text_color,
-    themed_axes,
-    unique_labels,
-)  # fmt: skip
+from buildframe.plots import theme
+from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
 from buildframe.plots.trend import no_median_message
 
 _POINTS_PER_STEP = 16  # height of a step with its two bars
@@ -77,17 +64,16 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     5
     """
     times = _times_of_steps(jobs)
-    with themed_axes(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, check_top(top)))) as ax:
-        shown = times.head(_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
+    with theme.themed_axes(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, theme.check_top(top)))) as ax:
+        shown = times.head(count_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
         if shown.empty:
-            return show_message(ax, no_median_message(len(times), "jobs of a step"))
-        _draw_spans(ax, shown, "queue", ORANGE, "s", +0.17)
-        _draw_spans(ax, shown, "run", BLUE, "o", -0.17)
+            return theme.show_message(ax, no_median_message(len(times), "jobs of a step"))
+        _draw_spans(ax, shown, "queue", theme.ORANGE, "s", +0.17)
+        _draw_spans(ax, shown, "run", theme.BLUE, "o", -0.17)
         _set_x_limits(ax)
         _label(ax, shown["n"])
-        ax.set_xlabel("minutes, median (dot) to 95th percentile (end of bar)")
-        ax.set_ylabel("step (runs)")
-        decorate(ax, f"Queue time and run time of {_of(len(shown), len(times), 'slowest')}", grid="x")
+        ax.set(xlabel="minutes, median (dot) to 95th percentile (end of bar)", ylabel="step (runs)")
+        theme.decorate(ax, f"Queue time and run time of {_of(len(shown), len(times), 'slowest')}", grid="x")
     return ax
 
 
@@ -137,23 +123,17 @@ def time_spent(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axe
     runs = metrics.run_time(scripts).dt.total_seconds() / 60
     spent = runs.groupby(_step_of_pipeline(scripts)).agg(["sum", "count"])
     spent = spent[spent["count"] > 0].sort_index().sort_values("sum", ascending=False, kind="stable")
-    with themed_axes(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, check_top(top)))) as ax:
-        top = _rows_that_fit(ax, top, POINTS_PER_LABEL)
+    with theme.themed_axes(ax, 9, 1.6 + 0.27 * float(np.clip(len(spent), 3, theme.check_top(top)))) as ax:
+        top = count_rows_that_fit(ax, top)
         if spent.empty:
-            return show_message(ax, "No job has started and finished.")
+            return theme.show_message(ax, "No job has started and finished.")
         _draw_spent(ax, spent, top)
-        ax.set_xlabel("machine time (minutes)")
-        ax.set_ylabel("step (runs)")
+        ax.set(xlabel="machine time (minutes)", ylabel="step (runs)")
         running = int((scripts["started_at"].notna() & scripts["finished_at"].isna()).sum())
-        note = _note_on_spent(spent, top, list_counts(still_running=running, negative=int((runs < 0).sum())))
+        note = _note_on_spent(spent, top, theme.list_counts(still_running=running, negative=int((runs < 0).sum())))
         total = spent["sum"].sum()
-        decorate(ax, f"{total:,.{0 if total >= 10 else 2}f} minutes of machine time by step", note, grid="x")
+        theme.decorate(ax, f"{total:,.{0 if total >= 10 else 2}f} minutes of machine time by step", note, grid="x")
     return ax
-
-
-def _rows_that_fit(ax: Axes, top: int, points: float) -> int:
-    """Return how many rows fit at `points` each, at most `top`."""
-    return min(top, max(int(plot_area(ax)[1] / points), 1))
 
 
 def _set_x_limits(ax: Axes) -> None:
@@ -164,11 +144,11 @@ def _set_x_limits(ax: Axes) -> None:
 
 
 def _of(shown: int, all: int, which: str) -> str:
-    return counted(all, "step") if shown == all else f"the {which} {shown} of {counted(all, 'step')}"
+    return format_count(all, "step") if shown == all else f"the {which} {shown} of {format_count(all, 'step')}"
 
 
 def _label(ax: Axes, n: pd.Series[Any]) -> None:
-    names = unique_labels(n.index, max_characters(ax, 32))
+    names = theme.unique_labels(n.index, max_characters(ax, 32))
     ax.set_yticks(range(len(n)), [f"{names[str(name)]}  ({runs:,})" for name, runs in n.items()], parse_math=False)
 
 
@@ -187,10 +167,8 @@ def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def _step_of_pipeline(jobs: pd.DataFrame) -> pd.Series[Any]:
     """Return the step of each job, prefixed with the pipeline if the frame has several."""
-    steps = metrics.step(jobs).fillna(NO_NAME).rename("step")
-    if "pipeline" not in jobs or jobs["pipeline"].nunique() < 2:
-        return steps
-    return (jobs["pipeline"].fillna("?") + " / " + steps).rename("step")
+    steps = metrics.step(jobs).fillna(theme.NO_NAME)
+    return (theme.prefix_if_several(steps, jobs["pipeline"]) if "pipeline" in jobs else steps).rename("step")
 
 
 def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: str, shift: float) -> None:
@@ -198,7 +176,7 @@ def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: st
     p50, p95 = times[f"{name}_p50"].to_numpy(), times[f"{name}_p95"].to_numpy()
     has_p95 = ~np.isnan(p95)
     ax.barh(y, p95 - p50, left=p50, height=0.22, color=color, alpha=0.5, linewidth=0)
-    for kind, face, rows in (("", color, has_p95), (", too few for p95", background(ax), ~has_p95)):
+    for kind, face, rows in (("", color, has_p95), (", too few for p95", theme.background(ax), ~has_p95)):
         if rows.any():
             label = f"{name} time{kind}"
             ax.plot(p50[rows], y[rows], marker, color=color, markerfacecolor=face, markersize=7, label=label)
@@ -206,18 +184,16 @@ def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: st
 
 def _draw_spent(ax: Axes, spent: pd.DataFrame, top: int) -> None:
     shown, all = spent.head(top).iloc[::-1], spent["sum"].sum()
-    ax.barh(np.arange(len(shown)), shown["sum"], height=0.7, color=BLUE)
+    ax.barh(np.arange(len(shown)), shown["sum"], height=0.7, color=theme.BLUE)
     _label(ax, shown["count"])
-    for row, value in enumerate(shown["sum"]):
-        share = f"{value / all:.1%}" if all > 0 else ""
-        ax.annotate(share, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9,
-                    color=text_color())  # fmt: skip
+    theme.label_bars(ax, shown["sum"], (f"{value / all:.1%}" if all > 0 else "" for value in shown["sum"]))
     ax.margins(x=max(0.09, 40 / plot_area(ax, label_width(ax, 32))[0]))
-    ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
 
 
 def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:
     others, all = spent.iloc[top:], spent["sum"].sum()
-    hidden = f"the {counted(len(others), 'step')} not shown: {others['sum'].sum() / all:.1%}" if len(others) else ""
-    runs = f"{counted(int(spent['count'].sum()), 'run')} of {counted(len(spent), 'step')}, all attempts"
-    return join_notes(runs, hidden, left_out)
+    hidden = ""
+    if len(others):
+        hidden = f"the {format_count(len(others), 'step')} not shown: {others['sum'].sum() / all:.1%}"
+    runs = f"{format_count(int(spent['count'].sum()), 'run')} of {format_count(len(spent), 'step')}, all attempts"
+    return theme.join_notes(runs, hidden, left_out)

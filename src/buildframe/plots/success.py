@@ -7,27 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
+from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
-from buildframe.plots.theme import (
-    RED,
-    SKY,
-    column_total,
-    count_note,
-    counted,
-    created_label,
-    decorate,
-    drawable,
-    format_dates,
-    grid_color,
-    list_counts,
-    show_message,
-    text_color,
-    themed_axes,
-    unique_labels,
-    widen_single_bucket,
-)  # fmt: skip
-from buildframe.plots.trend import draw_line, isolated
+from buildframe.plots.trend import draw_band, draw_line
 
 _MOST_LANES = 10
 _LANE = 8  # minimum height of a lane in percentage points
@@ -102,22 +86,21 @@ def success_trend(
         builds = _on_branch(builds, metrics.recovery_time(builds, branch=branch, pipelines=pipelines))
     buckets = metrics.success_trend(builds, freq=freq, tz=tz)
     lanes = [] if outages is None else _lanes(outages)
-    with themed_axes(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
+    with theme.themed_axes(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
         lanes = lanes[: max(int((plot_area(ax)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
         if buckets["rate"].isna().all():
-            return show_message(ax, "No build passed or failed.")
+            return theme.show_message(ax, "No build passed or failed.")
         _draw(ax, buckets)
         if outages is not None:
             _draw_lanes(ax, outages, lanes, tz)
-        widen_single_bucket(ax, buckets["bucket"], freq)
-        format_dates(ax)
-        ax.set_xlabel(created_label(freq, tz))
-        ax.set_ylabel("builds that passed")
-        passed, failed = column_total(buckets, "passed"), column_total(buckets, "failed")
+        theme.widen_single_bucket(ax, buckets["bucket"], freq)
+        theme.format_dates(ax)
+        ax.set(xlabel=theme.created_label(freq, tz), ylabel="builds that passed")
+        passed, failed = theme.column_total(buckets, "passed"), theme.column_total(buckets, "failed")
         note = f"{passed:,} passed, {failed:,} failed" + ("" if outages is None else _note(outages, lanes))
-        on = f" on {drawable(branch, 30)}" if branch else "" if pipelines is None else " on default branches"
-        decorate(ax, f"Success rate of {counted(passed + failed, 'build')}{on}", note)
-        ax.grid(axis="y", color=grid_color(), linewidth=0.8)
+        on = f" on {theme.drawable(branch, 30)}" if branch else "" if pipelines is None else " on default branches"
+        theme.decorate(ax, f"Success rate of {format_count(passed + failed, 'build')}{on}", note)
+        ax.grid(axis="y", color=theme.grid_color(), linewidth=0.8)
     return ax
 
 
@@ -130,32 +113,31 @@ def _on_branch(builds: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
 
 def _pipeline_names(frame: pd.DataFrame) -> pd.Series[str]:
     """Return pipeline names, prefixed with the organization if the frame has several."""
-    several = "organization" in frame and frame["organization"].nunique() > 1
-    return frame["organization"] + " / " + frame["pipeline"] if several else frame["pipeline"]
+    if "organization" not in frame:
+        return frame["pipeline"]
+    return theme.prefix_if_several(frame["pipeline"], frame["organization"])
 
 
 def _lanes(outages: pd.DataFrame) -> list[str]:
     """Return the pipelines that were failing longest, the longest first."""
-    return list(
-        outages["seen_s"].groupby(_pipeline_names(outages)).sum().sort_values(ascending=False, kind="stable").index
-    )[:_MOST_LANES]
+    seconds = outages["seen_s"].groupby(_pipeline_names(outages)).sum()
+    return list(seconds.sort_values(ascending=False, kind="stable").index)[:_MOST_LANES]
 
 
 def _note(outages: pd.DataFrame, lanes: list[str]) -> str:
     if outages.empty:
         return "; no outage"
-    total = f"; {counted(len(outages), 'outage')} of {counted(_pipeline_names(outages).nunique(), 'pipeline')}"
-    hidden = count_note(_pipeline_names(outages).nunique() - len(lanes), "pipeline", "not shown")
-    return ", ".join(part for part in (total, list_counts(still_open=int(outages["open"].sum())), hidden) if part)
+    n = _pipeline_names(outages).nunique()
+    total = f"; {format_count(len(outages), 'outage')} of {format_count(n, 'pipeline')}"
+    hidden = theme.count_note(n - len(lanes), "pipeline", "not shown")
+    return ", ".join(part for part in (total, theme.list_counts(still_open=int(outages["open"].sum())), hidden) if part)
 
 
 def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     at = buckets["bucket"].dt.tz_localize(None).to_numpy()
     rate, low, high = (100 * buckets[name].to_numpy(np.float64) for name in ("rate", "low", "high"))
     partial = buckets["partial"].fillna(False).to_numpy(bool) & ~np.isnan(rate)
-    ax.fill_between(at, low, high, color=SKY, alpha=0.35, linewidth=0, label="95% interval (Wilson)")
-    alone = isolated(~np.isnan(rate))
-    ax.vlines(at[alone], low[alone], high[alone], color=SKY, alpha=0.6, linewidth=4)
+    draw_band(ax, at, low, high, "95% interval (Wilson)")
     draw_line(ax, at, rate, partial, "success rate")
     ax.set_yticks(_PERCENTS, [f"{percent}%" for percent in _PERCENTS])
     ax.set_ylim(0, 103)
@@ -170,22 +152,18 @@ def _height_of_lane(ax: Axes, n: int) -> float:
 def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> None:
     lane = _height_of_lane(ax, len(lanes))
     begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
-    spans = pd.DataFrame(
-        {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
-    )
-    spans["y"] = _pipeline_names(outages).map({name: -lane * (k + 1) for k, name in enumerate(lanes)})
-    spans = spans[spans["y"].notna()]
+    ends = {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
+    lane_of = {name: -lane * (k + 1) for k, name in enumerate(lanes)}
+    spans = pd.DataFrame(ends).assign(y=_pipeline_names(outages).map(lane_of)).dropna(subset="y")
     if len(spans):
-        ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=RED, edgecolor=RED,
-                linewidth=1, label="branch failing")  # fmt: skip
+        ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=theme.RED,
+                edgecolor=theme.RED, linewidth=1, label="branch failing")  # fmt: skip
     still = spans[spans["open"].fillna(False).astype(bool)]
     if len(still):
-        ax.plot(
-            still["end"], still["y"], ">", color=text_color(), markersize=5, linestyle="none", label="still failing"
-        )
-    names = unique_labels(lanes, max_characters(ax, 24))
+        ax.plot(still["end"], still["y"], ">", color=theme.text_color(), markersize=5, label="still failing")
+    names = theme.unique_labels(lanes, max_characters(ax, 24))
     ticks: dict[float, str] = {percent: f"{percent}%" for percent in _PERCENTS}
-    ticks |= {-lane * (k + 1): names[name] for k, name in enumerate(lanes)}
+    ticks |= {y: names[name] for name, y in lane_of.items()}
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
-    ax.axhline(0, color=grid_color(), linewidth=0.8)
+    ax.axhline(0, color=theme.grid_color(), linewidth=0.8)
     ax.set_ylim(-lane * (len(lanes) + 0.7) if lanes else 0, 103)

@@ -26,6 +26,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
 from buildframe.errors import BadInput
+from buildframe.formatting import format_count, isolate_right_to_left, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.plots.layout import (
     apply_layout,
@@ -50,7 +51,6 @@ _SEQUENTIAL = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA",
 
 NO_NAME = "(no name)"
 _BOX = "\N{WHITE VERTICAL RECTANGLE}"
-_RIGHT_TO_LEFT = {"R", "AL"}
 
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -253,13 +253,21 @@ def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
         ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
 
 
-def start_at_zero(ax: Axes, least: float) -> None:
-    """Let the y axis start at 0 unless `least` is negative."""
-    if least >= 0:
-        ax.set_ylim(bottom=0)
+def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:
+    """Write a text beside the end of each horizontal bar, and leave room for three bars at least."""
+    ends = list(zip(values, texts, strict=True))
+    for row, (value, text) in enumerate(ends):
+        ax.annotate(text, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9,
+                    color=text_color())  # fmt: skip
+    ax.set_ylim(min(len(ends) - 3, 0) - 0.6, len(ends) - 0.4)
 
 
 # Names and counts
+
+
+def prefix_if_several(names: pd.Series[str], groups: pd.Series[str]) -> pd.Series[str]:
+    """Return names as "group / name" if there are several groups."""
+    return groups.fillna("?") + " / " + names if groups.nunique() > 1 else names
 
 
 @checked_call
@@ -300,9 +308,7 @@ def shortened(name: str, width: int) -> str:
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
     if len(line) + wide <= width:
         return line
-    width = width * len(line) // (len(line) + wide)
-    tail = (width - 1) // 2
-    return f"{line[: width - 1 - tail]}…{line[len(line) - tail :]}"
+    return truncate_middle(line, width * len(line) // (len(line) + wide))
 
 
 def drawable(name: str, width: int) -> str:
@@ -315,7 +321,7 @@ def drawable(name: str, width: int) -> str:
     fonts = _fonts(tuple(rcParams["font.sans-serif"]))
     line = shortened(name, width)
     shown = "".join(char if any(font.get_char_index(ord(char)) for font in fonts) else _BOX for char in line)
-    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.intersection(map(unicodedata.bidirectional, shown)) else shown
+    return isolate_right_to_left(shown)
 
 
 @functools.cache
@@ -343,14 +349,9 @@ def unique_labels(names: Iterable[str], width: int, short: Callable[[str, int], 
     return chosen
 
 
-def counted(n: int, what: str) -> str:
-    """Return a number and a noun: "1 job", "2,000 jobs"."""
-    return f"{n:,} {what}{'s' if n != 1 else ''}"
-
-
 def count_note(n: int, what: str, rest: str) -> str:
     """Return a number, a noun and the rest of a note, or "" if the number is 0."""
-    return f"{counted(n, what)} {rest}" if n else ""
+    return f"{format_count(n, what)} {rest}" if n else ""
 
 
 def join_notes(*parts: str) -> str:

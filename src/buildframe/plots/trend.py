@@ -10,22 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
+from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.plots.theme import (
-    BLUE,
-    SKY,
-    background,
-    column_total,
-    counted,
-    created_label,
-    decorate,
-    format_dates,
-    list_counts,
-    show_message,
-    start_at_zero,
-    themed_axes,
-    widen_single_bucket,
-)  # fmt: skip
+from buildframe.plots import theme
 
 
 @checked_call
@@ -76,19 +63,18 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
     ('Day created (UTC)', 'wall time (minutes)')
     """
     buckets = metrics.trend(builds, freq=freq, tz=tz)
-    n = column_total(buckets, "n")
-    with themed_axes(ax, 9, 4.2) as ax:
+    n = theme.column_total(buckets, "n")
+    with theme.themed_axes(ax, 9, 4.2) as ax:
         if buckets["p50_s"].isna().all():
-            return show_message(ax, no_median_message(n, "builds in a bucket"))
+            return theme.show_message(ax, no_median_message(n, "builds in a bucket"))
         _draw(ax, buckets)
-        widen_single_bucket(ax, buckets["bucket"], freq)
-        format_dates(ax)
-        ax.set_xlabel(created_label(freq, tz))
-        ax.set_ylabel("wall time (minutes)")
-        excluded = list_counts(
-            not_finished=column_total(buckets, "n_censored"), negative=column_total(buckets, "n_negative")
+        theme.widen_single_bucket(ax, buckets["bucket"], freq)
+        theme.format_dates(ax)
+        ax.set(xlabel=theme.created_label(freq, tz), ylabel="wall time (minutes)")
+        excluded = theme.list_counts(
+            not_finished=theme.column_total(buckets, "n_censored"), negative=theme.column_total(buckets, "n_negative")
         )
-        decorate(ax, f"Wall time of {counted(n, 'build')}", excluded, grid="y")
+        theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", excluded, grid="y")
     return ax
 
 
@@ -102,24 +88,24 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     p50, p95 = buckets["p50_s"].to_numpy() / 60, buckets["p95_s"].to_numpy() / 60
     partial = buckets["partial"].fillna(False).to_numpy(bool)
     if not np.isnan(p95).all():
-        ax.fill_between(at, p50, p95, color=SKY, alpha=0.35, linewidth=0, label="median to p95 (buckets of 20 or more)")
-        alone = isolated(~np.isnan(p95))
-        ax.vlines(at[alone], p50[alone], p95[alone], color=SKY, alpha=0.6, linewidth=4)
+        draw_band(ax, at, p50, p95, "median to p95 (buckets of 20 or more)")
     draw_line(ax, at, p50, partial, "median")
-    start_at_zero(ax, float(np.nanmin(p50)))
+    if np.nanmin(p50) >= 0:
+        ax.set_ylim(bottom=0)
+
+
+def draw_band(ax: Axes, at: Any, low: Any, high: Any, label: str) -> None:
+    """Draw a band between two values per bucket, with a bar for each bucket that has no neighbor."""
+    ax.fill_between(at, low, high, color=theme.SKY, alpha=0.35, linewidth=0, label=label)
+    has_value = np.pad(~np.isnan(high), 1)
+    alone = has_value[1:-1] & ~has_value[:-2] & ~has_value[2:]
+    ax.vlines(at[alone], low[alone], high[alone], color=theme.SKY, alpha=0.6, linewidth=4)
 
 
 def draw_line(ax: Axes, at: Any, values: Any, partial: npt.NDArray[np.bool_], label: str) -> None:
     """Draw a value per bucket as a line with dots; the dots of unfinished buckets are hollow."""
-    ax.plot(at, values, color=BLUE, linewidth=1.8, label=label)
-    ax.plot(at[~partial], values[~partial], "o", color=BLUE, markersize=5 if len(at) <= 60 else 2.5)
+    ax.plot(at, values, color=theme.BLUE, linewidth=1.8, label=label)
+    ax.plot(at[~partial], values[~partial], "o", color=theme.BLUE, markersize=5 if len(at) <= 60 else 2.5)
     if partial.any():
-        ax.plot(at[partial], values[partial], "o", color=BLUE, markerfacecolor=background(ax), markersize=7,
+        ax.plot(at[partial], values[partial], "o", color=theme.BLUE, markerfacecolor=theme.background(ax), markersize=7,
                 label="bucket not complete")  # fmt: skip
-
-
-def isolated(has_value: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which values have no neighbor, so that no band can connect them."""
-    padded = np.pad(has_value, 1)
-    result: npt.NDArray[np.bool_] = has_value & ~padded[:-2] & ~padded[2:]
-    return result
