@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,6 @@ from buildframe.spec import Moment
 
 if TYPE_CHECKING:
     from buildframe.sandbox_server.db.database import Database
-    from buildframe.sandbox_server.pagination import PageRequest
     from buildframe.sandbox_server.simulation.lifecycle import WebhookEvent
 
 
@@ -143,8 +142,6 @@ class Outbox:
         rows = db.rows("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
         self._hooks = {row[0]: _to_hook(*row) for row in rows}
 
-    # --- hooks ---
-
     def has_webhooks(self, organization: str) -> bool:
         """Return whether an organization has a webhook."""
         return any(hook.organization == organization for hook in self._hooks.values())
@@ -178,8 +175,6 @@ class Outbox:
                 )
             self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
             self.wake(id)
-
-    # --- new deliveries ---
 
     def store(self, notices: Iterable[WebhookEvent]) -> None:
         """Store events for the webhooks that accept them, in the transaction of the change."""
@@ -222,8 +217,6 @@ class Outbox:
             (hook, hook, MOST_SETTLED),
         )
 
-    # --- sending ---
-
     def pending_hooks(self) -> list[str]:
         """Return the ids of the hooks with pending deliveries."""
         return [id for (id,) in self._db.rows("SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL")]
@@ -261,21 +254,13 @@ class Outbox:
             (again is not None, status, failure, again or 0.0, delivery.seq),
         )
 
-    # --- log ---
-
-    def log(self, page: PageRequest | None = None) -> list[Delivery]:
-        """Return the stored deliveries, oldest first: all of them, or one page."""
+    def log(self) -> list[Delivery]:
+        """Return the stored deliveries, oldest first."""
         rows = self._db.rows(
             "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure, delivered"
-            " FROM deliveries ORDER BY seq LIMIT ? OFFSET ?",
-            (page.size, page.offset) if page else (-1, 0),
+            " FROM deliveries ORDER BY seq"
         )
-        return list(_to_deliveries(rows))
-
-    def count(self) -> int:
-        """Return the number of stored deliveries."""
-        ((count,),) = self._db.rows("SELECT count(*) FROM deliveries")
-        return int(count)
+        return [_to_delivery(*row) for row in rows]
 
 
 _DECLARED = {"url": str, "signed": bool, "events": Sequence[str] | None, "organization": str}
@@ -314,7 +299,9 @@ def _to_hook(id: str, url: str, organization: str, events: str, signed: int, tok
     return Hook(id, url, organization, chosen, bool(signed), token)
 
 
-def _to_deliveries(rows: Iterable[tuple[Any, ...]]) -> Iterator[Delivery]:
-    for id, hook, url, event, at, attempts, pending, status, failure, delivered in rows:
-        when = None if delivered is None else Moment.from_us(int(delivered * 1_000_000))
-        yield Delivery(id, hook, url, event, Moment.from_us(at), attempts, bool(pending), status, failure, when)
+def _to_delivery(
+    id: str, hook: str, url: str, event: str, at: int, attempts: int, pending: int,
+    status: int | None, failure: str | None, delivered: float | None,
+) -> Delivery:  # fmt: skip
+    when = None if delivered is None else Moment.from_us(int(delivered * 1_000_000))
+    return Delivery(id, hook, url, event, Moment.from_us(at), attempts, bool(pending), status, failure, when)

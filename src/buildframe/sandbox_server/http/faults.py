@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
 from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
+from buildframe.sandbox_server.handlers.sql_filters import any_of
 from buildframe.sandbox_server.simulation.rules import matches
 from buildframe.sandbox_server.world.build_state import Commit
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
@@ -152,6 +154,13 @@ def identify_request(method: str, path: str) -> RequestTarget:
     return RequestTarget(None, {})
 
 
+@dataclass
+class _ActiveFault:
+    fault: Fault
+    requests: int = 0
+    happened: int = 0
+
+
 class FaultInjector:
     """The active faults. A hash of the seed and the request number decides which requests they hit."""
 
@@ -159,21 +168,17 @@ class FaultInjector:
         self._random = SeededRandom(seed)
         self._lock = threading.Lock()
         self._refuses_until = -math.inf
-        self._armed: list[Fault] = list(faults)
-        self._seen = [0] * len(self._armed)
-        self._done = [0] * len(self._armed)
+        self._active = [_ActiveFault(fault) for fault in faults]
 
     def add(self, fault: Fault) -> None:
         """Add a fault."""
         with self._lock:
-            self._armed.append(fault)
-            self._seen.append(0)
-            self._done.append(0)
+            self._active.append(_ActiveFault(fault))
 
     def clear(self) -> None:
         """Remove all faults."""
         with self._lock:
-            self._armed, self._seen, self._done = [], [], []
+            self._active = []
             self._refuses_until = -math.inf
 
     def exhaust(self, seconds: float) -> None:
@@ -189,30 +194,28 @@ class FaultInjector:
     def describe(self) -> list[dict[str, object]]:
         """Return the faults with the number of occurrences (`happened`)."""
         with self._lock:
-            pairs = zip(self._armed, self._done, strict=True)
-            return [msgspec.to_builtins(fault) | {"happened": done} for fault, done in pairs]
+            return [msgspec.to_builtins(active.fault) | {"happened": active.happened} for active in self._active]
 
     def draw(self, operation: str | None) -> list[Fault]:
         """Return the faults that hit the next request for an operation."""
         with self._lock:
-            concerned = [place for place, fault in enumerate(self._armed) if fault.route in (None, operation)]
-            return [self._armed[place] for place in concerned if self._happens(place)]
+            concerned = [pair for pair in enumerate(self._active) if pair[1].fault.route in (None, operation)]
+            return [active.fault for place, active in concerned if self._happens(place, active)]
 
     def undo(self, fault: Fault) -> None:
         """Undo the count of a fault that was drawn but had no effect."""
         with self._lock:
-            for place, armed in enumerate(self._armed):
-                if armed is fault:
-                    self._done[place] -= 1
+            for active in self._active:
+                if active.fault is fault:
+                    active.happened -= 1
                     return
 
-    def _happens(self, place: int) -> bool:
-        fault = self._armed[place]
-        if self._done[place] == fault.times:
+    def _happens(self, place: int, active: _ActiveFault) -> bool:
+        if active.happened == active.fault.times:
             return False
-        self._seen[place] += 1
-        happens = self._random.happens(fault.rate, "fault", place, self._seen[place])
-        self._done[place] += happens
+        active.requests += 1
+        happens = self._random.happens(active.fault.rate, "fault", place, active.requests)
+        active.happened += happens
         return happens
 
 
@@ -271,11 +274,11 @@ class WorldChanges:
         return {id for id, key, build_number in rows if key in keys and number in (None, str(build_number))}
 
     def _vanish(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:
-        marks = ", ".join("?" * len(entries))
+        chosen = any_of("pipeline_key", [entry.key for entry in entries])
         newest = self._db.rows(
-            f"SELECT pipeline_key, number FROM builds WHERE over = 1 AND pipeline_key IN ({marks})"  # noqa: S608  values are bound
+            f"SELECT pipeline_key, number FROM builds WHERE over = 1 AND {chosen.sql}"  # noqa: S608  values are bound
             " ORDER BY created DESC, seq DESC LIMIT ?",
-            [*(entry.key for entry in entries), fault.n],
+            [*chosen.values, fault.n],
         )
         for entry in entries:
             numbers = [number for key, number in newest if key == entry.key]

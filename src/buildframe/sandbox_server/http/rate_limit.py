@@ -100,13 +100,9 @@ class RequestCounter:
 def headers(standings: tuple[LimitStatus, LimitStatus]) -> dict[str, str]:
     """Return the headers of the limits."""
     return {
-        f"{prefix}-{word}": str(value)
+        f"{prefix}-{value.title()}": str(getattr(standing, value))
         for prefix, standing in zip(("RateLimit", "RateLimit-User"), standings, strict=True)
-        for word, value in (
-            ("Remaining", standing.remaining),
-            ("Limit", standing.limit),
-            ("Reset", standing.reset),
-        )
+        for value in ("remaining", "limit", "reset")
     }
 
 
@@ -119,11 +115,4 @@ def check_limits(standings: tuple[LimitStatus, LimitStatus]) -> None:
 
 def too_many_requests(standing: LimitStatus) -> HttpError:
     """Return the error of an exceeded limit."""
-    return HttpError(
-        429,
-        f"Too many requests. Please wait {standing.reset} seconds.",
-        scope=standing.scope,
-        limit=standing.limit,
-        current=standing.current,
-        reset=standing.reset,
-    )
+    return HttpError(429, f"Too many requests. Please wait {standing.reset} seconds.", **standing._asdict())
