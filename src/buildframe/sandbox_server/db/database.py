@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import msgspec
 
 from buildframe.errors import BadInput, BuildframeError
-from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.serializers import Serializer
 from buildframe.sandbox_server.simulation.lifecycle import ScheduledEvent, WebhookEvent
 from buildframe.sandbox_server.simulation.rules import ACTIVE_JOB, is_over
@@ -46,7 +45,13 @@ class EventSink(Protocol):
 
 
 class Database:
-    """The database of a sandbox. A thread that holds `lock` sees one consistent state."""
+    """The database of a sandbox. A thread that holds `lock` sees one consistent state.
+
+    `pipelines` and `serializer` exist after `load_world` or `create_world`; all parts of the sandbox share them.
+    """
+
+    pipelines: PipelineRegistry
+    serializer: Serializer
 
     def __init__(self, path: Path | None) -> None:
         self.lock = threading.RLock()
@@ -59,8 +64,6 @@ class Database:
             self._connection.close()
             raise
         self.outbox: EventSink | None = None
-        self._serializer: Serializer | None = None
-        self._pipelines: PipelineRegistry | None = None
 
     def _connect(self) -> sqlite3.Connection:
         name = ":memory:" if self._path is None else self._path
@@ -74,8 +77,8 @@ class Database:
             self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            ((version,),) = self._connection.execute("PRAGMA user_version")
+            ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as why:
             raise BadInput(f"{self._path} cannot be opened ({why}). Is another sandbox using it?") from None
         except sqlite3.DatabaseError:
@@ -130,8 +133,8 @@ class Database:
         if value is None:
             return None
         world = World.decode(value)
-        self._pipelines = self._load_pipelines(world)
-        self._serializer = Serializer(world, self._pipelines)
+        self.pipelines = self._load_pipelines(world)
+        self.serializer = Serializer(world, self.pipelines)
         return world
 
     def create_world(self, world: World) -> None:
@@ -145,20 +148,8 @@ class Database:
             teams, team_pipelines = initial_teams(world)
             self._put_rows("teams", teams)
             self._put_rows("team_pipelines", team_pipelines)
-        self._pipelines = PipelineRegistry(entries)
-        self._serializer = Serializer(world, self._pipelines)
-
-    @property
-    def pipelines(self) -> PipelineRegistry:
-        """The current pipelines. All parts of the sandbox share this registry."""
-        assert self._pipelines is not None
-        return self._pipelines
-
-    @property
-    def serializer(self) -> Serializer:
-        """The serializer of this world's records."""
-        assert self._serializer is not None
-        return self._serializer
+        self.pipelines = PipelineRegistry(entries)
+        self.serializer = Serializer(world, self.pipelines)
 
     def _value(self, what: str) -> bytes | None:
         rows = self.rows("SELECT value FROM world WHERE what = ?", (what,))
@@ -331,9 +322,9 @@ class Database:
             self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
     def _build_row(self, build: BuildRun) -> Row:
-        entry = self.serializer.pipelines[build.pipeline_key]
+        organization = self.pipelines[build.pipeline_key].organization.slug
         return (
-            build.seq, build.id, entry.organization.slug, build.pipeline_key, build.number, build.state, build.blocked,
+            build.seq, build.id, organization, build.pipeline_key, build.number, build.state, build.blocked,
             build.commit.branch, build.commit.sha, self.serializer.creator_id(build), build.created, build.finished,
             is_over(build), msgspec.json.encode(build), msgspec.json.encode(self.serializer.build(build)),
         )  # fmt: skip
@@ -343,20 +334,3 @@ class Database:
             active, retried = job.state in ACTIVE_JOB, job.retried_in is not None
             body = msgspec.json.encode(self.serializer.job(build, job))
             yield build.seq, position, build.pipeline_key, job.state, retried, active, body
-
-    # --- tokens ---
-
-    def add_token(self, hashed: str, access: Access) -> None:
-        """Store a token's hash and its permissions."""
-        with self.writing():
-            self._connection.execute("INSERT INTO tokens VALUES (?, ?)", (hashed, msgspec.json.encode(access)))
-
-    def find_token(self, hashed: str) -> Access | None:
-        """Return the permissions of a token by its hash; None if it is unknown."""
-        rows = self.rows("SELECT access FROM tokens WHERE hash = ?", (hashed,))
-        return msgspec.json.decode(rows[0][0], type=Access) if rows else None
-
-    def count_tokens(self) -> int:
-        """Return the number of tokens."""
-        ((count,),) = self.rows("SELECT count(*) FROM tokens")
-        return int(count)

@@ -45,8 +45,6 @@ class Serializer:
         self.random = SeededRandom(world.seed)
         self._slot_fields: dict[tuple[str, str], dict[str, JsonObject]] = {}
 
-    # --- people and agents ---
-
     def user_id(self, organization: Organization, person: Person) -> str:
         """Return the UUID of a person."""
         return self.random.uuid("user", organization.slug, person.email)
@@ -88,12 +86,9 @@ class Serializer:
             "meta_data": tags,
         }
 
-    # --- builds ---
-
     def build(self, build: BuildRun) -> JsonObject:
         """Serialize a build without its jobs and its pipeline."""
         entry, commit = self.pipelines[build.pipeline_key], build.commit
-        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
         scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
         body = {
             "id": build.id,
@@ -101,30 +96,20 @@ class Serializer:
             "url": self.build_url(entry, build.number),
             "web_url": self._web_url(entry, build.number),
             "number": build.number,
-            "state": build.state,
-            "cancel_reason": build.cancel_reason,
-            "blocked": build.blocked,
+            **{name: getattr(build, name) for name in ("state", "cancel_reason", "blocked")},
             "blocked_state": build.state if build.blocked else "",
-            "message": commit.message,
             "commit": commit.sha,
-            "branch": commit.branch,
-            "tag": commit.tag,
-            "env": commit.env,
-            "source": commit.source,
+            **{name: getattr(commit, name) for name in ("message", "branch", "tag", "env", "source", "meta_data")},
             "author": _author(build),
             "creator": self.user_or_none(entry.organization, commit.creator),
-            "created_at": format_timestamp(build.created),
-            "scheduled_at": format_timestamp(scheduled),
-            "started_at": format_timestamp(build.started),
-            "failing_at": format_timestamp(build.failing),
-            "finished_at": format_timestamp(build.finished),
-            "meta_data": commit.meta_data,
+            "scheduled_at": scheduled,
+            **{f"{name}_at": getattr(build, name) for name in ("created", "started", "failing", "finished")},
             "pull_request": self._pull_request(entry, build),
             "rebuilt_from": self._rebuilt_from(entry, build),
             "triggered_from": self._triggered_from(build),
             "cluster_id": entry.pipeline.cluster_id,
         }
-        return without_keys(body, _NOT_IN_LEGACY_BUILDS) if entry.pipeline.legacy else body
+        return _formatted(body, entry, _NOT_IN_LEGACY_BUILDS)
 
     def build_url(self, entry: PipelineEntry, number: int) -> str:
         """Return the API URL of a build."""
@@ -141,9 +126,6 @@ class Serializer:
     def _web_url(self, entry: PipelineEntry, number: int) -> str:
         return f"{ORIGIN}/{entry.path}/builds/{number}"
 
-    def _on_main(self, entry: PipelineEntry, build: BuildRun) -> bool:
-        return build.commit.branch == entry.pipeline.default_branch
-
     def creator_id(self, build: BuildRun) -> str | None:
         """Return the UUID of the user who created a build; None if nobody did."""
         organization, who = self.pipelines[build.pipeline_key].organization, build.commit.creator
@@ -154,7 +136,7 @@ class Serializer:
     def _pull_request(self, entry: PipelineEntry, build: BuildRun) -> JsonObject | None:
         pull_request = build.commit.pull_request
         if pull_request is None:
-            return None if self._on_main(entry, build) else {}
+            return None if build.commit.branch == entry.pipeline.default_branch else {}
         own = pull_request.repository is None
         return {
             "id": str(pull_request.id),
@@ -180,8 +162,6 @@ class Serializer:
         id, number = build.rebuilt_from
         return {"id": id, "number": number, "url": self.build_url(entry, number)}
 
-    # --- jobs ---
-
     def job(self, build: BuildRun, job: JobRun) -> JsonObject:
         """Serialize a job; its fields depend on its type."""
         entry = self.pipelines[build.pipeline_key]
@@ -195,26 +175,21 @@ class Serializer:
             "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
         }
         serialize = {"script": self._script, "manual": self._manual, "trigger": self._trigger}[fixed["type"]]
-        body = common | serialize(entry, build, job, fixed)
-        return without_keys(body, _NOT_IN_LEGACY_JOBS) if entry.pipeline.legacy else body
+        return _formatted(common | serialize(entry, build, job, fixed), entry, _NOT_IN_LEGACY_JOBS)
 
     def _manual(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
-        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
         return {
             "unblockable": job.state == "blocked",
             "unblock_url": f"{self.build_url(entry, build.number)}/jobs/{job.id}/unblock",
             "unblocked_by": self.user_or_none(entry.organization, job.unblocked_by),
-            "unblocked_at": format_timestamp(job.unblocked_at),
+            "unblocked_at": job.unblocked_at,
         }
 
     def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
-        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
         return {
             "triggered_build": self._triggered_build(job.triggered),
-            "created_at": format_timestamp(job.created),
-            "scheduled_at": format_timestamp(build.created),
-            "runnable_at": format_timestamp(job.runnable),
-            "finished_at": format_timestamp(job.finished),
+            "scheduled_at": build.created,
+            **{f"{name}_at": getattr(job, name) for name in ("created", "runnable", "finished")},
         }
 
     def _triggered_build(self, link: BuildLink | None) -> JsonObject | None:
@@ -229,7 +204,6 @@ class Serializer:
         }
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
-        format_timestamp = timestamps.format_legacy_time if entry.pipeline.legacy else timestamps.format_time
         log = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log"
         step_id = self.random.uuid("step", build.id, job.step)
         no_cluster = dict.fromkeys(_CLUSTER_KEYS) if entry.pipeline.cluster_id is None else {}
@@ -237,20 +211,14 @@ class Serializer:
             "step": {"id": step_id, "signature": self._signature(fixed, step_id)},
             "log_url": log,
             "raw_log_url": f"{log}.txt",
-            "soft_failed": job.soft_failed,
-            "exit_status": job.exit_status,
+            **{name: getattr(job, name) for name in ("soft_failed", "exit_status", "signal_reason", "retry_type")},
             "signal": "SIGTERM" if job.signal_reason == "cancel" else None,
-            "signal_reason": job.signal_reason,
             "agent": self.agent(entry.organization, job.agent) if job.agent else None,
-            "created_at": format_timestamp(job.created),
-            "scheduled_at": format_timestamp(build.created),
-            "runnable_at": format_timestamp(job.runnable),
-            "started_at": format_timestamp(job.started),
-            "finished_at": format_timestamp(job.finished),
+            "scheduled_at": build.created,
+            **{f"{name}_at": getattr(job, name) for name in ("created", "runnable", "started", "finished")},
             "retried": job.retried_in is not None,
             "retried_in_job_id": job.retried_in,
             "retries_count": job.attempt or None,
-            "retry_type": job.retry_type,
             "retry_source": {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None,
         }
 
@@ -312,6 +280,16 @@ class Serializer:
             "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
         return body if step.group else without_keys(body, ("group_key",))
+
+
+def _formatted(body: JsonObject, entry: PipelineEntry, not_in_legacy: tuple[str, ...]) -> JsonObject:
+    """Format the timestamps of a body, and drop the fields that records of a legacy pipeline lack."""
+    legacy = entry.pipeline.legacy
+    return {
+        name: timestamps.format_time(value, legacy) if name.endswith("_at") else value
+        for name, value in body.items()
+        if not legacy or name not in not_in_legacy
+    }
 
 
 def _user(user: TokenUser) -> JsonObject:

@@ -1,28 +1,13 @@
-"""Format timestamps as the service does: with milliseconds, or to the second in legacy records."""
+"""Format timestamps as the service does."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import overload
 
 
-@overload
-def format_time(timestamp: int) -> str: ...
-@overload
-def format_time(timestamp: None) -> None: ...
-@overload
-def format_time(timestamp: int | None) -> str | None: ...
-def format_time(timestamp: int | None) -> str | None:
-    """Format a timestamp such as `2026-10-01T09:30:00.123Z`."""
+def format_time(timestamp: int | None, legacy: bool = False) -> str | None:
+    """Format a timestamp such as `2026-10-01T09:30:00.123Z`, or `2013-09-03 13:24:38 UTC` of a legacy record."""
     if timestamp is None:
         return None
-    return f"{_seconds(timestamp)}.{timestamp // 1000 % 1000:03}Z"
-
-
-def format_legacy_time(timestamp: int | None) -> str | None:
-    """Format a timestamp of a legacy record, such as `2013-09-03 13:24:38 UTC`."""
-    return None if timestamp is None else _seconds(timestamp).replace("T", " ") + " UTC"
-
-
-def _seconds(timestamp: int) -> str:
-    return dt.datetime.fromtimestamp(timestamp // 1_000_000, dt.UTC).isoformat()[:19]
+    seconds = dt.datetime.fromtimestamp(timestamp // 1_000_000, dt.UTC).isoformat()[:19]
+    return f"{seconds.replace('T', ' ')} UTC" if legacy else f"{seconds}.{timestamp // 1000 % 1000:03}Z"

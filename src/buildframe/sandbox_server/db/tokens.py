@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from buildframe.errors import BadInput
 from buildframe.guards.secrets import confined
 from buildframe.sandbox_server.db.access import CONTROL, SCOPES, Access
@@ -25,13 +27,14 @@ def create_token(db: Database, scopes: Sequence[str], organizations: Sequence[st
     _check_names("organization", organizations, allowed)
     token = f"bfs_{secrets.token_hex(20)}"
     with db.lock:
-        db.add_token(_hash(token), Access(_new_user(db), tuple(scopes), tuple(organizations), may_edit))
+        access = Access(_new_user(db), tuple(scopes), tuple(organizations), may_edit)
+        db.write("INSERT INTO tokens VALUES (?, ?)", (_hash(token), msgspec.json.encode(access)))
     return token
 
 
 def _new_user(db: Database) -> TokenUser:
     """Return the next user, which is the same in every sandbox of the same seed."""
-    number = 1 + db.count_tokens()
+    ((number,),) = db.rows("SELECT 1 + count(*) FROM tokens")
     return TokenUser(
         id=db.serializer.random.uuid("user of token", number),
         name=f"Token user {number}",
@@ -43,10 +46,10 @@ def _new_user(db: Database) -> TokenUser:
 def authenticate(db: Database, authorization: str | None) -> Access:
     """Return the permissions of the token in an `Authorization` header. Raises 401 without a valid one."""
     kind, _, token = (authorization or "").partition(" ")
-    access = db.find_token(_hash(token.strip())) if kind.lower() == "bearer" else None
-    if access is None:
+    rows = db.rows("SELECT access FROM tokens WHERE hash = ?", (_hash(token.strip()),))
+    if kind.lower() != "bearer" or not rows:
         raise HttpError(401, "Authentication required. Please supply a valid API Access Token")
-    return access
+    return msgspec.json.decode(rows[0][0], type=Access)
 
 
 def _hash(token: str) -> str:

@@ -11,6 +11,13 @@ from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, re
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.spec.states import AGENT_STATES, RUNNING_STATES
 
+_SAME = (
+    "name", "slug", "description", "repository", "cluster_id", "pipeline_template_uuid", "branch_configuration",
+    "default_branch", "skip_queued_branch_builds", "skip_queued_branch_builds_filter", "cancel_running_branch_builds",
+    "cancel_running_branch_builds_filter", "allow_rebuilds", "env", "visibility",
+)  # fmt: skip
+"""Fields that are the same in the response and in the record."""
+
 _NOT_EMBEDDED = ("description", "tags", "steps")
 _ONLY_IN_CREATION = ("allow_rebuilds",)
 
@@ -65,34 +72,18 @@ class PipelineSerializer:
             "web_url": f"{ORIGIN}/{entry.path}",
             "builds_url": f"{url}/builds",
             "badge_url": f"{ORIGIN}/badges/{random.sha('badge', id)}.svg",
-            "name": pipeline.name,
-            "slug": pipeline.slug,
-            "description": pipeline.description,
-            "repository": pipeline.repository,
-            "cluster_id": pipeline.cluster_id,
-            "pipeline_template_uuid": pipeline.pipeline_template_uuid,
-            "branch_configuration": pipeline.branch_configuration,
-            "default_branch": pipeline.default_branch,
+            **{name: getattr(pipeline, name) for name in _SAME},
             "provider": {
                 "id": pipeline.provider,
                 "webhook_url": f"{ORIGIN}/deliver/{random.sha('webhook', id)}",
                 "settings": {"repository": repository_name(pipeline.repository)} | pipeline.settings,
             },
-            "skip_queued_branch_builds": pipeline.skip_queued_branch_builds,
-            "skip_queued_branch_builds_filter": pipeline.skip_queued_branch_builds_filter,
-            "cancel_running_branch_builds": pipeline.cancel_running_branch_builds,
-            "cancel_running_branch_builds_filter": pipeline.cancel_running_branch_builds_filter,
-            "allow_rebuilds": pipeline.allow_rebuilds,
             "created_by": self._serializer.user_or_none(entry.organization, pipeline.created_by),
-            "created_at": (timestamps.format_legacy_time if pipeline.legacy else timestamps.format_time)(
-                pipeline.created_at
-            ),
+            "created_at": timestamps.format_time(pipeline.created_at, pipeline.legacy),
             "archived_at": timestamps.format_time(pipeline.archived_at),
-            "env": pipeline.env,
             "tags": None if pipeline.tags is None else list(pipeline.tags),
             "configuration": configuration_yaml(pipeline),
             "steps": [step_json(step) for step in pipeline.steps],
-            "visibility": pipeline.visibility,
         }
 
 
