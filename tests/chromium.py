@@ -18,8 +18,8 @@ def chromium() -> str:
     """Where it is; without it the test is skipped, or fails where all have to run."""
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
-        tell = pytest.fail if os.environ.get("CI") else pytest.skip
-        tell("there is no Chromium: apt-get install chromium")
+        stop = pytest.fail if os.environ.get("CI") else pytest.skip
+        stop("there is no Chromium: apt-get install chromium")
     return found
 
 

@@ -1,9 +1,10 @@
-"""What tests share: a sandbox with a small world, and a server that answers by script."""
+"""Shared fixtures: a sandbox with a small world, and a server with scripted responses."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,8 @@ from tests import sharing
 
 settings.register_profile("untimed", settings.default, deadline=None)  # a machine may have much else to do
 settings.load_profile("untimed")
+sys.dont_write_bytecode = False  # workers and child processes compile each module once, not each time
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 matplotlib.use("Agg")  # not by the environment, which kernels would inherit
 for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME_GRAPHQL_URL"):
     os.environ.pop(name, None)
@@ -44,24 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Scripted:
-    """A server on loopback that gives the scripted answers one after the other, the last one again and again.
+    """A server on loopback that sends the scripted responses one after the other, and repeats the last one.
 
-    `asked`, `methods`, `headers` and `bodies` hold what was sent to it, request by request.
+    `requests`, `methods`, `headers` and `bodies` hold what was sent to it, request by request.
     """
 
-    def __init__(self, *answers: Callable[[BaseHTTPRequestHandler], None]) -> None:
-        self.asked: list[str] = []
+    def __init__(self, *responses: Callable[[BaseHTTPRequestHandler], None]) -> None:
+        self.requests: list[str] = []
         self.methods: list[str] = []
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
-        self._answers = list(answers)
+        self._responses = list(responses)
         script = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                script.asked.append(self.path)
+                script.requests.append(self.path)
                 script.methods.append(self.command)
                 script.headers.append(dict(self.headers.items()))
                 script.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
@@ -77,7 +80,7 @@ class Scripted:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def _next(self) -> Callable[[BaseHTTPRequestHandler], None]:
-        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
 
     def stop(self) -> None:
         self.server.shutdown()
@@ -93,14 +96,14 @@ def says(
     Link: str | None = "",
     **headers: str,
 ) -> Callable[[BaseHTTPRequestHandler], None]:
-    """An answer; `cut` leaves out so many bytes of its end; `_` in header names stands for `-`.
+    """Return a scripted response without the last `cut` bytes. `_` in names of headers stands for `-`.
 
-    A list has an empty `Link`, as the only page of one; None drops it as a proxy may.
+    A list has an empty `Link`, like a list of one page. None drops the header, as a proxy may.
     """
     if body.startswith(b"[") and Link is not None:
         headers["Link"] = Link
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def respond(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response_only(status)
         if date is not None:
             handler.send_header("Date", date)
@@ -112,22 +115,22 @@ def says(
         if cut:
             hang_up(handler)
 
-    return answer
+    return respond
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:
-    """End the connection without (the rest of) an answer."""
+    """Close the connection without the rest of the response."""
     handler.close_connection = True
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[..., Scripted]]:
-    """Starts servers that answer by script, and ends them after the test."""
+    """Start servers with scripted responses, and stop them after the test."""
     started: list[Scripted] = []
 
-    def start(*answers: Callable[[BaseHTTPRequestHandler], None]) -> Scripted:
-        started.append(Scripted(*answers))
+    def start(*responses: Callable[[BaseHTTPRequestHandler], None]) -> Scripted:
+        started.append(Scripted(*responses))
         return started[-1]
 
     yield start

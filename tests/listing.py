@@ -48,7 +48,7 @@ def evenly(n: int, every: float = 60, jobs: int = 0) -> list[dict[str, Any]]:
 
 
 class Server(ThreadingHTTPServer):
-    """Clients hang up on purpose, which is no news."""
+    """Clients hang up on purpose, which is expected."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -71,7 +71,7 @@ class Listing:
     ) -> None:
         self.builds = list(builds)
         self.meddle = meddle
-        self.asked: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
         self._lock = threading.Lock()
         listing = self
 
@@ -101,12 +101,12 @@ class Listing:
     @property
     def pages(self) -> int:
         """How many pages were asked for, but for the small ones that tell the time or a count."""
-        return sum(query["per_page"] != "1" for query in self.asked)
+        return sum(query["per_page"] != "1" for query in self.requests)
 
     def _take(self, query: dict[str, str]) -> Answer:
         with self._lock:
-            self.asked.append(query)
-            number = len(self.asked)
+            self.requests.append(query)
+            number = len(self.requests)
         return self.meddle(number, query) or self._page(query)
 
     def _page(self, query: dict[str, str]) -> Answer:

@@ -22,7 +22,7 @@ NOTEBOOKS = {
     "05_your_own_report.ipynb": (2, ["complete", "steps that changed: integration", "macos significantly exceeds"]),
     "06_a_dashboard.ipynb": (0, ["builds, complete", "running", "flaky tests"]),
 }
-"""How many pictures they show, and words of their outputs."""
+"""How many images they show, and words of their outputs."""
 OUTPUTS = "[...document.querySelectorAll('.jp-OutputArea-output')]"
 DONE = "() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].at(-1)?.innerText.match(/\\[\\d+\\]/)"
 SHOWN = f"""([words, many]) => words.every(word => {OUTPUTS}.some(one => one.innerText.includes(word)))
@@ -58,14 +58,14 @@ def test_every_notebook_is_tried() -> None:
 def test_a_notebook_runs_top_to_bottom_in_jupyterlab(name: str, served: tuple[str, str], tmp_path: Path) -> None:
     address, token = served
     many, words = NOTEBOOKS[name]
-    pictures = screenshot_folder(tmp_path)
-    with browsing(address, pictures, height=9000) as lab_page:
+    screenshots = screenshot_folder(tmp_path)
+    with browsing(address, screenshots, height=9000) as lab_page:
         lab_page.run_all(address, token, name)
         page = lab_page.page
         page.wait_for_function(DONE, timeout=120_000)
         assert page.locator(FAILED).count() == 0
         page.wait_for_function(SHOWN, arg=[words, many], timeout=60_000)
-        page.screenshot(path=pictures / f"{name}.png", full_page=True)
+        page.screenshot(path=screenshots / f"{name}.png", full_page=True)
         assert "Traceback" not in "\n".join(page.locator(".jp-OutputArea-output").all_inner_texts())
         assert page.locator(FAILED).count() == 0
         if many:  # a widget's progress goes when all is there

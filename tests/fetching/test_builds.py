@@ -102,7 +102,7 @@ def test_builds_of_one_instant_come_as_the_service_lists_them() -> None:
 def test_what_is_not_wanted_is_not_asked_for(ask: Any, leaves_out_jobs: bool, leaves_out_pipeline: bool) -> None:
     with listing(evenly(250)) as service:
         ask(service.connected())
-    for query in service.asked:
+    for query in service.requests:
         is_count = query["per_page"] == "1"
         assert (query.get("exclude_jobs") == "true") is (leaves_out_jobs or is_count)
         assert (query.get("exclude_pipeline") == "true") is leaves_out_pipeline
@@ -120,8 +120,8 @@ def test_no_request_more_than_allowed(workers: int, most: int, created_from: Any
     ages = [build(n, 30 * 86400 - (3000 - n) * 20) for n in range(3000, 0, -1)]
     with listing(ages, lambda number, query: fails if number % 3 == 0 else None) as service:
         frame = service.connected().builds(max_requests=most, workers=workers, created_from=created_from)
-    assert len(service.asked) == most == frame.attrs["requests"]
-    assert (service.asked[0]["per_page"] == "1") is (created_from == "3d")
+    assert len(service.requests) == most == frame.attrs["requests"]
+    assert (service.requests[0]["per_page"] == "1") is (created_from == "3d")
     assert frame.attrs["complete"] is False
     assert frame.attrs["why"] == f"max_requests={most} is used up"
     assert frame.attrs["left"]
@@ -156,7 +156,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(terms: dict[str
         said = "is negative" if isinstance(value, dt.timedelta) and value < dt.timedelta(0) else name
         with pytest.raises(bf.BadInput, match=said):
             getattr(service.connected(), listed)(**terms, created_from="3d")
-    assert service.asked == []
+    assert service.requests == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(terms: dict[str
 def test_what_is_unknown_is_refused_by_name(unknown: dict[str, Any], said: str) -> None:
     with listing(evenly(3)) as service, pytest.raises(bf.BadInput, match=said):
         service.connected().history(**unknown)
-    assert service.asked == []
+    assert service.requests == []
 
 
 # --- what is told of a walk -------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_attrs_tell_what_it_took(workers: int, tmp_path: Path) -> None:
         builds, jobs = service.connected().history(workers=workers)
     for frame, table in ((builds, "builds"), (jobs, "jobs")):
         told = frame.attrs
-        assert told["requests"] == len(service.asked)
+        assert told["requests"] == len(service.requests)
         assert (told["retries"], told["table"]) == (2, table)
         assert told["waits"] >= 2
         assert 0 < told["waited_s"] < told["waits"] * 1000

@@ -35,7 +35,7 @@ class Stripped(Listing):
     drops: Callable[[int, dict[str, str]], bool] = staticmethod(without_link)
 
     def _page(self, query: dict[str, str]) -> Handle:
-        answer, number = super()._page(query), len(self.asked)
+        answer, number = super()._page(query), len(self.requests)
         if not self.drops(number, query):
             return answer
 
@@ -118,7 +118,7 @@ def test_other_lists_request_the_page_after_a_full_one(scripted: Any, second: by
     frame = bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
     assert len(frame) == 100 + second.count(b"id")
     assert frame.attrs["complete"]
-    assert [dict(parse_qsl(urlsplit(path).query)) for path in server.asked] == [
+    assert [dict(parse_qsl(urlsplit(path).query)) for path in server.requests] == [
         {"per_page": "100"},
         {"per_page": "100", "page": "2"},
     ]
@@ -127,7 +127,7 @@ def test_other_lists_request_the_page_after_a_full_one(scripted: Any, second: by
 def test_other_lists_keep_their_filters_when_links_are_missing(scripted: Any) -> None:
     server = scripted(says(rows(1, 100), Link=None), says(b"[]"))
     bf.connect("acme", base_url=server.url, token=TOKEN).flaky_tests("suite", branch="main")
-    assert all("branch=main" in path for path in server.asked)
+    assert all("branch=main" in path for path in server.requests)
 
 
 def test_a_service_that_allows_fewer_rows_has_full_pages_too(scripted: Any) -> None:
@@ -144,7 +144,7 @@ def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: A
     ) as caught:
         getattr(ws, method)()
     assert "100 rows in 2 " in caught.value.__notes__[0]
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_page_with_each_row_twice_does_not_make_other_full_pages_look_short(scripted: Any) -> None:
@@ -165,7 +165,7 @@ def test_a_full_page_that_lacks_only_its_next_link_ends_no_list(scripted: Any, l
     frame = bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
     assert len(frame) == (207 if end == rows(201, 207) else 200)
     assert frame.attrs["complete"]
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_a_full_page_whose_last_link_lies_before_it_is_not_the_last(scripted: Any) -> None:
@@ -180,7 +180,7 @@ def test_a_full_page_whose_last_link_lies_before_it_is_not_the_last(scripted: An
 def test_a_page_that_is_not_full_is_the_last(scripted: Any) -> None:
     server = scripted(says(rows(1, 99), Link=""))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 99
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("size", [7, 25, 100])
@@ -188,7 +188,7 @@ def test_pages_without_link_headers_are_read_until_a_shorter_one(scripted: Any, 
     pages = [rows(1, size), rows(size + 1, 2 * size), rows(2 * size + 1, 3 * size - 1)]
     server = scripted(*(says(page, Link=None) for page in pages))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 3 * size - 1
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("wrong", ["", '</v2/organizations/acme/pipelines?page=1>; rel="last"'])
@@ -197,7 +197,7 @@ def test_a_full_page_that_is_said_to_be_the_only_one_ends_no_list(scripted: Any,
         says(rows(1, 100), Link=wrong), says(rows(101, 200), Link=wrong), says(rows(201, 207), Link=wrong)
     )
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_a_full_page_of_known_rows_in_the_middle_of_a_list_is_an_error(scripted: Any) -> None:
@@ -210,7 +210,7 @@ def test_a_full_page_of_known_rows_in_the_middle_of_a_list_is_an_error(scripted:
 def test_a_list_without_pages_has_one_answer(scripted: Any) -> None:
     server = scripted(says(json.dumps([{"name": f"e{n}", "url": "u"} for n in range(100)]).encode()))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).emojis()) == 100
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(

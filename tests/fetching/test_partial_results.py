@@ -174,7 +174,7 @@ def test_the_rest_of_a_walk_that_used_up_its_requests_can_be_asked(workers: int,
     with listing(BUILDS) as service:
         frame = service.connected().builds(workers=workers, max_requests=most)
         assert frame.attrs["why"] == f"max_requests={most} is used up"
-        assert frame.attrs["requests"] == most == len(service.asked)
+        assert frame.attrs["requests"] == most == len(service.requests)
         assert 99 * service.pages <= len(frame) <= 100 * service.pages
         assert is_all(completed(frame, service))
 

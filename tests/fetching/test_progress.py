@@ -66,7 +66,7 @@ def test_a_terminal_shows_rows_answers_and_rate_up_to_the_end(workers: int) -> N
     with Terminal() as terminal, listing(BUILDS) as service:
         service.connected().builds(workers=workers)
     *_, last = terminal.drawings
-    assert re.match(rf"builds 100%\|.*\| \[.*, 1,500 builds in {len(service.asked)} responses, [\d,]+/s\]$", last)
+    assert re.match(rf"builds 100%\|.*\| \[.*, 1,500 builds in {len(service.requests)} responses, [\d,]+/s\]$", last)
     shares = [int(share) for share in re.findall(r"builds +(\d+)%", terminal.text)]
     assert shares == sorted(shares)
 

@@ -185,7 +185,7 @@ def test_a_last_page_that_is_not_there_is_not_believed(workers: int) -> None:
         service.stop()
     assert sorted(frame["number"]) == [*range(251), 900]
     assert frame.attrs["complete"]
-    assert len(service.asked) < 100
+    assert len(service.requests) < 100
 
 
 def ends_with_few_requests(service: Listing, workers: int, why: str) -> None:
@@ -198,7 +198,7 @@ def ends_with_few_requests(service: Listing, workers: int, why: str) -> None:
         except bf.BuildframeError as error:
             said = "\n".join([str(error), *error.__notes__])
     assert re.search(why, said), said
-    assert len(service.asked) < 110
+    assert len(service.requests) < 110
 
 
 def test_lists_that_always_bring_new_rows_end_at_max_requests(scripted: Any) -> None:
@@ -211,7 +211,7 @@ def test_lists_that_always_bring_new_rows_end_at_max_requests(scripted: Any) -> 
 
     server = scripted(page)
     frame = bf.connect("acme", base_url=server.url, token=TOKEN).pipelines(max_requests=7)
-    assert len(server.asked) == 7
+    assert len(server.requests) == 7
     assert len(frame) == 700
     assert frame.attrs["why"] == "max_requests=7 is used up"
     assert (frame.attrs["complete"], frame.attrs["left"]) == (False, [{}])
@@ -222,7 +222,7 @@ def test_max_requests_of_other_lists_is_a_whole_number(scripted: Any, most: Any)
     server = scripted(says(b"[]"))
     with pytest.raises(bf.BadInput, match="max_requests"):
         bf.connect("acme", base_url=server.url, token=TOKEN).members(max_requests=most)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_limit_that_suffices_leaves_a_list_complete(scripted: Any) -> None:

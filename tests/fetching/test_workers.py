@@ -276,7 +276,7 @@ def test_several_threads_at_once_get_what_each_asked_for(shared: bool) -> None:
         ids = [job["id"] for each in wanted for job in each["jobs"]] if which % 2 else [each["id"] for each in wanted]
         assert list(frame["id"]) == ids
         assert frame.attrs["complete"]
-    assert sum(frame.attrs["requests"] for frame in frames) == len(service.asked)
+    assert sum(frame.attrs["requests"] for frame in frames) == len(service.requests)
 
 
 def test_one_that_fails_does_not_disturb_another_of_the_same_workspace() -> None:
@@ -294,4 +294,4 @@ def test_a_limit_is_kept_by_walks_side_by_side() -> None:
         walks = [pool.submit(ws.builds, max_requests=most) for most in (1, 2, 3, 4)]
         frames = [walk.result() for walk in walks]
     assert [frame.attrs["requests"] for frame in frames] == [1, 2, 3, 4]
-    assert len(service.asked) == 10
+    assert len(service.requests) == 10

@@ -85,7 +85,7 @@ def test_a_misspelt_option_is_refused_with_the_right_name(
         misspelt = option[:-1] + option[-1] * 2
         with pytest.raises(bf.BadInput, match=rf"{misspelt}\b.*Did you mean '{option}'"):
             called(server, tmp_path, owner, name, **{misspelt: None})
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_value_of_another_type_is_refused(server: Scripted, tmp_path: Path, ow
     for option in options_of(getattr(owner, name)):
         with pytest.raises(bf.BadInput, match=rf"(^|\n- ){option}\b"):
             called(server, tmp_path, owner, name, **{option: object()})
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_error_names_option_value_and_type(server: Scripted, option: str, va
     ws = bf.connect("acme", base_url=server.url, token="t")
     with pytest.raises(bf.BadInput, match=says):
         ws.builds(**{option: value})  # type: ignore[arg-type]
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("columns", [["state"], ("state",), pd.Index(["state"]), np.array(["state"])])
@@ -141,7 +141,7 @@ def test_what_is_no_whole_number_is_refused_as_one(server: Scripted, number: Any
     ws = bf.connect("acme", base_url=server.url, token="t")
     with pytest.raises(bf.BadInput, match=r"max_requests=.*: pass a whole number or None"):
         ws.builds(max_requests=number)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("method", ["builds", "jobs", "history"])
@@ -150,7 +150,7 @@ def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: s
     for lists, name in itertools.product((ws, ws.pipeline("web")), ("per_page", "page", "number", "limit", "cursor")):
         with pytest.raises(bf.BadInput, match=f"{name}.*always reads all pages.*created_from.*max_requests, deadline"):
             getattr(lists, method)(**{name: 5})
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
@@ -163,7 +163,7 @@ def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
         ws.members(sort="name")  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"Options of pipelines\(\): columns, extra, raw, progress"):
         ws.pipelines(nonsense=True)  # type: ignore[call-arg]
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
@@ -188,7 +188,7 @@ def test_a_team_is_given_a_pipeline_only(server: Scripted, pipeline: Any) -> Non
         ws.set_team(pipeline, ID, "read_only")
     with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
         ws.remove_team(pipeline, ID)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_the_settings_of_a_sandbox_are_checked() -> None:
@@ -264,7 +264,7 @@ def test_options_need_their_names(server: Scripted, tmp_path: Path) -> None:
         bf.Store(tmp_path).clean("30d", "7d")  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"Store\(\) has no option 'asof'. Did you mean 'as_of'"):
         bf.Store(tmp_path, asof="7d")  # type: ignore[call-arg]
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_sandbox_refuses_what_it_has_not() -> None:
@@ -442,7 +442,7 @@ def test_any_value_of_any_option_is_refused_as_bad_input(server: Scripted, tmp_p
         for option in options_of(getattr(owner, name)):
             with pytest.raises(bf.BadInput):
                 called(server, tmp_path, owner, name, **{option: value})
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
@@ -471,7 +471,7 @@ def test_any_value_of_any_other_argument_is_refused_as_bad_input(server: Scripte
     ):
         with pytest.raises(bf.BadInput):
             call()  # type: ignore[no-untyped-call]
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
@@ -505,7 +505,7 @@ def test_a_parameter_that_contains_itself_is_refused(server: Scripted) -> None:
     ws = bf.connect("acme", base_url=server.url, token="secret")
     with pytest.raises(bf.BadInput, match="x is nested too deeply, or contains itself"):
         ws.get("/organizations/acme/agents", x=CIRCLE)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_an_array_without_dimensions_counts_as_its_value(ci: Workspace) -> None:
@@ -539,7 +539,7 @@ def test_what_cannot_be_right_is_refused_before_anything_is_sent(
     if name == "created_from":
         with pytest.raises(bf.BadInput, match="since"):
             bf.Store(tmp_path / "store").sync(ws, since=value)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ def test_properties_that_cannot_be_right_are_not_sent(server: Scripted, properti
     for empty in ("", " \n"):
         with pytest.raises(bf.BadInput, match="configuration must not be empty"):
             web.update(configuration=empty)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("name", ["a" * 1000, "\ud800"])

@@ -136,7 +136,7 @@ def test_a_second_interrupt_while_the_readers_are_waited_for_is_raised_whatever_
 def test_an_interrupt_before_the_walk_has_begun() -> None:
     told, service = interrupted(Stage(None, 1, well=0), created_from="60d", partial=True)
     assert told["raised"] == "KeyboardInterrupt"
-    assert (told["threads"], told["sockets"], len(service.asked)) == ([], [], 1)
+    assert (told["threads"], told["sockets"], len(service.requests)) == ([], [], 1)
 
 
 def interrupting(number: int) -> Callable[[int, dict[str, str]], None]:
@@ -268,7 +268,7 @@ def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(s
 
     server = scripted(refuse)
     assert notes_of(server.url, action, reached) == []
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scripted: Any) -> None:
@@ -335,7 +335,7 @@ def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unkn
     number = 2 if point[2] == "within_deadline" else 1  # a generator: the first time it yields
     with pytest.raises(KeyboardInterrupt) as stop, interrupted_at(*point, number):
         web.create_build(commit="HEAD", branch="main")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     [note] = stop.value.__notes__
     assert note.endswith("Look for it among the newest builds: .builds(branch='main', created_from='1h').")
 

@@ -57,7 +57,7 @@ def connected(server: Scripted) -> Workspace:
 def test_a_passing_fault_leaves_no_trace(scripted: Start, fault: Callable[..., None]) -> None:
     server = scripted(fault, fault, says(BUILD))
     assert list(connected(server).builds()["id"]) == ["b1"]
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_lasting_fault_is_told_after_bounded_tries(
     server = scripted(fault)
     with pytest.raises(kind, match=f"(?s){says_so}"):
         connected(server).builds()
-    assert len(server.asked) == (1 if "created_at" in says_so else MAX_ATTEMPTS)
+    assert len(server.requests) == (1 if "created_at" in says_so else MAX_ATTEMPTS)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
@@ -86,7 +86,7 @@ def test_what_would_not_help_is_not_tried_again(scripted: Start, status: int) ->
     server = scripted(says(b'{"message":"no"}', status, Location="http://127.0.0.1:1/elsewhere"))
     with pytest.raises(bf.ServiceError):
         connected(server).builds()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_the_wait_that_the_server_names_is_kept(scripted: Start) -> None:
@@ -102,7 +102,7 @@ def test_a_wait_that_is_too_long_is_told_instead(scripted: Start) -> None:
     with pytest.raises(bf.RateLimited, match="Wait 3600 s") as caught:
         connected(server).builds()
     assert caught.value.retry_after == 3600
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_an_exhausted_limit_is_waited_out_before_the_next_request(scripted: Start) -> None:
@@ -119,7 +119,7 @@ def test_the_token_follows_no_link_to_elsewhere(scripted: Start, link: str) -> N
     server = scripted(says(b'[{"id":"p"}]', Link=f'<{link}>; rel="next"'))
     with pytest.raises(bf.Malformed, match="not below"):
         connected(server).pipelines()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_links_of_the_same_origin_are_followed_as_given(scripted: Start) -> None:
@@ -130,7 +130,7 @@ def test_links_of_the_same_origin_are_followed_as_given(scripted: Start) -> None
         says(pages[2], Link=""),
     )
     assert list(connected(server).pipelines()["id"]) == ["a", "b", "c", "d"]
-    assert server.asked[1:] == [
+    assert server.requests[1:] == [
         "/v2/organizations/acme/pipelines?page=2&x=%26",
         "/v2/organizations/acme/pipelines?page=3",
     ]
@@ -313,12 +313,12 @@ def test_a_token_that_comes_back_in_a_header_is_not_shown(scripted: Start, echo:
 def test_data_that_looks_like_the_token_is_left_alone(scripted: Start) -> None:
     server = scripted(hang_up)
     for token in ("passed", "Sun", "2"):
-        server.asked.clear()
+        server.requests.clear()
         server._answers = [says(b'[{"id":"a","name":"passed"}]', Link='<?passed=2>; rel="next"'),
                            says(b'[{"id":"b","name":"Sun 2"}]')]  # fmt: skip
         pipelines = bf.connect("acme", base_url=server.url, token=token).pipelines()
         assert list(pipelines["name"]) == ["passed", "Sun 2"]
-        assert server.asked[1].endswith("?passed=2")
+        assert server.requests[1].endswith("?passed=2")
 
 
 def test_half_of_an_emoji_is_no_fault_for_extra_columns(scripted: Start) -> None:
@@ -330,7 +330,7 @@ def test_the_token_goes_in_the_header_only(scripted: Start) -> None:
     server = scripted(says(BUILD))
     connected(server).builds()
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
-    assert TOKEN not in server.asked[0]
+    assert TOKEN not in server.requests[0]
 
 
 def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
@@ -386,7 +386,7 @@ def test_what_is_not_given_comes_from_the_environment(scripted: Start, monkeypat
     monkeypatch.setenv("BUILDFRAME_ORG", "globex")
     bf.connect().builds()
     bf.connect("acme").builds()
-    paths = [path.split("?")[0] for path in server.asked]
+    paths = [path.split("?")[0] for path in server.requests]
     assert paths == ["/v2/builds", "/v2/organizations/globex/builds", "/v2/organizations/acme/builds"]
 
 

@@ -39,12 +39,12 @@ class Silent:
     """An answer that says something, or nothing, and then stays silent until the test is over."""
 
     def __init__(self, said: bytes = b"") -> None:
-        self.asked, self.over = threading.Event(), threading.Event()
+        self.is_requested, self.over = threading.Event(), threading.Event()
         self._said = said
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(self._said)
-        self.asked.set()
+        self.is_requested.set()
         self.over.wait(60)
         handler.close_connection = True
 
@@ -82,11 +82,11 @@ def test_a_request_that_waits_for_its_answer_is_cut_off(scripted: Start, said: b
     home = Client(server.url, TOKEN)
     with home.copy() as apart, ThreadPoolExecutor(1) as pool:
         future = pool.submit(listed, apart, budget)
-        assert silent.asked.wait(BOUNDED)
+        assert silent.is_requested.wait(BOUNDED)
         time.sleep(0.05)
         assert isinstance(cut_off(apart, budget, future), Canceled)
     silent.over.set()
-    assert len(server.asked) == budget.requests == 1
+    assert len(server.requests) == budget.requests == 1
     home.close()
 
 
@@ -106,7 +106,7 @@ def test_of_an_action_that_is_cut_off_the_outcome_is_unknown(scripted: Start) ->
     request = protocol.request_for(spec.cancel_build, "acme", "web", 7)
     with Client(scripted(silent).url, TOKEN) as client, ThreadPoolExecutor(1) as pool:
         future = pool.submit(client.fetch, request, lambda answer: protocol.read_nothing(request, answer))
-        assert silent.asked.wait(BOUNDED)
+        assert silent.is_requested.wait(BOUNDED)
         assert isinstance(cut_off(client, RequestBudget(), future), bf.OutcomeUnknown)
     silent.over.set()
 
@@ -122,7 +122,7 @@ def test_what_is_cut_off_sends_no_more_and_holds_nobody_up(scripted: Start) -> N
         assert listed(home) == []
         with home.copy() as another:
             assert listed(another) == []
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_a_connection_that_is_made_too_late_is_cut_off_too() -> None:
@@ -156,7 +156,7 @@ def test_no_thread_and_no_socket_stays_behind(scripted: Start) -> None:
     budget = RequestBudget()
     with home.copy() as apart, ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(listed, apart, budget) for _ in range(4)]
-        assert until(lambda: len(server.asked) == 5)
+        assert until(lambda: len(server.requests) == 5)
         assert all(isinstance(cut_off(apart, budget, future), Canceled) for future in futures)
     silent.over.set()
     assert until(lambda: open_sockets() == sockets)

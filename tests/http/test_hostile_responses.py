@@ -57,7 +57,7 @@ def test_a_bomb_is_refused_while_it_comes(scripted: Start, ask: Callable[[Worksp
     server = scripted(says(packed, Content_Encoding="gzip"))
     with pytest.raises(bf.Malformed, match=r"more than 268,435,456 bytes after decompression.*shorter time range"):
         ask(connected(server))
-    assert len(server.asked) == 1  # it would be as large again
+    assert len(server.requests) == 1  # it would be as large again
 
 
 def test_no_more_than_the_limit_is_held() -> None:
@@ -101,7 +101,7 @@ PACKED = gzip.compress(b"[]", mtime=0)
 def test_gzip_that_is_broken_is_asked_for_again(scripted: Start, body: bytes) -> None:
     server = scripted(says(body, Content_Encoding="gzip"), says(gzip.compress(b"[]"), Content_Encoding="gzip"))
     assert len(connected(server).pipelines()) == 0
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_an_action_with_a_bomb_as_its_response_has_an_unknown_outcome(
@@ -110,7 +110,7 @@ def test_an_action_with_a_bomb_as_its_response_has_an_unknown_outcome(
     server = scripted(says(b"no gzip", 201, Content_Encoding="gzip"))
     with pytest.raises(bf.OutcomeUnknown, match="gzip cannot be decompressed"):
         connected(server).pipeline("web").create_build(commit="HEAD", branch="main")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert decompression.LARGEST == 268_435_456
 
 

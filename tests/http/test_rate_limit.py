@@ -298,7 +298,7 @@ def test_all_connections_of_a_token_share_the_limits_and_no_other(scripted: Star
         bf.connect("globex", base_url=server.url, token=TOKEN).pipelines()
     bf.connect("acme", base_url=server.url, token=TOKEN + "2").pipelines()
     bf.connect("acme", base_url=server.url.replace("127.0.0.1", "localhost"), token=TOKEN).pipelines()
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_the_token_is_in_nothing_that_keeps_the_pace(scripted: Start) -> None:

@@ -124,7 +124,7 @@ def test_what_is_waited_for_is_told_and_can_be_ended(scripted: Start, monkeypatc
     with pytest.raises(bf.DeadlineExceeded, match="deadline=90s would pass"):
         listed(server.url, RequestBudget(seconds=90))
     assert told == [(3600.0, "the service returned 503")]
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_after_a_second_refusal_the_waits_grow(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_no_more_is_sent_than_may_be(scripted: Start) -> None:
     server = scripted(says(b"oops", 503))
     with pytest.raises(Canceled, match="max_requests=3 is used up"):
         listed(server.url, RequestBudget(max_requests=3))
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 # --- what one call may spend ------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_reset_that_is_no_time_until_then_is_passed_over(scripted: Start) -> N
     absurd = says(b'{"message":"x","reset":1800000000}', 429, RateLimit_Remaining="0", RateLimit_Reset="1800000000")
     server = scripted(absurd, says(b"[]"))
     assert listed(server.url, RequestBudget()) == []
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_with_a_deadline_a_long_limit_ends_the_walk_with_what_is_there(scripted: Start) -> None:

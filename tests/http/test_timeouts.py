@@ -91,7 +91,7 @@ def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str
         with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
             listed(asking, budget)
         assert all(each.fileno() < 0 for each in asking._sockets._open)
-    assert budget.requests == len(server.asked) == MAX_CONNECTS
+    assert budget.requests == len(server.requests) == MAX_CONNECTS
     assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 2 s."]
 
 
@@ -101,7 +101,7 @@ def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> No
     server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
         assert listed(asking) == []
-    assert len(server.asked) == MAX_CONNECTS + 2
+    assert len(server.requests) == MAX_CONNECTS + 2
 
 
 @pytest.mark.parametrize("kind", DRIPPING)
@@ -110,7 +110,7 @@ def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind
     refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
         asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer), advice="Look here.")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_time_limit_holds_for_each_request_anew(scripted: Start) -> None:
@@ -372,7 +372,7 @@ def test_a_deadline_ends_a_wait_for_a_limit_before_it_begins(scripted: Start, ca
     server = scripted(USED_UP)
     with ends_soon(), pytest.raises(bf.DeadlineExceeded, match="deadline=60s would pass while waiting 100 s"):
         (READS | ACTIONS)[call](connected(server), "60s")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("call", [*READS, *ACTIONS])
@@ -381,7 +381,7 @@ def test_a_deadline_that_is_none_is_refused_before_anything_is_sent(scripted: St
     server = scripted(says(b"[]"))
     with pytest.raises(bf.BadInput, match="deadline"):
         (READS | ACTIONS)[call](connected(server), wrong)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_deadline_ends_a_connection_that_is_never_made() -> None:

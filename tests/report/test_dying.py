@@ -124,7 +124,7 @@ def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scr
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": ill.url}, command=patched(PATIENCE))
     check_left(run, folder, "503: On fire.*Try again later")
     again = [line for line in run.stderr.splitlines() if "retrying" in line]
-    assert len(again) == len(ill.asked) - 1
+    assert len(again) == len(ill.requests) - 1
     assert all(re.fullmatch(r"[-\dT:]+Z INFO retrying in 0 s: the service returned 503", line) for line in again)
 
 

@@ -257,7 +257,7 @@ def test_wrong_thresholds_are_status_2_before_anything_is_sent(
     run = report(tmp_path / "ci", tmp_path / "reports", "--thresholds", limits, env=env)
     assert run.returncode == 2
     assert last_line(run).startswith(f"buildframe report: error: {limits}: ")
-    assert (service.asked, os.path.exists(tmp_path / "ci")) == ([], False)
+    assert (service.requests, os.path.exists(tmp_path / "ci")) == ([], False)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Service:
         self.after: Callable[[str], None] = lambda path: None
         self.date: Callable[[str], str | None] = lambda path: format_datetime(self.now, usegmt=True)
         self.is_simulated = True
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         self._server = Scripted(self._answer)
         self.url = self._server.url
 
@@ -70,14 +70,14 @@ class Service:
         return [path for path, _ in self._taken()]
 
     def _taken(self) -> list[tuple[str, dict[str, str]]]:
-        asked, self.asked = self.asked, []
+        asked, self.requests = self.requests, []
         return asked
 
     # --- answering
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         path, query = urlsplit(handler.path).path, parse_qs(urlsplit(handler.path).query)
-        self.asked.append((path, {name: ",".join(values) for name, values in query.items()}))
+        self.requests.append((path, {name: ",".join(values) for name, values in query.items()}))
         status = self.failing(path, query)
         body, links = ({"message": "No."}, "") if status else self._body(path, query)
         headers = {"Link": links} | ({"X_Simulated_Time": "true"} if self.is_simulated else {})

@@ -38,7 +38,7 @@ def test_an_organization_begins_from_what_its_pipelines_know_together(service: S
     new = service.add(3, "passed", pipeline_id="p-api")
     service._taken()
     synced(service, tmp_path, "")
-    asked = service.asked
+    asked = service.requests
     assert set(store.builds()["id"]) == {"b1", "b2", new["id"]}
     assert store.covers["acme"] == (max(begins), service.now)
     created = [query["created_from"] for path, query in asked if path == BUILDS and "created_from" in query]

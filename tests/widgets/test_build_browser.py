@@ -288,7 +288,7 @@ def test_a_hanging_request_blocks_nothing(hanging: Scripted) -> None:
     other.load_button.click()
     assert visible_text(other.status).startswith("Loading …")
     assert not other.stop_button.disabled
-    wait_until(lambda: any("slow" in path for path in hanging.asked))
+    wait_until(lambda: any("slow" in path for path in hanging.requests))
     other.stop_button.click()
     assert visible_text(other.status).startswith("Stopped: 0 builds loaded, others are missing")
     wait_for(other._tasks)
@@ -309,7 +309,7 @@ def test_stop_ends_a_wait_and_sends_nothing_more(scripted: Callable[..., Scripte
     other.filters.close()
     assert other._tasks.join(20)
     assert other.filters._tasks.join(20)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     assert visible_text(other.status).startswith("Stopped: 0 builds loaded, others are missing")
     other.close()
 

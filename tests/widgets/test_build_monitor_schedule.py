@@ -78,7 +78,7 @@ def server(scripted: Callable[..., Scripted]) -> Iterator[Scripted]:
 def test_it_refreshes_every_ten_seconds_without_a_waiting_thread(server: Scripted) -> None:
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
         for count in (1, 2, 3):
-            assert len(server.asked) == count
+            assert len(server.requests) == count
             assert timers.pending == [10]
             assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
             assert visible_text(monitor.schedule) == "As of 12:00:00 UTC, refreshes every 10 s"
@@ -103,7 +103,7 @@ def test_a_refresh_in_progress_is_not_started_again(scripted: Callable[..., Scri
         monitor.refresh_button.click()
         gate.set()
         await delivered(monitor._tasks)
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
         assert timers.pending == [10]
 
     on_a_loop(server, act)
@@ -117,7 +117,7 @@ def test_it_stops_without_a_view_and_resumes_with_one(server: Scripted) -> None:
         monitor._view_count = 1
         assert visible_text(monitor.status) == ""
         await delivered(monitor._tasks)
-        assert (len(server.asked), timers.pending) == (2, [10])
+        assert (len(server.requests), timers.pending) == (2, [10])
 
     on_a_loop(server, act)
 
@@ -130,7 +130,7 @@ def test_a_monitor_that_is_never_displayed_refreshes_once(server: Scripted) -> N
         timers.fire()
         await delivered(other._tasks)
         assert visible_text(other.status).startswith("Stopped because the widget was not displayed")
-        assert (len(server.asked), timers.pending) == (2, [])
+        assert (len(server.requests), timers.pending) == (2, [])
         other.close()
 
     on_a_loop(server, act)
@@ -145,7 +145,7 @@ def test_a_pause_lasts_until_resume(server: Scripted) -> None:
         monitor.refresh_button.click()
         await delivered(monitor._tasks)
         assert visible_text(monitor.status).startswith("Paused. Press Resume to refresh again.")
-        assert (len(server.asked), timers.pending) == (2, [])
+        assert (len(server.requests), timers.pending) == (2, [])
         monitor.toggle.click()
         await delivered(monitor._tasks)
         assert (monitor.toggle.description, timers.pending) == ("Pause", [10])
@@ -159,7 +159,7 @@ def test_it_stops_after_the_maximum_time(server: Scripted) -> None:
         monitor._timer._age_origin -= 30
         timers.fire()
         assert visible_text(monitor.status).startswith("Stopped after 30 s")
-        assert (len(server.asked), timers.pending, monitor.toggle.description) == (1, [], "Resume")
+        assert (len(server.requests), timers.pending, monitor.toggle.description) == (1, [], "Resume")
 
     on_a_loop(server, act, for_at_most="30s")
 
@@ -193,7 +193,7 @@ def test_invalid_arguments_are_named(server: Scripted) -> None:
     ):
         with pytest.raises(bf.BadInput, match=message):
             widgets.BuildMonitor(arguments[0], **arguments[1])
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_it_stops_after_its_page_is_closed_and_resumes_with_another(server: Scripted) -> None:
@@ -206,11 +206,11 @@ def test_it_stops_after_its_page_is_closed_and_resumes_with_another(server: Scri
         timers.fire()
         await asyncio.sleep(0)
         assert "Stopped because the widget was not displayed" in visible_text(monitor.status)
-        assert (timers.pending, len(server.asked)) == ([], 3)
+        assert (timers.pending, len(server.requests)) == ([], 3)
         monitor.table.pong = monitor.table.ping
         await delivered(monitor._tasks)
         assert monitor.is_refreshing
-        assert len(server.asked) == 4
+        assert len(server.requests) == 4
 
     on_a_loop(server, act)
 

@@ -243,7 +243,7 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
     kept = {name: field.input.value for name, field in inputs(form).items() if field.input.value}
     assert kept == {"message": "The next one", "author.name": "Yann Example"}
     assert not form.create.disabled
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:

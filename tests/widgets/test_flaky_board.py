@@ -125,7 +125,7 @@ def test_an_empty_result_names_the_search(board: FlakyBoard) -> None:
 
 def wait_for_request(server: Scripted) -> None:
     """Wait until the first request arrived."""
-    while not server.asked:
+    while not server.requests:
         time.sleep(0.01)
 
 
@@ -138,7 +138,7 @@ def test_a_double_click_searches_once(scripted: Callable[..., Scripted]) -> None
     gate.set()
     wait_for(board._tasks)
     assert [row[1] for row in board.table.rows] == ["Cart · first"]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     board.close()
 
 
@@ -152,7 +152,7 @@ def test_a_later_search_replaces_the_earlier_one(scripted: Callable[..., Scripte
     gate.set()
     wait_for(board._tasks)
     assert [row[1] for row in board.table.rows] == ["Cart · second", "Cart · third"]
-    assert ["search=x" in path for path in server.asked] == [False, True]
+    assert ["search=x" in path for path in server.requests] == [False, True]
     board.close()
 
 

@@ -85,7 +85,7 @@ def test_an_action_as_it_is_sent(scripted: Start, name: str) -> None:
     call, method, path, body, status, answer = ACTIONS[name]
     server = scripted(says(answer, status))
     result = call(connected(server))
-    assert (server.methods, server.asked) == ([method], [path])
+    assert (server.methods, server.requests) == ([method], [path])
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
     assert (json.loads(server.bodies[0]) if server.bodies[0] else None) == body
     assert server.headers[0].get("Content-Type") == (None if body is None else "application/json")
@@ -130,7 +130,7 @@ def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, nam
     server = scripted(LOST[fault])
     with pytest.raises(bf.OutcomeUnknown, match=f"(?s)Request: {method} {path}\n.*Response: .*(Look|Check)") as caught:
         call(connected(server))
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert not caught.value.retryable
     assert TOKEN not in shown_of(caught.value)
 
@@ -158,7 +158,7 @@ def test_a_refusal_is_told_at_once(scripted: Start, name: str, status: int) -> N
     server = scripted(says(b'{"message":"because"}', status))
     with pytest.raises(REFUSED[status], match=f"{status}: because"):
         ACTIONS[name][0](connected(server))
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -166,12 +166,12 @@ def test_over_the_limit_every_action_waits_and_is_sent_again(scripted: Start, na
     call, *_, status, answer = ACTIONS[name]
     server = scripted(says(b'{"message":"slow down","reset":0}', 429), says(answer, status))
     call(connected(server))
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     assert server.bodies[0] == server.bodies[1]
     lasting = scripted(says(b'{"message":"slow down","reset":0}', 429))
     with pytest.raises(bf.RateLimited):
         call(connected(lasting))
-    assert len(lasting.asked) == MAX_ATTEMPTS
+    assert len(lasting.requests) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -199,7 +199,7 @@ def test_what_was_never_sent_is_sent_again(
     monkeypatch.setattr(ws._client._http, "stream", first_fail)
     assert ACTIONS["create_build"][0](ws).number == 7
     assert not failures
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("sent", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.WriteError, httpx.RemoteProtocolError])
@@ -224,7 +224,7 @@ def test_a_cancel_without_answer_looks_what_became_of_it(scripted: Start, fault:
     server = scripted(LOST[fault], says(b"", 503), says(b'{"id":"b7","number":7,"state":"%s"}' % state.encode()))
     assert connected(server).pipeline("web").cancel(7).state == state
     assert server.methods == ["PUT", "GET", "GET"]
-    assert server.asked[-1] == f"{WEB}/builds/7?include_retried_jobs=true"
+    assert server.requests[-1] == f"{WEB}/builds/7?include_retried_jobs=true"
 
 
 def test_a_cancel_that_did_not_happen_says_so(scripted: Start) -> None:
@@ -241,7 +241,7 @@ def test_a_pipeline_goes_on_under_its_new_slug(scripted: Start) -> None:
     web.update(name="Site")
     assert web.slug == "site"
     web.get()
-    assert server.asked == [WEB, f"{ACME}/pipelines/site"]
+    assert server.requests == [WEB, f"{ACME}/pipelines/site"]
     assert repr(web).startswith("<Pipeline acme/site at")
 
 
@@ -255,14 +255,14 @@ def test_actions_belong_to_an_organization(scripted: Start, name: str) -> None:
     }
     with pytest.raises(bf.BadInput, match="BUILDFRAME_ORG"):
         (other.get(name) or ACTIONS[name][0])(everywhere)
-    assert not server.asked
+    assert not server.requests
 
 
 def test_nothing_is_sent_of_what_is_refused(scripted: Start) -> None:
     server = scripted(says(b"{}"))
     with pytest.raises(bf.BadInput, match="Did you mean 'branch'"):
         connected(server).pipeline("web").create_build(commit="HEAD", brnach="main")  # type: ignore[call-arg]
-    assert not server.asked
+    assert not server.requests
 
 
 def test_a_number_out_of_a_frame_is_a_number(scripted: Start) -> None:

@@ -36,7 +36,7 @@ def data(**fields: Any) -> Callable[..., None]:
 def test_a_query_as_it_is_sent(scripted: Start) -> None:
     server = scripted(data(viewer={"user": {"name": "Ada"}}))
     assert connected(server).graphql(QUERY, {"a": [1, None]}) == {"viewer": {"user": {"name": "Ada"}}}
-    assert (server.methods, server.asked) == (["POST"], ["/graphql"])
+    assert (server.methods, server.requests) == (["POST"], ["/graphql"])
     assert json.loads(server.bodies[0]) == {"query": QUERY, "variables": {"a": [1, None]}}
     assert server.headers[0]["Content-Type"] == "application/json"
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
@@ -52,9 +52,9 @@ def test_another_address_is_named_three_ways(scripted: Start, monkeypatch: pytes
     connected(rest).graphql("{ a }", url=f"{door.url}/api/graphql/")
     monkeypatch.setenv("BUILDFRAME_GRAPHQL_URL", f"{door.url}/v1")
     connected(rest).graphql("{ a }")
-    assert door.asked == ["/v2", "/api/graphql", "/v1"]
+    assert door.requests == ["/v2", "/api/graphql", "/v1"]
     assert {headers["Authorization"] for headers in door.headers} == {f"Bearer {TOKEN}"}
-    assert not rest.asked
+    assert not rest.requests
 
 
 def test_the_hosted_service_has_an_address_of_its_own() -> None:
@@ -90,7 +90,7 @@ def test_what_is_no_json_is_not_sent(scripted: Start, query: Any, variables: Any
     server = scripted(data(a=1))
     with pytest.raises(bf.BadInput, match=says_so):
         connected(server).graphql(query, variables)
-    assert not server.asked
+    assert not server.requests
 
 
 def test_errors_win_over_data(scripted: Start) -> None:
@@ -99,7 +99,7 @@ def test_errors_win_over_data(scripted: Start) -> None:
     with pytest.raises(bf.GraphQLError, match="No such field; Nor this; odd") as caught:
         connected(server).graphql("{ a }")
     assert caught.value.errors[0] == errors[0]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_query_is_asked_again_and_a_mutation_is_not(
         server = scripted(fault)
         with pytest.raises(kind) as caught:
             connected(server).graphql(text)
-        assert len(server.asked) == (1 if kind is bf.OutcomeUnknown else MAX_ATTEMPTS)
+        assert len(server.requests) == (1 if kind is bf.OutcomeUnknown else MAX_ATTEMPTS)
         assert TOKEN not in shown_of(caught.value)
 
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) 
     ]:
         with pytest.raises(bf.BadInput, match=says_so):
             ws.set_team(pipeline, team, level)
-    assert not server.asked
+    assert not server.requests
 
 
 def test_what_is_not_there_is_told(scripted: Start) -> None:
@@ -220,7 +220,7 @@ def test_pages_of_teams_without_an_end_are_given_up(scripted: Start, cursors: st
     server = scripted(*(teams(following=cursor) for cursor in cursors * 2))
     with pytest.raises(bf.Incomplete, match=r"without an end: 0 teams were read"):
         connected(server).set_team("web", TEAM, "read_only")
-    assert len(server.asked) == requests
+    assert len(server.requests) == requests
 
 
 def test_many_pages_of_teams_are_read_to_their_end(scripted: Start) -> None:
@@ -234,4 +234,4 @@ def test_a_change_of_teams_without_answer_may_be_asked_for_again(scripted: Start
     server = scripted(teams(("T2", TEAM_ID)), hang_up)
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)POST /graphql.*Repeating the call is safe"):
         connected(server).set_team("web", TEAM, "read_only")
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2

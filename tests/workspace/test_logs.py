@@ -46,7 +46,7 @@ def test_a_job_is_named_in_many_ways(scripted: Start, named: Callable[[dict[str,
     ws = connected(server)
     for raw, path in ((f"{server.url}/v2/jobs/1/log.txt", "/v2/jobs/1/log.txt"), (None, "/v2/jobs/1/log")):
         assert ws.log(named({"raw_log_url": raw, "log_url": f"{server.url}/v2/jobs/1/log"})) == TEXT.decode()
-        assert server.asked[-1] == path
+        assert server.requests[-1] == path
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
     assert server.headers[0]["Accept"] == "text/plain"
 
@@ -75,7 +75,7 @@ def test_a_job_without_a_log_says_so(scripted: Start, job: Any) -> None:
     server = scripted(says(TEXT))
     with pytest.raises(bf.BadInput, match="has no log"):
         connected(server).log(job)
-    assert not server.asked
+    assert not server.requests
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_the_token_goes_to_the_service_only(scripted: Start) -> None:
     home, elsewhere = scripted(says(TEXT)), scripted(says(TEXT))
     assert connected(home).log(f"{elsewhere.url}/v2/log?signature=x") == TEXT.decode()
     assert "Authorization" not in elsewhere.headers[0]
-    assert elsewhere.asked == ["/v2/log?signature=x"]
-    assert not home.asked
+    assert elsewhere.requests == ["/v2/log?signature=x"]
+    assert not home.requests
 
 
 def test_the_token_goes_to_the_whole_origin(scripted: Start) -> None:
     home = scripted(says(TEXT))
     bf.connect("acme", base_url=f"{home.url}/ci", token=TOKEN).log(f"{home.url}/logs/1")
     assert home.headers[0]["Authorization"] == f"Bearer {TOKEN}"
-    assert home.asked == ["/logs/1"]
+    assert home.requests == ["/logs/1"]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -114,7 +114,7 @@ def test_a_redirect_is_followed_without_the_token_once_it_leads_away(scripted: S
     home._answers = [moved("../stored?x=1", status), moved(f"{elsewhere.url}/bucket?signature=s", status), says(TEXT)]
     elsewhere._answers = [moved(f"{home.url}/v2/back", status)]
     assert connected(home).log(f"{home.url}/v2/jobs/log") == TEXT.decode()
-    assert home.asked == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
+    assert home.requests == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
     assert [headers.get("Authorization") is not None for headers in home.headers] == [True, True, False]
     assert "Authorization" not in elsewhere.headers[0]
 
@@ -123,7 +123,7 @@ def test_a_circle_of_redirects_ends(scripted: Start) -> None:
     server = scripted(moved("/v2/again"))
     with pytest.raises(bf.Malformed, match="more than 3 times"):
         connected(server).log(f"{server.url}/v2/log")
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("location", ["http://logs.example.com/1", "ftp://x.example.com", "https://a:b@x.example.com"])

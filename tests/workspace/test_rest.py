@@ -118,7 +118,7 @@ def test_a_path_that_leads_elsewhere_is_refused(scripted: Start, path: Any) -> N
     for read in (ws.get, ws.table):
         with pytest.raises(BadInput, match="path="):
             read(path)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start, parameters:
     server = scripted(says(b"[]"))
     with pytest.raises(BadInput, match=text):
         connected(server).get(AGENTS, **parameters)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_path_that_no_address_can_hold_is_refused(scripted: Start) -> None:
@@ -157,14 +157,14 @@ def test_a_path_that_no_address_can_hold_is_refused(scripted: Start) -> None:
     for path in ("/" + "x" * 70_000, f"{server.url}/v2/" + "x" * 70_000):
         with pytest.raises(BadInput, match="path is too long"):
             connected(server).get(path)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_the_query_is_encoded(scripted: Start) -> None:
     server = scripted(says(b"[]", Link=""))
     day = dt.date(2026, 10, 1)
     connected(server).get("/x?y=1&z", name="a&b=ü", yes=True, many=[1, None, 2.5], map={"k": "v"}, day=day, none=None)
-    assert server.asked == [
+    assert server.requests == [
         "/v2/x?y=1&z=&name=a%26b%3D%C3%BC&yes=true&many%5B%5D=1&many%5B%5D=2.5&map%5Bk%5D=v"
         "&day=2026-10-01T00%3A00%3A00Z&per_page=100"
     ]
@@ -174,7 +174,7 @@ def test_links_to_another_host_are_not_followed(scripted: Start) -> None:
     server = scripted(says(b'[{"id":"a"}]', Link='<https://example.com/v2/x?page=2>; rel="next"'))
     with pytest.raises(bf.Malformed, match=r"example\.com"):
         connected(server).get("/x")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def records(count: int) -> bytes:
@@ -184,7 +184,7 @@ def records(count: int) -> bytes:
 def test_a_list_that_is_longer_than_a_page_has_no_pages(scripted: Start) -> None:
     server = scripted(says(records(150)))
     assert len(connected(server).get("/x")) == 150
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("size", [7, 50])
@@ -198,7 +198,7 @@ def test_pages_without_links_are_read_whatever_their_size(scripted: Start, size:
 def test_a_list_without_pages_and_links_repeats_itself(scripted: Start) -> None:
     server = scripted(says(records(7), Link=None))
     assert len(connected(server).get("/x")) == 7
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_full_page_without_links_is_not_the_last(scripted: Start) -> None:
@@ -221,7 +221,7 @@ def test_values_of_numpy_are_sent_like_others(scripted: Start) -> None:
     connected(server).get(
         "/x", per_page=np.int64(50), yes=np.bool_(True), many=np.array(["a", "b"]), few=pd.Series([1])
     )
-    assert server.asked == ["/v2/x?per_page=50&yes=true&many%5B%5D=a&many%5B%5D=b&few%5B%5D=1"]
+    assert server.requests == ["/v2/x?per_page=50&yes=true&many%5B%5D=a&many%5B%5D=b&few%5B%5D=1"]
 
 
 def test_equal_records_without_an_id_stay_on_one_page(scripted: Start) -> None:
@@ -243,7 +243,7 @@ def test_a_redirect_shows_no_signature(scripted: Start) -> None:
     with pytest.raises(bf.ServiceError, match=r"redirected to 'https://files\.example\.com/a', ") as refused:
         connected(server).get("/x")
     assert "invented" not in str(refused.value)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_the_root_and_empty_names_are_not_found(ci: Workspace) -> None:
@@ -271,7 +271,7 @@ def test_plain_text_is_no_json(scripted: Start) -> None:
     server = scripted(says(b"made", Content_Type="text/plain; charset=utf-8"))
     with pytest.raises(BadInput, match=r"ci\.log"):
         connected(server).get("/log.txt")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_objects_of_many_keys_become_json_text() -> None:

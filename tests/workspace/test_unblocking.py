@@ -133,7 +133,7 @@ def test_no_other_address_is_asked(scripted: Callable[..., Scripted], address: s
     for job in (address.format(home=server.url), {"unblock_url": address.format(home=server.url)}):
         with pytest.raises(BadInput, match="unblock_url"):
             ws.unblock(job)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("job", [{"id": "j", "type": "script"}, {"unblock_url": None}, spec.Job(id="j"), 7, None])
@@ -141,4 +141,4 @@ def test_a_job_that_is_no_block_step_is_refused(scripted: Callable[..., Scripted
     server = scripted(says(b'{"id":"j"}'))
     with pytest.raises(BadInput, match="block steps"):
         connected(server).unblock(job)
-    assert server.asked == []
+    assert server.requests == []

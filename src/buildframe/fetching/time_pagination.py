@@ -66,7 +66,7 @@ class TimePagination:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether the service could not be asked for the number of builds, so that some may be missing unnoticed."""
+        """Whether the service did not report the number of builds, so that some may be missing unnoticed."""
         return self._check.is_uncounted
 
     @property

@@ -23,7 +23,7 @@ _NO_CHANGE = "No significant change"
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Answer one question: a headline, its mood, the findings, further facts, and what was compared."""
+    """Answer one question: a headline, its mood, the findings, further measurements, and what was compared."""
 
     question: str
     headline: str

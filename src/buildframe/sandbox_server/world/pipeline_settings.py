@@ -108,7 +108,7 @@ _LEGACY_CREATED = 1_378_214_678 * 1_000_000  # 2013-09-03
 def initial_record(
     pipeline: PipelineRecord, organization: str, has_cluster: bool, random: SeededRandom, start: int
 ) -> PipelineRecord:
-    """Complete a pipeline of the catalogue for a world that starts at `start`."""
+    """Complete a pipeline of the catalog for a world that starts at `start`."""
     id = random.uuid("pipeline", f"{organization}/{pipeline.slug}")
     created = start - int(random.uniform_between(100, 900, id, "made") * _DAY)
     return msgspec.structs.replace(

@@ -14,7 +14,7 @@ from buildframe.sandbox_server.world.steps import Plan
 class PipelineEntry:
     """The current version of a pipeline in its organization. Immutable: a change creates a new entry with the same key.
 
-    `key` is "organization/pipeline" for pipelines of the catalogue and a UUID for those created later.
+    `key` is "organization/pipeline" for pipelines of the catalog and a UUID for those created later.
     """
 
     def __init__(self, key: str, organization: Organization, pipeline: PipelineRecord) -> None:

@@ -50,7 +50,7 @@ def initial_teams(world: World) -> tuple[list[TeamRecord], list[TeamGrant]]:
 
 
 def team_id(random: SeededRandom, organization: str, name: str) -> str:
-    """Return the UUID of a team of the catalogue."""
+    """Return the UUID of a team of the catalog."""
     return random.uuid("team", organization, name)
 
 
