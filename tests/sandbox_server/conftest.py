@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from tests.sandbox_server.webhook_receiver import Receiver
 
 Body = dict[str, Any]

@@ -7,8 +7,8 @@ with Sandbox() as sandbox:
     sandbox.clock.advance(timedelta(hours=1))
 """
 
-from buildframe.sandbox_server.db.access import SCOPES
 from buildframe.sandbox_server.db.outbox import Delivery, Hook
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.http.faults import Fault
 from buildframe.sandbox_server.http.rate_limit import Quota
 from buildframe.sandbox_server.http.webhook_sender import Patience

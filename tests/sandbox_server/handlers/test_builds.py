@@ -12,7 +12,7 @@ import pytest
 
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 
 Body = dict[str, Any]
 

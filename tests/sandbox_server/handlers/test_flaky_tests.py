@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
 from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
 from buildframe.sandbox_server.sandbox import UNTIL
 from buildframe.sandbox_server.world.catalog import ORGANIZATIONS

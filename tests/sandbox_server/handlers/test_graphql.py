@@ -10,7 +10,7 @@ import pytest
 from graphql import build_client_schema, get_introspection_query
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers import graphql_schema
 from buildframe.sandbox_server.handlers.graphql_schema import MOST_FIELDS
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from tests.sandbox_server.planted_pipelines import SOMEONE, Planted, block, job_of, step
 
 ORGANIZATION = "/organizations/acme"

@@ -9,7 +9,7 @@ import pytest
 
 from buildframe import spec
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 
 Body = dict[str, Any]
 

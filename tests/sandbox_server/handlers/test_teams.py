@@ -9,7 +9,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 
 NOWHERE = "00000000-0000-4000-8000-000000000000"
 LEVELS = ("read_only", "build_and_read", "manage_build_and_read")

@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from buildframe.sandbox_server import Quota, Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers.routes import ROUTES
 from buildframe.sandbox_server.http.openapi import document
 from tests import golden

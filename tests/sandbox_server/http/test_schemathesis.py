@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import GenerationMode, checks
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql
 from buildframe.spec import Endpoint
 from tests import worlds

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.pages.push_webhooks import parse_push
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import LONGEST_SLUG, is_slug, slug_of
 from buildframe.sandbox_server.world.pipeline_settings import provider_of, repository_name
 
@@ -57,7 +57,7 @@ def test_any_repository_has_a_kind_of_host_and_a_name(address: str) -> None:
 SCRIPT = """
 import sys, httpx
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 sandbox = Sandbox(sys.argv[1], builds=20, days=1)
 http = httpx.Client(base_url=f"{sandbox.url}/v2", headers={"Authorization": f"Bearer {sandbox.token(SCOPES)}"})
 new = {"name": "First", "cluster_id": None, "repository": "r", "configuration": "- {label: Test, command: make}"}

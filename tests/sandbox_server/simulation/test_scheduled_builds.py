@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db.access import SCOPES
+from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.world.steps import Trigger
 from tests.sandbox_server.planted_pipelines import (
     HOUR,

@@ -27,7 +27,7 @@ from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
 _VERSION = 4
-_SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
+_SCHEMA = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
 
@@ -35,13 +35,9 @@ Row = tuple[Any, ...]
 class EventSink(Protocol):
     """Store webhook events in the transaction that stores what they report. The outbox does."""
 
-    def has_webhooks(self, organization: str) -> bool:
-        """Return whether an organization has webhooks."""
-        ...
+    def has_webhooks(self, organization: str) -> bool: ...
 
-    def store(self, notices: Iterable[WebhookEvent]) -> None:
-        """Store the deliveries of these events."""
-        ...
+    def store(self, notices: Iterable[WebhookEvent]) -> None: ...
 
 
 class Database:
@@ -125,14 +121,12 @@ class Database:
         with self.writing():
             self._connection.execute(sql, values)
 
-    # --- the world ---
-
     def load_world(self) -> World | None:
         """Return the stored world; None if the database is new."""
-        value = self._value("world")
-        if value is None:
+        rows = self.rows("SELECT value FROM world WHERE what = 'world'")
+        if not rows:
             return None
-        world = World.decode(value)
+        world = World.decode(rows[0][0])
         self.pipelines = self._load_pipelines(world)
         self.serializer = Serializer(world, self.pipelines)
         return world
@@ -151,26 +145,17 @@ class Database:
         self.pipelines = PipelineRegistry(entries)
         self.serializer = Serializer(world, self.pipelines)
 
-    def _value(self, what: str) -> bytes | None:
-        rows = self.rows("SELECT value FROM world WHERE what = ?", (what,))
-        return rows[0][0] if rows else None
-
     def _put(self, what: str, value: bytes) -> None:
         self._connection.execute("INSERT OR REPLACE INTO world VALUES (?, ?)", (what, value))
 
-    # --- pipelines ---
-
     def _load_pipelines(self, world: World) -> PipelineRegistry:
         organizations = {organization.slug: organization for organization in world.organizations}
-        rows = self.rows("SELECT key, organization, record FROM pipelines ORDER BY position")
-        plans = self.rows("SELECT steps FROM plans")
-        return PipelineRegistry(
-            (
-                PipelineEntry(key, organizations[slug], msgspec.json.decode(record, type=PipelineRecord))
-                for key, slug, record in rows
-            ),
-            (Plan(msgspec.json.decode(steps, type=tuple[PipelineStep, ...])) for (steps,) in plans),
-        )
+        entries = [
+            PipelineEntry(key, organizations[slug], msgspec.json.decode(record, type=PipelineRecord))
+            for key, slug, record in self.rows("SELECT key, organization, record FROM pipelines ORDER BY position")
+        ]
+        steps = msgspec.json.Decoder(tuple[PipelineStep, ...])
+        return PipelineRegistry(entries, (Plan(steps.decode(row[0])) for row in self.rows("SELECT steps FROM plans")))
 
     def put_pipeline(self, entry: PipelineEntry) -> None:
         """Insert or update a pipeline. If its slug changes, write the bodies of its builds again.
@@ -209,12 +194,9 @@ class Database:
         for (run,) in runs.fetchall():
             self._put_builds([msgspec.json.decode(run, type=BuildRun)])
 
-    # --- storage of the simulator ---
-
     def load_now(self) -> int:
         """Return the simulated time of the last commit."""
-        value = self._value("now")
-        assert value is not None
+        ((value,),) = self.rows("SELECT value FROM world WHERE what = 'now'")
         return msgspec.json.decode(value, type=int)
 
     def load_build(self, id: str) -> BuildRun | None:

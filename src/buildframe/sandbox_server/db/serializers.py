@@ -228,12 +228,8 @@ class Serializer:
         value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
         return {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
 
-    def cluster_id(self, organization: Organization) -> str:
-        """Return the UUID of an organization's only cluster."""
-        return cluster_id(self.random, organization.slug)
-
     def queue_id(self, organization: Organization, queue: str) -> str:
-        """Return the UUID of a queue in that cluster."""
+        """Return the UUID of a queue in the only cluster of an organization."""
         return self.random.uuid("queue", organization.slug, queue)
 
     def _fields_by_slot(self, organization: Organization, plan: Plan) -> dict[str, JsonObject]:
@@ -257,7 +253,7 @@ class Serializer:
 
     def _script_fields(self, organization: Organization, slot: Slot) -> JsonObject:
         step = slot.step
-        cluster = self.cluster_id(organization)
+        cluster = cluster_id(self.random, organization.slug)
         queue = self.queue_id(organization, step.queue) if step.queue in organization.agents else None
         cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
         queue_rules = [] if step.queue == "default" else [f"queue={step.queue}"]

@@ -1,22 +1,41 @@
-"""Create tokens and look up the access of a request's token. Stores hashes only."""
+"""Tokens and their permissions. Stores hashes of tokens only. Does not know endpoints."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from buildframe.errors import BadInput
 from buildframe.guards.secrets import confined
-from buildframe.sandbox_server.db.access import CONTROL, SCOPES, Access
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.world.build_state import TokenUser
 
 if TYPE_CHECKING:
     from buildframe.sandbox_server.db.database import Database
+
+
+CONTROL = "sandbox"
+"""The scope for the control routes of the sandbox itself; not a scope of the service."""
+
+SCOPES = (
+    "read_builds", "write_builds", "read_pipelines", "write_pipelines", "view_teams", "write_teams",
+    "read_organizations", "read_suites", "GraphQL",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Access:
+    """The permissions of a token, and its user. `may_edit`: whether the user can change pipelines."""
+
+    user: TokenUser
+    scopes: tuple[str, ...]
+    organizations: tuple[str, ...]
+    may_edit: bool = False
 
 
 @confined

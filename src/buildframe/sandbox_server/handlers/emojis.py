@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 from urllib.parse import quote
 
 import msgspec
@@ -14,26 +15,10 @@ from buildframe.spec import list_emojis
 
 IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
 
-_COMMON: dict[str, tuple[str, ...]] = {
-    "+1": ("thumbsup",),
-    "-1": ("thumbsdown",),
-    "boom": ("collision",),
-    "bar_chart": (),
-    "bug": (),
-    "eyes": (),
-    "hankey": ("poop",),
-    "heart": (),
-    "iphone": ("mobile",),
-    "pencil": ("memo",),
-    "smoking": ("no-fire",),
-    "tada": ("party_popper",),
-    "white_check_mark": (),
-    "zap": ("lightning", "high_voltage"),
-}
-_CUSTOM: dict[str, dict[str, tuple[str, ...]]] = {
-    "acme": {"acme": ("anvil", "the-logo"), "party-anvil": (), "rubber_stamp": ()},
-    "globex": {"globex": ()},
-}
+_EMOJIS: dict[str, dict[str, list[str]]] = msgspec.json.decode(
+    resources.files(__package__).joinpath("emojis.json").read_bytes()
+)
+"""Names with aliases: common emojis, and those of each organization."""
 
 
 class EmojiHandlers(HandlerGroup):
@@ -49,17 +34,16 @@ class EmojiHandlers(HandlerGroup):
     @handles(list_emojis)
     def _list(self, request: ApiRequest) -> ApiResponse:
         organization = request.path["org"]
-        common = dict.fromkeys(self._used[organization], ()) | _COMMON
-        bodies = [
-            *(_body(name, f"{name}.svg", aliases) for name, aliases in sorted(common.items())),
-            *(
-                _body(name, f"{organization}/{name}.svg", aliases)
-                for name, aliases in _CUSTOM.get(organization, {}).items()
-            ),
-        ]
-        return ApiResponse(bodies)
+        common: dict[str, list[str]] = {name: [] for name in self._used[organization]} | _EMOJIS["common"]
+        custom = _EMOJIS.get(organization, {})
+        return ApiResponse(
+            [
+                *(_body(name, name, aliases) for name, aliases in sorted(common.items())),
+                *(_body(name, f"{organization}/{name}", aliases) for name, aliases in custom.items()),
+            ]
+        )
 
 
-def _body(name: str, file: str, aliases: tuple[str, ...]) -> JsonObject:
-    body: JsonObject = {"name": name, "url": f"{ORIGIN}/emojis/{quote(file)}"}
-    return body | {"aliases": list(aliases)} if aliases else body
+def _body(name: str, file: str, aliases: list[str]) -> JsonObject:
+    body: JsonObject = {"name": name, "url": f"{ORIGIN}/emojis/{quote(file)}.svg"}
+    return body | {"aliases": aliases} if aliases else body

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import graphql_id
 from buildframe.sandbox_server.db.teams import TeamDirectory
+from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.error_responses import HttpError, not_found
 from buildframe.sandbox_server.handlers.graphql_schema import parse_query, schema
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
@@ -70,9 +70,6 @@ def _respond(result: Any, errors: Sequence[GraphQLError] | None) -> ApiResponse:
     return ApiResponse(body | ({"errors": [error.formatted for error in errors]} if errors else {}))
 
 
-# --- resolvers ---
-
-
 class _Root:
     """Root resolvers of queries and mutations, limited to the organizations of a token."""
 
@@ -86,8 +83,6 @@ class _Root:
             "teamPipelineUpdate": self._update,
             "teamPipelineDelete": self._delete,
         }
-
-    # --- queries ---
 
     def _pipeline(self, info: Any, slug: str) -> Node | None:
         organization, _, pipeline = slug.partition("/")
@@ -123,8 +118,6 @@ class _Root:
             "createdAt": timestamps.format_time(grant.created),
             "team": _team_node(team),
         }
-
-    # --- mutations ---
 
     def _create(self, info: Any, input: Node) -> Node:
         team = self._team(_uuid("Team", input["teamID"]))
@@ -182,9 +175,6 @@ def _uuid(kind: str, id: str) -> str:
     if prefix != kind:
         raise HttpError(422, f"{id!r} is not the id of a {kind}")
     return uuid
-
-
-# --- pages ---
 
 
 def _connection(all_items: Callable[[], Sequence[Any]], node: Callable[[Any], Node]) -> Resolver:

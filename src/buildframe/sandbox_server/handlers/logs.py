@@ -37,11 +37,8 @@ def generate_lines(build: BuildRun, job: JobRun, step: PipelineStep, random: See
         return []
     over = job.finished is not None and job.finished <= now
     end = job.finished if job.finished is not None and over else now
-    lines = list(
-        takewhile(
-            lambda line: line.at <= end, islice(_endless_lines(build, job, step, random, job.started), _MAX_LINES)
-        )
-    )
+    most = islice(_endless_lines(build, job, step, random, job.started), _MAX_LINES)
+    lines = list(takewhile(lambda line: line.at <= end, most))
     return lines + [LogLine(end, text) for text in _ending(job)] if over else lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from buildframe.sandbox_server.db.access import Access
+from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.error_responses import HttpError, invalid
 from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.pagination import PageRequest, Query

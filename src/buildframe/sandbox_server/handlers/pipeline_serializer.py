@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id, without_keys
+from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
 from buildframe.sandbox_server.world.pipelines import PipelineEntry

@@ -76,11 +76,7 @@ class PipelineHandlers(HandlerGroup):
 
     def _context(self, organization: Organization, excluded: PipelineEntry | None = None) -> PipelineContext:
         slug = organization.slug
-        others = [
-            entry.pipeline
-            for entry in self._pipelines.in_organization(slug)
-            if excluded is None or entry.key != excluded.key
-        ]
+        others = [entry.pipeline for entry in self._pipelines.in_organization(slug) if entry is not excluded]
         random = self._db.serializer.random
         return PipelineContext(
             names=frozenset(pipeline.name for pipeline in others),

@@ -19,9 +19,6 @@ def route_path(route: Endpoint) -> str:
     return route.path if route.path == "/graphql" else f"/v2{route.path}"
 
 
-# --- documented ---
-
-
 class TeamPipelineQuery(TypedDict, total=False):
     """The pipeline to remove from a team."""
 
@@ -58,9 +55,6 @@ class GraphQLResponse(Resource):
 @endpoint("POST /graphql", returns=GraphQLResponse, scope="GraphQL", tag="graphql")
 def query_graphql(**properties: Unpack[GraphQLQuery]) -> None:
     """Execute a query or a mutation."""
-
-
-# --- undocumented ---
 
 
 class JobLog(Resource):

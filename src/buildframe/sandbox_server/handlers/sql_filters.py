@@ -112,13 +112,6 @@ def _meta_data(values: Any) -> Condition:
     return _either([Condition(sql, pair) for pair in values.items()], " AND ")
 
 
-def _time(name: str, sql: str) -> Callable[[Any], Condition]:
-    def condition(value: Any) -> Condition:
-        return Condition(sql, (_parse_timestamp(name, value),))
-
-    return condition
-
-
 _UNENCODED_PLUS = re.compile(r"(T[\d:.]+) (\d\d:\d\d)")  # clients that do not encode `+` send a space instead
 
 
@@ -133,10 +126,10 @@ def _parse_timestamp(name: str, text: str) -> int:
 CONDITIONS: dict[str, Callable[[Any], Condition]] = {
     "branch": _branches,
     "commit": _commits,
-    "created_from": _time("created_from", "created >= ?"),
-    "created_to": _time("created_to", "created < ?"),
+    "created_from": lambda value: Condition("created >= ?", (_parse_timestamp("created_from", value),)),
+    "created_to": lambda value: Condition("created < ?", (_parse_timestamp("created_to", value),)),
     "creator": lambda value: Condition("creator = ?", (value,)),
-    "finished_from": _time("finished_from", "finished >= ?"),
+    "finished_from": lambda value: Condition("finished >= ?", (_parse_timestamp("finished_from", value),)),
     "meta_data": _meta_data,
     "state": _states,
 }

@@ -14,10 +14,11 @@ from buildframe.sandbox_server.handlers.routes import (
     get_queue,
     get_raw_log,
     list_agents,
+    route_path,
 )
+from buildframe.sandbox_server.world.pipeline_settings import cluster_id
 
 TEXT = "text/plain; charset=utf-8"
-_JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
 
 
 class UndocumentedHandlers(HandlerGroup):
@@ -30,7 +31,7 @@ class UndocumentedHandlers(HandlerGroup):
         entries = self._log_lines(request)
         content = logs.format_log(entries)
         body = {
-            "url": ORIGIN + "/v2" + _JOB.format_map(request.path) + "/log",
+            "url": f"{ORIGIN}{route_path(get_log).format_map(request.path)}",
             "content": content,
             "size": len(content.encode()),
             "header_times": [entry.at * 1000 for entry in entries if entry.is_header],  # nanoseconds
@@ -68,7 +69,7 @@ class UndocumentedHandlers(HandlerGroup):
 
     def _cluster_body(self, request: ApiRequest) -> JsonObject:
         organization = lookup.find_organization(self._db, request.path)
-        id = self._db.serializer.cluster_id(organization)
+        id = cluster_id(self._db.serializer.random, organization.slug)
         if not organization.has_cluster or request.path["cluster"].lower() != id:
             raise error_responses.not_found("cluster")
         url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"

@@ -20,10 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN
-from buildframe.sandbox_server.db.tokens import authenticate
+from buildframe.sandbox_server.db.tokens import Access, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
 from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
@@ -55,11 +54,7 @@ class ServiceApp:
         self._db, self._simulator, self._meter, self._origin = db, simulator, meter, origin
         self._handlers = create_handlers(HandlerContext(db, simulator, PipelineSerializer(db), deepest))
         self.app = Starlette(
-            routes=[
-                *self._routes(),
-                *PushRoutes(db, simulator).routes,
-                *WebPages(db, simulator).routes,
-            ],
+            routes=[*self._routes(), *PushRoutes(db, simulator).routes, *WebPages(db, simulator).routes],
             exception_handlers={HTTPException: self._http_error, Exception: self._failed},
         )
         self.app.router.redirect_slashes = False
@@ -105,10 +100,7 @@ class ServiceApp:
 
     def _respond(self, endpoint: Endpoint, http: HttpRequest, sent: bytes | None, headers: Headers) -> Response:
         access = authenticate(self._db, http.headers.get("authorization"))
-        headers |= {
-            "X-OAuth-Scopes": ",".join(access.scopes),
-            "X-Accepted-OAuth-Scopes": endpoint.scope or "",
-        }
+        headers |= {"X-OAuth-Scopes": ",".join(access.scopes), "X-Accepted-OAuth-Scopes": endpoint.scope or ""}
         self._count(http, access, headers)
         self._admit(endpoint, http, access)
         request = _request(endpoint, http, access, sent)
@@ -124,7 +116,9 @@ class ServiceApp:
         user = access.user.id
         standings = self._meter.count(named if named in access.organizations else user, user)
         headers |= rate_limit.headers(standings)
-        rate_limit.check_limits(standings)
+        for standing in standings:
+            if standing.current > standing.limit:
+                raise rate_limit.too_many_requests(standing)
 
     def _admit(self, endpoint: Endpoint, http: HttpRequest, access: Access) -> None:
         """Raise 404 for organizations that the token cannot access, and only then 403 for a missing scope."""

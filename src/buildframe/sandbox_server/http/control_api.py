@@ -18,11 +18,10 @@ from starlette.types import ASGIApp
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.access import CONTROL
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import EVENTS, Outbox, create_hook
 from buildframe.sandbox_server.db.serializers import without_keys
-from buildframe.sandbox_server.db.tokens import authenticate
+from buildframe.sandbox_server.db.tokens import CONTROL, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.http.faults import Fault, FaultInjector
 from buildframe.sandbox_server.http.openapi import document

@@ -28,12 +28,12 @@ class FaultMiddleware:
         self._app, self._faults, self._changes = app, faults, changes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        target = identify_request(scope["method"], scope["path"])
-        drawn = self._faults.draw(target.operation)
+        operation, path = identify_request(scope["method"], scope["path"])
+        drawn = self._faults.draw(operation)
         for fault in drawn:
             if fault.kind == "latency":
                 await asyncio.sleep(fault.wait)
-            elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.make, fault, target.path):
+            elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.make, fault, path):
                 self._faults.undo(fault)
         spoils = [fault for fault in drawn if fault.kind not in ("latency", *CHANGES)]
         left = self._faults.refuses_for()

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -137,21 +137,14 @@ _TYPES = {"kind": str, **{name: hint for name, hint in get_type_hints(Fault).ite
 """Types of the fields. `kind` has its own error, which lists all kinds."""
 
 
-class RequestTarget(NamedTuple):
-    """The operation of a request, if any, and its path parameters."""
-
-    operation: str | None
-    path: Mapping[str, str]
-
-
-def identify_request(method: str, path: str) -> RequestTarget:
-    """Return the operation of a request; HEAD counts as GET."""
+def identify_request(method: str, path: str) -> tuple[str | None, Mapping[str, str]]:
+    """Return the operation of a request, if any, and its path parameters; HEAD counts as GET."""
     http_method = "GET" if method == "HEAD" else method
     for name, operation_method, pattern in _ROUTES:
         match = pattern.fullmatch(path)
         if match and http_method == operation_method:
-            return RequestTarget(name, match.groupdict())
-    return RequestTarget(None, {})
+            return name, match.groupdict()
+    return None, {}
 
 
 @dataclass

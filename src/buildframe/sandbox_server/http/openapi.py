@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 import msgspec
@@ -25,18 +26,6 @@ from buildframe.spec.operations import check_in
 
 Schema = dict[str, Any]
 
-_UNDOCUMENTED_TAG = "undocumented"
-
-_REFUSALS = {
-    400: "The body is invalid, or the page is too deep in a list of builds.",
-    401: "The token is missing or unknown.",
-    403: "The token lacks the scope, or its user the permission.",
-    404: "The resource does not exist, or the token cannot see it.",
-    413: "The body is too long.",
-    422: "The request is valid but cannot be executed; the message gives the reason.",
-    429: "Over the limit of requests.",
-    501: "GraphQL is not installed where the service runs.",
-}
 _PLAIN: dict[Any, Schema] = {
     str: {"type": "string"},
     int: {"type": "integer"},
@@ -45,47 +34,15 @@ _PLAIN: dict[Any, Schema] = {
     Moment: {"type": "string", "description": "ISO 8601, or a date and time followed by UTC"},
     Any: {},
 }
-_ERROR: Schema = {
-    "type": "object",
-    "required": ["message"],
-    "properties": {
-        "message": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["field", "code"],
-                "properties": {"field": {"type": "string"}, "code": {"type": "string"}},
-            },
-        },
-    },
-}
 
 
 def document(origin: str) -> Schema:
-    """Return the OpenAPI 3.1 document; `origin` is the URL of the service without `/v2`."""
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Pipelines and builds", "version": "2"},
-        "servers": [{"url": f"{origin}/v2"}],
-        "tags": [
-            *({"name": tag} for tag in dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)),
-            {
-                "name": _UNDOCUMENTED_TAG,
-                "description": "Endpoints that responses link to; not in the API document.",
-            },
-        ],
-        "security": [{"token": []}],
-        "paths": _paths(origin),
-        "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "responses": {str(status): _refusal(doc) for status, doc in _REFUSALS.items()},
-            "schemas": {"Error": _ERROR} | _schemas(),
-        },
-    }
-
-
-# --- operations ---
+    """Return the OpenAPI 3.1 document, which begins with `openapi.json`. `origin` is the URL without `/v2`."""
+    base: Schema = msgspec.json.decode(resources.files(__package__).joinpath("openapi.json").read_bytes())
+    documented = dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)
+    base["tags"] = [*({"name": tag} for tag in documented), *base["tags"]]
+    base["components"]["schemas"] |= _schemas()
+    return base | {"servers": [{"url": f"{origin}/v2"}], "paths": _paths(origin)}
 
 
 def _paths(origin: str) -> Schema:
@@ -102,16 +59,12 @@ def _operation(endpoint: Endpoint) -> Schema:
         "operationId": endpoint.name,
         "summary": endpoint.doc,
         "description": needs + note,
-        "tags": [_tag(endpoint)],
+        "tags": [endpoint.tag if endpoint.documented else "undocumented"],
         "parameters": [*_of_path(endpoint), *_of_query(endpoint)],
         "responses": {str(endpoint.success): _success(endpoint)}
         | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_refusals(endpoint))},
     }
     return operation | _request_body(endpoint.properties)
-
-
-def _tag(endpoint: Endpoint) -> str:
-    return endpoint.tag if endpoint.documented else _UNDOCUMENTED_TAG
 
 
 def _refusals(endpoint: Endpoint) -> Iterator[int]:
@@ -192,15 +145,8 @@ def _success(endpoint: Endpoint) -> Schema:
     return response
 
 
-def _refusal(doc: str) -> Schema:
-    return {"description": doc, "content": _json({"$ref": "#/components/schemas/Error"})}
-
-
 def _json(schema: Schema) -> Schema:
     return {"application/json": {"schema": schema}}
-
-
-# --- schemas ---
 
 
 def _schemas() -> Schema:

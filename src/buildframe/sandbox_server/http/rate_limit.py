@@ -106,13 +106,6 @@ def headers(standings: tuple[LimitStatus, LimitStatus]) -> dict[str, str]:
     }
 
 
-def check_limits(standings: tuple[LimitStatus, LimitStatus]) -> None:
-    """Raise 429 if a limit is exceeded."""
-    for standing in standings:
-        if standing.current > standing.limit:
-            raise too_many_requests(standing)
-
-
 def too_many_requests(standing: LimitStatus) -> HttpError:
     """Return the error of an exceeded limit."""
     return HttpError(429, f"Too many requests. Please wait {standing.reset} seconds.", **standing._asdict())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildframe.sandbox_server.db.access import Access
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import Outbox
+from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.http.app import ServiceApp
 from buildframe.sandbox_server.http.control_api import ControlApp
