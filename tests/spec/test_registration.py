@@ -99,7 +99,7 @@ def test_every_route_has_a_handler() -> None:
     with buildframe.sandbox_server.Sandbox(builds=1, days=1):
         marked = [
             method.handled_operation
-            for group in HandlerGroup.subclasses
+            for group in HandlerGroup.__subclasses__()
             for method in vars(group).values()
             if hasattr(method, "handled_operation")
         ]

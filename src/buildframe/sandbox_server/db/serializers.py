@@ -56,9 +56,9 @@ class Serializer:
 
     def user_or_none(self, organization: Organization, who: Actor | None) -> JsonObject | None:
         """Serialize a person or the user of a token; None for nobody."""
-        if who is None:
-            return None
-        return _user(who) if isinstance(who, TokenUser) else self.user(organization, organization.people[who])
+        if isinstance(who, int):
+            return self.user(organization, organization.people[who])
+        return None if who is None else _user(who)
 
     def _long_ago(self, *key: str) -> int:
         return self.world.start - int(self.random.uniform_between(0.2, 1.0, *key, "created") * _YEARS_BEFORE)
@@ -129,9 +129,9 @@ class Serializer:
     def creator_id(self, build: BuildRun) -> str | None:
         """Return the UUID of the user who created a build; None if nobody did."""
         organization, who = self.pipelines[build.pipeline_key].organization, build.commit.creator
-        if who is None:
-            return None
-        return who.id if isinstance(who, TokenUser) else self.user_id(organization, organization.people[who])
+        if isinstance(who, int):
+            return self.user_id(organization, organization.people[who])
+        return None if who is None else who.id
 
     def _pull_request(self, entry: PipelineEntry, build: BuildRun) -> JsonObject | None:
         pull_request = build.commit.pull_request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -168,43 +169,37 @@ def _payload(input: Node, **fields: Any) -> Node:
 
 def _uuid(kind: str, id: str) -> str:
     """Return the UUID in a GraphQL ID of a kind."""
+    return _decode(id, f"{kind}---(.*)", f"the id of a {kind}")
+
+
+def _decode(text: str, pattern: str, what: str) -> str:
+    """Return the group of a pattern that Base64 text must match."""
     try:
-        prefix, _, uuid = base64.b64decode(id, validate=True).decode().partition("---")
+        match = re.fullmatch(pattern, base64.b64decode(text, validate=True).decode(), re.DOTALL)
     except ValueError:
-        prefix, uuid = "", ""
-    if prefix != kind:
-        raise HttpError(422, f"{id!r} is not the id of a {kind}")
-    return uuid
+        match = None
+    if match is None:
+        raise HttpError(422, f"{text!r} is not {what}")
+    return match[1]
 
 
 def _connection(all_items: Callable[[], Sequence[Any]], node: Callable[[Any], Node]) -> Resolver:
     """Return the resolver of a connection: a slice of a list after a cursor."""
 
     def resolve(info: Any, first: int | None = None, after: str | None = None) -> Node:
-        items, start = all_items(), 0 if after is None else _position(after) + 1
+        items, start = all_items(), 0 if after is None else int(_decode(after, "after ([0-9]{1,9})", "a cursor")) + 1
         size = _DEFAULT_PAGE if first is None else first
         if not 0 <= size <= _LARGEST_PAGE:
             raise HttpError(422, f"first must be from 0 to {_LARGEST_PAGE}")
-        page = list(enumerate(items))[start : start + size]
-        page_info = {"hasNextPage": start + size < len(items), "endCursor": _cursor(page[-1][0]) if page else None}
-        return {"count": len(items), "edges": lambda info: _edges(page, node), "pageInfo": page_info}
+        page = [(_cursor(place), item) for place, item in enumerate(items)][start : start + size]
+        return {
+            "count": len(items),
+            "edges": lambda info: [{"cursor": cursor, "node": node(item)} for cursor, item in page],
+            "pageInfo": {"hasNextPage": start + size < len(items), "endCursor": page[-1][0] if page else None},
+        }
 
     return resolve
 
 
-def _edges(page: Sequence[tuple[int, Any]], node: Callable[[Any], Node]) -> list[Node]:
-    return [{"cursor": _cursor(place), "node": node(item)} for place, item in page]
-
-
 def _cursor(place: int) -> str:
     return base64.b64encode(f"after {place}".encode()).decode()
-
-
-def _position(cursor: str) -> int:
-    try:
-        word, _, place = base64.b64decode(cursor, validate=True).decode().partition(" ")
-    except ValueError:
-        word, place = "", ""
-    if word != "after" or not (place.isascii() and place.isdigit() and len(place) < 10):
-        raise HttpError(422, f"{cursor!r} is not a cursor")
-    return int(place)

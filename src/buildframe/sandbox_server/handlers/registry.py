@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
@@ -30,12 +30,7 @@ class HandlerContext:
 
 
 class HandlerGroup:
-    """Handlers of related operations: methods that `handles` marks. Subclasses register themselves."""
-
-    subclasses: ClassVar[list[type[HandlerGroup]]] = []
-
-    def __init_subclass__(cls) -> None:
-        HandlerGroup.subclasses.append(cls)
+    """Handlers of related operations: methods that `handles` marks."""
 
     def __init__(self, context: HandlerContext) -> None:
         self._db, self._simulator = context.db, context.simulator
@@ -59,7 +54,7 @@ def create_handlers(context: HandlerContext) -> Mapping[str, Handler]:
         importlib.import_module(f"{package}.{module.name}")
     methods = [
         method
-        for group in HandlerGroup.subclasses
+        for group in HandlerGroup.__subclasses__()
         for _, method in inspect.getmembers(group(context), lambda member: hasattr(member, "handled_operation"))
     ]
     return {method.handled_operation: method for method in methods}
