@@ -38,10 +38,10 @@ def test_lengths_of_time(seconds: float, words: str) -> None:
 def test_a_length_is_told_to_the_smaller_of_its_units(seconds: float) -> None:
     sizes = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
     parts = format_duration(seconds).split()
-    told = sum(int(many) * sizes[unit] for many, unit in zip(parts[::2], parts[1::2], strict=True))
+    result = sum(int(many) * sizes[unit] for many, unit in zip(parts[::2], parts[1::2], strict=True))
     largest = sizes[parts[1]]
     smaller = max([size for size in sizes.values() if size < largest], default=1)
-    assert -0.5 <= seconds - told < smaller + 0.5
+    assert -0.5 <= seconds - result < smaller + 0.5
 
 
 def test_other_numbers() -> None:
@@ -83,14 +83,14 @@ def test_names(name: object, words: str) -> None:
 
 @given(st.text() | st.sampled_from(UNTRUSTED))
 def test_what_is_visible_is_one_line_that_can_be_written(text: str) -> None:
-    told = escape_invisible(text)
-    assert told.encode().decode() == told
-    assert len(told.splitlines()) <= 1
-    assert escape_invisible(told) == told
+    result = escape_invisible(text)
+    assert result.encode().decode() == result
+    assert len(result.splitlines()) <= 1
+    assert escape_invisible(result) == result
 
 
 @given(st.text(), st.integers(3, 50))
 def test_what_is_clipped_keeps_both_ends(text: str, most: int) -> None:
-    told = truncate_middle(text, most)
-    assert len(told) <= most
-    assert told == text or (text.startswith(told.split("…")[0]) and text.endswith(told[-1]))
+    result = truncate_middle(text, most)
+    assert len(result) <= most
+    assert result == text or (text.startswith(result.split("…")[0]) and text.endswith(result[-1]))

@@ -56,8 +56,8 @@ def steps(jobs: pd.DataFrame) -> tuple[Integers, pd.Series[str]]:
     keys, key = pd.factorize(jobs["step_key"])
     names, name = pd.factorize(jobs["name"])
     pairs = np.where(keys >= 0, keys, len(key) + names)
-    told = pd.DataFrame({"step_key": [*key, *[None] * len(name)], "name": [*[None] * len(key), *name]}, dtype="str")
-    codes, texts = factorized(metrics.step(told))
+    result = pd.DataFrame({"step_key": [*key, *[None] * len(name)], "name": [*[None] * len(key), *name]}, dtype="str")
+    codes, texts = factorized(metrics.step(result))
     return codes[pairs], texts
 
 
@@ -130,13 +130,13 @@ def _durations(codes: Integers, many: int, begun: Integers, over: Integers, coun
 def percentiles_by_queue(jobs: pd.DataFrame) -> pd.DataFrame:
     codes, queues = factorized(jobs["queue"])
     scripts = is_any(jobs["type"], "script")
-    told = _durations(codes, len(queues), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
-    return _there(pd.DataFrame({"queue": queues} | told), codes[scripts])
+    result = _durations(codes, len(queues), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
+    return _there(pd.DataFrame({"queue": queues} | result), codes[scripts])
 
 
-def _there(told: pd.DataFrame, codes: Integers) -> pd.DataFrame:
+def _there(result: pd.DataFrame, codes: Integers) -> pd.DataFrame:
     """The groups that have rows."""
-    return told[np.bincount(codes, minlength=len(told)) > 0].reset_index(drop=True)
+    return result[np.bincount(codes, minlength=len(result)) > 0].reset_index(drop=True)
 
 
 def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -144,22 +144,22 @@ def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
     step, texts = steps(jobs)
     codes, there = grouped(pipeline, step, len(texts))
     scripts = is_any(jobs["type"], "script")
-    told = _durations(codes, len(there), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
+    result = _durations(codes, len(there), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
     keys = {"pipeline": pipelines[there // len(texts)].array, "step": texts[there % len(texts)].array}
-    return _there(pd.DataFrame(keys | told), codes[scripts])
+    return _there(pd.DataFrame(keys | result), codes[scripts])
 
 
 def trend(jobs: pd.DataFrame) -> pd.DataFrame:
     day = us(jobs, "created_at") // DAY
     first, many = day.min(), day.max() - day.min() + 1
-    told = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), True)
-    return in_days(us(jobs, "fetched_at").max(), first, many, told)
+    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), True)
+    return in_days(us(jobs, "fetched_at").max(), first, many, result)
 
 
-def in_days(fetched_at: int, first: int, many: int, told: dict[str, Any]) -> pd.DataFrame:
+def in_days(fetched_at: int, first: int, many: int, result: dict[str, Any]) -> pd.DataFrame:
     starts = (np.arange(many) + first) * DAY
     partial = starts + DAY > fetched_at
-    return pd.DataFrame({"bucket": pd.DatetimeIndex(starts.view("M8[us]"), tz="UTC")} | told | {"partial": partial})
+    return pd.DataFrame({"bucket": pd.DatetimeIndex(starts.view("M8[us]"), tz="UTC")} | result | {"partial": partial})
 
 
 # Rates
@@ -213,7 +213,7 @@ def retry_rate(jobs: pd.DataFrame) -> pd.DataFrame:
     kinds = np.append(jobs["retry_type"].array[again].to_numpy(object), "")[found]
     of = {name: np.bincount(codes[it], minlength=len(pipelines)) for name, it in (("n", execution), ("r", retried))}
     kind = {k: np.bincount(codes[retried][kinds == k], minlength=len(pipelines)) for k in ("automatic", "manual")}
-    told = {
+    result = {
         "executions": of["n"],
         "retried": of["r"],
         "retried_passed": np.bincount(codes[passed], minlength=len(pipelines)),
@@ -222,4 +222,4 @@ def retry_rate(jobs: pd.DataFrame) -> pd.DataFrame:
         **wilson(of["r"], of["n"]),
         **{f"{name}_rate": count / of["n"] for name, count in kind.items()},
     }
-    return pd.DataFrame({"pipeline": pipelines} | told)
+    return pd.DataFrame({"pipeline": pipelines} | result)

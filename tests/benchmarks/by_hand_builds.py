@@ -118,7 +118,7 @@ def red_share(builds: pd.DataFrame) -> pd.DataFrame:
     last = last[last >= 0]
     count = np.bincount(line.pipeline[last], minlength=many)
     red_count = np.bincount(line.pipeline[last[line.failed[last]]], minlength=many)
-    told = {
+    result = {
         "red_s": red_s,
         "known_s": known_s,
         "red_share_of_time": red_s / np.where(known_s > 0, known_s, np.nan),
@@ -128,5 +128,5 @@ def red_share(builds: pd.DataFrame) -> pd.DataFrame:
     return _of_pipelines(
         builds,
         line,
-        told | {"red_commits": red_count, "red_share_of_commits": red_count / np.where(count > 0, count, np.nan)},
+        result | {"red_commits": red_count, "red_share_of_commits": red_count / np.where(count > 0, count, np.nan)},
     )

@@ -36,17 +36,17 @@ def _kinds_rated(counts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ranked(steps: pd.DataFrame) -> pd.DataFrame:
-    told = _with_rates(steps, "flaky", "commits_passed").rename(columns={"rate": "flake_rate"})
-    return told.sort_values("low", ascending=False, kind="stable", ignore_index=True)
+    result = _with_rates(steps, "flaky", "commits_passed").rename(columns={"rate": "flake_rate"})
+    return result.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
 def _each_day(fetched_at: int, days: pd.DataFrame) -> pd.DataFrame:
     """Rows by `day`, also of those in which there was nothing."""
-    told = days.set_index("day")
-    first, last = told.index[[0, -1]]
-    told = told.reindex(range(first, last + 1))
-    counts = {name: told[name].fillna(0) for name in told if not name.endswith("_s") and name not in _SHARES}
-    return in_days(fetched_at, first, len(told), dict(told.assign(**counts).reset_index(drop=True).items()))
+    result = days.set_index("day")
+    first, last = result.index[[0, -1]]
+    result = result.reindex(range(first, last + 1))
+    counts = {name: result[name].fillna(0) for name in result if not name.endswith("_s") and name not in _SHARES}
+    return in_days(fetched_at, first, len(result), dict(result.assign(**counts).reset_index(drop=True).items()))
 
 
 # In Polars
@@ -99,8 +99,8 @@ def success_rate(builds: pl.DataFrame) -> pd.DataFrame:
 
 def success_trend(builds: pl.DataFrame) -> pd.DataFrame:
     counts = builds.lazy().group_by(day=c("created_at").dt.epoch("us") // DAY).agg(**_settled()).sort("day").collect()
-    told = counts.to_pandas()
-    return _filled(builds, _with_rates(told.assign(n=told["passed"] + told["failed"]), "passed", "n"))
+    result = counts.to_pandas()
+    return _filled(builds, _with_rates(result.assign(n=result["passed"] + result["failed"]), "passed", "n"))
 
 
 def throughput(builds: pl.DataFrame) -> pd.DataFrame:
@@ -121,8 +121,8 @@ def retry_rate(jobs: pl.DataFrame) -> pd.DataFrame:
     again = jobs.lazy().filter(c("retry_type").is_in(["automatic", "manual"])).select("id", kind="retry_type")
     kinds = executions.filter(retried).select("pipeline", id="retried_in_job_id").join(again, on="id")
     by_kind = {kind: (c("kind") == kind).sum() for kind in ("automatic", "manual")}
-    told = counts.join(kinds.group_by("pipeline").agg(**by_kind), on="pipeline", how="left").sort("pipeline")
-    return _kinds_rated(told.collect().fill_null(0).to_pandas())
+    result = counts.join(kinds.group_by("pipeline").agg(**by_kind), on="pipeline", how="left").sort("pipeline")
+    return _kinds_rated(result.collect().fill_null(0).to_pandas())
 
 
 def flips(jobs: pl.DataFrame) -> pd.DataFrame:
@@ -131,9 +131,9 @@ def flips(jobs: pl.DataFrame) -> pd.DataFrame:
     lost = hard & (c("signal").is_not_null() | (c("exit_status") == -1).fill_null(value=False))
     outcome = {"passes": state == "passed", "failures": hard & ~lost | (state == "timed_out"), "lost": lost}
     known = pl.when(c("commit") != "HEAD").then(c("commit"))
-    told = jobs.lazy().filter(c("type") == "script").select(*(set(_VARIANT) - {"commit"}), commit=known, **outcome)
-    told = told.filter(c("passes") | c("failures") | c("lost"))
-    variants = told.group_by(_VARIANT).agg(c(name).sum() for name in outcome)
+    result = jobs.lazy().filter(c("type") == "script").select(*(set(_VARIANT) - {"commit"}), commit=known, **outcome)
+    result = result.filter(c("passes") | c("failures") | c("lost"))
+    variants = result.group_by(_VARIANT).agg(c(name).sum() for name in outcome)
     unlike = pl.when(c("passes") > 0).then(4).when(c("failures") > 1).then(3).otherwise(2)
     verdict = pl.when(c("failures") > 0).then(unlike).otherwise((c("lost") > 0).cast(pl.Int32))
     commits = variants.group_by(_VARIANT[:4]).agg(
@@ -164,14 +164,14 @@ def waste(jobs: pl.DataFrame) -> pd.DataFrame:
     after = c("finished_at").dt.epoch("us") - pl.max_horizontal("started_at", "failed_at").dt.epoch("us")
     is_late = (place > 1) & c("started_at").is_not_null() & (c("finished_at") > c("failed_at"))
     late = pl.when(is_late).then(after).otherwise(0)
-    told = (
+    result = (
         jobs.lazy()
         .join(each, on="build_id", how="left")
         .select("pipeline", "started_at", us=us, place=place, late=late)
     )
     parts = {name: (c("us") - c("late")).filter(c("place") == i).sum() / 1e6 for i, name in enumerate(_CLASSES)}
     parts["after_failure_s"] = c("late").sum() / 1e6
-    sums = told.group_by("pipeline").agg(
+    sums = result.group_by("pipeline").agg(
         n=c("us").count(),
         machine_s=c("us").sum() / 1e6,
         **parts,

@@ -30,15 +30,15 @@ def _attempts(jobs: pd.DataFrame) -> _Attempts:
     failed &= ~soft
     lost = failed & (known(jobs["signal"]) | (jobs["exit_status"].to_numpy(np.int64, na_value=0) == -1))
     rows = np.flatnonzero(is_any(jobs["type"], "script") & (passed | failed | timed_out))
-    told = [factorized(jobs[name]) for name in ("organization", "pipeline")]
-    told += [steps(jobs), factorized(jobs["commit"]), factorized(jobs["matrix"])]
+    result = [factorized(jobs[name]) for name in ("organization", "pipeline")]
+    result += [steps(jobs), factorized(jobs["commit"]), factorized(jobs["matrix"])]
     index = jobs["parallel_group_index"]
     shard = index.to_numpy(np.int64, na_value=int(index.max()) + 1)
     key = np.zeros(len(rows), np.int64)
-    for codes, texts in told:
+    for codes, texts in result:
         key = key * len(texts) + codes[rows]
     key = key * (int(index.max()) + 2) + shard[rows]
-    texts = [*(texts for _, texts in told), pd.Series(range(int(index.max()) + 2))]
+    texts = [*(texts for _, texts in result), pd.Series(range(int(index.max()) + 2))]
     return _Attempts(rows, key, texts, passed[rows], (failed & ~lost | timed_out)[rows], lost[rows])
 
 
@@ -98,11 +98,11 @@ def flips(jobs: pd.DataFrame) -> pd.DataFrame:
     rates = wilson(by_verdict["flaky"], commits_passed)
     names = {"organization": there // n_steps // n_pipelines, "pipeline": there // n_steps % n_pipelines}
     names["step"] = there % n_steps
-    told = {name: texts.array.take(codes) for (name, codes), texts in zip(names.items(), found.texts, strict=False)}
-    told |= {"commits": commits, "commits_passed": commits_passed}
-    told |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "infrastructure")}
-    told |= {"n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates["rate"]}
-    ranked = pd.DataFrame(told | {end: rates[end] for end in ("low", "high")})
+    result = {name: texts.array.take(codes) for (name, codes), texts in zip(names.items(), found.texts, strict=False)}
+    result |= {"commits": commits, "commits_passed": commits_passed}
+    result |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "infrastructure")}
+    result |= {"n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates["rate"]}
+    ranked = pd.DataFrame(result | {end: rates[end] for end in ("low", "high")})
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -129,11 +129,11 @@ def waste(jobs: pd.DataFrame) -> pd.DataFrame:
     parts[:, 2] = np.bincount(codes_ran, late, many) / 1e6
     running = (begun != NAT) & (over == NAT)
     names = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
-    told = {"n": np.bincount(codes_ran, minlength=many), "machine_s": parts.sum(axis=1)}
-    told |= {name: parts[:, i] for i, name in enumerate(names)}
-    told |= {"n_running": np.bincount(codes[running], minlength=many)}
+    result = {"n": np.bincount(codes_ran, minlength=many), "machine_s": parts.sum(axis=1)}
+    result |= {name: parts[:, i] for i, name in enumerate(names)}
+    result |= {"n_running": np.bincount(codes[running], minlength=many)}
     return pd.DataFrame(
-        {"pipeline": pipelines} | told | {"n_negative": np.bincount(codes_ran[span < 0], minlength=many)}
+        {"pipeline": pipelines} | result | {"n_negative": np.bincount(codes_ran[span < 0], minlength=many)}
     )
 
 
@@ -322,7 +322,7 @@ def utilization(jobs: pd.DataFrame) -> pd.DataFrame:
     of, seen = there // len(names), (last - first)[there]
     span = over_then - begun_then
     busy_s, seen_s = np.bincount(ran, span, many) / 1e6, np.bincount(of, seen, many) / 1e6
-    told = {
+    result = {
         "queue": queues,
         "agents": np.bincount(of, minlength=many),
         "busy_s": busy_s,
@@ -333,4 +333,4 @@ def utilization(jobs: pd.DataFrame) -> pd.DataFrame:
         "n_negative": np.bincount(ran[span < 0], minlength=many),
     }
     present = np.bincount(codes[begun != NAT], minlength=many) > 0
-    return pd.DataFrame(told)[present].reset_index(drop=True)
+    return pd.DataFrame(result)[present].reset_index(drop=True)

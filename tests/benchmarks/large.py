@@ -170,8 +170,8 @@ def fill(place: Location, days: int, jobs_a_day: int) -> None:
     """Bring them into a store, part after part of each day, and the list of pipelines."""
     for back in reversed(range(days)):
         began = time.perf_counter()
-        told = [transactions.commit(place, Retention(), _batch(*part)) for part in day(jobs_a_day, back)]
-        jobs, mib = sum(one.jobs for one in told), sum(one.bytes for one in told) / 2**20
+        result = [transactions.commit(place, Retention(), _batch(*part)) for part in day(jobs_a_day, back)]
+        jobs, mib = sum(one.jobs for one in result), sum(one.bytes for one in result) / 2**20
         print(f"{days - back} of {days}: {jobs:,} jobs, {mib:.0f} MiB, {time.perf_counter() - began:.1f} s", flush=True)
 
 

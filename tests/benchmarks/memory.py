@@ -39,9 +39,9 @@ def measure(folder: str) -> dict[str, float]:
     before, most_before = status("VmRSS"), _most()
     Path("/proc/self/clear_refs").write_text("5")
     builds, jobs, size = decoding.frames(pages, Stopwatch())
-    told = {"tables": size, "VmHWM": status("VmHWM") - before, "ru_maxrss": _most() - before, "before": before}
+    result = {"tables": size, "VmHWM": status("VmHWM") - before, "ru_maxrss": _most() - before, "before": before}
     after = {"afterwards": status("VmRSS") - before, "ru_maxrss before": most_before}
-    return {name: value / MIB for name, value in (told | after).items()} | {"rows": len(builds) + len(jobs)}
+    return {name: value / MIB for name, value in (result | after).items()} | {"rows": len(builds) + len(jobs)}
 
 
 def _in_a_fresh_process(folder: str) -> dict[str, float]:
@@ -55,9 +55,9 @@ def main(quick: bool) -> None:
     world, runs = (World(400, 30), 2) if quick else (World(10_000, 30), 5)
     with tempfile.TemporaryDirectory() as folder:
         world.write(Path(folder))
-        told = [_in_a_fresh_process(folder) for _ in range(runs)]
-    assert all(one["rows"] == world.builds * (world.jobs + 1) for one in told)
-    measured = {name: [one[name] for one in told] for name in told[0] if name != "rows"}
+        result = [_in_a_fresh_process(folder) for _ in range(runs)]
+    assert all(one["rows"] == world.builds * (world.jobs + 1) for one in result)
+    measured = {name: [one[name] for one in result] for name in result[0] if name != "rows"}
     reporting.show("MiB", measured)
     for counter in ("VmHWM", "ru_maxrss"):
         peak = statistics.median(measured[counter]) / statistics.median(measured["tables"])

@@ -32,8 +32,10 @@ def measure(settings: Settings, workers: int, runs: int) -> None:
     rounding = "up" if settings.rounds_up else "down"
     print(f"\n{workers} workers, the seconds until a window's end rounded {rounding}; {needed} requests needed")
     reporting.show_times({"buildframe": watches})
-    worst = [max(told.refused) for told in counted]
-    answered, refused = ([sum(counts) for counts in part] for part in zip(*(told[:2] for told in counted), strict=True))
+    worst = [max(result.refused) for result in counted]
+    answered, refused = (
+        [sum(counts) for counts in part] for part in zip(*(result[:2] for result in counted), strict=True)
+    )
     reporting.show("times", {"answered": answered, "refused (429)": refused, "refused in the worst window": worst})
     dictated = ideal(needed, settings, workers)
     reporting.judge(f"time / the {dictated:.2f} s that the limit dictates", median(watches) / dictated, at_most=1.05)

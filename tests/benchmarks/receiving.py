@@ -116,10 +116,10 @@ def signed(body: bytes) -> dict[str, str]:
     return {"X-Buildkite-Signature": f"timestamp={now},signature={made}"}
 
 
-def deliver(url: str, told: Sequence[bytes], clients: int) -> tuple[Stopwatch, np.ndarray[Any, Any]]:
+def deliver(url: str, result: Sequence[bytes], clients: int) -> tuple[Stopwatch, np.ndarray[Any, Any]]:
     """Send all of them, by so many clients at once; the time of all, and the milliseconds of each."""
     with httpx.Client(limits=httpx.Limits(max_connections=clients)) as http, ThreadPoolExecutor(clients) as pool:
-        ready = [(body, signed(body)) for body in told]
+        ready = [(body, signed(body)) for body in result]
         watch = Stopwatch()
         with watch.running():
             answers = list(pool.map(lambda one: http.post(url, content=one[0], headers=one[1]), ready))
@@ -127,14 +127,14 @@ def deliver(url: str, told: Sequence[bytes], clients: int) -> tuple[Stopwatch, n
     return watch, np.array([answer.elapsed.total_seconds() * 1000 for answer in answers])
 
 
-def show_deliveries(folder: str, told: Sequence[bytes], is_flushed: bool) -> None:
+def show_deliveries(folder: str, result: Sequence[bytes], is_flushed: bool) -> None:
     """Send deliveries to a receiver, and print how many it answers and how long that takes."""
     with copied(folder) as copy, receiver(copy, is_flushed) as url:
-        deliver(url, told[:20], 4)
-        runs = {clients: deliver(url, told, clients) for clients in (1, 4, 16)}
+        deliver(url, result[:20], 4)
+        runs = {clients: deliver(url, result, clients) for clients in (1, 4, 16)}
     for clients, (watch, each) in runs.items():
         p50, p99 = np.percentile(each, (50, 99))
-        how, rate = "with" if is_flushed else "without", len(told) / watch.seconds
+        how, rate = "with" if is_flushed else "without", len(result) / watch.seconds
         print(f"{clients} at once, {how} fsync: {rate:,.0f} a second, p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
 
 
@@ -188,11 +188,11 @@ def main(quick: bool) -> None:
         folder = str(Path(scratch, "store"))
         store = filled(Path(folder), builds, parts)
         count = store.sql("SELECT count(*) AS n FROM jobs")["n"].iloc[0]
-        told = bodies(store, active, 8)
-        print(f"{count:,} jobs in one day, {len(told):,} deliveries of {len(told[0]):,} bytes", flush=True)
+        result = bodies(store, active, 8)
+        print(f"{count:,} jobs in one day, {len(result):,} deliveries of {len(result[0]):,} bytes", flush=True)
         for is_flushed in (True, False):
-            show_deliveries(folder, told[:sent], is_flushed)
-        events = [webhooks.parse(body) for body in told]
+            show_deliveries(folder, result[:sent], is_flushed)
+        events = [webhooks.parse(body) for body in result]
         sizes = [n for n in (100, 1_000, 5_000) if n <= len(events)] or [len(events)]
         reporting.show_times({f"a batch of {n:,}": [write(folder, events[:n]) for _ in range(3)] for n in sizes})
         first, *others = minutes(folder, events, 8)

@@ -35,7 +35,7 @@ def machine() -> str:
     """Where it was measured, and with what."""
     model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "?")
     memory = next((int(line.split()[1]) / 2**20 for line in _lines("/proc/meminfo") if "MemTotal" in line), 0)
-    versions = " ".join(f"{name} {told}" for name in _PACKAGES if (told := _version(name)))
+    versions = " ".join(f"{name} {result}" for name in _PACKAGES if (result := _version(name)))
     here = f"{os.cpu_count()} x {model}, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
     return f"{here}, load {os.getloadavg()[0]:.1f}\n{versions}"
 

@@ -171,10 +171,10 @@ def _halves(tables: Tables, days: int) -> tuple[Tables, Tables]:
 def tell(engine: str, url: str, name: str, scratch: str, days: str) -> None:
     """Print what it takes, or what went wrong, as JSON."""
     try:
-        told: dict[str, Any] = measure(engine, url, name, scratch, int(days))
+        result: dict[str, Any] = measure(engine, url, name, scratch, int(days))
     except Exception as why:  # whatever it is, it is a result
-        told = {"failed": f"{type(why).__name__}: {' '.join(str(why).split())}"[:200]}
-    print(json.dumps(told), flush=True)
+        result = {"failed": f"{type(why).__name__}: {' '.join(str(why).split())}"[:200]}
+    print(json.dumps(result), flush=True)
 
 
 def measure(engine: str, url: str, name: str, scratch: str, days: int) -> dict[str, float]:
@@ -188,8 +188,12 @@ def measure(engine: str, url: str, name: str, scratch: str, days: int) -> dict[s
         found = ways(engine, days)[name](tables)
         rows = found.count() if hasattr(found, "sparkSession") else len(found)  # which is when Spark computes it
     used = Used.now(os.getsid(0))
-    told = {"seconds": watch.seconds, "opening": opening.seconds, "rows": rows}
-    return told | {"cpu": used.cpu - before.cpu, "read": used.read - before.read, "peak": memory.status("VmHWM") / MIB}
+    result = {"seconds": watch.seconds, "opening": opening.seconds, "rows": rows}
+    return result | {
+        "cpu": used.cpu - before.cpu,
+        "read": used.read - before.read,
+        "peak": memory.status("VmHWM") / MIB,
+    }
 
 
 class Used(NamedTuple):
@@ -255,9 +259,9 @@ def watched(engine: str, url: str, name: str, days: int, seconds: float = SECOND
             _stop(process)
         out.seek(0)
         lines = out.read().splitlines()
-    told = json.loads(lines[-1]) if lines and not stopped else {"failed": stopped or f"ended by {process.returncode}"}
+    result = json.loads(lines[-1]) if lines and not stopped else {"failed": stopped or f"ended by {process.returncode}"}
     beside = {"peak": peak, "disk": disk}
-    return {**told, **beside} if engine == "spark" else {**beside, **told}
+    return {**result, **beside} if engine == "spark" else {**beside, **result}
 
 
 def _until_over(process: subprocess.Popen[bytes], scratch: str, seconds: float) -> tuple[float, float, str | None]:
@@ -300,10 +304,10 @@ def kept(path: Path) -> Results:
     return {(one["engine"], one["days"], one["name"]): one for one in map(json.loads, lines)}
 
 
-def add(path: Path, key: Key, told: Mapping[str, Any]) -> None:
+def add(path: Path, key: Key, result: Mapping[str, Any]) -> None:
     """One more line."""
     with path.open("a") as file:
-        file.write(json.dumps({**dict(zip(("engine", "days", "name"), key, strict=True)), **told}) + "\n")
+        file.write(json.dumps({**dict(zip(("engine", "days", "name"), key, strict=True)), **result}) + "\n")
 
 
 def tables(results: Results) -> Iterator[str]:
@@ -317,8 +321,10 @@ def tables(results: Results) -> Iterator[str]:
         yield _row(["", *head])
         yield _row(["---"] * (1 + len(head)))
         for name in names:
-            told = [results.get((engine, days, name)) for days in sizes]
-            yield _row([name, *map(_told, told), *_growth(told, "seconds"), *_growth(told, "peak"), *_more(told[-1])])
+            result = [results.get((engine, days, name)) for days in sizes]
+            yield _row(
+                [name, *map(_told, result), *_growth(result, "seconds"), *_growth(result, "peak"), *_more(result[-1])]
+            )
 
 
 MORE = {"cpu": "CPU s", "read": "MiB read", "disk": "MiB spilled", "rows": "rows"}
@@ -342,8 +348,8 @@ def _more(one: Mapping[str, Any] | None) -> list[str]:
     return [f"{one[name]:,.0f}" if one is not None and name in one else "" for name in MORE]
 
 
-def _growth(told: Sequence[Mapping[str, Any] | None], name: str) -> list[str]:
-    pairs = itertools.pairwise(told)
+def _growth(result: Sequence[Mapping[str, Any] | None], name: str) -> list[str]:
+    pairs = itertools.pairwise(result)
     return [f"{more[name] / less[name]:.1f}" if _both(less, more) else "" for less, more in pairs]
 
 
@@ -361,10 +367,10 @@ def run(engine: str, sizes: Sequence[int], only: str, path: Path, seconds: float
         for name in ways(engine, days):
             if only not in name or ((engine, days, name) in kept(path) and not again):
                 continue
-            told = watched(engine, url, name, days, seconds)
-            add(path, (engine, days, name), told)
+            result = watched(engine, url, name, days, seconds)
+            add(path, (engine, days, name), result)
             print(
-                f"{engine}, {_days(days)}, {name}: {_told(told)} {dict(zip(MORE, _more(told), strict=True))}",
+                f"{engine}, {_days(days)}, {name}: {_told(result)} {dict(zip(MORE, _more(result), strict=True))}",
                 flush=True,
             )
 

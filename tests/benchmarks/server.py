@@ -161,8 +161,8 @@ class Service:
     def _limits(self, left: int, reset: int) -> dict[str, str]:
         if self._settings.quota is None:
             return {}
-        told = {"Remaining": left, "Limit": self._settings.quota, "Reset": reset}
-        return {f"RateLimit-User-{name}": str(value) for name, value in told.items()}
+        result = {"Remaining": left, "Limit": self._settings.quota, "Reset": reset}
+        return {f"RateLimit-User-{name}": str(value) for name, value in result.items()}
 
     def _told(self) -> Told:
         windows = range(max([*self._quota.taken, *self._quota.refused], default=-1) + 1)
@@ -197,13 +197,13 @@ class Service:
 
 
 def _written(status: int, headers: dict[str, str], body: list[bytes]) -> list[bytes]:
-    told = {
+    result = {
         "Date": formatdate(usegmt=True),
         "Content-Type": "application/json",
         "Content-Length": str(sum(map(len, body))),
         **headers,
     }
-    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in told.items()), "", ""]
+    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in result.items()), "", ""]
     return ["\r\n".join(lines).encode(), *body]
 
 

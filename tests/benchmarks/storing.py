@@ -147,8 +147,8 @@ def measure(way: str, folder: str, batch: str) -> dict[str, float]:
     watch = Stopwatch()
     with watch.running():
         WAYS[way](Location.of(folder, None), frames)
-    told = {"seconds": watch.seconds, "CPU": watch.cpu, "written": (_size(folder) - before) / MIB}
-    return told | {"peak": (memory.status("VmHWM") - held) / MIB}
+    result = {"seconds": watch.seconds, "CPU": watch.cpu, "written": (_size(folder) - before) / MIB}
+    return result | {"peak": (memory.status("VmHWM") - held) / MIB}
 
 
 def _size(folder: str) -> int:
@@ -162,8 +162,8 @@ def in_a_copy(way: str, place: Location, batch: str) -> dict[str, float]:
         copy = shutil.copytree(place.url, Path(scratch, "copy"), copy_function=os.link)
         command = [sys.executable, "-c", code, way, str(copy), batch]
         run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    told: dict[str, float] = json.loads(run.stdout)
-    return told
+    result: dict[str, float] = json.loads(run.stdout)
+    return result
 
 
 # --- reading
@@ -176,11 +176,11 @@ def pairs(place: Location) -> dict[str, Pair]:
     week = {"created_from": end - pd.Timedelta(days=21), "created_to": end - pd.Timedelta(days=14)}
     columns = [column.name for column in TABLES["jobs"] if column.name in Retention().schema("jobs").names]
     found = {
-        f"a week of a pipeline, {told}": Pair(
+        f"a week of a pipeline, {result}": Pair(
             functools.partial(store.jobs, **week, pipeline=PIPELINE, columns=chosen),
             functools.partial(week_by_hand, store.files("jobs"), *week.values(), chosen or columns),
         )
-        for told, chosen in (("all columns", None), ("five columns", FIVE))
+        for result, chosen in (("all columns", None), ("five columns", FIVE))
     }
     grouped = "SELECT queue, count(*) AS n, avg(run_time_s) AS mean FROM {} GROUP BY queue ORDER BY queue"
     files = ", ".join(f"'{path}'" for path in store.files("jobs"))
@@ -250,16 +250,16 @@ def read(place: Location, runs: int) -> None:
 
 def write(place: Location, batches: Mapping[str, Frames], runs: int) -> None:
     """What bringing changes in takes."""
-    told: dict[str, list[dict[str, float]]] = {}
+    result: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, batch in batches.items():
             path = str(Path(scratch, "batch.pickle"))
             pd.to_pickle(tuple(batch), path)
             for way in WAYS if len(batch.builds) else ("the store",):
                 often = runs if way == "the store" else 1
-                told[f"{name}, {way}"] = [in_a_copy(way, place, path) for _ in range(often)]
+                result[f"{name}, {way}"] = [in_a_copy(way, place, path) for _ in range(often)]
     for unit in ("seconds", "CPU", "written", "peak"):
-        reporting.show(UNITS[unit], {name: [one[unit] for one in all] for name, all in told.items()})
+        reporting.show(UNITS[unit], {name: [one[unit] for one in all] for name, all in result.items()})
 
 
 def main(quick: bool) -> None:

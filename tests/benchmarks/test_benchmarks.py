@@ -62,17 +62,17 @@ def test_the_server_lists_everything(rhythm: Rhythm) -> None:
     with Server(Settings(world)) as server, bf.connect("acme", base_url=server.url, token="invented") as ci:
         builds, jobs = ci.history()
         early, late = ci.builds(created_to=middle), ci.builds(created_from=middle)
-        told = server.told()
+        result = server.told()
     assert sorted(builds["id"]) == sorted(document["id"] for document in documents)
     assert sorted(jobs["id"]) == sorted(job["id"] for document in documents for job in document["jobs"])
     assert (len(late), len(early)) == (366, 364)
-    assert sum(told.answered) >= 16
-    assert told.refused == [0]
+    assert sum(result.answered) >= 16
+    assert result.refused == [0]
 
 
 @pytest.mark.parametrize(("rounds_up", "told"), [(True, 7), (False, 6)])
-def test_a_window_follows_the_other_from_the_first_request_on(rounds_up: bool, told: int) -> None:
+def test_a_window_follows_the_other_from_the_first_request_on(rounds_up: bool, result: int) -> None:
     quota = Quota(2, 10.0, rounds_up)
     taken = [quota.take(now)[:2] for now in (100.0, 101.0, 109.9, 110.0)]
     assert taken == [(True, 1), (True, 0), (False, 0), (True, 1)]
-    assert quota.take(113.5)[2] == told
+    assert quota.take(113.5)[2] == result

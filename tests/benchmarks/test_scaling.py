@@ -41,9 +41,9 @@ def test_ids_are_of_one_build_or_job_each_and_lead_to_one_another(days: list[Fra
     assert jobs["id"].is_unique
     assert not builds.duplicated(["pipeline", "number"]).any()
     names = ["id", "number", "state", "created_at"]
-    told = jobs[[f"build_{name}" for name in names]].set_axis(names, axis=1).assign(commit=jobs["commit"])
+    result = jobs[[f"build_{name}" for name in names]].set_axis(names, axis=1).assign(commit=jobs["commit"])
     pd.testing.assert_frame_equal(
-        told.drop_duplicates(ignore_index=True), builds[[*names, "commit"]], check_like=True, check_dtype=False
+        result.drop_duplicates(ignore_index=True), builds[[*names, "commit"]], check_like=True, check_dtype=False
     )
     assert set(jobs["retried_in_job_id"].dropna()) < set(jobs["id"])
     assert builds["commit"].nunique() < len(builds)
@@ -76,9 +76,9 @@ def test_a_store_has_all_rows_of_its_days(place: Location) -> None:
 
 @pytest.mark.parametrize("name", ["percentiles, by queue", "success_change"])
 def test_what_a_summary_takes_is_measured_in_a_process_of_its_own(place: Location, name: str) -> None:
-    told = scaling.watched("duckdb", place.url, name, 2)
-    assert "failed" not in told
-    assert min(told[what] for what in ("seconds", "cpu", "read", "peak", "rows")) > 0
+    result = scaling.watched("duckdb", place.url, name, 2)
+    assert "failed" not in result
+    assert min(result[what] for what in ("seconds", "cpu", "read", "peak", "rows")) > 0
 
 
 def test_reads_of_the_store_are_measured(place: Location) -> None:
@@ -94,10 +94,10 @@ def test_what_goes_wrong_is_told(place: Location, monkeypatch: pytest.MonkeyPatc
 
 
 def test_results_are_kept_and_printed_with_their_growth(tmp_path: Path) -> None:
-    path, told = tmp_path / "results.jsonl", {"seconds": 1.5, "cpu": 2, "peak": 300, "read": 10, "disk": 0, "rows": 4}
+    path, result = tmp_path / "results.jsonl", {"seconds": 1.5, "cpu": 2, "peak": 300, "read": 10, "disk": 0, "rows": 4}
     scaling.add(path, ("duckdb", 1, "flips"), {"failed": "more than 900 s"})
-    scaling.add(path, ("duckdb", 1, "flips"), told)
-    scaling.add(path, ("duckdb", 10, "flips"), {**told, "seconds": 12, "peak": 330})
+    scaling.add(path, ("duckdb", 1, "flips"), result)
+    scaling.add(path, ("duckdb", 10, "flips"), {**result, "seconds": 12, "peak": 330})
     scaling.add(path, ("duckdb", 10, "trend"), {"failed": "more than 12 GiB of memory"})
     assert len(path.read_text().splitlines()) == 4
     assert json.loads(path.read_text().splitlines()[-1])["name"] == "trend"

@@ -48,7 +48,9 @@ def test_by_hand_the_same_is_read(place: Location) -> None:
 def test_one_wrong_value_is_noticed(place: Location) -> None:
     ours, peer = storing.pairs(place)["a week of a pipeline, five columns"]
     with pytest.raises(AssertionError, match="run_time_s"):
-        storing.check(summaries.Pair(ours, lambda: peer().assign(run_time_s=lambda told: told["run_time_s"] + 1e-3)))
+        storing.check(
+            summaries.Pair(ours, lambda: peer().assign(run_time_s=lambda result: result["run_time_s"] + 1e-3))
+        )
 
 
 @pytest.mark.parametrize("way", ["MERGE", "all anew"])
@@ -73,6 +75,6 @@ def test_reopened_builds_lie_in_as_many_days(place: Location) -> None:
 def test_what_a_change_takes_is_measured_in_a_process_of_its_own(place: Location, tmp_path: Path) -> None:
     pd.to_pickle(tuple(storing.new(A_MONTH, 5)), tmp_path / "batch")
     before = storing.newest(place, "jobs")
-    told = storing.in_a_copy("the store", place, str(tmp_path / "batch"))
-    assert min(told.values()) > 0
+    result = storing.in_a_copy("the store", place, str(tmp_path / "batch"))
+    assert min(result.values()) > 0
     pd.testing.assert_frame_equal(storing.newest(place, "jobs"), before)

@@ -32,4 +32,6 @@ def test_by_hand_it_is_the_same(name: str) -> None:
 def test_one_wrong_value_is_noticed() -> None:
     ours, peer = PAIRS["pandas, percentiles_by_queue"]
     with pytest.raises(AssertionError, match="p95_high_s"):
-        summaries.check(summaries.Pair(ours, lambda: peer().assign(p95_high_s=lambda told: told["p95_high_s"] + 1e-6)))
+        summaries.check(
+            summaries.Pair(ours, lambda: peer().assign(p95_high_s=lambda result: result["p95_high_s"] + 1e-6))
+        )

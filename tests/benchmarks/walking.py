@@ -67,11 +67,11 @@ def compare(world: World, latency: float, runs: int, limited_by_latency: bool) -
             "pybuildkite": lambda: theirs(server, world),
         }
         measured = reporting.in_turn(runs, candidates)
-        told = server.told()
+        result = server.told()
     reporting.show_times(measured)
-    requests = (sum(told.answered) / runs - pages) / (len(candidates) - 1)
+    requests = (sum(result.answered) / runs - pages) / (len(candidates) - 1)
     print(f"requests a run: buildframe {requests:.1f}, pybuildkite {pages}")
-    print(f"CPU of the server for all: {told.cpu / runs:.2f} s a run")
+    print(f"CPU of the server for all: {result.cpu / runs:.2f} s a run")
     *mine, (_, peer) = ((name, median(times)) for name, times in measured.items())
     for name, seconds in mine:
         reporting.judge(f"pybuildkite / {name}", peer / seconds, at_least=7)

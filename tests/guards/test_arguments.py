@@ -19,7 +19,7 @@ from buildframe import metrics, plots, report, spec
 from buildframe.sandbox_server import Fault, Patience, Quota, Sandbox
 from buildframe.workspace import Pipeline, Workspace
 from tests.conftest import Scripted, says
-from tests.metrics.worlds import builds_of, jobs_of
+from tests.metrics.random_frames import builds_of, jobs_of
 
 Start = Callable[..., Scripted]
 

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from tests.metrics.test_engines import ENGINES, in_spark
+from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe import metrics, plots
 
@@ -48,9 +48,9 @@ def test_percentiles_leave_blocked_builds_out_and_count_them(of: Any, made: Any,
 @pytest.mark.parametrize("engine", EVERYWHERE)
 def test_a_column_of_seconds_without_timestamps_is_censored_too(engine: str) -> None:
     frame = as_a_store_of_before_kept_it(builds())[["pipeline", "blocked", "wall_time_s"]]
-    told = metrics.percentiles(EVERYWHERE[engine](frame), "wall_time_s")
-    assert told[["n", "p50_s"]].to_numpy().tolist() == [[24, 2400]]
-    assert told["n_censored"].isna().all()
+    result = metrics.percentiles(EVERYWHERE[engine](frame), "wall_time_s")
+    assert result[["n", "p50_s"]].to_numpy().tolist() == [[24, 2400]]
+    assert result["n_censored"].isna().all()
 
 
 @pytest.mark.parametrize("engine", EVERYWHERE)
@@ -70,8 +70,8 @@ def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> Non
     frame = builds(2)
     assert metrics.wall_time(frame).isna().tolist() == [False, True, False, True]
     assert metrics.with_seconds(frame)["wall_time_s"].isna().tolist() == [False, True, False, True]
-    told = metrics.with_seconds(in_spark(frame)).toArrow().column("wall_time_s").to_pylist()
-    assert told == [2400, None, 2400, None]
+    result = metrics.with_seconds(in_spark(frame)).toArrow().column("wall_time_s").to_pylist()
+    assert result == [2400, None, 2400, None]
 
 
 @pytest.mark.parametrize("engine", EVERYWHERE)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import START, UTC, at
-from tests.metrics.test_engines import ENGINES, in_spark
+from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share

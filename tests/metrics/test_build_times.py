@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import at
 from pandas.testing import assert_series_equal
-from tests.metrics.test_engines import ENGINES, as_series, in_spark
+from tests.metrics.engine_frames import ENGINES, as_series, in_spark
 
 from buildframe.errors import BadInput
 from buildframe.metrics import build_times
@@ -69,8 +69,8 @@ def test_the_worked_example_of_active_time():
 def test_a_strictly_serial_build_has_a_parallelism_of_one_also_with_a_retried_job(engine):
     serial = [job(0, 2, retried=True), job(2, 4), job(5, 6), job(8, 7)]
     rows = [*serial, *(row | {"build_id": "c"} for row in [job(0, 4), job(2, 6), job(1, 3, retried=True)])]
-    told = build_times.parallelism(engine(frame(*rows)))
-    assert (told if isinstance(told, pd.Series) else as_series(told)).to_dict() == {"b": 1.0, "c": 8 / 6}
+    result = build_times.parallelism(engine(frame(*rows)))
+    assert (result if isinstance(result, pd.Series) else as_series(result)).to_dict() == {"b": 1.0, "c": 8 / 6}
 
 
 def test_a_deployment_that_waits_for_somebody():

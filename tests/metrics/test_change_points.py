@@ -47,52 +47,52 @@ def by_definition(values: list[float], hours: list[int]) -> tuple[float, int] | 
 
 
 def test_the_nile_changed_in_1899():
-    told = told_of(NILE)
-    assert 1871 + told["n_before"] == 1899
+    result = told_of(NILE)
+    assert 1871 + result["n_before"] == 1899
     pairs = np.sign(np.subtract.outer(NILE[:28], NILE[28:])).sum()  # by its definition as a sum over pairs
-    assert told["p_value"] == pytest.approx(2 * np.exp(-6 * pairs**2 / (100**3 + 100**2)))
+    assert result["p_value"] == pytest.approx(2 * np.exp(-6 * pairs**2 / (100**3 + 100**2)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=10, max_size=40))
 def test_what_the_definition_says_also_of_rows_of_one_time(drawn):
     values, hours = [value for value, _ in drawn], [hour for _, hour in drawn]
-    told, expected = told_of(values, hours), by_definition(values, hours)
+    result, expected = told_of(values, hours), by_definition(values, hours)
     if expected is None:
-        assert told[["n_before", "at", "p_value", "p50_before_s", "p50_after_s"]].isna().all()
+        assert result[["n_before", "at", "p_value", "p50_before_s", "p50_after_s"]].isna().all()
         return
     n, (most, moment) = len(values), expected
     before = [value for value, hour in drawn if hour < moment]
-    assert told["at"] == START + pd.Timedelta(moment, "h")
-    assert (told["n"], told["n_before"]) == (n, len(before))
-    assert told["p_value"] == pytest.approx(min(1, 2 * np.exp(-6 * most**2 / (n**3 + n**2))))
-    assert told["p50_before_s"] == np.median(before)
-    assert told["p50_after_s"] == np.median([value for value, hour in drawn if hour >= moment])
+    assert result["at"] == START + pd.Timedelta(moment, "h")
+    assert (result["n"], result["n_before"]) == (n, len(before))
+    assert result["p_value"] == pytest.approx(min(1, 2 * np.exp(-6 * most**2 / (n**3 + n**2))))
+    assert result["p50_before_s"] == np.median(before)
+    assert result["p50_after_s"] == np.median([value for value, hour in drawn if hour >= moment])
 
 
 def test_the_moment_and_both_medians():
-    told = metrics.change_point(rows(NILE).sample(frac=1, random_state=1), of="x_s").iloc[0]
-    assert told["n"] == 100
-    assert told["n_before"] == 28
-    assert told["at"] == START + pd.Timedelta(28, "h")
-    assert told["p50_before_s"] == np.median(NILE[:28])
-    assert told["p50_after_s"] == np.median(NILE[28:])
+    result = metrics.change_point(rows(NILE).sample(frac=1, random_state=1), of="x_s").iloc[0]
+    assert result["n"] == 100
+    assert result["n_before"] == 28
+    assert result["at"] == START + pd.Timedelta(28, "h")
+    assert result["p50_before_s"] == np.median(NILE[:28])
+    assert result["p50_after_s"] == np.median(NILE[28:])
 
 
 def test_groups_and_what_is_left_out():
     frame = pd.concat(
         [rows(NILE, pipeline="nile"), rows(NILE[:9], pipeline="few"), rows([np.nan] * 20, pipeline="none")]
     )
-    told = metrics.change_point(frame, of="x_s", by="pipeline")
-    assert told["pipeline"].tolist() == ["few", "nile", "none"]
-    assert told["n"].tolist() == [9, 100, 0]
-    assert told["n_before"].isna().tolist() == [True, False, True]
-    assert {name: str(dtype) for name, dtype in told.dtypes.items()} == {
+    result = metrics.change_point(frame, of="x_s", by="pipeline")
+    assert result["pipeline"].tolist() == ["few", "nile", "none"]
+    assert result["n"].tolist() == [9, 100, 0]
+    assert result["n_before"].isna().tolist() == [True, False, True]
+    assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "pipeline": "str", "n": "Int64", "n_before": "Int64", "at": UTC, "p_value": "float64",
         "p50_before_s": "float64", "p50_after_s": "float64",
     }  # fmt: skip
     nothing = metrics.change_point(frame.iloc[:0], of="x_s", by="pipeline")
     assert nothing.empty
-    assert list(nothing) == list(told)
+    assert list(nothing) == list(result)
 
 
 def test_chance_alone_seldom_finds_one():
@@ -116,10 +116,10 @@ def test_only_the_order_of_values_matters(values, factor):
 @pytest.mark.parametrize("by", [None, "pipeline"])
 def test_frames_of_other_engines(made, by):
     frame = pd.concat([rows(NILE, pipeline="nile"), rows(NILE[::-1], pipeline="elin")]).astype({"pipeline": "str"})
-    told = metrics.change_point(made(frame), of="x_s", by=by)
+    result = metrics.change_point(made(frame), of="x_s", by=by)
     if by is not None:
-        pd.testing.assert_frame_equal(told, metrics.change_point(frame, of="x_s", by=by))
-    assert told["n"].sum() == 200
+        pd.testing.assert_frame_equal(result, metrics.change_point(frame, of="x_s", by=by))
+    assert result["n"].sum() == 200
 
 
 def test_bad_input():

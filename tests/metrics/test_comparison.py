@@ -90,9 +90,9 @@ def test_groups_tell_each_other_how_days_spread():
     days, many = 7, 50
     sides = []
     for _ in range(2):
-        told = [measure_spread(random.binomial(20, 0.4, days), [20] * days) for _ in range(many)]
-        told[-1] = measure_spread([0] * (days - 1) + [20], [20] * days)
-        sides.append(Spread(*(np.array(column) for column in zip(*told, strict=True))))
+        result = [measure_spread(random.binomial(20, 0.4, days), [20] * days) for _ in range(many)]
+        result[-1] = measure_spread([0] * (days - 1) + [20], [20] * days)
+        sides.append(Spread(*(np.array(column) for column in zip(*result, strict=True))))
     sizes, _ = effective_sizes(*sides, 0.9995)
     alone = effective_sizes(*(Spread(*(column[:1] for column in (s.rows, s.days, s.ratio))) for s in sides), 0.9995)
     assert sizes[0] > 1.3 * alone[0][0]
@@ -103,8 +103,8 @@ def test_groups_tell_each_other_how_days_spread():
 @given(st.lists(counted, min_size=2, max_size=20), st.floats(0.5, 0.999))
 def test_days_never_tell_more_than_their_rows(days, confidence):
     hits, sizes = zip(*days, strict=True)
-    told, _ = told_by((hits, sizes), (hits, sizes), confidence)
-    assert np.isnan(told) or 0 < told <= sum(sizes) + 1e-6
+    result, _ = told_by((hits, sizes), (hits, sizes), confidence)
+    assert np.isnan(result) or 0 < result <= sum(sizes) + 1e-6
 
 
 def test_days_are_those_of_a_zone():
@@ -121,18 +121,18 @@ def test_success_of_two_periods():
         [builds(0, passed=30, failed=2, running=2), builds(1, passed=18, failed=30)], ignore_index=True
     ).assign(pipeline="web")
     before = pd.concat([before, builds(failed=4).assign(pipeline="old")])
-    told = metrics.success_change(now, before, by="pipeline").set_index("pipeline")
-    assert told.index.tolist() == ["new", "old", "web"]
-    assert told.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
+    result = metrics.success_change(now, before, by="pipeline").set_index("pipeline")
+    assert result.index.tolist() == ["new", "old", "web"]
+    assert result.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
     sizes = told_by(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
     assert sizes[1] < 10  # two days that differ tell next to nothing
     change, low, high = metrics.newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
-    assert told.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
-    assert told.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
+    assert result.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
+    assert result.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
     own = [float(end) for end in metrics.wilson(56 / 72 * sizes[0], sizes[0])]
-    assert told.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
-    assert told["n_before"].tolist() == [0, 4, 80]
-    assert told.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
+    assert result.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
+    assert result["n_before"].tolist() == [0, 4, 80]
+    assert result.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
     assert metrics.success_change(now, before)["n"].tolist() == [75]
 
 
@@ -145,10 +145,10 @@ def test_failures_of_two_periods():
 
     now = pd.concat([ran(0, failed=30, passed=7, canceled=5), ran(1, timed_out=26, passed=7)])
     before = pd.concat([ran(0, failed=24, passed=16, running=2), ran(1, failed=24, passed=16)])
-    told = metrics.failure_change(now, before, by="step").iloc[0]
-    assert told[["failed", "n", "failed_before", "n_before"]].tolist() == [56, 70, 48, 80]
-    assert told[["rate", "rate_before"]].tolist() == [0.8, 0.6]
-    assert told["low"] < 0.2 < told["high"]
+    result = metrics.failure_change(now, before, by="step").iloc[0]
+    assert result[["failed", "n", "failed_before", "n_before"]].tolist() == [56, 70, 48, 80]
+    assert result[["rate", "rate_before"]].tolist() == [0.8, 0.6]
+    assert result["low"] < 0.2 < result["high"]
     only_canceled = metrics.failure_change(ran(0, canceled=3), before, by="step").iloc[0]
     assert only_canceled["n"] == 0
     assert np.isnan(only_canceled["rate"])
@@ -157,12 +157,12 @@ def test_failures_of_two_periods():
 def test_a_rate_that_fell_on_every_day_is_found():
     now = pd.concat([builds(day, passed=14, failed=6) for day in range(7)])
     before = pd.concat([builds(day, passed=18 + day % 3, failed=2 - day % 3) for day in range(7)])
-    told = metrics.success_change(now, before).iloc[0]
-    assert told["high"] < 0
+    result = metrics.success_change(now, before).iloc[0]
+    assert result["high"] < 0
     one_bad_day = pd.concat([builds(day, passed=19, failed=1) for day in range(6)] + [builds(6, failed=40)])
-    told = metrics.success_change(one_bad_day, before).iloc[0]
-    assert told["change"] < -0.2
-    assert told["high"] > 0
+    result = metrics.success_change(one_bad_day, before).iloc[0]
+    assert result["change"] < -0.2
+    assert result["high"] > 0
 
 
 def seconds(*values: float, days: int = 10, **more: object) -> pd.DataFrame:
@@ -173,8 +173,8 @@ def seconds(*values: float, days: int = 10, **more: object) -> pd.DataFrame:
 def test_percentiles_of_two_periods_by_hand():
     """Medians of 0 to 100 and of 20 to 60, which lie alike on ten days."""
     now, before = seconds(*range(101)), seconds(*range(20, 61))
-    told = metrics.percentile_change(now, before, of="x_s").iloc[0]
-    assert told[["n", "n_before", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [101, 41, 50, 40, 10]
+    result = metrics.percentile_change(now, before, of="x_s").iloc[0]
+    assert result[["n", "n_before", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [101, 41, 50, 40, 10]
 
     def up_to_the_middle(values: range) -> Days:
         n = len(values)
@@ -189,26 +189,26 @@ def test_percentiles_of_two_periods_by_hand():
     sizes = told_by(up_to_the_middle(range(101)), up_to_the_middle(range(20, 61)))
     (down, up), (down_before, up_before) = ends(range(101), sizes[0]), ends(range(20, 61), sizes[1])
     assert (down, up) == (11, 11)
-    assert told["p50_change_low_s"] == pytest.approx(10 - np.hypot(down, up_before))
-    assert told["p50_change_high_s"] == pytest.approx(10 + np.hypot(up, down_before))
+    assert result["p50_change_low_s"] == pytest.approx(10 - np.hypot(down, up_before))
+    assert result["p50_change_high_s"] == pytest.approx(10 + np.hypot(up, down_before))
 
 
 @pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
 def test_too_few_rows_for_a_percentile_tell_no_interval_of_it(made):
     rows = made(seconds(*range(19)))
-    told = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
-    assert told.filter(like="p95").isna().all()
-    assert told.filter(like="p50").notna().all()
+    result = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
+    assert result.filter(like="p95").isna().all()
+    assert result.filter(like="p50").notna().all()
 
 
 def test_groups_of_one_period_only():
     now = seconds(1, 2, 3, queue=pd.Series(["a", "a", None], dtype="str"))
     before = seconds(4, queue=pd.Series(["b"], dtype="str"))
-    told = metrics.percentile_change(now, before, of="x_s", by="queue", q=(0.5, 0.95))
-    assert told["queue"].isna().tolist() == [False, False, True]
-    assert told["n"].tolist() == [2, 0, 1]
-    assert told["n_before"].tolist() == [0, 1, 0]
-    assert told.filter(like="change").isna().all(axis=None)
+    result = metrics.percentile_change(now, before, of="x_s", by="queue", q=(0.5, 0.95))
+    assert result["queue"].isna().tolist() == [False, False, True]
+    assert result["n"].tolist() == [2, 0, 1]
+    assert result["n_before"].tolist() == [0, 1, 0]
+    assert result.filter(like="change").isna().all(axis=None)
     nothing = metrics.percentile_change(now.iloc[:0], before.iloc[:0], of="x_s", by="queue")
     assert nothing.empty
     assert list(nothing) == list(metrics.percentile_change(now, before, of="x_s", by="queue"))
@@ -231,9 +231,9 @@ def test_as_many_intervals_hold_no_change_as_they_promise(shape, spread, confide
     """Of 300 pairs of weeks of one kind; 3.5 standard deviations below the promise would be a lie."""
     random = np.random.default_rng(5)
     now, before = (of_busy_days(shape, spread, random) for _ in range(2))
-    told = metrics.percentile_change(now, before, of="x_s", by="g", q=(0.5, 0.9), confidence=confidence)
+    result = metrics.percentile_change(now, before, of="x_s", by="g", q=(0.5, 0.9), confidence=confidence)
     for p in ("p50", "p90"):
-        low, high = told[f"{p}_change_low_s"], told[f"{p}_change_high_s"]
+        low, high = result[f"{p}_change_low_s"], result[f"{p}_change_high_s"]
         outside = (low > 0) | (high < 0)
         assert 1 - outside.mean() >= confidence - 3.5 * np.sqrt(confidence * (1 - confidence) / 300)
         assert (low.notna() & high.notna()).mean() > 0.5 or (p, confidence) == ("p90", 0.995)
@@ -245,8 +245,8 @@ def test_rows_that_were_taken_as_independent_would_find_changes_by_chance():
     alone = [metrics.percentiles(frame, "x_s", "g", 0.5) for frame in frames]
     apart = (alone[0]["p50_low_s"] > alone[1]["p50_high_s"]) | (alone[0]["p50_high_s"] < alone[1]["p50_low_s"])
     assert apart.mean() > 0.2  # though even disjoint intervals are a stricter test than that of the difference
-    told = metrics.percentile_change(*frames, of="x_s", by="g")
-    assert ((told["p50_change_low_s"] > 0) | (told["p50_change_high_s"] < 0)).mean() < 0.08
+    result = metrics.percentile_change(*frames, of="x_s", by="g")
+    assert ((result["p50_change_low_s"] > 0) | (result["p50_change_high_s"] < 0)).mean() < 0.08
 
 
 def test_a_change_is_found_and_signed():
@@ -259,15 +259,15 @@ def test_a_change_is_found_and_signed():
 
 
 def test_one_day_has_no_interval():
-    told = metrics.percentile_change(seconds(*range(50), days=1), seconds(*range(50)), of="x_s").iloc[0]
-    assert told["p50_change_s"] == 0
-    assert told[["p50_change_low_s", "p50_change_high_s"]].isna().all()
+    result = metrics.percentile_change(seconds(*range(50), days=1), seconds(*range(50)), of="x_s").iloc[0]
+    assert result["p50_change_s"] == 0
+    assert result[["p50_change_low_s", "p50_change_high_s"]].isna().all()
 
 
 def test_times_of_builds():
     now = pd.DataFrame({"created_at": at(0, 1, 2), "finished_at": at(10, None, 12)})
-    told = metrics.percentile_change(now, now.assign(finished_at=at(5, 6, 7))).iloc[0]
-    assert told[["n", "n_censored", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [2, 1, 600, 300, 300]
+    result = metrics.percentile_change(now, now.assign(finished_at=at(5, 6, 7))).iloc[0]
+    assert result[["n", "n_censored", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [2, 1, 600, 300, 300]
 
 
 def test_bad_input():

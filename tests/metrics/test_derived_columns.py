@@ -6,8 +6,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from tests import sparks
-from tests.metrics.test_engines import in_duckdb
-from tests.metrics.worlds import builds_of, jobs_of
+from tests.metrics.engine_frames import in_duckdb
+from tests.metrics.random_frames import builds_of, jobs_of
 
 import buildframe as bf
 from buildframe import metrics
@@ -148,9 +148,9 @@ def test_days_stay_those_of_utc_when_the_session_changes_its_zone():
 def test_the_latest_of_other_engines_is_taken_by_these(made):
     with pytest.raises(
         BadInput, match=r"which metrics\.latest needs.* a store hold each row once\. .*row_number"
-    ) as told:
+    ) as result:
         metrics.latest(made(jobs_of("few")))
-    assert "with_seconds" not in str(told.value)
+    assert "with_seconds" not in str(result.value)
 
 
 def test_what_keeps_the_latest_in_other_engines_does():

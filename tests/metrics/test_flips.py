@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import at
-from tests.metrics.test_engines import ENGINES
+from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -206,14 +206,14 @@ def naive_verdict(hows: list[str]) -> str:
 @given(st.lists(one, max_size=14), st.sampled_from(WAYS), st.randoms(use_true_random=False))
 def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, way, random):
     frame = way(attempts(*random.sample(drawn, len(drawn))))
-    told = {key: of for key, of in naive(drawn).items() if key[2] not in (None, "HEAD")}
+    result = {key: of for key, of in naive(drawn).items() if key[2] not in (None, "HEAD")}
     cells = outcomes_by_commit(frame)
-    assert sorted(cells["verdict"]) == sorted(chain.from_iterable(verdicts for _, verdicts in told.values()))
+    assert sorted(cells["verdict"]) == sorted(chain.from_iterable(verdicts for _, verdicts in result.values()))
     pd.testing.assert_frame_equal(cells, cells.sort_values(VARIANT, ignore_index=True))
 
     ranked = flips(frame)
     for row in ranked.itertuples(index=False):
-        mine = [of for key, of in told.items() if key[:2] == (row.pipeline, None if pd.isna(row.step) else row.step)]
+        mine = [of for key, of in result.items() if key[:2] == (row.pipeline, None if pd.isna(row.step) else row.step)]
         order = ["flaky", "deterministic", "undecided", "infrastructure", "passed"]
         worst = [min(verdicts, key=order.index) for _, verdicts in mine]
         assert row.commits == len(mine)
@@ -222,6 +222,6 @@ def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, way, ran
         np.testing.assert_equal(row.flake_rate, row.flaky / row.commits_passed if row.commits_passed else np.nan)
     lows = ranked["low"].fillna(-1).tolist()
     assert lows == sorted(lows, reverse=True)
-    assert ranked["commits"].sum() == len(told)
+    assert ranked["commits"].sum() == len(result)
     counted = [job for job in drawn if job["how"] not in ("soft", "cancel", "run", "null")]
     assert ranked["n_without_commit"].sum() == sum(job["commit"] in (None, "HEAD") for job in counted)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import sparks
-from tests.metrics.test_engines import ROWS_OF_BUILDS, as_series, in_duckdb, in_spark
-from tests.metrics.worlds import jobs_of
+from tests.metrics.engine_frames import PER_BUILD, as_series, in_duckdb, in_spark
+from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -42,7 +42,7 @@ def test_groups_come_whole_in_their_order(keys: list[tuple[Any, Any]], cut: int,
 
 
 @pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("metric", sorted(ROWS_OF_BUILDS))
+@pytest.mark.parametrize("metric", sorted(PER_BUILD))
 def test_builds_whose_jobs_stand_together_or_not(metric: str, together: bool, small: None) -> None:
     jobs = metrics.with_seconds(jobs_of("many"))
     rows = jobs.sort_values("build_id", ascending=False) if together else jobs

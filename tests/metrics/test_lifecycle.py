@@ -74,22 +74,22 @@ OLD: State = ("old", 0, None, 9, 39, None)
     ],
 )
 def test_what_became_of_a_test(states, status, since, reopened):
-    told = flaky_lifecycle(kept(OLD, *(("a", *state) for state in states))).set_index("id").loc["a"]
-    assert (told["status"], told["n_reopened"]) == (status, reopened)
-    assert told["since"] == at(since * DAY)[0]
+    result = flaky_lifecycle(kept(OLD, *(("a", *state) for state in states))).set_index("id").loc["a"]
+    assert (result["status"], result["n_reopened"]) == (status, reopened)
+    assert result["since"] == at(since * DAY)[0]
 
 
 def test_what_else_is_told():
-    told = flaky_lifecycle(
+    result = flaky_lifecycle(
         kept(OLD, ("a", 0, 30, 3, 29, None), ("b", 10, 20, 1, 9, None), ("b", 20, None, 2, 39, None))
     )
-    assert told["id"].tolist() == ["a", "b", "old"]
-    assert told["known_start"].tolist() == [False, True, False]
-    assert told["first_listed_at"].tolist() == at(0, 10 * DAY, 0).tolist()
-    assert told["listed_until"].tolist() == at(30 * DAY, READ, READ).tolist()
-    assert told["instances"].tolist() == [3, 2, 9]
-    assert told["latest_occurrence_at"].tolist() == at(29 * DAY, 39 * DAY, 39 * DAY).tolist()
-    assert {name: str(dtype) for name, dtype in told.dtypes.items()} == {
+    assert result["id"].tolist() == ["a", "b", "old"]
+    assert result["known_start"].tolist() == [False, True, False]
+    assert result["first_listed_at"].tolist() == at(0, 10 * DAY, 0).tolist()
+    assert result["listed_until"].tolist() == at(30 * DAY, READ, READ).tolist()
+    assert result["instances"].tolist() == [3, 2, 9]
+    assert result["latest_occurrence_at"].tolist() == at(29 * DAY, 39 * DAY, 39 * DAY).tolist()
+    assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "suite": "str", "id": "str", "scope": "str", "name": "str", "location": "str", "status": "str", "since": UTC,
         "first_listed_at": UTC, "known_start": "boolean", "listed_until": UTC, "instances": "Int64",
         "latest_occurrence_at": UTC, "n_reopened": "Int64",
@@ -98,8 +98,8 @@ def test_what_else_is_told():
 
 def test_each_list_has_its_own_readings():
     other = kept(("x", 20, None, 1, 39, None)).assign(suite="jest")
-    told = flaky_lifecycle(pd.concat([kept(OLD, ("a", 0, None, 3, 38, None)), other]), new="30d")
-    assert dict(zip(told["suite"] + "/" + told["id"], told["status"], strict=True)) == {
+    result = flaky_lifecycle(pd.concat([kept(OLD, ("a", 0, None, 3, 38, None)), other]), new="30d")
+    assert dict(zip(result["suite"] + "/" + result["id"], result["status"], strict=True)) == {
         "jest/x": "active",  # its list was read for the first time then
         "rspec/a": "active",
         "rspec/old": "active",
@@ -107,9 +107,9 @@ def test_each_list_has_its_own_readings():
 
 
 def test_a_history_of_nothing():
-    told = flaky_lifecycle(kept())
-    assert told.empty
-    assert list(told) == list(flaky_lifecycle(kept(OLD)))
+    result = flaky_lifecycle(kept())
+    assert result.empty
+    assert list(result) == list(flaky_lifecycle(kept(OLD)))
 
 
 @pytest.mark.parametrize("engine", ["polars", "lazy", "duckdb"])
@@ -149,13 +149,13 @@ def test_what_two_lists_tell_is_what_their_history_tells(lists):
         states += [(id, day + 1.0, None if until is None else until + 1.0, *values) for id, values in tests.items()]
     if len(lists) < 2 or not lists[-1] or not lists[-2]:
         return
-    told = flaky_lifecycle(kept(*states).sample(frac=1, random_state=1), new="0s", dormant="900d").set_index("id")
+    result = flaky_lifecycle(kept(*states).sample(frac=1, random_state=1), new="0s", dormant="900d").set_index("id")
     last, before = (
         kept(*((id, day, None, *values) for id, values in lists[day - 1].items()))
         for day in (len(lists), len(lists) - 1)
     )
     board = flaky_board(last, before).set_index("id")["status"]
-    assert ((told.loc[board.index, "status"] == "resolved") == (board == "resolved")).all()
+    assert ((result.loc[board.index, "status"] == "resolved") == (board == "resolved")).all()
     came_back = board.index[board == "came_back"]
-    assert (told.loc[came_back, "status"] == "reopened").all()
-    assert (told.loc[came_back, "since"] == at(len(lists) * DAY)[0]).all()
+    assert (result.loc[came_back, "status"] == "reopened").all()
+    assert (result.loc[came_back, "since"] == at(len(lists) * DAY)[0]).all()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.metrics.test_engines import ENGINES, in_spark
-from tests.metrics.worlds import jobs_of
+from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 

@@ -9,8 +9,8 @@ import pandas as pd
 import polars as pl
 import pytest
 from tests import sparks
-from tests.metrics.test_engines import assert_same, in_duckdb, in_spark
-from tests.metrics.worlds import jobs_of
+from tests.metrics.engine_frames import assert_same, in_duckdb, in_spark
+from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -23,8 +23,8 @@ from buildframe.metrics.engines import ranks
 def test_many_groups_are_ranked_some_at_a_time(kind: str, by: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "_MAX_COUNTED", 0)
     jobs = metrics.with_seconds(jobs_of(kind))
-    told = metrics.percentiles(made(jobs), of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95))
-    assert_same(told, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
+    result = metrics.percentiles(made(jobs), of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95))
+    assert_same(result, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
 
 
 def numbers(many: int = 20_000) -> pd.DataFrame:

@@ -11,8 +11,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.metrics.test_engines import ENGINES, OF_BUILDS, OF_JOBS, assert_same, in_spark
-from tests.metrics.worlds import builds_of, jobs_of
+from tests.metrics.engine_frames import ENGINES, OF_BUILDS, OF_JOBS, assert_same, in_spark
+from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput

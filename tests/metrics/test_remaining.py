@@ -42,15 +42,15 @@ def test_the_shares_of_freireich():
     frame = builds(WEEKS, GOING_ON, [0.0])
     times = [6, 7, 10, 13, 16, 22, 23, np.nan]
     for place, share in enumerate([0.857, 0.807, 0.753, 0.690, 0.627, 0.538, 0.448]):
-        told = metrics.remaining_time(frame, q=(1 - share - 0.0006, 1 - share + 0.0006))
+        result = metrics.remaining_time(frame, q=(1 - share - 0.0006, 1 - share + 0.0006))
         expected = [60 * times[place], 60 * times[place + 1]]
-        assert told.iloc[0, -2:].tolist() == pytest.approx(expected, nan_ok=True)
+        assert result.iloc[0, -2:].tolist() == pytest.approx(expected, nan_ok=True)
     assert metrics.remaining_time(frame)["p50_s"].tolist() == [23 * 60]
 
 
 def test_of_those_that_ran_as_long():
-    told = metrics.remaining_time(builds([1, 2, 3, 4, 5, 6], [3.5], [2.0, 6.0, 4.5]), q=0.5)
-    assert told.to_dict("list") == {
+    result = metrics.remaining_time(builds([1, 2, 3, 4, 5, 6], [3.5], [2.0, 6.0, 4.5]), q=0.5)
+    assert result.to_dict("list") == {
         "pipeline": ["web"] * 3,
         "id": ["008", "009", "007"],
         "elapsed_s": [360, 270, 120],
@@ -87,22 +87,22 @@ minutes = st.lists(st.integers(0, 12), max_size=12)
 @settings(deadline=None)
 def test_from_the_definition(ended: list[int], cut: list[int], running: list[int], parts: int) -> None:
     q = 1 - Fraction(1, parts)
-    told = metrics.remaining_time(builds(ended, cut, running), q=float(q))
-    for _, row in told.iterrows():
+    result = metrics.remaining_time(builds(ended, cut, running), q=float(q))
+    for _, row in result.iterrows():
         now = round(row["elapsed_s"] / 60)
         assert row["n"] == sum(one > now for one in ended)
         assert row["n_censored"] == sum(one > now for one in [*cut, *running])
         expected = 60 * brute(ended, [*cut, *running], now, q)
         assert row.iloc[-1] == pytest.approx(expected, nan_ok=True)
-    assert told["elapsed_s"].tolist() == sorted((60.0 * one for one in running), reverse=True)
+    assert result["elapsed_s"].tolist() == sorted((60.0 * one for one in running), reverse=True)
 
 
 @given(minutes, st.integers(0, 12))
 @settings(deadline=None)
 def test_without_canceled_ones_it_is_the_median_of_what_was_left(ended: list[int], now: int) -> None:
     left = sorted(one - now for one in ended if one > now)
-    told = metrics.remaining_time(builds(ended, [], [now]), q=0.5)["p50_s"].item()
-    assert told == pytest.approx(60 * left[(len(left) - 1) // 2] if len(left) > 1 else np.nan, nan_ok=True)
+    result = metrics.remaining_time(builds(ended, [], [now]), q=0.5)["p50_s"].item()
+    assert result == pytest.approx(60 * left[(len(left) - 1) // 2] if len(left) > 1 else np.nan, nan_ok=True)
 
 
 def test_what_ends_and_what_was_only_not_seen_to_end():
@@ -110,8 +110,8 @@ def test_what_ends_and_what_was_only_not_seen_to_end():
     frame = builds([9] * 10, [], [], state=states, blocked=[False, None, True, *[False] * 7])
     frame["finished_at"] = at(9, 9, 9, 9, None, None, None, None, None, None)
     frame["fetched_at"] = at(20, 20, 20, 20, 9, 9, 9, 9, 9, 1)
-    told = metrics.remaining_time(frame)
-    assert told[["id", "elapsed_s", "n", "n_censored", "n_sooner"]].to_numpy().tolist() == [
+    result = metrics.remaining_time(frame)
+    assert result[["id", "elapsed_s", "n", "n_censored", "n_sooner"]].to_numpy().tolist() == [
         ["005", 540, 0, 0, 2],
         ["009", 60, 2, 4, 0],  # beyond it the blocked, the canceled, the canceling and the failing one
     ]
@@ -119,8 +119,8 @@ def test_what_ends_and_what_was_only_not_seen_to_end():
 
 def test_an_end_before_the_beginning_ended_before_any():
     frame = builds([-5, 3, 4], [], [0.0, -1.0])
-    told = metrics.remaining_time(frame)[["n", "n_sooner", "n_negative"]]
-    assert told.to_numpy().tolist() == [[2, 1, 2], [2, 1, 2]]  # that one, and the one that runs
+    result = metrics.remaining_time(frame)[["n", "n_sooner", "n_negative"]]
+    assert result.to_numpy().tolist() == [[2, 1, 2], [2, 1, 2]]  # that one, and the one that runs
 
 
 def test_a_retry_moves_the_end_and_a_percentile_wants_a_build_beyond_it():
@@ -128,8 +128,8 @@ def test_a_retry_moves_the_end_and_a_percentile_wants_a_build_beyond_it():
     assert metrics.remaining_time(again)["elapsed_s"].tolist() == [60]
     assert metrics.remaining_time(again)["n"].tolist() == [1]
     for n, is_known in ((9, False), (10, True)):
-        told = metrics.remaining_time(builds(list(range(1, n + 1)), [], [0.0]))
-        assert told["p90_s"].notna().item() == is_known
+        result = metrics.remaining_time(builds(list(range(1, n + 1)), [], [0.0]))
+        assert result["p90_s"].notna().item() == is_known
 
 
 def test_groups_and_what_is_refused():

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from tests.metrics.test_engines import in_spark
-from tests.metrics.worlds import jobs_of
+from tests.metrics.engine_frames import in_spark
+from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -87,8 +87,8 @@ def test_spark_says_the_same_of_names_of_many_rows():
     frame["name"] = frame["name"].mask(~keyed & frame["name"].eq("lint #2"), "Web 2/2")
     expected = metrics.with_seconds(frame)
     assert set(expected.loc[frame["step_key"].isna(), "step"].dropna()) == {"iOS 17/18", "RSpec", "Web", "unit"}
-    told = metrics.with_seconds(in_spark(frame.drop(columns="step"))).toArrow().select(["id", "step"]).to_pandas()
-    found = told.set_index("id")["step"].reindex(frame["id"]).fillna("null")
+    result = metrics.with_seconds(in_spark(frame.drop(columns="step"))).toArrow().select(["id", "step"]).to_pandas()
+    found = result.set_index("id")["step"].reindex(frame["id"]).fillna("null")
     assert found.tolist() == expected["step"].fillna("null").tolist()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import UTC, at
-from tests.metrics.test_engines import ENGINES
+from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput

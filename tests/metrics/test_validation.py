@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.metrics.test_engines import ENGINES, OF_BUILDS, OF_JOBS, halves, in_spark
-from tests.metrics.worlds import builds_of, jobs_of
+from tests.metrics.engine_frames import ENGINES, OF_BUILDS, OF_JOBS, halves, in_spark
+from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -73,9 +73,9 @@ def test_metrics_of_builds_from_their_jobs_refuse_them_too(metric: str, engine: 
         rows_of(of(EVERYWHERE[engine](wrong)))
 
 
-def rows_of(told: Any) -> Any:
+def rows_of(result: Any) -> Any:
     """What Spark computes only when it is asked for rows."""
-    return told if isinstance(told, pd.Series) else spark.collect_table(told)
+    return result if isinstance(result, pd.Series) else spark.collect_table(result)
 
 
 def test_frames_without_states_and_periods_without_rows_are_fine() -> None:

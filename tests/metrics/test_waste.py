@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import START, at
-from tests.metrics.test_engines import ENGINES, in_spark
+from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -132,21 +132,21 @@ def test_in_groups_failures_and_repeats_are_those_of_the_whole_build():
 @pytest.mark.parametrize("way", [*WAYS, in_spark])
 @pytest.mark.parametrize(("seen", "repeats"), [(True, [2, 4]), (False, [3])], ids=["fetched", "never fetched"])
 def test_of_what_rows_tell_of_a_build_the_last_fetched_and_then_the_smallest_counts(way, seen, repeats):
-    told = {
+    summary = {
         1: [("failed", 1), ("passed", 2)],
         2: [("passed", 2), ("running", 1)],
         3: [("passed", 2), ("failed", 2), ("aborted", 1)],
         4: [("passed", None), ("failed", 1)],
     }
     if not seen:  # so these are the smallest
-        told[2], told[3] = [("passed", None)] * 2, [("passed", None), ("running", None), ("passed", None)]
-    each = [(number, *one) for number, states in told.items() for one in states]
+        summary[2], summary[3] = [("passed", None)] * 2, [("passed", None), ("running", None), ("passed", None)]
+    each = [(number, *one) for number, states in summary.items() for one in states]
     frame = frame_of(*(Build(number, build_state=state).job(0, 10**number) for number, state, _ in each))
     if seen:
         frame = frame.assign(fetched_at=at(*(stamp for *_, stamp in each)))
     for order in (range(len(each)), range(len(each))[::-1], np.random.default_rng(1).permutation(len(each))):
         result = waste(way(frame.iloc[order]))
-        assert result["repeated_s"].loc[0] / 60 == sum(10**number * len(told[number]) for number in repeats)
+        assert result["repeated_s"].loc[0] / 60 == sum(10**number * len(summary[number]) for number in repeats)
 
 
 def test_jobs_without_a_build_belong_to_none():

@@ -24,11 +24,11 @@ def test_success_and_its_headers(service: Service, place: Place, operation: str)
 
 @pytest.mark.parametrize("operation", READING)
 def test_every_answer_tells_its_scopes_and_limits(service: Service, place: Place, operation: str) -> None:
-    told, headers = service.ask(place.path(operation)).headers, golden.HOSTED["headers"]
-    assert [name for name in [*headers["every_answer"], *headers["rate"]] if not told.get(name)] == []
-    assert set(re.split(r",\s*", told[headers["of_token"]])) == set(ALL_SCOPES)
-    assert told[headers["of_operation"]] == golden.OPERATIONS[operation]["scope"]
-    assert told[headers["weak_tag"]].startswith('W/"')
+    result, headers = service.ask(place.path(operation)).headers, golden.HOSTED["headers"]
+    assert [name for name in [*headers["every_answer"], *headers["rate"]] if not result.get(name)] == []
+    assert set(re.split(r",\s*", result[headers["of_token"]])) == set(ALL_SCOPES)
+    assert result[headers["of_operation"]] == golden.OPERATIONS[operation]["scope"]
+    assert result[headers["weak_tag"]].startswith('W/"')
 
 
 @pytest.mark.parametrize("operation", READING)
@@ -79,13 +79,13 @@ def asked_until_refused(service: Service, path: str, tokens: list[str]) -> httpx
 
 
 def assert_over_the_limit(answer: httpx.Response, scope: str, header: str) -> None:
-    told = answer.json()
+    result = answer.json()
     assert answer.status_code == 429
-    assert set(told) == set(golden.HOSTED["errors"]["429"]["keys"])
-    assert (told["scope"], told["current"]) == (scope, told["limit"] + 1)
-    assert int(answer.headers[f"{header}-Limit"]) == told["limit"]
+    assert set(result) == set(golden.HOSTED["errors"]["429"]["keys"])
+    assert (result["scope"], result["current"]) == (scope, result["limit"] + 1)
+    assert int(answer.headers[f"{header}-Limit"]) == result["limit"]
     assert int(answer.headers[f"{header}-Remaining"]) == 0
-    assert int(answer.headers[f"{header}-Reset"]) == told["reset"] > 0
+    assert int(answer.headers[f"{header}-Reset"]) == result["reset"] > 0
 
 
 def test_a_user_over_the_limit_is_told(narrow_service: Service) -> None:

@@ -246,7 +246,7 @@ def test_a_rebuild_names_its_original(builds: list[Body]) -> None:
     ids = {build["id"]: build for build in builds}
     rebuilt = [build["rebuilt_from"] for build in builds if build["rebuilt_from"]]
     assert rebuilt
-    assert [told for told in rebuilt if any(ids[told["id"]][key] != told[key] for key in told)] == []
+    assert [result for result in rebuilt if any(ids[result["id"]][key] != result[key] for key in result)] == []
 
 
 def test_only_the_last_run_of_a_step_is_told_unless_asked(service: Service, builds: list[Body]) -> None:

@@ -116,7 +116,7 @@ def test_without_a_known_token_it_is_refused(world: Service, home: Place, operat
     assert golden.HOSTED["errors"]["401"][0] in str(refused.value)
 
 
-@pytest.mark.parametrize("operation", [name for name, told in golden.OPERATIONS.items() if told["scope"]])
+@pytest.mark.parametrize("operation", [name for name, result in golden.OPERATIONS.items() if result["scope"]])
 def test_without_the_scope_it_is_refused(world: Service, home: Place, operation: str) -> None:
     scope = golden.OPERATIONS[operation]["scope"]
     token = world.sandbox.token(scopes=[other for other in ALL_SCOPES if other != scope])
@@ -126,7 +126,7 @@ def test_without_the_scope_it_is_refused(world: Service, home: Place, operation:
     assert golden.HOSTED["errors"]["403"][0].format(scope=scope) in str(refused.value)
 
 
-@pytest.mark.parametrize("operation", [name for name, told in golden.OPERATIONS.items() if not told["scope"]])
+@pytest.mark.parametrize("operation", [name for name, summary in golden.OPERATIONS.items() if not summary["scope"]])
 def test_an_operation_without_a_scope_needs_a_token_only(world: Service, home: Place, operation: str) -> None:
     result, answer = called(world, home, operation, token=world.sandbox.token(scopes=[]))
     assert answer.status == 200
@@ -202,10 +202,10 @@ def test_other_unknown_things_are_told(world: Service, home: Place, operation: s
 
 def wrong_bodies() -> Iterator[tuple[str, str, Any]]:
     """For each operation with a body: the body without each required property, and with each of a wrong type."""
-    for name, told in golden.OPERATIONS.items():
-        if "body" not in told:
+    for name, result in golden.OPERATIONS.items():
+        if "body" not in result:
             continue
-        known = golden.BODIES[told["body"]]
+        known = golden.BODIES[result["body"]]
         for key in known["required"]:
             yield name, key, MISSING
         for key, type in {**known["optional"], **known["required"]}.items():
@@ -221,12 +221,12 @@ def test_bad_input_is_refused_by_the_service(world: Service, home: Place, operat
     body = {name: good for name, good in good_body(operation, place).items() if name != key}
     answer = world.do(operation, place, body | ({} if value is MISSING else {key: value}))
     assert answer.status_code == 422, answer.text
-    told = next(row for row in golden.ERRORS if operation in row["operations"])
-    if "begins" in told:
-        assert answer.json()["message"].startswith(told["begins"])
+    result = next(row for row in golden.ERRORS if operation in row["operations"])
+    if "begins" in result:
+        assert answer.json()["message"].startswith(result["begins"])
         assert key in answer.json()["message"]
     else:
-        assert answer.json()["message"] == told["message"]
+        assert answer.json()["message"] == result["message"]
         assert key in [error["field"] for error in answer.json()["errors"]]
 
 

@@ -6,7 +6,7 @@ A branch turns red when a build on it ends `failed`, and green when one ends `pa
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import Engine, Frame, Integers
 from buildframe.metrics.grouping import join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
+from buildframe.metrics.time_buckets import resolve_window
 from buildframe.metrics.validation import check_states
-from buildframe.spec import Moment, When, when
+from buildframe.spec import Moment, When
 
 _NEEDS = ("pipeline", "branch", "number", "state", "blocked", "finished_at", "fetched_at")
 _WANTS = ("organization", "pipeline_id")
@@ -105,7 +106,7 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     1     data   main              NaN       1
     2     docs   main        24863.461       1
     """
-    return _of_branches(builds, branch, pipelines, _outages)
+    return _summarize_branches(builds, branch, pipelines, _outages)
 
 
 def _outages(branches: _Branches) -> pd.DataFrame:
@@ -174,7 +175,8 @@ def recovery_time(
     6   release  0           0      NaN
     7       web  4           1  34544.0
     """
-    return _of_branches(builds, branch, pipelines, functools.partial(_recovery_time, check_percentiles(q, "linear")))
+    summarize = functools.partial(_recovery_time, check_percentiles(q, "linear"))
+    return _summarize_branches(builds, branch, pipelines, summarize)
 
 
 def _recovery_time(q: Sequence[float], branches: _Branches) -> pd.DataFrame:
@@ -256,26 +258,27 @@ def red_share(
     1  billing               0.00       6        6            0
     2     data               0.13      12       12            1
     """
-    return _of_branches(builds, branch, pipelines, functools.partial(_red_share, start, end), "commit")
+    return _summarize_branches(builds, branch, pipelines, functools.partial(_red_share, start, end), "commit")
 
 
 def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.DataFrame:
-    since, until = _window(start, end, branches.until)
-    first = pd.Series(
-        branches.outcomes.groupby("position")["finished_at"].first(), branches.keys.index, dtype=TIMESTAMP
-    )
+    since, until = resolve_window(start, end, None if pd.isna(branches.until) else Moment.of(branches.until))
+    outcomes, pipelines = branches.outcomes, branches.keys.index
+    first = pd.Series(outcomes.groupby("position")["finished_at"].first(), pipelines, dtype=TIMESTAMP)
     begin = first if since is None else first.mask(first < since, since)
     stop = branches.until if until is None else min(until, branches.until)
-    red_s, known_s = _red_seconds(_find_outages(branches), begin, stop), _seconds_to(stop, begin)
-    commits, red_commits = _commits(branches, since, until)
+    red_s, known_s = _red_seconds(_find_outages(branches), begin, stop), _seconds_between(begin, stop)
+    last = outcomes.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
+    last = _filter_by_time(last, since, until)
+    counted = {"builds": _filter_by_time(outcomes, since, until), "commits": last, "red_commits": last[last["failed"]]}
+    n = len(pipelines)
+    counts = {name: pd.Series(np.bincount(rows["position"], minlength=n)) for name, rows in counted.items()}
     return branches.keys.assign(
         red_s=red_s,
         known_s=known_s,
         red_share_of_time=red_s / known_s,
-        builds=_builds(branches, since, until).astype("Int64"),
-        commits=commits.astype("Int64"),
-        red_commits=red_commits.astype("Int64"),
-        red_share_of_commits=red_commits / commits,
+        **{name: count.astype("Int64") for name, count in counts.items()},
+        red_share_of_commits=counts["red_commits"] / counts["commits"],
     )
 
 
@@ -288,7 +291,7 @@ class _Branches(NamedTuple):
     """The latest timestamp of the frame."""
 
 
-def _of_branches(
+def _summarize_branches(
     builds: Frame,
     branch: str | None,
     pipelines: Frame | None,
@@ -306,16 +309,16 @@ def _of_branches(
     check_states(builds, "state")
     engine = engine_of(builds)
     rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
-    names = [name for name in ("pipeline", *_WANTS) if name in rows.collect_schema()]
+    names = _existing_columns(rows.collect_schema(), "pipeline", *_WANTS)
     selection = _BranchSelection.of(engine.combinations(rows, names), branch, listed)
-    summarize = functools.partial(_summarize, of, selection, _latest_time(engine, rows), more)
+    summarize = functools.partial(_summarize_builds, of, selection, _latest_time(engine, rows), more)
     only = rows.filter(nw.col("branch").is_in(selection.branches))
     result = engine.map_whole_groups(only, selection.by, summarize)
-    order = [*_present(result, "organization"), "pipeline", _ID]
+    order = [*_existing_columns(result, "organization"), "pipeline", _ID]
     return result.sort_values(order, kind="stable", ignore_index=True).drop(columns=_ID)
 
 
-def _summarize(
+def _summarize_builds(
     of: Callable[[_Branches], pd.DataFrame],
     selection: _BranchSelection,
     until: Any,
@@ -326,8 +329,8 @@ def _summarize(
     rows = rows.reset_index(drop=True)
     rows["finished_at"], codes = timestamps(rows, "finished_at"), _pipeline_codes(rows, selection.by)
     places = np.flatnonzero(rows["branch"] == selection.branch_of(rows, codes))
-    keys, positions = _newest(rows, places, codes[places])
-    return of(_Branches(keys, _outcomes(rows, places, positions[codes[places]], more), until))
+    keys, positions = _name_pipelines(rows, places, codes[places])
+    return of(_Branches(keys, _select_outcomes(rows, places, positions[codes[places]], more), until))
 
 
 @dataclass(frozen=True)
@@ -339,11 +342,12 @@ class _BranchSelection:
 
     @classmethod
     def of(cls, rows: pd.DataFrame, branch: str | None, listed: pd.DataFrame | None) -> _BranchSelection:
-        by = ["pipeline_id"] if _is_complete(rows, "pipeline_id") else _present(rows, "organization", "pipeline")
+        has_ids = _is_complete(rows, "pipeline_id")
+        by = ["pipeline_id"] if has_ids else _existing_columns(rows, "organization", "pipeline")
         if listed is None:
             assert branch is not None
             return cls(by, branch)
-        return cls(by, _default(rows.drop_duplicates(by), listed)[[*by, "default_branch"]])
+        return cls(by, _find_default_branches(rows.drop_duplicates(by), listed)[[*by, "default_branch"]])
 
     @property
     def branches(self) -> list[str]:
@@ -368,8 +372,8 @@ def _is_complete(frame: pd.DataFrame, name: str) -> bool:
     return name in frame and bool(frame[name].notna().all())
 
 
-def _present(frame: pd.DataFrame, *names: str) -> list[str]:
-    return [name for name in names if name in frame]
+def _existing_columns(columns: Container[str], *names: str) -> list[str]:
+    return [name for name in names if name in columns]
 
 
 def _pipeline_codes(rows: pd.DataFrame, by: Sequence[str]) -> Integers:
@@ -382,24 +386,24 @@ def _pipeline_codes(rows: pd.DataFrame, by: Sequence[str]) -> Integers:
     return codes
 
 
-def _default(unique_rows: pd.DataFrame, listed: pd.DataFrame) -> pd.DataFrame:
+def _find_default_branches(unique_rows: pd.DataFrame, listed: pd.DataFrame) -> pd.DataFrame:
     """Return the pipelines with their default branch."""
-    left, right = _matched_by(unique_rows, listed)
+    left, right = _find_shared_keys(unique_rows, listed)
     if (twice := listed.duplicated(right)).any():
-        raise BadInput(f"pipelines= contains {_first(listed.loc[twice, 'slug'])} twice. Keep one row of it.")
+        raise BadInput(f"pipelines= contains {_show_first_name(listed.loc[twice, 'slug'])} twice. Keep one row of it.")
     matched = unique_rows.merge(
         listed, how="left", left_on=left, right_on=right, indicator=True, suffixes=("", "_listed")
     )
     if (absent := matched["_merge"].ne("both")).any():
-        name = _first(matched.loc[absent, "pipeline"])
+        name = _show_first_name(matched.loc[absent, "pipeline"])
         raise BadInput(f"pipelines= does not contain {name}, which has builds. Pass all pipelines.")
     if (unknown := matched["default_branch"].fillna("").eq("")).any():
-        name = _first(matched.loc[unknown, "pipeline"])
+        name = _show_first_name(matched.loc[unknown, "pipeline"])
         raise BadInput(f'The pipeline {name} has no known default branch. Pass its builds alone, with branch="main".')
     return matched
 
 
-def _matched_by(builds: pd.DataFrame, listed: pd.DataFrame) -> tuple[list[str], list[str]]:
+def _find_shared_keys(builds: pd.DataFrame, listed: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Return the columns by which builds and pipelines match."""
     if _is_complete(builds, "pipeline_id") and _is_complete(listed, "id"):
         return ["pipeline_id"], ["id"]
@@ -408,15 +412,15 @@ def _matched_by(builds: pd.DataFrame, listed: pd.DataFrame) -> tuple[list[str], 
     return ["pipeline"], ["slug"]
 
 
-def _first(names: pd.Series[str]) -> str:
+def _show_first_name(names: pd.Series[str]) -> str:
     return repr(names.min()) if names.notna().any() else "a pipeline that is null"
 
 
-def _newest(rows: pd.DataFrame, places: Integers, codes: Integers) -> tuple[pd.DataFrame, Integers]:
+def _name_pipelines(rows: pd.DataFrame, places: Integers, codes: Integers) -> tuple[pd.DataFrame, Integers]:
     """Return the names of each pipeline in its newest build, in order, and the row there of each code."""
-    newest = pd.Series(_numbers(rows)[places]).groupby(codes).idxmax()
+    newest = pd.Series(_build_numbers(rows)[places]).groupby(codes).idxmax()
     ids = rows["pipeline_id"] if "pipeline_id" in rows else rows["pipeline"]
-    names = [*_present(rows, "organization"), "pipeline"]
+    names = [*_existing_columns(rows, "organization"), "pipeline"]
     keys = rows[[*names, "branch"]].assign(**{_ID: ids}).take(places[newest]).set_axis(newest.index)
     keys = keys.sort_values([*names, _ID], kind="stable")
     positions = np.zeros(codes.max(initial=-1) + 1, np.int64)
@@ -424,18 +428,18 @@ def _newest(rows: pd.DataFrame, places: Integers, codes: Integers) -> tuple[pd.D
     return keys.reset_index(drop=True), positions
 
 
-def _numbers(rows: pd.DataFrame) -> Integers:
+def _build_numbers(rows: pd.DataFrame) -> Integers:
     return rows["number"].fillna(-1).to_numpy(np.int64)
 
 
-def _outcomes(rows: pd.DataFrame, places: Integers, position: Integers, more: Sequence[str]) -> pd.DataFrame:
+def _select_outcomes(rows: pd.DataFrame, places: Integers, position: Integers, more: Sequence[str]) -> pd.DataFrame:
     """Return settled builds that passed or failed, ordered by pipeline and time."""
     failed, is_blocked = rows["state"].eq("failed").to_numpy(), rows["blocked"].fillna(False).to_numpy(bool)
     settled = (failed | rows["state"].eq("passed")) & ~is_blocked & rows["finished_at"].notna()
     is_selected = settled.to_numpy()[places]
     places, position = places[is_selected], position[is_selected]
     at = rows["finished_at"].astype("int64").to_numpy()
-    later = 2 * _numbers(rows)[places] + failed[places]  # combines two sort keys
+    later = 2 * _build_numbers(rows)[places] + failed[places]  # combines two sort keys
     order = np.lexsort((later, at[places], position))
     outcomes = rows[["number", "finished_at", *more]].take(places[order])
     return outcomes.assign(position=position[order], failed=failed[places[order]])
@@ -470,43 +474,20 @@ def _find_outages(branches: _Branches) -> pd.DataFrame:
     )
 
 
-def _window(start: When | None, end: When | None, now: Any) -> tuple[Moment | None, Moment | None]:
-    as_of = None if pd.isna(now) else Moment.of(now)
-    since = None if start is None else when(start, "start", as_of)
-    until = None if end is None else when(end, "end", as_of)
-    if since is not None and until is not None and since >= until:
-        raise BadInput(f"end={until.text()} is not after start={since.text()}. Use a later end.")
-    return since, until
-
-
 def _red_seconds(red: pd.DataFrame, begin: pd.Series[pd.Timestamp], stop: Any) -> pd.Series[float]:
     """Return the red seconds of each pipeline within the window."""
     since = red["failed_at"].clip(lower=begin.loc[red["position"]].array)
     until = red["recovered_at"].fillna(stop).clip(upper=stop)
-    return _seconds_to(until, since).groupby(red["position"]).sum().reindex(begin.index, fill_value=0.0)
+    return _seconds_between(since, until).groupby(red["position"]).sum().reindex(begin.index, fill_value=0.0)
 
 
-def _seconds_to(until: Any, since: pd.Series[pd.Timestamp]) -> pd.Series[float]:
+def _seconds_between(since: pd.Series[pd.Timestamp], until: Any) -> pd.Series[float]:
     """Return the seconds from one time to another, 0 if unknown or negative."""
     seconds: pd.Series[float] = (until - since).dt.total_seconds().clip(lower=0).fillna(0.0)
     return seconds
 
 
-def _within(outcomes: pd.DataFrame, since: Moment | None, until: Moment | None) -> pd.DataFrame:
+def _filter_by_time(outcomes: pd.DataFrame, since: Moment | None, until: Moment | None) -> pd.DataFrame:
     """Return the outcomes from `since` on and before `until`."""
     outcomes = outcomes if since is None else outcomes[outcomes["finished_at"] >= since]
     return outcomes if until is None else outcomes[outcomes["finished_at"] < until]
-
-
-def _builds(branches: _Branches, since: Moment | None, until: Moment | None) -> pd.Series[int]:
-    """Count the builds of each pipeline whose outcome lies in the window."""
-    return pd.Series(np.bincount(_within(branches.outcomes, since, until)["position"], minlength=len(branches.keys)))
-
-
-def _commits(branches: _Branches, since: Moment | None, until: Moment | None) -> tuple[pd.Series[int], pd.Series[int]]:
-    """Count the commits of each pipeline whose last outcome lies in the window, and those of them that failed."""
-    last = branches.outcomes.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
-    last = _within(last, since, until)
-    count = len(branches.keys)
-    red = last.loc[last["failed"], "position"]
-    return pd.Series(np.bincount(last["position"], minlength=count)), pd.Series(np.bincount(red, minlength=count))

@@ -65,7 +65,7 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     api      0 days 21:36:00
     Name: spent, dtype: timedelta64[us]
     """
-    return _of_builds(jobs, ("started_at", "finished_at"), _machine_time)
+    return _compute_per_build(jobs, ("started_at", "finished_at"), _machine_time)
 
 
 def _machine_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
@@ -113,7 +113,7 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> builds["id"].map(metrics.active_time(jobs)).median().round("1s")
     Timedelta('0 days 00:15:27')
     """
-    return _of_builds(jobs, ("started_at", "finished_at", "retried"), _active_time)
+    return _compute_per_build(jobs, ("started_at", "finished_at", "retried"), _active_time)
 
 
 def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
@@ -164,7 +164,7 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     max    4.13
     Name: parallelism, dtype: float64
     """
-    return _of_builds(jobs, ("started_at", "finished_at", "retried"), _parallelism)
+    return _compute_per_build(jobs, ("started_at", "finished_at", "retried"), _parallelism)
 
 
 def _parallelism(builds: _Builds) -> pd.Series[float]:
@@ -228,7 +228,7 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     web        0 days 00:00:05
     Name: idle, dtype: timedelta64[us]
     """
-    return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "idle_time", False))
+    return _compute_per_build(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "idle_time", False))
 
 
 @checked_names
@@ -268,7 +268,7 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> (blocked > pd.Timedelta(0)).sum().item()
     4
     """
-    return _of_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "blocked_time", True))
+    return _compute_per_build(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "blocked_time", True))
 
 
 @checked_names
@@ -301,14 +301,14 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> metrics.time_to_first_failure(jobs).dropna().median().round("1s")
     Timedelta('0 days 00:05:30')
     """
-    return _of_builds(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
+    return _compute_per_build(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
 
 
 def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    check_spellings(builds.jobs["state"].dropna(), "state")
+    check_spellings(builds.jobs["state"].dropna().unique(), "state")
     failed = builds.flags(has_failed_hard())
     first = builds.earliest(builds.codes[failed], builds.stamps("finished_at")[failed])
-    return builds.series(_difference(builds.created(), first), "time_to_first_failure")
+    return builds.series(_subtract(builds.created(), first), "time_to_first_failure")
 
 
 @checked_names
@@ -343,16 +343,16 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> metrics.time_to_pass(jobs).dropna().median().round("1s")
     Timedelta('0 days 00:16:40')
     """
-    return _of_builds(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
+    return _compute_per_build(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
 
 
 def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    check_spellings(builds.jobs["build_state"].dropna(), "build_state")
+    check_spellings(builds.jobs["build_state"].dropna().unique(), "build_state")
     has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))
-    unsettled = ~has_passed | builds.flags(_holds())
+    unsettled = ~has_passed | builds.flags(_is_held())
     last = builds.latest(builds.codes, builds.stamps("finished_at"))
     last[builds.codes[unsettled]] = NAT
-    return builds.series(_difference(builds.created(), last), "time_to_pass")
+    return builds.series(_subtract(builds.created(), last), "time_to_pass")
 
 
 class _Builds(NamedTuple):
@@ -393,27 +393,23 @@ class _Builds(NamedTuple):
         return pd.Series(pd.TimedeltaIndex(durations.view("timedelta64[us]")), index=self.ids, name=name)
 
 
-def _of_builds(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
+def _compute_per_build(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
     """Apply `of` to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
     result: pd.Series[Any] = engine_of(jobs).map_values(jobs, needs, "build_id", functools.partial(_apply, of))
     return result
 
 
 def _apply(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.Series[Any]:
-    return of(_builds(table))
-
-
-def _builds(table: pd.DataFrame) -> _Builds:
     table = table.dropna(subset=["build_id"])
     codes, ids = pd.factorize(table["build_id"], sort=True)
-    return _Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id"))
+    return of(_Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id")))
 
 
-def _difference(start: Integers, end: Integers) -> Integers:
+def _subtract(start: Integers, end: Integers) -> Integers:
     return np.where((start == NAT) | (end == NAT), NAT, end - start)
 
 
-def _holds() -> nw.Expr:
+def _is_held() -> nw.Expr:
     """Block steps that wait to be unblocked; jobs behind one are in this state, too."""
     return ((nw.col("type") == "manual") & (nw.col("state") == "blocked")).fill_null(False)
 
@@ -447,7 +443,7 @@ class _Swept(NamedTuple):
 def _sweep(builds: _Builds, spans: _Spans) -> _Swept:
     """Sort the intervals (stable); one that ends before it starts covers nothing."""
     codes, start, end = spans.codes, spans.start, np.maximum(spans.start, spans.end)
-    shift = _end_to_end(builds, codes, start, end)[codes]
+    shift = _shifts_end_to_end(builds, codes, start, end)[codes]
     order = np.argsort(start + shift, kind="stable")
     codes, start, end = codes[order], (start + shift)[order], (end + shift)[order]
     reached = np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]])
@@ -455,7 +451,7 @@ def _sweep(builds: _Builds, spans: _Spans) -> _Swept:
     return _Swept(order, codes, np.maximum(end - np.maximum(start, reached), 0), gap)
 
 
-def _end_to_end(builds: _Builds, codes: Integers, start: Integers, end: Integers) -> Integers:
+def _shifts_end_to_end(builds: _Builds, codes: Integers, start: Integers, end: Integers) -> Integers:
     """Return shifts that put builds one after another, so that one sort and one running maximum serve all."""
     first, last = builds.earliest(codes, start), builds.latest(codes, end)
     lengths = np.where(last == NAT, 0, last - first + 1)  # 1 more, so that no two builds touch
@@ -477,7 +473,7 @@ def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedel
     known = np.flatnonzero((created != NAT) & (last != NAT))
     # The sort is stable: at one start, the creation comes first, then a release, a run, and the last timestamp.
     parts = [_Spans(known, created[known], created[known]), releases, runs, _Spans(known, last[known], last[known])]
-    parts = [_since(created, one) for one in parts]
+    parts = [_cut_at_creation(created, one) for one in parts]
     swept = _sweep(builds, _Spans(*map(np.concatenate, zip(*parts, strict=True))))
     is_release = np.repeat([False, True, False, False], [len(one.codes) for one in parts])
     return builds.sums(swept.codes, np.where(is_release[swept.order] == blocked, swept.gap, 0), name)
@@ -493,12 +489,12 @@ def _runs(builds: _Builds, finished: Integers) -> _Spans:
 def _releases(builds: _Builds) -> _Spans:
     """Return when builds were unblocked, and when builds that are still blocked were last seen."""
     unblocked = builds.stamps("unblocked_at")
-    held = builds.flags(_holds()) & (unblocked == NAT)
+    held = builds.flags(_is_held()) & (unblocked == NAT)
     at = np.where(held, builds.stamps("fetched_at"), unblocked)
     return _Spans(builds.codes, at, at).filter(at != NAT)
 
 
-def _since(created: Integers, spans: _Spans) -> _Spans:
+def _cut_at_creation(created: Integers, spans: _Spans) -> _Spans:
     """Cut the spans at their builds' creation; drop builds without a creation."""
     since = created[spans.codes]
     cut = _Spans(spans.codes, np.maximum(spans.start, since), np.maximum(spans.end, since))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import Frame, FrameCoverage, Integers, IntervalKind, TimeWindow
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.spec.times import Moment, When, when
+from buildframe.metrics.time_buckets import resolve_window
+from buildframe.spec.times import Moment, When
 
 _RUNNING = IntervalKind("running", "started_at", ("finished_at", "fetched_at"))
 _WAITING = IntervalKind("waiting", "runnable_at", ("started_at", "finished_at", "fetched_at"), scripts_only=True)
@@ -216,7 +216,8 @@ def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None
     engine = engine_of(jobs)
     intervals = engine.intervals(jobs, by, kind)
     coverage = engine.coverage(intervals)
-    levels = engine.levels(intervals, _window(start, end, coverage.latest))
+    limits = resolve_window(start, end, None if coverage.latest is None else Moment.from_us(coverage.latest))
+    levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
     columns = {
         "at": pd.DatetimeIndex(levels.at.view("datetime64[us]"), tz="UTC"),
         kind.name: pd.array(levels.level, "Int64"),
@@ -224,16 +225,6 @@ def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None
         "n_negative": levels.n_negative,
     }
     return join_keys(levels.keys, pd.DataFrame(columns))
-
-
-def _window(start: When | None, end: When | None, latest: int | None) -> TimeWindow:
-    """Resolve limits that a user passed; ages count back from the latest `fetched_at`."""
-    now = None if latest is None else Moment.from_us(latest)
-    limits = (None if at is None else when(at, name, now).us for name, at in (("start", start), ("end", end)))
-    window = TimeWindow(*limits)
-    if window.start is not None and window.end is not None and window.end <= window.start:
-        raise BadInput(f"end={end!r} is not after start={start!r}. Use a later end.")
-    return window
 
 
 def _is_whole(at: Integers, coverage: FrameCoverage) -> Any:

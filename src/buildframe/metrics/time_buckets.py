@@ -14,6 +14,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP
 from buildframe.metrics.engines.protocol import GROUP, GroupedRows, GroupSums, Integers
+from buildframe.spec import Moment, When, when
 
 _MAX_BUCKETS = 1_000_000
 
@@ -67,6 +68,14 @@ def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:
     known = [name for name in counts.sums if counts.sums[name].notna().any()]  # other counts stay null in every bucket
     whole = counts.sums.set_axis(numbers).reindex(range(number)).fillna(dict.fromkeys(known, 0)).astype("Int64")
     return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole)
+
+
+def resolve_window(start: When | None, end: When | None, now: Moment | None) -> tuple[Moment | None, Moment | None]:
+    """Resolve limits that a user passed; ages count back from `now`, the latest timestamp of the frame."""
+    since, until = (None if at is None else when(at, name, now) for name, at in (("start", start), ("end", end)))
+    if since is not None and until is not None and until <= since:
+        raise BadInput(f"end={until.text()} is not after start={since.text()}. Use a later end.")
+    return since, until
 
 
 def _offset(freq: str) -> BaseOffset:

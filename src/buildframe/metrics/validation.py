@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import get_args
 
-import pandas as pd
-
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.spec.builds import BuildState
 
-_OF_JOBS = (
+_JOB_STATES = (
     "pending", "waiting", "waiting_failed", "blocked", "blocked_failed", "unblocked", "unblocked_failed", "limiting",
     "limited", "scheduled", "reserved", "assigned", "accepted", "running", "passed", "failed", "canceling", "canceled",
     "expired", "timing_out", "timed_out", "skipped", "broken",
 )  # fmt: skip
-_OF_WEBHOOKS = ("started", "finished")
-KNOWN = frozenset({*get_args(BuildState), *_OF_JOBS, *_OF_WEBHOOKS})
+_WEBHOOK_STATES = ("started", "finished")
+KNOWN = frozenset({*get_args(BuildState), *_JOB_STATES, *_WEBHOOK_STATES})
 """States of builds and jobs that the service has."""
 
-_MEANT = {
+_SPELLINGS = {
     **dict.fromkeys(["pass", "success", "successful", "succeeded", "ok", "green"], "passed"),
     **dict.fromkeys(["fail", "failure", "error", "errored", "red"], "failed"),
     **dict.fromkeys(["cancel", "cancelled"], "canceled"),
     **dict.fromkeys(["cancelling"], "canceling"),
     **dict.fromkeys(["timeout"], "timed_out"),
 }
-_MEANT |= {state.replace("_", ""): state for state in KNOWN}
+_SPELLINGS |= {state.replace("_", ""): state for state in KNOWN}
 
 
 def check_states(frame: Frame, *names: str) -> None:
@@ -50,7 +48,7 @@ def check_states(frame: Frame, *names: str) -> None:
 def check_spellings(states: Iterable[str], name: str) -> None:
     """Raise BadInput if one of these states is a known state in another spelling."""
     for state in sorted({*states} - KNOWN):
-        if meant := _MEANT.get("".join(filter(str.isalnum, state.lower()))):
+        if meant := _SPELLINGS.get("".join(filter(str.isalnum, state.lower()))):
             raise BadInput(
                 f"The column {name!r} contains {state!r}, which is not a state of the service. If it means {meant!r}, "
                 f"convert it, in pandas by frame[{name!r}].replace({{{state!r}: {meant!r}}}). "
@@ -61,7 +59,7 @@ def check_spellings(states: Iterable[str], name: str) -> None:
 def _distinct_states(frame: Frame, name: str) -> list[str]:
     engine = engine_of(frame)
     states = engine.combinations(engine.select_columns(frame, [name]), [name])[name]
-    return [str(state) for state in pd.unique(states.dropna())]
+    return [state for state in states.unique() if isinstance(state, str)]
 
 
 def _listed(states: Iterable[str]) -> str:

@@ -14,8 +14,9 @@ from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import timestamps
-from buildframe.metrics.duration_columns import seconds_of
 from buildframe.metrics.durations import RowMetric
+from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.protocol import GROUP
 from buildframe.plots import theme
 from buildframe.spec.times import When, when
 
@@ -81,12 +82,15 @@ def distribution(
     rows = frame.assign(**{_PERIOD: _periods(frame, split, at)})
     rows = rows[rows[_PERIOD].notna()]
     counts = metrics.percentiles(rows, of=of, by=_PERIOD, q=[0.5])  # also validates the frame
-    minutes = seconds_of(rows, of) / 60
+    engine = engine_of(rows)
+    durations, _ = engine.number_groups(engine.measure(rows, of, _PERIOD), "value")
+    minutes = durations["value"].to_numpy(np.float64) / 60
     with theme.themed_axes(ax, 9, 4.4) as ax:
         if np.isnan(minutes).all():
             return theme.show_message(ax, "No row has finished, so there is no duration.")
-        for (_, period), color, line in zip(counts.iterrows(), (theme.BLUE, theme.ORANGE), ("-", "--"), strict=False):
-            _draw(ax, minutes[rows[_PERIOD].eq(period[_PERIOD]).to_numpy(bool)], period, color, line)
+        curves = zip(counts.iterrows(), (theme.BLUE, theme.ORANGE), ("-", "--"), strict=False)
+        for i, ((_, period), color, line) in enumerate(curves):
+            _draw(ax, minutes[durations[GROUP].eq(i).to_numpy(bool)], period, color, line)
         _scale(ax, minutes[~np.isnan(minutes)])
         what = (of if isinstance(of, str) else getattr(of, "__name__", "duration")).replace("_", " ")
         scale = f", logarithmic above {_SHORT}" if ax.get_xscale() == "symlog" else ""

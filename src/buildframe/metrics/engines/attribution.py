@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import narwhals as nw
 
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded, micros_between
-from buildframe.metrics.engines.protocol import Engine, Frame, GroupedRows
+from buildframe.metrics.engines.protocol import Engine, Frame, GroupedRows, Rows
 from buildframe.metrics.grouping import By, Key
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
@@ -46,7 +45,7 @@ def fails_build() -> nw.Expr:
     return has_failed_hard() & ~is_superseded()
 
 
-def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
+def with_repeats(builds: Rows, line: Sequence[str]) -> Rows:
     """Add to builds whether each `repeated` the outcome of the one before it on its line: branch and commit."""
     settled = nw.col("build_state").is_in(["passed", "failed"])
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
@@ -57,7 +56,7 @@ def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame
     return result.with_columns(repeated=nw.col("compared") & same)
 
 
-def _unique_builds(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+def _unique_builds(jobs: Rows) -> Rows:
     """Return each build once: its first failure, and the values of the rows that were fetched last."""
     known = jobs.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
     each = known.group_by("build", "seen").agg(nw.col(*OF_BUILD, "failed_at").min())

@@ -11,21 +11,19 @@ import pandas as pd
 from buildframe.metrics.engines import group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
 from buildframe.metrics.engines.lazy import bucket_number
-from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Integers
+from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Integers, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
 
 
 class DuckDBEngine(CountingEngine):
     """Engine for DuckDB."""
 
-    def join_nulls_equal(
-        self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], names: Mapping[str, str]
-    ) -> nw.LazyFrame[Any]:
+    def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
         equal = (f'"{name}" IS NOT DISTINCT FROM "{other}"' for name, other in names.items())
         left, right = rows.to_native().set_alias("left rows"), others.to_native().set_alias("right rows")
         return self.read(left.join(right, " AND ".join(equal)))
 
-    def bring(self, rows: nw.LazyFrame[Any], small: pd.DataFrame) -> nw.LazyFrame[Any]:
+    def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         """Build a relation from constants, because a relation gives no access to its connection."""
         from duckdb import ConstantExpression, FunctionExpression
 
@@ -35,22 +33,22 @@ class DuckDBEngine(CountingEngine):
         columns = zip(map(str, small), unnested, strict=True)
         return self.read(one_row.select(*(values.alias(name) for name, values in columns)))
 
-    def with_micros(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> nw.LazyFrame[Any]:
+    def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         check_zones(rows, names)
         added = (_micros(name).alias(micros_column(name)) for name in dict.fromkeys(names))
         return self.read(rows.to_native().select("*", *added))
 
-    def with_hash(self, rows: nw.LazyFrame[Any], names: Sequence[str], name: str) -> nw.LazyFrame[Any]:
+    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
         from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
         unsigned = FunctionExpression("hash", *map(ColumnExpression, names))
         number = FunctionExpression(">>", unsigned, ConstantExpression(1)).cast("BIGINT").alias(name)
         return self.read(rows.to_native().select("*", number))
 
-    def having(self, rows: nw.LazyFrame[Any], name: str, values: pd.Series[Any]) -> nw.LazyFrame[Any]:
+    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
         return rows.filter(nw.col(name).is_in(values.tolist()))
 
-    def map_whole_groups(self, rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
+    def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         return _map_stream(_sorted(rows, by), by, of)
 
     def map_values(
@@ -66,15 +64,11 @@ class DuckDBEngine(CountingEngine):
         result = result if result[by].is_unique else self.map_whole_groups(rows, [by], of_frame)
         return result.set_index(by).iloc[:, 0].sort_index()
 
-    def with_bucket_numbers(
-        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, name: str = GROUP
-    ) -> nw.LazyFrame[Any]:
+    def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         others = [other for other in rows.to_native().columns if other != name]
         return self.read(rows.to_native().select(*others, _bucket_number(at, edges).alias(name)))
 
-    def _bucket_numbers(
-        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, constants: Mapping[str, int]
-    ) -> nw.LazyFrame[Any]:
+    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers, constants: Mapping[str, int]) -> Rows:
         from duckdb import ConstantExpression
 
         added = (ConstantExpression(one).alias(name) for name, one in constants.items())
@@ -97,7 +91,7 @@ def _bucket_number(at: str, edges: Integers) -> Any:
     return bucket_number(_micros(at), edges, either)
 
 
-def _sorted(rows: nw.LazyFrame[Any], by: Sequence[str]) -> Any:
+def _sorted(rows: Rows, by: Sequence[str]) -> Any:
     return rows.to_native().order(", ".join(f'"{name}"' for name in by))
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import column, require_columns
+from buildframe.metrics.columns import column, require_columns, timestamps
 from buildframe.metrics.durations import NEVER_RUNNABLE, RowMetric, Span, span_of
 from buildframe.metrics.engines import attribution, expressions, running_sums
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
@@ -35,6 +35,7 @@ from buildframe.metrics.engines.protocol import (
     IntervalKind,
     Levels,
     NestedGroups,
+    Rows,
     TimeWindow,
 )
 from buildframe.metrics.grouping import By, Key, as_key_list, check_distinct_names, find_groups, join_keys
@@ -48,21 +49,19 @@ class LazyEngine(Engine):
     # What an engine adds
 
     @abstractmethod
-    def join_nulls_equal(
-        self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], names: Mapping[str, str]
-    ) -> nw.LazyFrame[Any]:
+    def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
         """Join rows with others on pairs of columns, null equal to null."""
 
     @abstractmethod
-    def bring(self, rows: nw.LazyFrame[Any], small: pd.DataFrame) -> nw.LazyFrame[Any]:
+    def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         """Move a small frame into the engine of the rows."""
 
-    def read(self, frame: Frame) -> nw.LazyFrame[Any]:
+    def read(self, frame: Frame) -> Rows:
         """Return the rows of a frame for narwhals."""
-        rows: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
+        rows: Rows = nw.from_native(frame).lazy()
         return rows
 
-    def to_arrow(self, rows: nw.LazyFrame[Any]) -> pa.Table:
+    def to_arrow(self, rows: Rows) -> pa.Table:
         """Run the query."""
         return rows.collect().to_arrow()
 
@@ -74,33 +73,30 @@ class LazyEngine(Engine):
     def column_names(self, frame: Frame) -> list[str]:
         return self.read(frame).collect_schema().names()
 
-    def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> nw.LazyFrame[Any]:
+    def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
         rows = self.read(frame)
         schema = rows.collect_schema()
         require_columns(schema, needs)
         return rows.select(*typed_columns(schema, [*needs, *(name for name in wants if name in schema)]))
 
-    def collect(self, rows: nw.LazyFrame[Any]) -> pd.DataFrame:
+    def collect(self, rows: Rows) -> pd.DataFrame:
         return to_typed_pandas(self.to_arrow(rows))
 
-    def combinations(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> pd.DataFrame:
+    def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         return self.collect(rows.select(*names).unique())
 
-    def with_micros(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> nw.LazyFrame[Any]:
+    def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         check_zones(rows, names)
         return rows.with_columns(
             nw.col(name).dt.timestamp("us").alias(micros_column(name)) for name in dict.fromkeys(names)
         )
 
-    def time_ranges(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> list[tuple[Any, Any]]:
+    def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
         check_zones(rows, names)
-        limits = [
-            end
-            for name in dict.fromkeys(names)
-            for end in (nw.col(name).min(), nw.col(name).max().name.suffix(" at last"))
-        ]
-        ends = [_to_timestamp(column) for column in self.to_arrow(rows.select(*limits)).columns]
-        ranges = dict(zip(dict.fromkeys(names), zip(ends[::2], ends[1::2], strict=True), strict=True))
+        first, last = ({f"{end} {name}": getattr(nw.col(name), end)() for name in names} for end in ("min", "max"))
+        limits = self.collect(rows.select(**first, **last))
+        ends = [timestamps(limits, name)[0] for name in (*first, *last)]
+        ranges = dict(zip(dict.fromkeys(names), zip(ends[: len(first)], ends[len(first) :], strict=True), strict=True))
         return [ranges[name] for name in names]
 
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
@@ -152,7 +148,7 @@ class LazyEngine(Engine):
         return NestedGroups(rows, [rows.by[:size] for size in reversed(sizes)], {}, rows.names[: sizes[0]])
 
     def deliver(
-        self, groups: NestedGroups, rows: nw.LazyFrame[Any], names: Sequence[str], texts: Mapping[str, Sequence[str]]
+        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
     ) -> Frame:
         by = groups.by[0]
         result = self.collect(rows.sort(by, nulls_last=True)).reset_index(drop=True)
@@ -177,7 +173,7 @@ class LazyEngine(Engine):
         small = self.bring(rows.frame, groups.assign(**values))
         return replace(rows, frame=self._joined(rows.frame, small, rows.by))
 
-    def _joined(self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], on: Sequence[str]) -> nw.LazyFrame[Any]:
+    def _joined(self, rows: Rows, others: Rows, on: Sequence[str]) -> Rows:
         names = {name: _OTHERS.format(name) for name in on}
         return self.join_nulls_equal(rows, others.rename(names), names).drop(*names.values(), strict=False)
 
@@ -188,19 +184,9 @@ class LazyEngine(Engine):
         keys = result[rows.by].set_axis(rows.names, axis=1) if rows.names else result[[]]
         return join_keys(keys, result.drop(columns=rows.by))
 
-    def map_whole_groups(self, rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
-        return of(self.collect(rows))
-
-    def map_values(
-        self, frame: Frame, needs: Sequence[str], by: str, of: Callable[[pd.DataFrame], pd.Series[Any]]
-    ) -> Any:
-        return of(self.collect_columns(frame, [by, *needs]))
-
     # Time
 
-    def with_bucket_numbers(
-        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, name: str = GROUP
-    ) -> nw.LazyFrame[Any]:
+    def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         number = bucket_number(nw.col(micros_column(at)), edges, _when)
         return self.with_micros(rows, [at]).with_columns(number.alias(name))
 
@@ -212,9 +198,7 @@ class LazyEngine(Engine):
         together = replace(rows, frame=nw.concat(each), by=[GROUP])
         return self.group_sums(together, **{name: nw.col(name) for name in at})
 
-    def _bucket_numbers(
-        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, constants: Mapping[str, int]
-    ) -> nw.LazyFrame[Any]:
+    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers, constants: Mapping[str, int]) -> Rows:
         """Return the number of the bucket of each row that has this time, and constants."""
         numbered = self.with_bucket_numbers(rows.filter(~nw.col(at).is_null()), at, edges)
         return numbered.select(GROUP, **{name: nw.lit(one) for name, one in constants.items()})
@@ -242,7 +226,7 @@ class LazyEngine(Engine):
         clearest = changes.filter(nw.col(BALANCE) == nw.col(BALANCE).max().over(*by))
         return self.collect(clearest.group_by(*by).agg(nw.col(*columns).min())).astype(dict.fromkeys(columns, "Int64"))
 
-    def _balanced(self, rows: GroupedRows) -> nw.LazyFrame[Any]:
+    def _balanced(self, rows: GroupedRows) -> Rows:
         """Add to each row the number of smaller values of its group minus the number of larger ones."""
         by = rows.by
         values = rows.frame.group_by(*by, "value").agg(nw.len().cast(nw.Int64).alias(COUNT))
@@ -272,11 +256,6 @@ def _in_run(time: Any, edges: Integers, widths: Integers, start: int) -> Any:
 
 def _when(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:
     return nw.when(condition).then(one).otherwise(other)
-
-
-def _to_timestamp(column: pa.ChunkedArray[Any]) -> Any:
-    ticks = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())[0].as_py()
-    return pd.NaT if ticks is None else pd.Timestamp(ticks, unit="us", tz="UTC")
 
 
 def _with_keys(by: Sequence[str], of: FrameFunction, rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,21 +12,19 @@ import pyarrow as pa
 
 from buildframe.metrics.engines.dtypes import to_typed_pandas
 from buildframe.metrics.engines.lazy import LazyEngine
-from buildframe.metrics.engines.protocol import Floats, GroupedRows, Integers
+from buildframe.metrics.engines.protocol import Floats, GroupedRows, Integers, Rows
 from buildframe.metrics.engines.ranks import check_same_rows
 
 
 class PolarsEngine(LazyEngine):
     """Engine for Polars."""
 
-    def join_nulls_equal(
-        self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], names: Mapping[str, str]
-    ) -> nw.LazyFrame[Any]:
+    def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
         left, right = list(names), list(names.values())
         joined = rows.to_native().join(others.to_native(), left_on=left, right_on=right, nulls_equal=True)
         return self.read(joined)
 
-    def bring(self, rows: nw.LazyFrame[Any], small: pd.DataFrame) -> nw.LazyFrame[Any]:
+    def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         return self.read(rows.implementation.to_native_namespace().from_pandas(small))
 
     def values_at_ranks(

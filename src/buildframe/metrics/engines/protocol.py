@@ -6,10 +6,9 @@ results. A summary works on any engine through these operations and never asks w
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import narwhals as nw
 import numpy as np
@@ -21,6 +20,9 @@ from buildframe.metrics.grouping import By, Key
 
 Frame = Any
 """A frame of pandas, Polars (eager or lazy), DuckDB (a relation) or PySpark."""
+
+Rows = nw.LazyFrame[Any]
+"""Rows of a frame for narwhals: lazy in engines that plan queries."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -45,7 +47,7 @@ class GroupedRows:
     """
 
     engine: Engine
-    frame: nw.LazyFrame[Any]
+    frame: Rows
     by: list[str]
     names: list[str]
     keys: pd.DataFrame | None = None
@@ -135,7 +137,7 @@ class Levels(NamedTuple):
     n_negative: pd.Series[int]
 
 
-class Engine(ABC):
+class Engine(Protocol):
     """What a summary can ask for. Implementations keep no state.
 
     Rows are narwhals frames: lazy in engines that plan queries. Results of groups are ordered by key, null keys last.
@@ -143,41 +145,33 @@ class Engine(ABC):
 
     # Columns
 
-    @abstractmethod
     def column_names(self, frame: Frame) -> list[str]:
         """Return the names of the columns."""
 
-    @abstractmethod
-    def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> nw.LazyFrame[Any]:
+    def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
         """Select columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist."""
 
-    @abstractmethod
-    def collect(self, rows: nw.LazyFrame[Any]) -> pd.DataFrame:
+    def collect(self, rows: Rows) -> pd.DataFrame:
         """Return rows as pandas with the dtypes of fetched frames."""
 
     def collect_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> pd.DataFrame:
         """Return the columns that `select_columns` selects as pandas."""
         return self.collect(self.select_columns(frame, needs, wants))
 
-    @abstractmethod
-    def combinations(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> pd.DataFrame:
+    def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
 
-    @abstractmethod
-    def with_micros(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> nw.LazyFrame[Any]:
+    def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
 
-    @abstractmethod
-    def time_ranges(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> list[tuple[Any, Any]]:
+    def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
         """Return the first and the last timestamp of each column; NaT if there is none."""
 
-    @abstractmethod
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
         """Add the seconds of row metrics, the day of `created`, and for jobs the step."""
 
     # Groups
 
-    @abstractmethod
     def group_rows(
         self, frame: Frame, needs: Collection[str], by: By = None, wants: Collection[str] = (), **more: Any
     ) -> GroupedRows:
@@ -186,7 +180,6 @@ class Engine(ABC):
         `more` are a Series or array in pandas, and an expression in lazy engines.
         """
 
-    @abstractmethod
     def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
         """Return rows with `value` (float64 seconds or null) and, if known, `censored`: not seen to end.
 
@@ -194,32 +187,26 @@ class Engine(ABC):
         only their rows remain, so the null queue of a trigger job is no group.
         """
 
-    @abstractmethod
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
         """Return the chosen rows, and only the groups that have some of them."""
 
-    @abstractmethod
     def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> NestedGroups:
         """Return rows grouped by the keys of all levels, of all but the last, and so on."""
 
-    @abstractmethod
     def deliver(
-        self, groups: NestedGroups, rows: nw.LazyFrame[Any], names: Sequence[str], texts: Mapping[str, Sequence[str]]
+        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
     ) -> Frame:
         """Return results of the finest level that are as long as the data: pandas, or a lazy frame of PySpark.
 
         `names` are columns of the results. Those in `texts` hold indices of texts, which replace them.
         """
 
-    @abstractmethod
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         """Sum flags or whole numbers in each group."""
 
-    @abstractmethod
     def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
 
-    @abstractmethod
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
     ) -> GroupedRows:
@@ -228,7 +215,6 @@ class Engine(ABC):
         `groups` are rows of `GroupSums.groups`, and the values are in their order.
         """
 
-    @abstractmethod
     def values_at_ranks(
         self, rows: GroupedRows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
     ) -> Floats:
@@ -237,18 +223,16 @@ class Engine(ABC):
         `groups` and `n` (number of values that are not null) are those of `group_sums`; `ranks` has a row per group.
         """
 
-    @abstractmethod
     def map_groups(self, rows: GroupedRows, names: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Return group columns, and beside them the result of `of` for the columns `names`.
 
         `of` receives rows with the number of their group in the column `GROUP`. Its result has this column, too.
         """
 
-    @abstractmethod
-    def map_whole_groups(self, rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
+    def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Apply `of` to all rows, in no order; rows equal in the columns `by` are always in one call."""
+        return of(self.collect(rows))
 
-    @abstractmethod
     def map_values(
         self, frame: Frame, needs: Sequence[str], by: str, of: Callable[[pd.DataFrame], pd.Series[Any]]
     ) -> Any:
@@ -257,42 +241,34 @@ class Engine(ABC):
         Rows with equal `by` are mostly adjacent already, such as the jobs of a build in a store's files. Returns a
         Series, or in PySpark a lazy frame with seconds in place of timedeltas.
         """
+        return of(self.collect_columns(frame, [by, *needs]))
 
     # Time
 
-    @abstractmethod
-    def with_bucket_numbers(
-        self, rows: nw.LazyFrame[Any], at: str, edges: Integers, name: str = GROUP
-    ) -> nw.LazyFrame[Any]:
+    def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         """Add the number of the bucket between `edges` (microseconds) of each row's time.
 
         Without a time it is null, or the number of buckets.
         """
 
-    @abstractmethod
     def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str], edges: Integers) -> GroupSums:
         """Count the rows that have a time in each bucket; `at` maps names of counts to columns of times."""
 
-    @abstractmethod
     def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> GroupedRows:
         """Return the intervals of jobs in groups, for `coverage` and `levels`."""
 
-    @abstractmethod
     def coverage(self, intervals: GroupedRows) -> FrameCoverage:
         """Return which times the frame covers."""
 
-    @abstractmethod
     def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
         """Return how many intervals of each group hold at once, at each change and at the limits of the window."""
 
-    @abstractmethod
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
         """Sum over the agents of each group: `agents`, and microseconds `busy` and `seen` from first start to last end.
 
         Also counts jobs: `started`, `n_running`, `n_no_agent` and `n_negative`.
         """
 
-    @abstractmethod
     def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
         """Return per group the first of its clearest changes of `value` in order of the column `AT` (microseconds).
 
@@ -302,7 +278,6 @@ class Engine(ABC):
 
     # Builds of jobs
 
-    @abstractmethod
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         """Return jobs with their run time as `metrics.waste` splits it.
 

@@ -14,7 +14,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.metrics.engines.lazy import LazyEngine
 from buildframe.metrics.engines.pandas import sums_by_code
-from buildframe.metrics.engines.protocol import Floats, GroupedRows, Integers
+from buildframe.metrics.engines.protocol import Floats, GroupedRows, Integers, Rows
 from buildframe.metrics.grouping import find_groups
 
 _HASH, _COUNT, _PLACE, _SECOND = "hash", "count", "place", "second"
@@ -27,11 +27,11 @@ class CountingEngine(LazyEngine):
     """Engines whose memory is bounded: few groups are counted by second, many are sorted and streamed."""
 
     @abstractmethod
-    def with_hash(self, rows: nw.LazyFrame[Any], names: Sequence[str], name: str) -> nw.LazyFrame[Any]:
+    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
         """Add a hash of these columns; nulls are equal."""
 
     @abstractmethod
-    def having(self, rows: nw.LazyFrame[Any], name: str, values: pd.Series[Any]) -> nw.LazyFrame[Any]:
+    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
         """Return the rows that have one of these integers in a column."""
 
     def values_at_ranks(
@@ -42,7 +42,7 @@ class CountingEngine(LazyEngine):
         return way(known, rows.by, value, groups, n, ranks)
 
     def _by_counts(
-        self, rows: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
+        self, rows: Rows, by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
     ) -> Floats:
         """Count rows by second, and then values within the seconds that hold the ranks: both are few."""
         rows, cell = rows.with_columns(nw.col(value).floor().alias(_SECOND)), [*by, _SECOND]
@@ -59,13 +59,13 @@ class CountingEngine(LazyEngine):
         found, _ = _find_ranks(values.assign(**{_PLACE: values["line"]}), within, places)
         return np.where(ranks > 0, np.append(values[value].to_numpy(np.float64), np.nan)[found], np.nan)
 
-    def _placed(self, counts: nw.LazyFrame[Any], by: list[str], groups: pd.DataFrame) -> pd.DataFrame:
+    def _placed(self, counts: Rows, by: list[str], groups: pd.DataFrame) -> pd.DataFrame:
         """Return the counts, ordered by the place of their group in `groups` and by second."""
         placed = self.collect(counts).merge(groups.assign(**{_PLACE: range(len(groups))}), on=by)
         return placed.sort_values([_PLACE, _SECOND], ignore_index=True)
 
     def _by_stream(
-        self, rows: nw.LazyFrame[Any], by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
+        self, rows: Rows, by: list[str], value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
     ) -> Floats:
         """Rank whole groups, a bounded number of rows at a time."""
         requested = groups.assign(**{f"{_PLACE} {i}": ranks[:, i] for i in range(ranks.shape[1])})
@@ -84,7 +84,7 @@ def check_same_rows(n: Integers, before: Integers) -> None:
         )
 
 
-def _counted(rows: nw.LazyFrame[Any], names: list[str]) -> nw.LazyFrame[Any]:
+def _counted(rows: Rows, names: list[str]) -> Rows:
     return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(_COUNT))
 
 

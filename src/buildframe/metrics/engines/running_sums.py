@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -23,6 +22,7 @@ from buildframe.metrics.engines.protocol import (
     GroupSums,
     IntervalKind,
     Levels,
+    Rows,
     TimeWindow,
 )
 from buildframe.metrics.grouping import By, find_groups
@@ -38,7 +38,7 @@ def intervals(engine: Engine, jobs: Frame, by: By, kind: IntervalKind) -> Groupe
     return rows.with_micros(kind.stamps).with_columns(begin=begin, finish=finish)
 
 
-def limits(spans: GroupedRows) -> nw.LazyFrame[Any]:
+def limits(spans: GroupedRows) -> Rows:
     """Return the values of `FrameCoverage` as columns."""
     created, fetched = (nw.col(micros_column(name)) for name in ("build_created_at", "fetched_at"))
     lasting = nw.when(_is_known()).then(nw.col("finish") - created)
@@ -63,7 +63,7 @@ def _is_known() -> nw.Expr:
     return ~nw.col("begin").is_null() & ~nw.col("finish").is_null()
 
 
-def _steps(spans: GroupedRows, window: TimeWindow) -> nw.LazyFrame[Any]:
+def _steps(spans: GroupedRows, window: TimeWindow) -> Rows:
     """Return the level of each group at each change and at the limits of the window."""
     summed = _changes(spans, window).group_by(*spans.by, _AT).agg(nw.col(_CHANGE).sum())
     summed = summed.with_columns(nw.col(_CHANGE).cast(nw.Int64))  # sums are decimals in DuckDB
@@ -77,7 +77,7 @@ def _steps(spans: GroupedRows, window: TimeWindow) -> nw.LazyFrame[Any]:
     return steps.filter(retained).select(*spans.by, _AT, _LEVEL)
 
 
-def _changes(spans: GroupedRows, window: TimeWindow) -> nw.LazyFrame[Any]:
+def _changes(spans: GroupedRows, window: TimeWindow) -> Rows:
     """Return a row per start and end within the window, and a row without a change at each of its limits."""
     begin, finish = nw.col("begin"), nw.max_horizontal("begin", "finish")
     frame = spans.frame
@@ -91,7 +91,7 @@ def _changes(spans: GroupedRows, window: TimeWindow) -> nw.LazyFrame[Any]:
     return nw.concat([_at(frame, spans.by, begin, 1), _at(frame, spans.by, finish, -1), *edges])
 
 
-def _at(rows: nw.LazyFrame[Any], by: Sequence[str], at: nw.Expr, change: int) -> nw.LazyFrame[Any]:
+def _at(rows: Rows, by: Sequence[str], at: nw.Expr, change: int) -> Rows:
     return rows.select(*by, at.cast(nw.Int64).alias(_AT), nw.lit(change).cast(nw.Int64).alias(_CHANGE))
 
 

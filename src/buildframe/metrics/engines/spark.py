@@ -16,7 +16,7 @@ from buildframe.metrics.columns import require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
-from buildframe.metrics.engines.protocol import Frame, FrameFunction, NestedGroups
+from buildframe.metrics.engines.protocol import Frame, FrameFunction, NestedGroups, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
@@ -30,7 +30,7 @@ _NAME, _STEP = "name of a step", "step of a name"
 class SparkEngine(CountingEngine):
     """Engine for PySpark, connected or not."""
 
-    def read(self, frame: Frame) -> nw.LazyFrame[Any]:
+    def read(self, frame: Frame) -> Rows:
         rows = super().read(frame)
         check_session(frame.sparkSession)
         if duplicates := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
@@ -39,7 +39,7 @@ class SparkEngine(CountingEngine):
             )
         return rows
 
-    def to_arrow(self, rows: nw.LazyFrame[Any]) -> pa.Table:
+    def to_arrow(self, rows: Rows) -> pa.Table:
         return collect_table(rows.to_native())
 
     def check_names(self, names: Iterable[str]) -> None:
@@ -50,43 +50,41 @@ class SparkEngine(CountingEngine):
                     f"another. Rename it: frame.withColumnRenamed({name!r}, {re.sub('[.`]', '_', name)!r})."
                 )
 
-    def join_nulls_equal(
-        self, rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any], names: Mapping[str, str]
-    ) -> nw.LazyFrame[Any]:
+    def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
         from pyspark.sql import functions
 
         pairs = ((functions.col(f"`{name}`"), functions.col(f"`{other}`")) for name, other in names.items())
         return self.read(rows.to_native().join(others.to_native(), on=[one.eqNullSafe(other) for one, other in pairs]))
 
-    def bring(self, rows: nw.LazyFrame[Any], small: pd.DataFrame) -> nw.LazyFrame[Any]:
+    def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         return self.read(_broadcast(rows.to_native().sparkSession, small))
 
-    def with_micros(self, rows: nw.LazyFrame[Any], names: Sequence[str]) -> nw.LazyFrame[Any]:
+    def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         from pyspark.sql import functions
 
         check_zones(rows, names)
         added = {micros_column(name): functions.unix_micros(functions.col(f"`{name}`")) for name in names}
         return self.read(rows.to_native().withColumns(added))
 
-    def with_hash(self, rows: nw.LazyFrame[Any], names: Sequence[str], name: str) -> nw.LazyFrame[Any]:
+    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
         from pyspark.sql import functions
 
         return self.read(rows.to_native().withColumn(name, functions.xxhash64(*(f"`{one}`" for one in names))))
 
-    def having(self, rows: nw.LazyFrame[Any], name: str, values: pd.Series[Any]) -> nw.LazyFrame[Any]:
+    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
         native = rows.to_native()
         small = _broadcast(native.sparkSession, pd.DataFrame({name: values.astype("Int64")}))
         return self.read(native.join(small, on=name, how="left_semi"))
 
     def deliver(
-        self, groups: NestedGroups, rows: nw.LazyFrame[Any], names: Sequence[str], texts: Mapping[str, Sequence[str]]
+        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
     ) -> Frame:
         keys = {name: nw.col(key) for name, key in zip(groups.rows.names, groups.by[0], strict=True)}
         return rows.select(
             **keys, **{name: _text_of(name, texts[name]) if name in texts else nw.col(name) for name in names}
         ).to_native()
 
-    def map_whole_groups(self, rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
+    def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         return to_typed_pandas(collect_table(_map_lazily(rows, by, of)))
 
     def map_values(
@@ -157,7 +155,7 @@ def _text_of(name: str, texts: Sequence[str]) -> nw.Expr:
     return text
 
 
-def _map_lazily(rows: nw.LazyFrame[Any], by: Sequence[str], of: FrameFunction) -> Any:
+def _map_lazily(rows: Rows, by: Sequence[str], of: FrameFunction) -> Any:
     """Apply `of` to each partition, with equal rows together, as a lazy frame of PySpark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -1,0 +1,141 @@
+"""Summaries by name, and frames of each engine to call them with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from tests import sparks
+from tests.metrics.random_frames import builds_of, jobs_of
+
+from buildframe import metrics
+from buildframe.metrics.engines.dtypes import to_typed_pandas
+
+Summary = Callable[[Any], pd.DataFrame]
+
+
+def halves(frame: Any) -> tuple[Any, Any]:
+    """Split a frame of any engine into two periods, by the last character of the ids."""
+    rows = nw.from_native(frame)
+    is_now = nw.col("id").cast(nw.String).str.slice(-1).is_in(list("02468ace")).fill_null(False)
+    return rows.filter(is_now).to_native(), rows.filter(~is_now).to_native()
+
+
+def pipelines() -> pd.DataFrame:
+    slugs = pd.Series(["web", "api", None], dtype="str")
+    return pd.DataFrame({"slug": slugs, "default_branch": pd.Series(["main", "topic", "main"], dtype="str")})
+
+
+OF_JOBS: dict[str, Summary] = {
+    "percentiles": lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step]),
+    "percentiles of all": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time),
+    "percentiles by a null key": lambda jobs: metrics.percentiles(jobs, of=metrics.turnaround, by="queue"),
+    "percentiles by day": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time, by="day"),
+    "percentiles of seconds": lambda jobs: metrics.percentiles(jobs, of="dependency_wait_s", by="state"),
+    "percentiles, hazen": lambda jobs: metrics.percentiles(jobs, by="queue", q=(0.1, 0.5, 0.99), method="hazen"),
+    "percentiles, averaged": lambda jobs: metrics.percentiles(jobs, by="queue", method="averaged_inverted_cdf"),
+    "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
+    "trend in Berlin": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, tz="Europe/Berlin", at="runnable_at"),
+    "trend by hours": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, freq="6h", tz="America/New_York"),
+    "trend by weeks": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="W-MON", tz="Asia/Kathmandu"),
+    "retry_rate": lambda jobs: metrics.retry_rate(jobs, by="queue"),
+    "flips": metrics.flips,
+    "outcomes_by_commit": metrics.outcomes_by_commit,
+    "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
+    "concurrency": metrics.concurrency,
+    "concurrency in a window": lambda jobs: metrics.concurrency(jobs, start="2026-10-22", end="2026-10-23"),
+    "concurrency of all": lambda jobs: metrics.concurrency(jobs, by=None, end="2026-10-25"),
+    "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
+    "utilization": metrics.utilization,
+    "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
+    "failure_change": lambda jobs: metrics.failure_change(*halves(jobs), "queue", tz="Europe/Berlin"),
+    "change_point": lambda jobs: metrics.change_point(jobs, metrics.run_time, by="queue"),
+    "trend by months": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="MS", tz="America/Sao_Paulo"),
+}
+OF_BUILDS: dict[str, Summary] = {
+    "success_rate": lambda builds: metrics.success_rate(builds, by="pipeline"),
+    "success_rate of all": metrics.success_rate,
+    "success_trend": metrics.success_trend,
+    "throughput": lambda builds: metrics.throughput(builds, freq="1h", tz="Australia/Lord_Howe"),
+    "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
+    "trend of wall time": metrics.trend,
+    "success_change": lambda builds: metrics.success_change(*halves(builds), by="pipeline"),
+    "change_point of wall time": metrics.change_point,
+    "outages": lambda builds: metrics.outages(builds, branch="main"),
+    "outages of default branches": lambda builds: metrics.outages(builds, pipelines=pipelines()),
+    "recovery_time": lambda builds: metrics.recovery_time(builds, branch="main"),
+    "red_share": lambda builds: metrics.red_share(builds, branch="main"),
+    "remaining_time": metrics.remaining_time,
+    "remaining_time of all": lambda builds: metrics.remaining_time(builds, by=None, q=0.25),
+}
+PER_BUILD = {"active_time", "blocked_time", "idle_time", "machine_time", "parallelism"}
+PER_BUILD |= {"time_to_first_failure", "time_to_pass"}
+
+
+def in_duckdb(frame: pd.DataFrame) -> Any:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE TABLE rows_of_it AS SELECT * FROM frame")
+    return connection.table("rows_of_it")
+
+
+def in_spark(frame: pd.DataFrame) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return sparks.session().createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+
+
+ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "polars": pl.from_pandas,
+    "polars, lazy": lambda frame: pl.from_pandas(frame).lazy(),
+    "duckdb": in_duckdb,
+}
+ROWS_OF_JOBS = ("many", "few", "one", "none", "all null", "only waiters", "only running")
+ROWS_OF_BUILDS = ("many", "few", "one", "none", "all null", "only running")
+ROWS_IN_SPARK = ("many", "none", "all null")
+"""The other rows test functions of this package, which are the same on each engine."""
+
+
+def assert_same(result: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Assert equal counts and keys, and seconds that differ by rounding at most."""
+    pd.testing.assert_frame_equal(result, expected, check_exact=False, rtol=1e-12, atol=1e-9)
+
+
+@functools.cache
+def frame_on(engine: str, table: str, kind: str) -> Any:
+    """Return the rows on an engine; pandas is the reference."""
+    if engine == "pandas":
+        return metrics.with_seconds(jobs_of(kind) if table == "jobs" else builds_of(kind))
+    return ENGINES.get(engine, in_spark)(frame_on("pandas", table, kind))
+
+
+@functools.cache
+def expected_of(summary: Summary, table: str, kind: str) -> Any:
+    """Return the result on pandas."""
+    return summary(frame_on("pandas", table, kind))
+
+
+def collected(result: Any, expected: pd.DataFrame) -> pd.DataFrame:
+    """Return a result as pandas, in the order of `expected`; PySpark computes long ones lazily."""
+    if isinstance(result, pd.DataFrame):
+        return result
+    assert result.columns == list(expected)
+    return to_typed_pandas(result.toArrow()).sort_values(list(expected)[:6], ignore_index=True)
+
+
+def as_series(result: Any) -> pd.Series:
+    """Return a lazy frame of builds and seconds as the Series that pandas gives."""
+    name = result.columns[1]
+    values = result.toArrow().to_pandas(types_mapper={pa.string(): pd.StringDtype(na_value=np.nan)}.get)
+    values = values.set_index("build_id")[name].sort_index()
+    if not name.endswith("_s"):
+        return values
+    return pd.to_timedelta((values * 1e6).round(), unit="us").astype("timedelta64[us]").rename(name.removesuffix("_s"))
