@@ -70,7 +70,7 @@ def test_the_server_lists_everything(rhythm: Rhythm) -> None:
     assert result.refused == [0]
 
 
-@pytest.mark.parametrize(("rounds_up", "told"), [(True, 7), (False, 6)])
+@pytest.mark.parametrize(("rounds_up", "result"), [(True, 7), (False, 6)])
 def test_a_window_follows_the_other_from_the_first_request_on(rounds_up: bool, result: int) -> None:
     quota = Quota(2, 10.0, rounds_up)
     taken = [quota.take(now)[:2] for now in (100.0, 101.0, 109.9, 110.0)]
