@@ -16,7 +16,7 @@ from hypothesis import settings
 
 import buildframe as bf
 from buildframe.workspace import Workspace
-from tests import sharing
+from tests import xdist_scopes
 
 settings.register_profile("untimed", settings.default, deadline=None)  # a machine may have much else to do
 settings.load_profile("untimed")
@@ -34,16 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # by the number of tests, files of few but long ones would come last
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Scheduling:
-    return sharing.Scheduling(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> xdist_scopes.Scheduling:
+    return xdist_scopes.Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of Spark and the notebooks as slow. Run the longest first, so that no worker is left with one."""
     for item in items:
-        if sharing.scope_of(item.nodeid) == "spark" or item.path.suffix == ".ipynb":
+        if xdist_scopes.scope_of(item.nodeid) == "spark" or item.path.suffix == ".ipynb":
             item.add_marker("slow")
-    items.sort(key=lambda item: item.path.name not in LONGEST and sharing.scope_of(item.nodeid) != "spark")
+    items.sort(key=lambda item: item.path.name not in LONGEST and xdist_scopes.scope_of(item.nodeid) != "spark")
 
 
 class Scripted:

@@ -15,7 +15,7 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import buildframe as bf
-from tests import sparks, worlds
+from tests import spark_session, worlds
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,7 +30,7 @@ def with_code() -> Iterator[Any]:
 
 def run(page: Path, example: Example) -> None:
     if "SparkSession" in page.read_text()[example.start : example.end]:
-        sparks.session()  # the page then gets this session; skips without Java
+        spark_session.get_session()  # the page then gets this session; skips without Java
     example.evaluate()
 
 

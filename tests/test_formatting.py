@@ -1,4 +1,4 @@
-"""Numbers and names as people write them."""
+"""Format numbers, times and names for people."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tests.report.untrusted import UNTRUSTED
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "expected"),
     [(0, "0.0 s"), (-0.01, "0.0 s"), (1.26, "1.3 s"), (9.94, "9.9 s"), (9.96, "10 s"), (45, "45 s"), (59.7, "1 min"),
      (250, "4 min 10 s"), (3600, "1 h"), (7500, "2 h 5 min"), (86_400, "1 d"), (90_061, "1 d 1 h"),
      (3605, "1 h"), (-250, "−4 min 10 s"), (math.nan, "unknown")],
 )  # fmt: skip
-def test_lengths_of_time(seconds: float, words: str) -> None:
-    assert format_duration(seconds) == words
+def test_durations(seconds: float, expected: str) -> None:
+    assert format_duration(seconds) == expected
 
 
 @given(st.floats(min_value=10, max_value=1e8))
-def test_a_length_is_told_to_the_smaller_of_its_units(seconds: float) -> None:
+def test_a_duration_is_exact_to_the_smaller_of_its_units(seconds: float) -> None:
     sizes = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
     parts = format_duration(seconds).split()
     result = sum(int(many) * sizes[unit] for many, unit in zip(parts[::2], parts[1::2], strict=True))
@@ -64,7 +64,7 @@ def test_other_numbers() -> None:
     ]
 
 
-def test_times_are_told_in_utc_and_days_as_they_are() -> None:
+def test_timestamps_are_in_utc_and_dates_in_their_own_zone() -> None:
     midnight = pd.Timestamp("2026-10-19 00:00", tz="Europe/Berlin")
     assert format_timestamp(midnight) == "Sun 18 Oct 2026, 22:00 UTC"
     assert format_date(midnight) == "Mon 19 Oct 2026"
@@ -72,17 +72,17 @@ def test_times_are_told_in_utc_and_days_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "expected"),
     [("web", "web"), (" ", "(no name)"), ("", "(no name)"), (None, "(no name)"), (pd.NA, "(no name)"),
      ("a\nb\x00", "a␊b␀"), ("\u202ex", "‹U+202E›x"), ("\u2068x\u2069", "‹U+2068›x‹U+2069›"), ("a\x85", "a‹U+0085›"),
      ("\u05d0", "\u2068\u05d0\u2069"), ("\ud800", "‹U+D800›"), ("\U0001f468\u200d\U0001f469",) * 2],
 )  # fmt: skip
-def test_names(name: object, words: str) -> None:
-    assert format_name(name) == words
+def test_names(name: object, expected: str) -> None:
+    assert format_name(name) == expected
 
 
 @given(st.text() | st.sampled_from(UNTRUSTED))
-def test_what_is_visible_is_one_line_that_can_be_written(text: str) -> None:
+def test_escaped_text_is_one_line_that_can_be_encoded(text: str) -> None:
     result = escape_invisible(text)
     assert result.encode().decode() == result
     assert len(result.splitlines()) <= 1
@@ -90,7 +90,7 @@ def test_what_is_visible_is_one_line_that_can_be_written(text: str) -> None:
 
 
 @given(st.text(), st.integers(3, 50))
-def test_what_is_clipped_keeps_both_ends(text: str, most: int) -> None:
-    result = truncate_middle(text, most)
-    assert len(result) <= most
+def test_truncated_text_keeps_both_ends(text: str, limit: int) -> None:
+    result = truncate_middle(text, limit)
+    assert len(result) <= limit
     assert result == text or (text.startswith(result.split("…")[0]) and text.endswith(result[-1]))

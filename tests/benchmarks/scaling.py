@@ -133,10 +133,10 @@ def in_polars(store: bf.Store, scratch: str) -> Tables:
 
 def in_spark(store: bf.Store, scratch: str) -> Tables:
     """Frames of a Spark of this machine, with two cores."""
-    from tests import sparks
+    from tests import spark_session
 
     settings = {"spark.driver.memory": f"{MEMORY}g", "spark.local.dir": scratch, "spark.sql.shuffle.partitions": "16"}
-    frames: Mapping[str, Any] = store.spark(sparks.session(**settings))
+    frames: Mapping[str, Any] = store.spark(spark_session.get_session(**settings))
     return Tables(*(frames[name] for name in Tables._fields))
 
 

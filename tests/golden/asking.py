@@ -62,8 +62,8 @@ class Service:
         url = self.url + place.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
         return httpx.request(method_of(operation), url, json=body, headers=headers, timeout=30)
 
-    def walk(self, path: str, **query: Any) -> list[Body]:
-        """Every item of a list, by its links."""
+    def list_all(self, path: str, **query: Any) -> list[Body]:
+        """Return every item of a list, following its links."""
         answer = self.ask(path, per_page=100, **query)
         items = answer.json()
         while "next" in answer.links:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from tests import sparks
+from tests import spark_session
 from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
@@ -90,7 +90,9 @@ def in_spark(frame: pd.DataFrame) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    return sparks.session().createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+    return spark_session.get_session().createDataFrame(
+        table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+    )
 
 
 ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {

@@ -84,7 +84,7 @@ def test_a_state_of_blocked_says_so_too_and_old_frames_hold_no_blocked_build(eng
 
 
 @pytest.mark.parametrize("engine", EVERYWHERE)
-def test_a_blocked_build_is_asked_for_and_not_yet_served(engine: str) -> None:
+def test_a_blocked_build_counts_as_demand_and_not_as_served(engine: str) -> None:
     found = metrics.throughput(EVERYWHERE[engine](builds(3)))
     assert found[["demand", "served"]].to_numpy().tolist() == [[2, 1]] * 3
 

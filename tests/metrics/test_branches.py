@@ -290,8 +290,8 @@ def test_red_time_minute_by_minute(drawn, start, length):
             [failed for second, _, failed, _ in outcomes if second <= 60 * minute]
             for minute in range(start, min(start + length, 100))
         ]
-        assert found.loc[pipeline, "known_s"] == 60 * sum(bool(colours) for colours in before)
-        assert found.loc[pipeline, "red_s"] == 60 * sum(colours[-1] for colours in before if colours)
+        assert found.loc[pipeline, "known_s"] == 60 * sum(bool(colors) for colors in before)
+        assert found.loc[pipeline, "red_s"] == 60 * sum(colors[-1] for colors in before if colors)
         last = {commit: (second, failed) for second, _, failed, commit in outcomes}
         within = [failed for second, failed in last.values() if start <= second / 60 < start + length]
         assert found.loc[pipeline, ["commits", "red_commits"]].tolist() == [len(within), sum(within)]

@@ -29,8 +29,8 @@ def rows(values: list[float] | np.ndarray, **more: object) -> pd.DataFrame:
     return pd.DataFrame({"x_s": np.array(values, float), "created_at": pd.Series(times, dtype=UTC), **more})
 
 
-def told_of(values: list[float] | np.ndarray, hours: object = None) -> pd.Series:
-    """The only row of what is told."""
+def change_point_of(values: list[float] | np.ndarray, hours: object = None) -> pd.Series:
+    """Return the only row of the result."""
     frame = rows(values)
     if hours is not None:
         frame["created_at"] = pd.Series(START + pd.to_timedelta(hours, unit="h"), dtype=UTC)
@@ -47,7 +47,7 @@ def by_definition(values: list[float], hours: list[int]) -> tuple[float, int] | 
 
 
 def test_the_nile_changed_in_1899():
-    result = told_of(NILE)
+    result = change_point_of(NILE)
     assert 1871 + result["n_before"] == 1899
     pairs = np.sign(np.subtract.outer(NILE[:28], NILE[28:])).sum()  # by its definition as a sum over pairs
     assert result["p_value"] == pytest.approx(2 * np.exp(-6 * pairs**2 / (100**3 + 100**2)))
@@ -56,7 +56,7 @@ def test_the_nile_changed_in_1899():
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=10, max_size=40))
 def test_what_the_definition_says_also_of_rows_of_one_time(drawn):
     values, hours = [value for value, _ in drawn], [hour for _, hour in drawn]
-    result, expected = told_of(values, hours), by_definition(values, hours)
+    result, expected = change_point_of(values, hours), by_definition(values, hours)
     if expected is None:
         assert result[["n_before", "at", "p_value", "p50_before_s", "p50_after_s"]].isna().all()
         return
@@ -104,8 +104,8 @@ def test_chance_alone_seldom_finds_one():
 
 @given(st.lists(st.integers(0, 5), min_size=10, max_size=60), st.integers(1, 1000))
 def test_only_the_order_of_values_matters(values, factor):
-    plain = told_of(values)
-    other, turned = told_of(np.array(values, float) ** 3 * factor), told_of(-np.array(values, float))
+    plain = change_point_of(values)
+    other, turned = change_point_of(np.array(values, float) ** 3 * factor), change_point_of(-np.array(values, float))
     assert other[["n_before", "p_value"]].equals(plain[["n_before", "p_value"]])
     assert turned["p_value"] == pytest.approx(plain["p_value"])
     assert 1 <= plain["n_before"] < len(values)

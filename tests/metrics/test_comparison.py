@@ -65,26 +65,30 @@ def builds(day: int = 0, **states: int) -> pd.DataFrame:
 Days = tuple[list[int], list[int]]
 
 
-def told_by(now: Days, before: Days, confidence: float = 0.95) -> tuple[float, float]:
-    """As how many rows a group tells that stands alone."""
+def effective_size_of(now: Days, before: Days, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the effective sizes of a group that is alone."""
     sides = [Spread(*(np.array([value]) for value in measure_spread(*days))) for days in (now, before)]
     one, other = effective_sizes(*sides, confidence)
     return float(one[0]), float(other[0])
 
 
-def test_as_many_rows_as_their_days_tell_by_hand():
+def test_effective_sizes_of_an_example():
     """Four days of ten builds, of which all pass or none: the variance is 13 1/3 times that of single builds."""
     uneven, even = ([10, 0, 10, 0], [10] * 4), ([5] * 4, [10] * 4)
     assert measure_spread(*uneven) == (40, 4, pytest.approx(40 / 3))
-    assert told_by(uneven, uneven)[0] == pytest.approx(40 / (40 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5)  # t 39, 6
-    assert told_by(even, even)[0] == pytest.approx(40 * (2.022691 / 2.446912) ** 2, rel=1e-5)  # as they are
-    assert told_by(uneven, even)[0] == pytest.approx(40 / (20 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5)  # both tell
-    assert np.isnan(told_by(([5], [10]), uneven)).tolist() == [True, False]
+    assert effective_size_of(uneven, uneven)[0] == pytest.approx(
+        40 / (40 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5
+    )  # t 39, 6
+    assert effective_size_of(even, even)[0] == pytest.approx(40 * (2.022691 / 2.446912) ** 2, rel=1e-5)  # as they are
+    assert effective_size_of(uneven, even)[0] == pytest.approx(
+        40 / (20 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5
+    )  # both count
+    assert np.isnan(effective_size_of(([5], [10]), uneven)).tolist() == [True, False]
     assert np.isnan(measure_spread([0, 0], [10, 10])[2])  # that never any failed says nothing of days
-    assert told_by(([0, 0], [10, 10]), ([0, 0], [10, 10]))[0] < 20
+    assert effective_size_of(([0, 0], [10, 10]), ([0, 0], [10, 10]))[0] < 20
 
 
-def test_groups_tell_each_other_how_days_spread():
+def test_groups_share_how_days_spread():
     """Many that spread as chance makes them leave a group's own few days less to be guessed; one bad day stays one."""
     random = np.random.default_rng(1)
     days, many = 7, 50
@@ -101,9 +105,9 @@ def test_groups_tell_each_other_how_days_spread():
 
 
 @given(st.lists(counted, min_size=2, max_size=20), st.floats(0.5, 0.999))
-def test_days_never_tell_more_than_their_rows(days, confidence):
+def test_effective_sizes_never_exceed_the_rows(days, confidence):
     hits, sizes = zip(*days, strict=True)
-    result, _ = told_by((hits, sizes), (hits, sizes), confidence)
+    result, _ = effective_size_of((hits, sizes), (hits, sizes), confidence)
     assert np.isnan(result) or 0 < result <= sum(sizes) + 1e-6
 
 
@@ -124,8 +128,8 @@ def test_success_of_two_periods():
     result = metrics.success_change(now, before, by="pipeline").set_index("pipeline")
     assert result.index.tolist() == ["new", "old", "web"]
     assert result.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
-    sizes = told_by(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
-    assert sizes[1] < 10  # two days that differ tell next to nothing
+    sizes = effective_size_of(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
+    assert sizes[1] < 10  # two days that differ hold next to no information
     change, low, high = metrics.newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
     assert result.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
     assert result.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
@@ -181,12 +185,12 @@ def test_percentiles_of_two_periods_by_hand():
         return tuple(np.bincount(np.arange(m) % 10, minlength=10) for m in (n // 2 + 1, n))
 
     def ends(values: range, size: float) -> tuple[int, int]:
-        """Ranks at the ends of Wilson's interval, of as many rows as the days tell."""
+        """Ranks at the ends of Wilson's interval, of the effective size."""
         n, middle = len(values), len(values) // 2
         low, high = metrics.wilson(size / 2, size)
         return middle - (int(np.floor(low * n)) - 1), int(np.ceil(high * n)) - middle
 
-    sizes = told_by(up_to_the_middle(range(101)), up_to_the_middle(range(20, 61)))
+    sizes = effective_size_of(up_to_the_middle(range(101)), up_to_the_middle(range(20, 61)))
     (down, up), (down_before, up_before) = ends(range(101), sizes[0]), ends(range(20, 61), sizes[1])
     assert (down, up) == (11, 11)
     assert result["p50_change_low_s"] == pytest.approx(10 - np.hypot(down, up_before))
@@ -194,7 +198,7 @@ def test_percentiles_of_two_periods_by_hand():
 
 
 @pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
-def test_too_few_rows_for_a_percentile_tell_no_interval_of_it(made):
+def test_too_few_rows_for_a_percentile_have_no_interval(made):
     rows = made(seconds(*range(19)))
     result = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
     assert result.filter(like="p95").isna().all()

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests import sparks
+from tests import spark_session
 from tests.metrics.engine_frames import in_duckdb
 from tests.metrics.random_frames import builds_of, jobs_of
 
@@ -46,7 +46,7 @@ def test_the_day_is_that_of_utc_and_a_date_in_files(tmp_path):
     assert bf.load(path)["day"].dtype == stored["day"].dtype
 
 
-def test_columns_are_made_anew_and_the_frame_stays_as_it_was():
+def test_columns_are_replaced_and_the_frame_stays_as_it_was():
     jobs = jobs_of("few")
     before = jobs.copy()
     stored = metrics.with_seconds(jobs.assign(run_time_s=-1.0, step="?"))
@@ -77,7 +77,7 @@ def test_an_id_that_stands_twice_is_refused_and_the_latest_kept():
 
 
 def in_spark(frame):
-    return sparks.session().createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
+    return spark_session.get_session().createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
 
 
 @pytest.mark.parametrize("kind", ["all null", "many", "none", "only waiters"])
@@ -95,9 +95,9 @@ def test_spark_gives_the_same_to_the_last_digit(of, kind):
     pd.testing.assert_frame_equal(found, expected, check_exact=True)
 
 
-def test_spark_makes_columns_anew_and_runs_nothing_before_it_is_asked():
+def test_spark_replaces_columns_and_runs_nothing_before_rows_are_read():
     jobs = in_spark(metrics.with_seconds(jobs_of("few")).assign(run_time_s=-1.0, step="?"))
-    context = sparks.session().sparkContext
+    context = spark_session.get_session().sparkContext
     context.setJobGroup("with_seconds", "")
     stored = metrics.with_seconds(jobs)
     assert not context.statusTracker().getJobIdsForGroup("with_seconds")
@@ -106,7 +106,7 @@ def test_spark_makes_columns_anew_and_runs_nothing_before_it_is_asked():
 
 
 @pytest.mark.parametrize("name", ["created_at", "name", "runnable_at", "step_key", "type"])
-def test_a_column_that_spark_lacks_is_named_before_it_is_asked(name):
+def test_a_column_that_spark_lacks_is_named_before_rows_are_read(name):
     with pytest.raises(BadInput, match=f"no column '{name}'; it comes with"):
         metrics.with_seconds(in_spark(jobs_of("few").drop(columns=name)))
 
@@ -118,14 +118,14 @@ def test_times_without_a_zone_are_refused_in_spark():
 
 
 def test_a_session_in_another_zone_is_refused():
-    session = sparks.session().newSession()
+    session = spark_session.get_session().newSession()
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     with pytest.raises(BadInput, match="The Spark session's time zone is 'Asia/Tokyo'"):
         metrics.with_seconds(session.createDataFrame(pa.Table.from_pandas(builds_of("few"), preserve_index=False)))
 
 
 def test_days_stay_those_of_utc_when_the_session_changes_its_zone():
-    session = sparks.session().newSession()
+    session = spark_session.get_session().newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     texts = [
         "2026-10-25T23:30:00Z",

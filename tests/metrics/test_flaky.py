@@ -66,7 +66,7 @@ def test_a_board_by_hand():
         ((3, 90, 95), (3, 90, 95), "resolved", 0),
         ((3, 90, 90), (3, 90, 90), "resolved", 0),
         ((3, 90, 95), (4, 150, 95), "came_back", 1),
-        ((3, 90, 95), (4, 150, None), "came_back", 1),  # opened again by hand
+        ((3, 90, 95), (4, 150, None), "came_back", 1),  # reopened manually
         ((3, 90, None), (4, 150, 120), "came_back", 1),  # resolved between the lists
         ((3, 90, 50), (4, 150, 120), "came_back", 1),
         ((3, 90, 95), (4, 150, 170), "resolved", 1),
@@ -94,7 +94,7 @@ def test_a_test_that_is_gone_keeps_what_was_known_of_it():
     assert of(board, "last_seen_s") == {"gone": 7200, "a": 600}
 
 
-def test_an_empty_list_resolves_all_and_tells_no_time():
+def test_an_empty_list_resolves_all_and_has_no_time():
     board = flaky_board(listed(), listed(("a", 1, 50, None)))
     assert board["status"].tolist() == ["resolved"]
     assert board[["last_seen_s", "age_at_least_s"]].isna().all(axis=None)

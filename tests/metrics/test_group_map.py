@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import sparks
+from tests import spark_session
 from tests.metrics.engine_frames import PER_BUILD, as_series, in_duckdb, in_spark
 from tests.metrics.random_frames import jobs_of
 
@@ -56,7 +56,7 @@ def test_rows_that_stand_together_are_not_sorted(small: None, monkeypatch: pytes
     pd.testing.assert_series_equal(metrics.active_time(in_duckdb(jobs)), metrics.active_time(jobs))
 
 
-def test_what_a_worker_of_spark_refuses_is_told_as_elsewhere() -> None:
+def test_an_error_in_a_spark_worker_is_the_same_as_on_other_engines() -> None:
     jobs = jobs_of("few")
     jobs["started_at"] = pd.Timestamp("0001-01-01", tz="UTC").as_unit("us")
     jobs["finished_at"] = pd.Timestamp("9999-12-31", tz="UTC").as_unit("us")
@@ -85,7 +85,7 @@ def small_in_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             group_map.MAX_ROWS = before  # as workers are used again
 
     monkeypatch.setattr(group_map, "map_to_arrow", few_at_once)
-    conf = sparks.session().conf
+    conf = spark_session.get_session().conf
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 5)
     yield
     conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -99,7 +99,7 @@ def test_groups_come_whole_in_workers_of_spark(metric: str, small_in_spark: None
 
 
 def test_a_session_of_another_zone_is_refused() -> None:
-    session = sparks.session()
+    session = spark_session.get_session()
     frame = in_spark(jobs_of("few"))
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:

@@ -79,7 +79,7 @@ def test_what_became_of_a_test(states, status, since, reopened):
     assert result["since"] == at(since * DAY)[0]
 
 
-def test_what_else_is_told():
+def test_other_columns():
     result = flaky_lifecycle(
         kept(OLD, ("a", 0, 30, 3, 29, None), ("b", 10, 20, 1, 9, None), ("b", 20, None, 2, 39, None))
     )
@@ -141,7 +141,7 @@ def readings(draw: st.DrawFn) -> list[dict[str, tuple[int, float, float | None]]
 
 @pytest.mark.slow
 @given(readings())
-def test_what_two_lists_tell_is_what_their_history_tells(lists):
+def test_two_lists_and_their_history_agree(lists):
     """The board of the last list and the one before names the same tests resolved, and as coming back just then."""
     states: list[State] = []
     for day, tests in enumerate(lists):

@@ -99,7 +99,7 @@ def test_windows_that_cannot_be():
         load.concurrency(jobs.assign(fetched_at=None), start="1h")
 
 
-def test_whole_is_told_by_the_longest_that_a_build_went_on():
+def test_whole_depends_on_the_longest_build():
     """Builds of minutes 2, 5 and 30; the longest ended 6 minutes after its creation, so older ones until 8."""
     rows = [job(3, 7, build_created_at=2), job(6, 11, build_created_at=5), job(30, 31, build_created_at=30)]
     result = load.concurrency(frame(*rows))

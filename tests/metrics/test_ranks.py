@@ -8,7 +8,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pytest
-from tests import sparks
+from tests import spark_session
 from tests.metrics.engine_frames import assert_same, in_duckdb, in_spark
 from tests.metrics.random_frames import jobs_of
 
@@ -72,7 +72,7 @@ def test_a_frame_of_polars_that_draws_again_is_refused() -> None:
 def test_a_frame_of_spark_that_draws_again_is_refused() -> None:
     from pyspark.sql import functions
 
-    frame = sparks.session().createDataFrame(numbers())
+    frame = spark_session.get_session().createDataFrame(numbers())
     drawn = functions.udf(lambda: __import__("random").random() < 0.3, "boolean").asNondeterministic()
     with pytest.raises(BadInput, match=r"by cache\(\) in Spark"):
         metrics.percentiles(frame.filter(drawn()), of="x_s", by="key")

@@ -1,4 +1,4 @@
-"""What is no argument, no column, or no frame is told in a sentence, on each engine; never by a traceback of theirs."""
+"""Invalid arguments, columns and frames raise BadInput with a sentence on each engine, not an error of the engine."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_suffix_is_a_shard_only_if_all_shards_are_there(total):
     assert metrics.step(frame_of(*versions[1:], *other)).iloc[-1] == f"tvOS 1/{total}"
 
 
-def test_shards_may_count_from_nought_and_differ_in_how_they_are_written():
+def test_shards_may_count_from_zero_and_differ_in_their_spelling():
     assert set(metrics.step(frame_of("RSpec 0/2", "RSpec 1/2"))) == {"RSpec"}
     assert set(metrics.step(frame_of("RSpec (1 of 2)", ":x: RSpec 2/2", "RSpec 2/2"))) == {"RSpec"}
     assert metrics.step(frame_of("RSpec 1/2", "RSpec 2/3")).tolist() == ["RSpec 1/2", "RSpec 2/3"]

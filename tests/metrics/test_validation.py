@@ -74,7 +74,7 @@ def test_metrics_of_builds_from_their_jobs_refuse_them_too(metric: str, engine: 
 
 
 def rows_of(result: Any) -> Any:
-    """What Spark computes only when it is asked for rows."""
+    """Return the rows; Spark computes them only when they are read."""
     return result if isinstance(result, pd.Series) else spark.collect_table(result)
 
 

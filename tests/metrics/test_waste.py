@@ -23,7 +23,7 @@ WAYS = [lambda frame: frame, *ENGINES.values()]
 
 
 class Build:
-    """A build of web on main at commit c that passed, created so many minutes after START, unless told otherwise."""
+    """A build of web on main at commit c that passed, created so many minutes after START, by default."""
 
     def __init__(self, number: int, **more: object) -> None:
         usual = {"organization": "acme", "pipeline": "web", "branch": "main", "commit": "c", "build_state": "passed"}
@@ -131,7 +131,7 @@ def test_in_groups_failures_and_repeats_are_those_of_the_whole_build():
 
 @pytest.mark.parametrize("way", [*WAYS, in_spark])
 @pytest.mark.parametrize(("seen", "repeats"), [(True, [2, 4]), (False, [3])], ids=["fetched", "never fetched"])
-def test_of_what_rows_tell_of_a_build_the_last_fetched_and_then_the_smallest_counts(way, seen, repeats):
+def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_counts(way, seen, repeats):
     summary = {
         1: [("failed", 1), ("passed", 2)],
         2: [("passed", 2), ("running", 1)],

@@ -1,4 +1,4 @@
-"""Frames to draw, and what a picture shows of them."""
+"""Frames to draw, and what a plot shows of them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ ALL = [
     (plots.time_spent, jobs),
     (plots.timeline, jobs),
 ]
-"""Each picture with a frame that it can draw."""
+"""Each plot with a frame that it can draw."""
 
 
 def rendered(ax: plt.Axes) -> bytes:

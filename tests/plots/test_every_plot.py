@@ -1,4 +1,4 @@
-"""What holds of every picture."""
+"""Properties of every plot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MINUTES = {"distribution", "duration_trend", "queue_times_by_hour", "step_times"
 every = pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
 
 
-def test_every_public_picture_is_tested():
+def test_every_public_plot_is_tested():
     assert {plot.__name__ for plot, _ in ALL} == set(plots.__all__) - {"shortened"}
 
 
@@ -105,8 +105,8 @@ def test_missing_columns_and_naive_times_are_refused(plot, frame):
         plot(whole.assign(**{name: whole[name].dt.tz_localize(None)}))
 
 
-def luminance(colour: object) -> float:
-    return float(np.dot(colors.to_rgb(colour), (0.2126, 0.7152, 0.0722)))
+def luminance(color: object) -> float:
+    return float(np.dot(colors.to_rgb(color), (0.2126, 0.7152, 0.0722)))
 
 
 @every

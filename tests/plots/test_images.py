@@ -1,4 +1,4 @@
-"""Each picture against one that somebody has looked at: little data, much data, and what is special.
+"""Each plot against a baseline image that somebody has reviewed: little data, much data, and what is special.
 
 Drawn into Axes of fixed size and place, and without words: fonts differ between machines, and move all else. What the
 words say, and that they do not lie over each other, is tested beside. After a change that is meant, look at what comes

@@ -1,4 +1,4 @@
-"""Pictures have the room that they are given: dashboards, small Axes, coarse files."""
+"""Plots fit their figures: dashboards, small Axes, coarse files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
 def test_files_of_few_dots_cut_nothing(draw, tmp_path):
     figure = draw(None).figure
     figure.set_dpi(70)
-    figure.savefig(tmp_path / "picture.png", dpi=70)
+    figure.savefig(tmp_path / "plot.png", dpi=70)
     check(figure)
 
 
@@ -139,7 +139,7 @@ def test_axes_that_somebody_placed_stay_there():
     assert ax.get_position().bounds == pytest.approx((0.3, 0.2, 0.5, 0.5))
 
 
-def test_fewer_rows_are_told():
+def test_the_note_counts_rows_that_are_not_shown():
     _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     plots.time_spent(much_of_jobs(), ax)
     assert 3 < len(labels(ax)) < 20

@@ -43,7 +43,7 @@ def test_trend_has_no_band_where_there_are_too_few_and_a_bar_where_it_stands_alo
     assert [len(one.get_segments()) for one in ax.collections if hasattr(one, "get_segments")] == [1]
 
 
-def test_trend_tells_why_there_is_no_median():
+def test_trend_says_why_there_is_no_median():
     ax = plots.duration_trend(builds(each=1))
     assert ax.texts[0].get_text() == "A median needs two finished builds in a bucket."
 
@@ -99,14 +99,14 @@ def test_numbers_in_cells_stand_out_from_every_shade():
 
 
 def contrast(a: object, b: object) -> float:
-    """Of two colours, from 1 to 21 (WCAG 2.1)."""
+    """Of two colors, from 1 to 21 (WCAG 2.1)."""
     low, high = sorted(theme.luminance(one) for one in (a, b))
     return (high + 0.05) / (low + 0.05)
 
 
 def test_luminance_is_that_of_the_guidelines():
     assert theme.luminance("white") == pytest.approx(1)
-    assert contrast("#767676", "white") == pytest.approx(4.54, abs=0.01)  # the lightest grey that passes AA on white
+    assert contrast("#767676", "white") == pytest.approx(4.54, abs=0.01)  # the lightest gray that passes AA on white
 
 
 def test_distribution_is_the_share_that_took_at_most_so_long():

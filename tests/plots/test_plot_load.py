@@ -18,7 +18,7 @@ def of_queues(ax: plt.Axes) -> list[PolyCollection]:
 
 
 def peaks(ax: plt.Axes) -> list[float]:
-    """Of each stretch, as they are drawn."""
+    """Of each bin, as they are drawn."""
     (lines,) = (one for one in ax.collections if isinstance(one, LineCollection))
     return [float(line[0, 1]) for line in lines.get_segments()]
 
@@ -44,7 +44,7 @@ def test_the_area_is_queue_time_of_each_queue():
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.tuples(st.floats(0, 3000), st.floats(0.1, 900), st.sampled_from("abcdefghij")), min_size=1))
-def test_means_keep_the_area_whatever_the_stretch(runs):
+def test_means_keep_the_area_whatever_the_bin_width(runs):
     begin = [start for start, _, _ in runs]
     frame = jobs(len(runs), started_at=at(*begin), finished_at=at(*[start + long for start, long, _ in runs]),
                  runnable_at=at(*begin), queue=[queue for *_, queue in runs])  # fmt: skip
@@ -62,7 +62,7 @@ def test_six_queues_have_a_color_and_the_rest_share_one():
     ]  # fmt: skip
 
 
-def test_a_queue_has_the_same_color_in_both_pictures():
+def test_a_queue_has_the_same_color_in_both_plots():
     frame = jobs(2, queue=["a", "b"], runnable_at=at(0, 0), started_at=at(9, 1), finished_at=at(10, 21))
 
     def colors(ax):
@@ -74,7 +74,7 @@ def test_a_queue_has_the_same_color_in_both_pictures():
     assert colors(running) == colors(waiting)
 
 
-def test_the_axis_says_how_long_the_stretches_are_and_the_title_counts():
+def test_the_axis_has_the_bin_width_and_the_title_counts():
     ax = plots.concurrency(jobs(3))
     assert ax.get_ylabel() == "running jobs (mean of 1 s)"
     assert title(ax) == "Running jobs by queue"
@@ -85,7 +85,7 @@ def test_the_axis_says_how_long_the_stretches_are_and_the_title_counts():
     assert note(plots.queue_depth(jobs(1))) == "1 job became runnable"
 
 
-def test_the_peak_of_each_stretch_is_of_all_queues_at_one_moment():
+def test_the_peak_of_each_bin_is_of_all_queues_at_one_time():
     frame = jobs(4, queue=["a", "a", "b", "b"], started_at=at(0, 0, 1, 5), finished_at=at(1, 1, 3, 6))
     ax = plots.concurrency(frame)  # two at once, then one, then none, then one
     assert "peak, max 2" in legend(ax)
@@ -93,7 +93,7 @@ def test_the_peak_of_each_stretch_is_of_all_queues_at_one_moment():
     assert set(peaks(ax)) == {0, 1, 2}
 
 
-def test_short_peaks_in_long_stretches_are_in_sight_and_in_the_legend():
+def test_short_peaks_in_long_bins_are_drawn_and_in_the_legend():
     runs = [k * 1440.0 for k in range(30)] * 3
     ax = plots.concurrency(jobs(90, started_at=at(*runs), finished_at=at(*[one + 1 for one in runs])))
     assert ax.get_ylabel() == "running jobs (mean of 2 h)"
@@ -107,10 +107,10 @@ def test_short_peaks_in_long_stretches_are_in_sight_and_in_the_legend():
 def test_peaks_are_the_most_that_ran_at_any_moment(runs):
     begin, end = [start for start, _, _ in runs], [start + long for start, long, _ in runs]
     ax = plots.concurrency(jobs(len(runs), started_at=at(*begin), finished_at=at(*end), queue=[q for *_, q in runs]))
-    (stretch,) = (each for each in (1, 5, 15) if f"(mean of {each} s)" in ax.get_ylabel())
+    (width,) = (each for each in (1, 5, 15) if f"(mean of {each} s)" in ax.get_ylabel())
     drawn = peaks(ax)
     plt.close("all")
-    moments = [min(begin) + k * stretch // 60 for k in range(len(drawn))]
+    moments = [min(begin) + k * width // 60 for k in range(len(drawn))]
     running = [sum(start <= moment < start + long for start, long, _ in runs) for moment in moments]
     assert drawn == running
 

@@ -80,7 +80,7 @@ def test_flips_are_cells_of_steps_and_commits():
     assert len(crosses.get_xdata()) == 11
 
 
-def test_flips_tell_infrastructure_and_lasting_failures_apart():
+def test_flips_distinguish_infrastructure_and_lasting_failures():
     frame = jobs(
         9,
         name="a",
@@ -131,7 +131,7 @@ def test_the_board_has_bars_of_instances_with_when_each_was_seen_last():
     assert legend(ax) == ["still flaky"]
 
 
-def test_the_board_tells_what_is_new_came_back_or_was_resolved():
+def test_the_board_marks_new_reopened_and_resolved_tests():
     now = flaky_tests(4, last_resolved_at=at(None, 9_000, 9_999, None))
     before = now.iloc[1:].assign(fetched_at=START, latest_occurrence_at=START, last_resolved_at=pd.NaT)
     gone = flaky_tests(1, id="gone", fetched_at=START, latest_occurrence_at=START, instances=pd.array([9], "Int64"))
@@ -154,7 +154,7 @@ def earlier(now: pd.DataFrame, **columns: object) -> pd.DataFrame:
     return now.assign(fetched_at=START, latest_occurrence_at=START - pd.Timedelta(9, "h"), **columns)
 
 
-def test_what_was_resolved_before_the_earlier_list_is_no_news():
+def test_tests_resolved_before_the_earlier_list_are_not_drawn():
     now = flaky_tests(4, latest_occurrence_at=at(*[-600] * 3, 500), last_resolved_at=at(-60, 600, None, 600))
     before = earlier(now, last_resolved_at=at(-60, None, None, -60))
     ax = plots.flaky_board(now, before=before)
@@ -183,7 +183,7 @@ def test_many_tests_of_one_kind_do_not_hide_the_others():
     assert legend(ax) == ["new", "came back", "still flaky"]
 
 
-def test_tests_of_one_name_are_told_apart_by_scope_then_place():
+def test_tests_of_one_name_are_distinguished_by_scope_then_location():
     same = flaky_tests(3, name="works", scope=["Cart", "Shop", "Shop"])
     shown = labels(plots.flaky_board(same))[::-1]
     assert shown == ["works · Cart", "works · Shop · spec/cart_spec.rb:1", "works · Shop · spec/cart_spec.rb:2"]

@@ -49,7 +49,7 @@ def test_time_spent_says_the_share_of_what_it_does_not_show():
     assert note(ax) == "40 runs of 10 steps, all attempts; the 6 steps not shown: 60.0%"
 
 
-def test_time_spent_keeps_negative_runs_in_its_sums_and_tells_of_them():
+def test_time_spent_keeps_negative_runs_in_its_sums_and_counts_them():
     ax = plots.time_spent(jobs(4, finished_at=at(2, 4, 5, 0), name="a"))
     assert ax.patches[0].get_width() == pytest.approx(1 + 2 + 2 - 4)
     assert note(ax).endswith("1 negative")

@@ -14,7 +14,7 @@ from buildframe import plots
 from buildframe.errors import BadInput
 
 
-def test_timeline_tells_waiting_from_running():
+def test_timeline_distinguishes_waiting_and_running():
     ax = plots.timeline(jobs(2))
     assert bars(ax, "waiting for an agent") == [(0, 1, 0), (1, 2, 1)]
     assert bars(ax, "ran") == [(1, 3, 0), (2, 4, 1)]
@@ -64,7 +64,7 @@ def test_timeline_leaves_out_jobs_that_no_agent_runs_and_waits_that_end_before_t
     assert ax.get_xlim()[0] <= -2
 
 
-def test_one_job_does_not_fill_the_picture():
+def test_one_job_does_not_fill_the_plot():
     (bar,) = (one.patches[0] for one in plots.timeline(jobs(1)).containers if one.get_label() == "ran")
     ax = bar.axes
     assert bar.get_height() < 0.3 * abs(np.subtract(*ax.get_ylim()))
@@ -78,7 +78,7 @@ def test_timeline_refuses_several_builds():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "hidden"), [(5, False), (400, True)])
-def test_timeline_of_many_jobs_is_labelled_by_step_without_overlap(steps, hidden):
+def test_timeline_of_many_jobs_is_labeled_by_step_without_overlap(steps, hidden):
     ax = plots.timeline(jobs(400, name=[f"step {k % steps} #{k}" for k in range(400)]))
     rendered(ax)
     extents = [text.get_window_extent() for text in ax.get_yticklabels()]
@@ -146,7 +146,7 @@ def test_timeline_calls_a_block_step_by_its_label():
     assert labels(plots.timeline(frame)) == ["a", "Ship it?", "b"]
 
 
-def test_timeline_tells_names_apart_that_differ_only_in_their_emoji():
+def test_timeline_distinguishes_names_that_differ_only_in_their_emoji():
     assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test ‹2›", "test"]
 
 
@@ -158,7 +158,7 @@ def test_timeline_of_a_thousand_jobs_is_not_hatched():
     assert title(ax) == "web #41: 1,000 jobs"
 
 
-def test_timeline_tells_of_runs_that_end_before_they_start_and_cuts_nothing():
+def test_timeline_marks_runs_that_end_before_they_start_and_cuts_nothing():
     ax = plots.timeline(jobs(3, finished_at=at(-2, 4, 1), started_at=at(1, 2, 3), runnable_at=at(0, 3, 4)))
     assert bars(ax, "ran") == [(2, 4, 1)]
     assert marks(ax, "its start") == [(1, 0), (3, 2)]
@@ -168,11 +168,11 @@ def test_timeline_tells_of_runs_that_end_before_they_start_and_cuts_nothing():
     assert ax.get_xlim()[1] >= 4
 
 
-def brightness(colour: object) -> float:
-    return float(255 * np.dot(colors.to_rgb(colour), (0.299, 0.587, 0.114)))
+def brightness(color: object) -> float:
+    return float(255 * np.dot(colors.to_rgb(color), (0.299, 0.587, 0.114)))
 
 
-def test_thin_bars_differ_in_a_print_without_colour():
+def test_thin_bars_differ_in_a_print_without_color():
     states = ["passed", "failed", "canceled", "timed_out"] * 20
     frame = jobs(80, state=states, type=["script"] * 72 + ["trigger"] * 8)
     frame.loc[frame["type"] == "trigger", "state"] = "passed"

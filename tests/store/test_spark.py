@@ -19,7 +19,7 @@ import buildframe as bf
 from buildframe import metrics
 from buildframe.store import transactions
 from buildframe.store.location import Location
-from tests import sparks
+from tests import spark_session
 from tests.store.batches import PLAIN, Build, batch, flaky
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def session() -> SparkSession:
     """A session of one's own, so that its settings are nobody else's."""
-    own = sparks.session().newSession()
+    own = spark_session.get_session().newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")
     return own
 
@@ -323,4 +323,4 @@ def test_for_want_of_java_tests_are_skipped_but_in_ci(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(outcome, match="Java"):
-        sparks._started.__wrapped__()
+        spark_session._start_session.__wrapped__()

@@ -1,4 +1,4 @@
-"""What every answer of the sandbox carries, and what it says of errors and limits, against the second witness."""
+"""Headers, errors and limits in the sandbox's responses, compared with `tests/golden`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 
 from buildframe.sandbox_server import Quota, Sandbox
 from tests import golden
+from tests.contract.conftest import FILTERED, READING
 from tests.golden.asking import ALL_SCOPES, Body, Place, Service, place_of
-from tests.witness.conftest import FILTERED, READING
 
 
 @pytest.mark.parametrize("operation", READING)
 def test_success_and_its_headers(service: Service, place: Place, operation: str) -> None:
-    answer = service.ask(place.path(operation))
-    assert answer.status_code == golden.OPERATIONS[operation]["success"]
-    assert answer.headers["Content-Type"].split(";")[0] == golden.SHAPES["transport"]["content_type"]
-    assert isinstance(answer.json(), list) == golden.OPERATIONS[operation]["returns"].startswith("array of")
+    response = service.ask(place.path(operation))
+    assert response.status_code == golden.OPERATIONS[operation]["success"]
+    assert response.headers["Content-Type"].split(";")[0] == golden.SHAPES["transport"]["content_type"]
+    assert isinstance(response.json(), list) == golden.OPERATIONS[operation]["returns"].startswith("array of")
 
 
 @pytest.mark.parametrize("operation", READING)
-def test_every_answer_tells_its_scopes_and_limits(service: Service, place: Place, operation: str) -> None:
+def test_every_response_has_its_scopes_and_limits(service: Service, place: Place, operation: str) -> None:
     result, headers = service.ask(place.path(operation)).headers, golden.HOSTED["headers"]
     assert [name for name in [*headers["every_answer"], *headers["rate"]] if not result.get(name)] == []
     assert set(re.split(r",\s*", result[headers["of_token"]])) == set(ALL_SCOPES)
@@ -33,18 +33,18 @@ def test_every_answer_tells_its_scopes_and_limits(service: Service, place: Place
 
 @pytest.mark.parametrize("operation", READING)
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer unknown"}], ids=["no token", "unknown token"])
-def test_without_a_token_nothing_is_told(
+def test_without_a_token_nothing_is_returned(
     service: Service, place: Place, operation: str, headers: dict[str, str]
 ) -> None:
-    answer = httpx.get(service.url + place.path(operation), headers=headers)
-    assert answer.status_code == 401
-    assert answer.json() == {"message": golden.HOSTED["errors"]["401"][0]}
+    response = httpx.get(service.url + place.path(operation), headers=headers)
+    assert response.status_code == 401
+    assert response.json() == {"message": golden.HOSTED["errors"]["401"][0]}
 
 
-def test_an_unknown_route_is_told(service: Service) -> None:
-    answer = service.ask("/nothing/here")
-    assert answer.status_code == 404
-    assert answer.json()["message"].startswith(golden.HOSTED["errors"]["unknown_route"])
+def test_an_unknown_route_is_reported(service: Service) -> None:
+    response = service.ask("/nothing/here")
+    assert response.status_code == 404
+    assert response.json()["message"].startswith(golden.HOSTED["errors"]["unknown_route"])
 
 
 def test_a_token_for_one_organization_sees_no_other(service: Service, builds: list[Body], place: Place) -> None:
@@ -72,31 +72,31 @@ def test_pages_too_deep_are_refused(narrow_service: Service, place: Place, opera
     assert narrow_service.ask(place.path(operation), token=token, page=2, per_page=5).status_code == 200
 
 
-def asked_until_refused(service: Service, path: str, tokens: list[str]) -> httpx.Response:
+def request_until_refused(service: Service, path: str, tokens: list[str]) -> httpx.Response:
     """The first refusal, asking with the tokens in turn."""
-    answers = (service.ask(path, token=token) for _ in range(20) for token in tokens)
-    return next(answer for answer in answers if answer.status_code != 200)
+    responses = (service.ask(path, token=token) for _ in range(20) for token in tokens)
+    return next(response for response in responses if response.status_code != 200)
 
 
-def assert_over_the_limit(answer: httpx.Response, scope: str, header: str) -> None:
-    result = answer.json()
-    assert answer.status_code == 429
+def assert_over_the_limit(response: httpx.Response, scope: str, header: str) -> None:
+    result = response.json()
+    assert response.status_code == 429
     assert set(result) == set(golden.HOSTED["errors"]["429"]["keys"])
     assert (result["scope"], result["current"]) == (scope, result["limit"] + 1)
-    assert int(answer.headers[f"{header}-Limit"]) == result["limit"]
-    assert int(answer.headers[f"{header}-Remaining"]) == 0
-    assert int(answer.headers[f"{header}-Reset"]) == result["reset"] > 0
+    assert int(response.headers[f"{header}-Limit"]) == result["limit"]
+    assert int(response.headers[f"{header}-Remaining"]) == 0
+    assert int(response.headers[f"{header}-Reset"]) == result["reset"] > 0
 
 
-def test_a_user_over_the_limit_is_told(narrow_service: Service) -> None:
-    answer = asked_until_refused(narrow_service, "/builds", [narrow_service.sandbox.token()])
-    assert_over_the_limit(answer, "rest_user", "RateLimit-User")
+def test_a_user_over_the_limit_is_refused(narrow_service: Service) -> None:
+    response = request_until_refused(narrow_service, "/builds", [narrow_service.sandbox.token()])
+    assert_over_the_limit(response, "rest_user", "RateLimit-User")
 
 
-def test_an_organization_over_the_limit_is_told(narrow_service: Service) -> None:
+def test_an_organization_over_the_limit_is_refused(narrow_service: Service) -> None:
     tokens = [narrow_service.sandbox.token() for _ in range(9)]
-    answer = asked_until_refused(narrow_service, "/organizations/globex/pipelines", tokens)
-    assert_over_the_limit(answer, "rest", "RateLimit")
+    response = request_until_refused(narrow_service, "/organizations/globex/pipelines", tokens)
+    assert_over_the_limit(response, "rest", "RateLimit")
 
 
 def test_the_hosted_services_limits() -> None:

@@ -1,4 +1,4 @@
-"""Every error row of the document: produced by the sandbox, and what arrives at the client."""
+"""Every error of the service's document: the sandbox returns it, and the client raises it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import buildframe as bf
 from buildframe.workspace import Workspace
 from tests import golden
+from tests.contract.calls import archived, built, given, made, new_pipeline
 from tests.golden.asking import ALL_SCOPES, Place, Service, place_of
-from tests.witness.calls import archived, built, given, made, new_pipeline
 
 ROWS = [(row, operation) for row in golden.ERRORS for operation in row["operations"]]
 Provoke = Callable[[Service, Workspace, Place], object]
@@ -169,7 +169,7 @@ def test_a_second_pipeline_of_a_name_says_so(world: Service, ws: Workspace, home
 def test_a_build_that_is_over_is_not_canceled_and_the_reason_names_its_state(
     world: Service, ws: Workspace, state: str
 ) -> None:
-    build = world.walk("/organizations/acme/builds", state=state)[0]
+    build = world.list_all("/organizations/acme/builds", state=state)[0]
     before = place_of(build)
     with pytest.raises(bf.Invalid, match=state):
         ws.pipeline(before.pipeline).cancel(before.number)

@@ -1,4 +1,4 @@
-"""A Spark of this machine for tests: one session a process, on loopback, in UTC, gone when the process ends."""
+"""Start a local Spark session for tests: one per process, on loopback, in UTC, stopped when the process ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import sharing
+from tests import xdist_scopes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,24 +28,24 @@ CONFIGURATION = {
     "spark.log.level": "ERROR",
 }
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Halves what many small queries take of the processor; large ones would take longer."""
+"""Halves the CPU time of many small queries; large queries would take longer."""
 
 
 def has_java() -> bool:
-    """Whether Spark can run here."""
+    """Return whether Spark can run here."""
     return shutil.which("java") is not None or "JAVA_HOME" in os.environ
 
 
-def session(**settings: str) -> SparkSession:
-    """Return the session of this process; one with settings is made for measurements."""
+def get_session(**settings: str) -> SparkSession:
+    """Return the session of this process; benchmarks pass settings of their own."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
-    is_placed = "PYTEST_XDIST_WORKER" not in os.environ or sharing.scope_of(test) == "spark"
+    is_placed = "PYTEST_XDIST_WORKER" not in os.environ or xdist_scopes.scope_of(test) == "spark"
     assert is_placed, f"put Spark in its name: {test}"
-    return _started(**settings)
+    return _start_session(**settings)
 
 
 @cache
-def _started(**settings: str) -> SparkSession:
+def _start_session(**settings: str) -> SparkSession:
     if not has_java():
         if os.environ.get("CI"):
             pytest.fail("There is no Java, which .ci/run installs.")
@@ -57,6 +57,6 @@ def _started(**settings: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("buildframe's tests")
     for name, value in {**CONFIGURATION, **(settings or QUICK)}.items():
         builder = builder.config(name, value)
-    made = builder.getOrCreate()
-    atexit.register(made.stop)
-    return made
+    session = builder.getOrCreate()
+    atexit.register(session.stop)
+    return session

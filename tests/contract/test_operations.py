@@ -1,4 +1,4 @@
-"""The table of the document's operations, each called through the client over HTTP."""
+"""Each operation of the service's document, called through the client over HTTP."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from buildframe.http.response import Response
 from buildframe.spec import TABLES, Resource
 from buildframe.workspace import Workspace
 from tests import golden
+from tests.contract.calls import CALLS, FRAMES, arranged
 from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of
 from tests.golden.types import find_violations, is_stamp, seen_in
-from tests.witness.calls import CALLS, FRAMES, arranged
 
-NAMED = {name: told["route"] for name, told in golden.OPERATIONS.items()}
+NAMED = {name: operation["route"] for name, operation in golden.OPERATIONS.items()}
 IN_AN_ORGANIZATION = [name for name, route in NAMED.items() if "{org.slug}" in route]
 AT_A_PIPELINE = [name for name, route in NAMED.items() if "pipelines/{pipeline.slug}" in route or "{slug}" in route]
 AT_A_BUILD = [name for name, route in NAMED.items() if "{number}" in route]
@@ -35,18 +35,18 @@ def workspace(world: Service, place: Place, operation: str, token: str | None = 
 
 
 def called(world: Service, place: Place, operation: str, token: str | None = None) -> tuple[Any, Response]:
-    """What the call returns, and the operation's answer to it."""
-    answers: list[tuple[str, Response]] = []
+    """What the call returns, and the operation's response to it."""
+    responses: list[tuple[str, Response]] = []
     really = Client._exchange
 
     def watched(client: Client, request: Request) -> Response:
-        answer = really(client, request)
-        answers.append((request.endpoint.name, answer))
-        return answer
+        response = really(client, request)
+        responses.append((request.endpoint.name, response))
+        return response
 
     with patch.object(Client, "_exchange", watched):
         result = CALLS[operation](workspace(world, place, operation, token), place)
-    return result, next(answer for name, answer in answers if name == operation)
+    return result, next(response for name, response in responses if name == operation)
 
 
 def test_every_operation_of_the_document_is_called() -> None:
@@ -56,13 +56,13 @@ def test_every_operation_of_the_document_is_called() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_it_succeeds_with_the_documented_status_and_shape(world: Service, home: Place, operation: str) -> None:
-    result, answer = called(world, arranged(world, home, operation), operation)
-    assert answer.status == golden.OPERATIONS[operation]["success"]
+    result, response = called(world, arranged(world, home, operation), operation)
+    assert response.status == golden.OPERATIONS[operation]["success"]
     item = golden.item_of(operation)
     if item not in golden.DOCUMENTED:
         assert result is None
         return
-    body = httpx.Response(200, content=answer.body).json()
+    body = httpx.Response(200, content=response.body).json()
     assert set().union(*map(find_violations, seen_in(body, item, item))) == set()
     assert isinstance(body, list) == (operation in FRAMES)
     if operation in FRAMES:
@@ -79,7 +79,7 @@ def assert_frame(frame: pd.DataFrame, table: str, least: int) -> None:
 
 
 def assert_record(record: Resource, body: Body) -> None:
-    """Plain values of the answer are the record's attributes."""
+    """Plain values of the response are the record's attributes."""
     plain = {key: value for key, value in body.items() if isinstance(value, int | bool | str) and not is_stamp(value)}
     assert plain
     assert {key: getattr(record, key) for key in plain} == plain
@@ -92,7 +92,7 @@ def test_archiving_sets_the_time_and_unarchiving_clears_it(world: Service, home:
     assert called(world, place, "unarchive_pipeline")[0].archived_at is None
 
 
-def test_whether_rebuilds_are_allowed_is_told_by_the_answer_to_a_creation_only(world: Service, home: Place) -> None:
+def test_only_the_response_to_a_creation_says_whether_rebuilds_are_allowed(world: Service, home: Place) -> None:
     pipeline = called(world, home, "create_pipeline")[0]
     assert pipeline.allow_rebuilds is True
     assert called(world, home._replace(pipeline=pipeline.slug), "get_pipeline")[0].allow_rebuilds is None
@@ -128,8 +128,8 @@ def test_without_the_scope_it_is_refused(world: Service, home: Place, operation:
 
 @pytest.mark.parametrize("operation", [name for name, summary in golden.OPERATIONS.items() if not summary["scope"]])
 def test_an_operation_without_a_scope_needs_a_token_only(world: Service, home: Place, operation: str) -> None:
-    result, answer = called(world, home, operation, token=world.sandbox.token(scopes=[]))
-    assert answer.status == 200
+    result, response = called(world, home, operation, token=world.sandbox.token(scopes=[]))
+    assert response.status == 200
     assert len(result) > 0
 
 
@@ -149,7 +149,7 @@ def assert_not_found(world: Service, place: Place, operation: str, what: str) ->
 
 
 @pytest.mark.parametrize("operation", IN_AN_ORGANIZATION)
-def test_an_unknown_organization_is_told(world: Service, home: Place, operation: str) -> None:
+def test_an_unknown_organization_is_reported(world: Service, home: Place, operation: str) -> None:
     assert_not_found(world, home._replace(org="nowhere"), operation, "organization")
 
 
@@ -162,23 +162,23 @@ def test_an_organization_out_of_the_tokens_reach_looks_unknown(world: Service, h
 
 @pytest.mark.parametrize("operation", [*AT_A_PIPELINE, *AT_A_TEAM, "get_member", "list_flaky_tests"])
 def test_another_organizations_things_are_not_found_here(world: Service, home: Place, operation: str) -> None:
-    """What belongs to acme, asked for at globex, where the token may do all the same."""
+    """Paths of acme's objects below globex, where the token has the same scopes."""
     with pytest.raises(bf.NotFound):
         called(world, home._replace(org="globex"), operation)
 
 
 @pytest.mark.parametrize("operation", AT_A_PIPELINE)
-def test_an_unknown_pipeline_is_told(world: Service, home: Place, operation: str) -> None:
+def test_an_unknown_pipeline_is_reported(world: Service, home: Place, operation: str) -> None:
     assert_not_found(world, home._replace(pipeline="nothing"), operation, "pipeline")
 
 
 @pytest.mark.parametrize("operation", AT_A_BUILD)
-def test_an_unknown_build_is_told(world: Service, home: Place, operation: str) -> None:
+def test_an_unknown_build_is_reported(world: Service, home: Place, operation: str) -> None:
     assert_not_found(world, home._replace(number=999_999), operation, "build")
 
 
 @pytest.mark.parametrize("operation", AT_A_TEAM)
-def test_an_unknown_team_is_told(world: Service, home: Place, operation: str) -> None:
+def test_an_unknown_team_is_reported(world: Service, home: Place, operation: str) -> None:
     assert_not_found(world, home._replace(team=NOBODY), operation, "team")
 
 
@@ -192,7 +192,7 @@ def test_an_unknown_team_is_told(world: Service, home: Place, operation: str) ->
         ("delete_team_pipeline", {"pipeline_id": NOBODY}),
     ],
 )
-def test_other_unknown_things_are_told(world: Service, home: Place, operation: str, unknown: Body) -> None:
+def test_other_unknown_things_are_reported(world: Service, home: Place, operation: str, unknown: Body) -> None:
     with pytest.raises(bf.NotFound):
         called(world, home._replace(**unknown), operation)
 
@@ -219,15 +219,15 @@ MISSING = object()
 def test_bad_input_is_refused_by_the_service(world: Service, home: Place, operation: str, key: str, value: Any) -> None:
     place = arranged(world, home, operation)
     body = {name: good for name, good in good_body(operation, place).items() if name != key}
-    answer = world.do(operation, place, body | ({} if value is MISSING else {key: value}))
-    assert answer.status_code == 422, answer.text
+    response = world.do(operation, place, body | ({} if value is MISSING else {key: value}))
+    assert response.status_code == 422, response.text
     result = next(row for row in golden.ERRORS if operation in row["operations"])
     if "begins" in result:
-        assert answer.json()["message"].startswith(result["begins"])
-        assert key in answer.json()["message"]
+        assert response.json()["message"].startswith(result["begins"])
+        assert key in response.json()["message"]
     else:
-        assert answer.json()["message"] == result["message"]
-        assert key in [error["field"] for error in answer.json()["errors"]]
+        assert response.json()["message"] == result["message"]
+        assert key in [error["field"] for error in response.json()["errors"]]
 
 
 def good_body(operation: str, place: Place) -> Body:
@@ -245,6 +245,6 @@ def good_body(operation: str, place: Place) -> Body:
 def test_a_body_that_is_no_object_is_refused(world: Service, home: Place, operation: str, content: bytes) -> None:
     url = world.url + home.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
     headers = {"Authorization": f"Bearer {world.token}", "Content-Type": "application/json"}
-    answer = httpx.request(method_of(operation), url, content=content, headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["message"]
+    response = httpx.request(method_of(operation), url, content=content, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["message"]

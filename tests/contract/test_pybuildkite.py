@@ -1,4 +1,4 @@
-"""The third witness: a client of the hosted service that nobody here wrote, pointed at the sandbox."""
+"""An independent client of the hosted service, connected to the sandbox."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def pointed_at(sandbox: Sandbox, per_page: int) -> Buildkite:
 
 
 def paged(ask: Any, *arguments: Any, **filters: Any) -> list[Body]:
-    """All items, by the pages that its answers name."""
+    """All items, by the pages that its responses name."""
     items: list[Body] = []
     page = 0  # as it begins itself
     while True:
-        answer = ask(*arguments, page=page, with_pagination=True, **filters)
-        items += answer.body
-        if not answer.next_page:
+        response = ask(*arguments, page=page, with_pagination=True, **filters)
+        items += response.body
+        if not response.next_page:
             return items
-        page = answer.next_page
+        page = response.next_page
 
 
 def test_all_builds_by_its_paging(sandbox: Sandbox, stranger: Buildkite) -> None:

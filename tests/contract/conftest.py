@@ -1,4 +1,4 @@
-"""The sandbox, and what it answers, for tests that compare it with the second witness."""
+"""The sandbox, and its responses, for tests that compare them with `tests/golden`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def world() -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def home(world: Service) -> Place:
     """A pipeline in it, and a build of it that passed."""
-    build = next(build for build in world.walk("/organizations/acme/builds") if build["state"] == "passed")
+    build = next(build for build in world.list_all("/organizations/acme/builds") if build["state"] == "passed")
     return placed(world, place_of(build))
 
 
 @pytest.fixture(scope="package")
 def builds(service: Service) -> list[Body]:
-    return service.walk("/builds", include_retried_jobs="true")
+    return service.list_all("/builds", include_retried_jobs="true")
 
 
 @pytest.fixture(scope="package")
@@ -63,8 +63,8 @@ def placed(service: Service, place: Place) -> Place:
 
 
 @pytest.fixture(scope="package")
-def answers(service: Service, builds: list[Body], place: Place) -> dict[str, list[Body]]:
-    """Of each reading operation what it answered, item by item, wherever it can be asked."""
+def responses(service: Service, builds: list[Body], place: Place) -> dict[str, list[Body]]:
+    """Return the items of the responses of each reading operation, from each place that has it."""
     whole = [place_of(build).path("get_build") for build in various(builds)]
     lines = sorted({place_of(build)._replace(number=0) for build in builds})
     organizations = list({line.org: line for line in lines}.values())
@@ -75,26 +75,26 @@ def answers(service: Service, builds: list[Body], place: Place) -> dict[str, lis
         "get_build": [service.ask(path, include_retried_jobs="true").json() for path in whole],
         "list_pipelines": everywhere(service, "list_pipelines", organizations),
         "get_pipeline": [service.ask(line.path("get_pipeline")).json() for line in lines],
-        "list_flaky_tests": service.walk(place.path("list_flaky_tests")),
+        "list_flaky_tests": service.list_all(place.path("list_flaky_tests")),
     }
     others = {name: service.ask(place.path(name)).json() for name in READING if name not in at_many_places}
     return at_many_places | {name: items if isinstance(items, list) else [items] for name, items in others.items()}
 
 
 def everywhere(service: Service, operation: str, places: Iterable[Place], **query: Any) -> list[Body]:
-    return [item for place in places for item in service.walk(place.path(operation), **query)]
+    return [item for place in places for item in service.list_all(place.path(operation), **query)]
 
 
 @pytest.fixture(scope="package")
-def met(answers: dict[str, list[Body]]) -> dict[str, list[Seen]]:
-    """Every resource that an operation's answers hold, with where it stands."""
-    return {name: list(seen_in(items, golden.item_of(name), golden.item_of(name))) for name, items in answers.items()}
+def met(responses: dict[str, list[Body]]) -> dict[str, list[Seen]]:
+    """Every resource that an operation's responses hold, with where it stands."""
+    return {name: list(seen_in(items, golden.item_of(name), golden.item_of(name))) for name, items in responses.items()}
 
 
 @pytest.fixture(scope="package")
 def listed(service: Service, place: Place) -> dict[str, list[Body]]:
-    """Of each list in pages what it answered at one place, in order."""
-    return {name: service.walk(place.path(name)) for name in PAGED}
+    """Return the items of each paginated list at one place, in order."""
+    return {name: service.list_all(place.path(name)) for name in PAGED}
 
 
 def various(builds: list[Body]) -> list[Body]:

@@ -1,4 +1,4 @@
-"""Every operation as a user calls it, and what must be there before."""
+"""Call every operation as a user does, with the objects that it needs."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def new_pipeline(**more: Any) -> Body:
 
 def made(service: Service, place: Place, **more: Any) -> Place:
     """A pipeline of its own, at the same organization."""
-    answer = service.do("create_pipeline", place, new_pipeline(**more))
-    assert answer.status_code == 201, answer.text
-    return place._replace(pipeline=answer.json()["slug"], pipeline_id=answer.json()["id"])
+    response = service.do("create_pipeline", place, new_pipeline(**more))
+    assert response.status_code == 201, response.text
+    return place._replace(pipeline=response.json()["slug"], pipeline_id=response.json()["id"])
 
 
 def built(service: Service, place: Place) -> Place:
     """The same with a build that waits or runs."""
-    answer = service.do("create_build", place, {"commit": "HEAD", "branch": "main"})
-    assert answer.status_code == 201, answer.text
-    return place._replace(number=answer.json()["number"])
+    response = service.do("create_build", place, {"commit": "HEAD", "branch": "main"})
+    assert response.status_code == 201, response.text
+    return place._replace(number=response.json()["number"])
 
 
 def archived(service: Service, place: Place) -> Place:
@@ -94,8 +94,8 @@ def archived(service: Service, place: Place) -> Place:
 def given(service: Service, place: Place) -> Place:
     """The same with the pipeline given to the team."""
     body = {"pipeline_id": place.pipeline_id, "access_level": "read_only"}
-    answer = service.do("create_team_pipeline", place, body)
-    assert answer.status_code == 201, answer.text
+    response = service.do("create_team_pipeline", place, body)
+    assert response.status_code == 201, response.text
     return place
 
 

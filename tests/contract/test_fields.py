@@ -1,4 +1,4 @@
-"""Fields, shapes and values in the sandbox's answers, against the second witness; nothing of our client is used."""
+"""Fields, shapes and values in the sandbox's responses, compared with `tests/golden` without the library's client."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import pytest
 
 from buildframe import spec
 from tests import golden
+from tests.contract.conftest import FILTERED, READING
 from tests.golden.asking import Body, Place, Service, place_of
 from tests.golden.types import Seen, find_violations, fits, nested_in, reached_from, stamp
-from tests.witness.conftest import FILTERED, READING
 
 NEVER_A_VALUE = {
     "Job.expired_at",
     "Pipeline.allow_rebuilds",
     "Pipeline.archived_at",
 }
-"""What no reading answer shows: jobs that nobody took in time, and what only a pipeline made or archived here has."""
+"""What no reading response shows: jobs that nobody took in time, and what only a pipeline made or archived here has."""
 
 
 @pytest.mark.slow
-def test_every_reading_operation_is_asked_here(answers: dict[str, list[Body]]) -> None:
+def test_every_reading_operation_is_tested_here(responses: dict[str, list[Body]]) -> None:
     assert {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.method == "GET"} == set(READING)
-    assert {name for name, items in answers.items() if items} == set(READING)
+    assert {name for name, items in responses.items() if items} == set(READING)
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_nothing_unknown_is_sent(met: dict[str, list[Seen]], operation: str) -> 
 
 
 def wanted_in(operation: str, where: str, resource: str) -> set[str]:
-    """The documented fields that some answer must hold."""
+    """The documented fields that some response must hold."""
     wanted = set(golden.DOCUMENTED[resource]) - set(golden.SHAPES["sometimes"].get(resource, []))
     if resource == "Agent" and operation not in golden.SHAPES["agent"]["full_in"]:
         return set(golden.SHAPES["agent"]["in_lists"])
@@ -61,7 +61,7 @@ def places_in(resource: str, where: str) -> Iterator[tuple[str, str]]:
 
 
 def all_places() -> list[tuple[str, str, str]]:
-    """Where in the answer of each operation each documented resource stands."""
+    """Where in the response of each operation each documented resource stands."""
     roots = [(name, golden.item_of(name)) for name in READING]
     found = [(name, where, resource) for name, root in roots for where, resource in places_in(root, root)]
     short = [name for name in READING if name not in golden.SHAPES["agent"]["full_in"]]
@@ -69,7 +69,7 @@ def all_places() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("operation", "where", "resource"), all_places())
-def test_one_answer_holds_every_documented_field(
+def test_one_response_has_every_documented_field(
     met: dict[str, list[Seen]], operation: str, where: str, resource: str
 ) -> None:
     bodies = [seen.body for seen in met[operation] if seen.where == where]
@@ -88,7 +88,7 @@ def test_every_documented_field_has_a_value_somewhere(
     assert wanted_in(operation, where, resource) - valued - nullable == set()
 
 
-# --- the same resource in different answers
+# --- the same resource in different responses
 
 
 def keys_at(met: dict[str, list[Seen]], operation: str, where: str) -> set[str]:
@@ -131,7 +131,7 @@ def test_block_steps_have_a_label_and_one_time(builds: list[Body]) -> None:
         assert not job.keys() & {"name", "created_at", "started_at", "finished_at", "command", "agent"}
 
 
-def test_trigger_steps_tell_of_what_they_triggered(builds: list[Body]) -> None:
+def test_trigger_steps_contain_the_build_that_they_triggered(builds: list[Body]) -> None:
     for job in jobs_of(builds, "trigger"):
         assert job.keys() >= set(golden.HOSTED["job_types"]["trigger"])
 
@@ -171,18 +171,18 @@ def test_settings_of_the_one_kind_are_at_one_provider_only(met: dict[str, list[S
     assert len({provider["id"] for provider in providers if only & provider["settings"].keys()}) <= 1
 
 
-def steps_of(answers: dict[str, list[Body]]) -> list[Body]:
-    return [step for name in ("list_pipelines", "get_pipeline") for body in answers[name] for step in body["steps"]]
+def steps_of(responses: dict[str, list[Body]]) -> list[Body]:
+    return [step for name in ("list_pipelines", "get_pipeline") for body in responses[name] for step in body["steps"]]
 
 
-def test_steps_of_pipelines_have_the_documented_keys(answers: dict[str, list[Body]]) -> None:
+def test_steps_of_pipelines_have_the_documented_keys(responses: dict[str, list[Body]]) -> None:
     shapes = golden.PIPELINES["steps_returned"]
-    assert [step for step in steps_of(answers) if set(step) != set(shapes[step["type"]])] == []
+    assert [step for step in steps_of(responses) if set(step) != set(shapes[step["type"]])] == []
 
 
-def test_every_type_of_step_is_sent(answers: dict[str, list[Body]]) -> None:
+def test_every_type_of_step_is_sent(responses: dict[str, list[Body]]) -> None:
     types = {name for name in golden.PIPELINES["steps_returned"] if "." not in name}
-    assert types - {step["type"] for step in steps_of(answers)} == set()
+    assert types - {step["type"] for step in steps_of(responses)} == set()
 
 
 def test_every_type_of_job_is_sent(builds: list[Body]) -> None:
@@ -205,8 +205,8 @@ def test_addresses_of_webhooks_are_for_editors_only(service: Service, place: Pla
     assert service.ask(path, token=reader).json()["provider"]["webhook_url"] == ""
 
 
-def test_pipelines_are_of_both_forms_of_time(answers: dict[str, list[Body]]) -> None:
-    times = [pipeline["created_at"] for pipeline in answers["list_pipelines"]]
+def test_pipelines_are_of_both_forms_of_time(responses: dict[str, list[Body]]) -> None:
+    times = [pipeline["created_at"] for pipeline in responses["list_pipelines"]]
     assert {time[-1] for time in times} == {"Z", "C"}
 
 
@@ -231,8 +231,8 @@ def test_a_build_has_an_end_when_it_is_over(builds: list[Body]) -> None:
     assert [build["url"] for build in builds if build["state"] not in over and build["finished_at"]] == []
 
 
-def test_slugs_are_of_the_permitted_form(answers: dict[str, list[Body]]) -> None:
-    slugs = [pipeline["slug"] for pipeline in answers["list_pipelines"]]
+def test_slugs_are_of_the_permitted_form(responses: dict[str, list[Body]]) -> None:
+    slugs = [pipeline["slug"] for pipeline in responses["list_pipelines"]]
     assert [slug for slug in slugs if not re.fullmatch(golden.PIPELINES["slug"]["pattern"], slug)] == []
 
 
@@ -249,14 +249,14 @@ def test_a_rebuild_names_its_original(builds: list[Body]) -> None:
     assert [result for result in rebuilt if any(ids[result["id"]][key] != result[key] for key in result)] == []
 
 
-def test_only_the_last_run_of_a_step_is_told_unless_asked(service: Service, builds: list[Body]) -> None:
-    plain = {build["id"]: {job["id"] for job in build["jobs"]} for build in service.walk("/builds")}
+def test_only_the_last_run_of_a_step_is_returned_by_default(service: Service, builds: list[Body]) -> None:
+    plain = {build["id"]: {job["id"] for job in build["jobs"]} for build in service.list_all("/builds")}
     last = {build["id"]: {job["id"] for job in build["jobs"] if not job.get("retried")} for build in builds}
     assert plain == last
     assert any(job.get("retried") for build in builds for job in build["jobs"])
 
 
-def test_a_single_build_tells_only_of_last_runs_unless_asked(service: Service, builds: list[Body]) -> None:
+def test_a_single_build_has_only_last_runs_by_default(service: Service, builds: list[Body]) -> None:
     build = next(build for build in builds if any(job.get("retried") for job in build["jobs"]))
     short = service.ask(place_of(build).path("get_build")).json()
     assert {job["id"] for job in short["jobs"]} == {job["id"] for job in build["jobs"] if not job.get("retried")}

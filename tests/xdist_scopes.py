@@ -1,4 +1,4 @@
-"""Which tests run in one process when several processes share the suite."""
+"""Group tests that run in one process of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from xdist.scheduler import LoadScopeScheduling
 
 _ALONE = re.compile(r"tests/(sandbox_server/http/)?test_(docs|architecture|schemathesis)\.py::")
-"""Files of few, long tests that share nothing."""
+"""Files with few, long tests that share nothing."""
 
 _SPARK = re.compile(r"spark|tests/metrics/test_(group_map|derived_columns)\.py::|SparkSession", re.IGNORECASE)
 """All tests with Spark run in one process, since each further one would start and warm up its own Java."""
 
 
 def scope_of(test: str) -> str:
-    """Return what a test shares its process with: all of Spark, the other tests of its file, or nothing."""
+    """Return the group of a test: all Spark tests, the tests of its file, or the test alone."""
     if _SPARK.search(test):
         return "spark"
     return test if _ALONE.match(test) else test.partition("::")[0]

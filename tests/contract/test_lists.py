@@ -1,4 +1,4 @@
-"""Pages and filters of the sandbox's lists, against the second witness."""
+"""Pages and filters of the sandbox's lists, compared with `tests/golden`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import httpx
 import pytest
 
 from tests import golden
+from tests.contract.conftest import FILTERED, PAGED
 from tests.golden.asking import Body, Place, Service, place_of
 from tests.golden.types import stamp
-from tests.witness.conftest import FILTERED, PAGED
 
 
-def links_of(answer: httpx.Response) -> list[str]:
-    return sorted(answer.links)
+def links_of(response: httpx.Response) -> list[str]:
+    return sorted(response.links)
 
 
 @pytest.mark.parametrize("operation", FILTERED)
-def test_links_lead_to_neighbours_and_ends(service: Service, place: Place, operation: str) -> None:
+def test_links_lead_to_neighbors_and_ends(service: Service, place: Place, operation: str) -> None:
     first = service.ask(place.path(operation), per_page=5)
     middle = service.fetch(first.links["next"]["url"])
     last = service.fetch(first.links["last"]["url"])
@@ -31,25 +31,30 @@ def test_links_lead_to_neighbours_and_ends(service: Service, place: Place, opera
 
 @pytest.mark.parametrize("operation", FILTERED)
 def test_links_are_absolute_and_keep_the_query(service: Service, place: Place, operation: str) -> None:
-    asked = [("per_page", "2"), ("state[]", "passed"), ("state[]", "failed"), ("created_from", "2001-01-01T00:00:00Z")]
+    filters = [
+        ("per_page", "2"),
+        ("state[]", "passed"),
+        ("state[]", "failed"),
+        ("created_from", "2001-01-01T00:00:00Z"),
+    ]
     url = service.url + place.path(operation)
-    answer = httpx.get(url, params=asked, headers={"Authorization": f"Bearer {service.token}"})
-    following = httpx.URL(answer.links["next"]["url"])
+    response = httpx.get(url, params=filters, headers={"Authorization": f"Bearer {service.token}"})
+    following = httpx.URL(response.links["next"]["url"])
     assert str(following.copy_with(query=None)) == url
-    assert sorted(following.params.multi_items()) == sorted([*asked, ("page", "2")])
+    assert sorted(following.params.multi_items()) == sorted([*filters, ("page", "2")])
 
 
 @pytest.mark.parametrize("operation", PAGED)
 def test_a_list_of_one_page_has_an_empty_link(service: Service, place: Place, operation: str) -> None:
     query = {"branch": "no-such-branch"} if golden.query_of(operation) else {"per_page": 100}
-    answer = service.ask(place.path(operation), **query)
-    assert answer.headers.get("Link") == ""
+    response = service.ask(place.path(operation), **query)
+    assert response.headers.get("Link") == ""
 
 
 @pytest.mark.parametrize("operation", PAGED)
 def test_a_page_past_the_end_is_empty(service: Service, place: Place, operation: str) -> None:
-    answer = service.ask(place.path(operation), page=40)
-    assert (answer.status_code, answer.json()) == (200, golden.HOSTED["paging"]["past_the_end"])
+    response = service.ask(place.path(operation), page=40)
+    assert (response.status_code, response.json()) == (200, golden.HOSTED["paging"]["past_the_end"])
 
 
 def ids_of(items: list[Body]) -> list[str]:
@@ -94,7 +99,7 @@ def narrow(service: Service, builds: list[Body], place: Place) -> Narrow:
         own = [build for build in expected if place_of(build).org == place.org]
         of_pipeline = [build for build in own if place_of(build).pipeline == place.pipeline]
         for operation, items in zip(FILTERED, (expected, own, of_pipeline), strict=True):
-            assert ids_of(service.walk(place.path(operation), **query)) == ids_of(items), operation
+            assert ids_of(service.list_all(place.path(operation), **query)) == ids_of(items), operation
 
     return check
 
@@ -124,7 +129,7 @@ def test_a_short_sha_finds_nothing(narrow: Narrow, builds: list[Body]) -> None:
 
 def test_created_from_is_inclusive_and_created_to_exclusive(narrow: Narrow, builds: list[Body]) -> None:
     on_the_second = [build for build in builds if stamp(build["created_at"]).microsecond == 0]
-    bound = middle(on_the_second, "created_at")  # told in full, however finely the service keeps its times
+    bound = middle(on_the_second, "created_at")  # in microseconds, whatever precision the service stores
     narrow(lambda build: stamp(build["created_at"]) >= stamp(bound), created_from=bound)
     narrow(lambda build: stamp(build["created_at"]) < stamp(bound), created_to=bound)
 
