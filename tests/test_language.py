@@ -125,7 +125,7 @@ ALLOWED: dict[str, set[str]] = {
 FOLDERS = ["src", "docs", "notebooks", "tests"]
 UNCHECKED = (
     "tests/test_language.py",
-    "tests/benchmarks/", "tests/fetching/", "tests/golden/", "tests/guards/", "tests/http/",
+    "tests/fetching/", "tests/golden/", "tests/guards/", "tests/http/",
     "tests/receiver/", "tests/report/", "tests/sandbox_server/", "tests/simulation/", "tests/spec/",
     "tests/store/", "tests/widgets/", "tests/workspace/",
     "tests/listing.py", "tests/leaks.py", "tests/pacing.py", "tests/random_lists.py", "tests/walked.py",

@@ -1,1 +1,1 @@
-"""Benchmarks, run by hand: `python -m tests.benchmarks` from a checkout; docs/performance.md says what they measure."""
+"""Benchmarks, started manually by `python -m tests.benchmarks`; docs/performance.md says what they measure."""

@@ -7,7 +7,7 @@ import sys
 
 from tests.benchmarks.reporting import ROOT
 
-NAMES = ("importing", "decoding", "memory", "walking", "quota", "peers", "summaries", "storing", "receiving")
+NAMES = ("importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "storing", "receiving")
 
 if __name__ == "__main__":
     runs = [

@@ -1,8 +1,8 @@
 """Stores of an organization with a million jobs a day, of 1, 10 or 100 days: they differ in their number of days only.
 
-A day is an invented month that is laid upon it, with its hours kept. Days differ in ids, in the moments at which builds
-are created, and in how long all waited and ran, drawn anew from what the invented world draws it from. Each is brought
-into the store by a few commits, as syncs would do, so that memory is that of the day which is laid upon others.
+A day contains the rows of an invented month, at their hours. Days differ in ids, in the times at which builds are
+created, and in how long jobs waited and ran, drawn again from the distributions of the invented world. A few commits
+write each day to the store, as syncs do, so that memory is that of one day.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def day(jobs_a_day: int, back: int) -> Iterator[Frames]:
         random = np.random.default_rng([back, *places[:1]])
         builds_then = _moved(builds.take(places), "builds", back)
         jobs_then = _moved(jobs.take(_of_builds(places)), "jobs", back)
-        yield _numbered(_drawn_anew(random, builds_then, jobs_then), begin + int(places[0]))
+        yield _numbered(_redraw_times(random, builds_then, jobs_then), begin + int(places[0]))
 
 
 def _moved(frame: pd.DataFrame, table: str, back: int) -> pd.DataFrame:
@@ -114,7 +114,7 @@ def _moved(frame: pd.DataFrame, table: str, back: int) -> pd.DataFrame:
     return moved.assign(**{name: year.with_bytes(moved[name], letters) for name in ids})
 
 
-def _drawn_anew(random: np.random.Generator, builds: pd.DataFrame, jobs: pd.DataFrame) -> Frames:
+def _redraw_times(random: np.random.Generator, builds: pd.DataFrame, jobs: pd.DataFrame) -> Frames:
     """Builds at other moments of their hours, waits and runs as long as the world may draw them."""
     n, of_hour = len(builds), builds["created_at"] - builds["created_at"].dt.floor("h")
     later = (_ms(random.integers(0, _HOUR, n)) - of_hour).to_numpy()

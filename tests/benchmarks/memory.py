@@ -1,4 +1,4 @@
-"""How much memory decoding needs at its peak, above the imports, beside the size of the Arrow tables that come of it.
+"""How much memory decoding needs at its peak, above the imports, compared with the size of the resulting Arrow tables.
 
 The peak is the kernel's own count (VmHWM, set back before the work; and ru_maxrss), in a fresh process each time:
 a thread that samples misses peaks.
@@ -22,7 +22,7 @@ MIB = 2**20
 
 
 def status(key: str) -> int:
-    """Bytes that the kernel tells of this process."""
+    """Return a figure of the kernel about this process, in bytes."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{key}:"))
     return int(line.split()[1]) * 1024
 

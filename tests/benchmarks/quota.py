@@ -1,34 +1,34 @@
-"""A walk under a limit of 50 requests a window, scaled down in time: how late it ends, how often it is refused."""
+"""List under a limit of 50 requests a window, scaled down in time: how late it ends, how many requests are refused."""
 
 from __future__ import annotations
 
 import math
 
 from tests.benchmarks import reporting
+from tests.benchmarks.listing import WORKERS, ours
 from tests.benchmarks.reporting import median
 from tests.benchmarks.server import Server, Settings
-from tests.benchmarks.walking import WORKERS, ours
 from tests.benchmarks.world import PAGE, World
 
 QUOTA = 50
 
 
 def ideal(requests: int, settings: Settings, workers: int) -> float:
-    """What the limit dictates from a window's beginning on: whole windows, then the requests that are left."""
+    """Return the seconds that the limit requires: whole windows, then the other requests."""
     windows = math.ceil(requests / QUOTA)
     left = requests - (windows - 1) * QUOTA
     return (windows - 1) * settings.window + math.ceil(left / workers) * settings.latency
 
 
 def measure(settings: Settings, workers: int, runs: int) -> None:
-    """Some walks, each from a window's beginning."""
+    """List several times, each from the beginning of a window."""
     needed = math.ceil(settings.world.builds / PAGE)
     watches, counted = [], []
     with Server(settings) as server:
         for _ in range(runs):
             server.begin()
             watches.append(ours(server, settings.world, workers))
-            counted.append(server.told())
+            counted.append(server.counts())
     rounding = "up" if settings.rounds_up else "down"
     print(f"\n{workers} workers, the seconds until a window's end rounded {rounding}; {needed} requests needed")
     reporting.show_times({"buildframe": watches})

@@ -21,7 +21,7 @@ _PACKAGES = (
 
 
 def run(main: Callable[[bool], None]) -> None:
-    """Run a benchmark from the command line; `--quick` tries it on little, which tells nothing of speed."""
+    """Run a benchmark from the command line; `--quick` runs a small size, whose times mean nothing."""
     parser = argparse.ArgumentParser(description=sys.modules[main.__module__].__doc__)
     parser.add_argument("--quick", action="store_true", help="try it on little data: whether it works")
     quick = parser.parse_args().quick

@@ -2,7 +2,7 @@
 
 Each is measured in a fresh process, over the Parquet files that the store lists (`large` makes the stores). Results are
 kept line by line, so that a run that was stopped goes on where it was, and tables are printed from them. What ran out
-of memory or took longer than the limit is told as that.
+of memory or took longer than the limit is reported as such.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _halves(tables: Tables, days: int) -> tuple[Tables, Tables]:
 # --- in a process of its own
 
 
-def tell(engine: str, url: str, name: str, scratch: str, days: str) -> None:
+def print_measurement(engine: str, url: str, name: str, scratch: str, days: str) -> None:
     """Print what it takes, or what went wrong, as JSON."""
     try:
         result: dict[str, Any] = measure(engine, url, name, scratch, int(days))
@@ -178,7 +178,7 @@ def tell(engine: str, url: str, name: str, scratch: str, days: str) -> None:
 
 
 def measure(engine: str, url: str, name: str, scratch: str, days: int) -> dict[str, float]:
-    """In a fresh process: what it takes. Memory is the kernel's own count; of Spark `watched` tells it."""
+    """Measure in a fresh process. Memory is the kernel's own figure; `watched` measures that of Spark."""
     opening = Stopwatch()
     with opening.running():
         tables = ENGINES[engine](bf.Store(url), scratch)
@@ -199,7 +199,7 @@ def measure(engine: str, url: str, name: str, scratch: str, days: int) -> dict[s
 class Used(NamedTuple):
     """Of the processes of a session up to now: seconds of CPU, and MiB that they have read.
 
-    Read is what they asked the system for, whether the disk was needed or not; where there is a Java, by it alone.
+    `read` counts the bytes of read calls, from disk or not; if there is a Java process, only its calls.
     """
 
     cpu: float
@@ -245,11 +245,11 @@ def _read(process: Process) -> int:
 # --- from outside
 
 
-_CODE = "import sys; from tests.benchmarks.scaling import tell; tell(*sys.argv[1:])"
+_CODE = "import sys; from tests.benchmarks.scaling import print_measurement; print_measurement(*sys.argv[1:])"
 
 
 def watched(engine: str, url: str, name: str, days: int, seconds: float = SECONDS) -> dict[str, Any]:
-    """What a fresh process tells, or why it told nothing; with the most MiB that were written beside."""
+    """Return what a fresh process measures, or why it failed, and the most MiB that it wrote to disk."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
         command = [sys.executable, "-c", _CODE, engine, url, name, scratch, str(days)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -323,7 +323,13 @@ def tables(results: Results) -> Iterator[str]:
         for name in names:
             result = [results.get((engine, days, name)) for days in sizes]
             yield _row(
-                [name, *map(_told, result), *_growth(result, "seconds"), *_growth(result, "peak"), *_more(result[-1])]
+                [
+                    name,
+                    *map(_format_result, result),
+                    *_growth(result, "seconds"),
+                    *_growth(result, "peak"),
+                    *_more(result[-1]),
+                ]
             )
 
 
@@ -338,7 +344,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _told(one: Mapping[str, Any] | None) -> str:
+def _format_result(one: Mapping[str, Any] | None) -> str:
     if one is None:
         return ""
     return f"failed: {one['failed']}" if "failed" in one else f"{one['seconds']:.2f} s, {one['peak']:,.0f} MiB"
@@ -369,10 +375,8 @@ def run(engine: str, sizes: Sequence[int], only: str, path: Path, seconds: float
                 continue
             result = watched(engine, url, name, days, seconds)
             add(path, (engine, days, name), result)
-            print(
-                f"{engine}, {_days(days)}, {name}: {_told(result)} {dict(zip(MORE, _more(result), strict=True))}",
-                flush=True,
-            )
+            more = dict(zip(MORE, _more(result), strict=True))
+            print(f"{engine}, {_days(days)}, {name}: {_format_result(result)} {more}", flush=True)
 
 
 def main() -> None:
@@ -382,23 +386,24 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure what has this in its name")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="stop what takes longer")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where lines are kept")
-    parser.add_argument("--again", action="store_true", help="measure also what is kept")
-    parser.add_argument("--table", action="store_true", help="only print what is kept")
+    parser.add_argument("--again", action="store_true", help="measure results again that are already stored")
+    parser.add_argument("--table", action="store_true", help="only print the stored results")
     parser.add_argument("--quick", action="store_true", help="try it on little data: whether it works")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print(
-        f"== scaling{' (quick: these figures mean nothing)' if asked.quick else ''}\n{reporting.machine()}", flush=True
+        f"== scaling{' (quick: these figures mean nothing)' if arguments.quick else ''}\n{reporting.machine()}",
+        flush=True,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what it has started ends with it
-    path = asked.results
-    if asked.quick:
+    path = arguments.results
+    if arguments.quick:
         path = Path(tempfile.mkdtemp(), "results.jsonl")
-        run(asked.engine, (1, 2), asked.only, path, asked.seconds, 300, asked.again)
-    elif not asked.table:
-        sizes = [int(size) for size in asked.sizes.split(",")]
-        run(asked.engine, sizes, asked.only, path, asked.seconds, large.A_DAY, asked.again)
+        run(arguments.engine, (1, 2), arguments.only, path, arguments.seconds, 300, arguments.again)
+    elif not arguments.table:
+        sizes = [int(size) for size in arguments.sizes.split(",")]
+        run(arguments.engine, sizes, arguments.only, path, arguments.seconds, large.A_DAY, arguments.again)
     print("\n".join(tables(kept(path))))
-    if asked.quick:
+    if arguments.quick:
         shutil.rmtree(path.parent)
 
 

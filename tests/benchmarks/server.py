@@ -1,4 +1,4 @@
-"""A service in a process of its own: lists builds out of memory, a given time after it was asked."""
+"""Serve lists of builds from memory in a process of its own, with a given latency."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Settings:
     latency: float = 0.0
     quota: int | None = None
     window: float = 60.0
-    rounds_up: bool = True  # the seconds until a window's end, told as a whole number
+    rounds_up: bool = True  # the seconds until a window's end, a whole number
 
 
-class Told(NamedTuple):
-    """What a server counted since `begin`: answers and refusals by window, and seconds of its CPU."""
+class Counts(NamedTuple):
+    """What a server counted since `begin`: responses and refusals by window, and seconds of its CPU."""
 
     answered: list[int]
     refused: list[int]
@@ -68,10 +68,10 @@ class Server:
         with urlopen(f"{self.url}/begin") as answer:
             answer.read()
 
-    def told(self) -> Told:
-        """What it counted."""
-        with urlopen(f"{self.url}/told") as answer:
-            return Told(**json.load(answer))
+    def counts(self) -> Counts:
+        """Return what it counted."""
+        with urlopen(f"{self.url}/counts") as answer:
+            return Counts(**json.load(answer))
 
 
 @dataclass
@@ -95,8 +95,8 @@ class Quota:
         return let_in, self.limit - self.taken[at], math.ceil(left) if self.rounds_up else math.floor(left)
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
+class ListRequest(NamedTuple):
+    """Path and query of a request."""
 
     path: str
     query: dict[str, list[str]]
@@ -143,19 +143,19 @@ class Service:
 
     async def _answer(self, target: str) -> list[bytes]:
         parts = urlsplit(target)
-        asked = Asked(parts.path, parse_qs(parts.query))
-        if asked.path == "/begin":
+        request = ListRequest(parts.path, parse_qs(parts.query))
+        if request.path == "/begin":
             self._begin()
             return _written(200, {}, [b"{}"])
-        if asked.path == "/told":
-            return _written(200, {}, [msgspec.json.encode(self._told()._asdict())])
+        if request.path == "/counts":
+            return _written(200, {}, [msgspec.json.encode(self._counts()._asdict())])
         let_in, left, reset = self._quota.take(time.monotonic())
         limits = self._limits(left, reset)
         if not let_in:
             body = {"message": "Too many requests", "scope": "rest_user", "limit": self._settings.quota, "reset": reset}
             return _written(429, limits, [msgspec.json.encode(body)])
         await asyncio.sleep(self._settings.latency)
-        links, builds = self._page(asked)
+        links, builds = self._page(request)
         return _written(200, limits | {"Link": links}, builds)
 
     def _limits(self, left: int, reset: int) -> dict[str, str]:
@@ -164,20 +164,20 @@ class Service:
         result = {"Remaining": left, "Limit": self._settings.quota, "Reset": reset}
         return {f"RateLimit-User-{name}": str(value) for name, value in result.items()}
 
-    def _told(self) -> Told:
+    def _counts(self) -> Counts:
         windows = range(max([*self._quota.taken, *self._quota.refused], default=-1) + 1)
         answered, refused = ([counted[n] for n in windows] for counted in (self._quota.taken, self._quota.refused))
-        return Told(answered, refused, time.process_time() - self._cpu)
+        return Counts(answered, refused, time.process_time() - self._cpu)
 
-    def _page(self, asked: Asked) -> tuple[str, list[bytes]]:
+    def _page(self, request: ListRequest) -> tuple[str, list[bytes]]:
         """The links of a page, and the pieces of its body."""
-        start, end = self._between(asked.stamp("created_from"), asked.stamp("created_to"))
-        page, size = max(1, asked.number("page", 1)), min(LARGEST_PAGE, asked.number("per_page", DEFAULT_PAGE))
-        builds = self._alone if asked.query.get("exclude_jobs") == ["true"] else self._whole
+        start, end = self._between(request.stamp("created_from"), request.stamp("created_to"))
+        page, size = max(1, request.number("page", 1)), min(LARGEST_PAGE, request.number("per_page", DEFAULT_PAGE))
+        builds = self._alone if request.query.get("exclude_jobs") == ["true"] else self._whole
         first = start + (page - 1) * size
         chosen = builds[first : min(end, first + size)]
         last = max(1, math.ceil((end - start) / size))
-        return self._links(asked, page, last), [b"[", b",".join(chosen), b"]"]
+        return self._links(request, page, last), [b"[", b",".join(chosen), b"]"]
 
     def _between(self, created_from: float | None, created_to: float | None) -> tuple[int, int]:
         """Where the builds created at `created_from` or later, and before `created_to`, begin and end."""
@@ -185,15 +185,15 @@ class Service:
         end = len(self._older) if created_from is None else bisect.bisect_right(self._older, -created_from)
         return start, max(start, end)
 
-    def _links(self, asked: Asked, page: int, last: int) -> str:
+    def _links(self, request: ListRequest, page: int, last: int) -> str:
         if last == 1:
             return ""
         before = {"first": 1, "prev": page - 1} if page > 1 else {}
         after = {"next": page + 1, "last": last} if page < last else {}
-        return ", ".join(f'<{self._address(asked, n)}>; rel="{rel}"' for rel, n in (before | after).items())
+        return ", ".join(f'<{self._address(request, n)}>; rel="{rel}"' for rel, n in (before | after).items())
 
-    def _address(self, asked: Asked, page: int) -> str:
-        return f"{self.url}{asked.path}?{urlencode(asked.query | {'page': [page]}, doseq=True)}"
+    def _address(self, request: ListRequest, page: int) -> str:
+        return f"{self.url}{request.path}?{urlencode(request.query | {'page': [page]}, doseq=True)}"
 
 
 def _written(status: int, headers: dict[str, str], body: list[bytes]) -> list[bytes]:
@@ -203,7 +203,7 @@ def _written(status: int, headers: dict[str, str], body: list[bytes]) -> list[by
         "Content-Length": str(sum(map(len, body))),
         **headers,
     }
-    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in result.items()), "", ""]
+    lines = [f"HTTP/1.1 {status} Status", *(f"{name}: {value}" for name, value in result.items()), "", ""]
     return ["\r\n".join(lines).encode(), *body]
 
 

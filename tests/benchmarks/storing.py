@@ -1,7 +1,7 @@
 """A store of ten million jobs in a year: what bringing changes into it takes, and what reading from it takes.
 
 Changes are brought into a copy, each in a fresh process: through the store, by deltalake's own MERGE, and by writing
-the whole table anew. Reading is measured beside DuckDB on the same files, which must give the same frame.
+the whole table again. Reading is measured beside DuckDB on the same files, which must give the same frame.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ def new(builds_of_30_days: int, count: int) -> Frames:
 
 
 def reopened(place: Location, count: int, days: int) -> Frames:
-    """Builds of the store, spread over so many of its days, that finished anew."""
+    """Builds of the store, spread over so many of its days, that finished again."""
     store = bf.Store(place.url)
     builds = store.builds(columns=["id", "day"]).sort_values(["day", "id"], ignore_index=True)
     nth = builds.groupby("day").cumcount()
     own_days = builds["day"].drop_duplicates().iloc[:days]
     chosen = builds[builds["day"].isin(own_days)].assign(nth=nth).sort_values(["nth", "day"]).head(count)
     ids = chosen["id"].tolist()
-    return Frames(_anew(_stored(place, "builds", "id", ids)), _anew(_stored(place, "jobs", "build_id", ids)))
+    return Frames(
+        _finish_again(_stored(place, "builds", "id", ids)), _finish_again(_stored(place, "jobs", "build_id", ids))
+    )
 
 
 def _stored(place: Location, name: str, key: str, ids: list[str]) -> pd.DataFrame:
@@ -76,7 +78,7 @@ def _stored(place: Location, name: str, key: str, ids: list[str]) -> pd.DataFram
     return frames.as_frame(table.dataset().to_table(declared, filter=pc.field(key).isin(ids)))
 
 
-def _anew(frame: pd.DataFrame) -> pd.DataFrame:
+def _finish_again(frame: pd.DataFrame) -> pd.DataFrame:
     later = pd.Timedelta(days=400)
     return frame.assign(fetched_at=frame["fetched_at"] + later, finished_at=frame["finished_at"] + later)
 
@@ -107,7 +109,7 @@ def merge(place: Location, batch: Frames) -> None:
 
 
 def rewrite(place: Location, batch: Frames) -> None:
-    """Each file of both tables anew, day by day, as the store would write it."""
+    """Rewrite each file of both tables, day by day, as the store would write it."""
     for name, rows in _rows(batch).items():
         table = TableVersion.at(place, name)
         assert table is not None
@@ -137,7 +139,7 @@ def _rows(batch: Frames) -> dict[str, pa.Table]:
     }
 
 
-WAYS = {"the store": commit, "MERGE": merge, "all anew": rewrite}
+WAYS = {"the store": commit, "MERGE": merge, "rewrite": rewrite}
 
 
 def measure(way: str, folder: str, batch: str) -> dict[str, float]:
@@ -170,7 +172,7 @@ def in_a_copy(way: str, place: Location, batch: str) -> dict[str, float]:
 
 
 def pairs(place: Location) -> dict[str, Pair]:
-    """Reading through the store, and the same by hand."""
+    """Reading through the store, and by handwritten code."""
     store = bf.Store(place.url)
     end = store.builds(columns=["created_at"])["created_at"].max().normalize()
     week = {"created_from": end - pd.Timedelta(days=21), "created_to": end - pd.Timedelta(days=14)}
@@ -178,20 +180,22 @@ def pairs(place: Location) -> dict[str, Pair]:
     found = {
         f"a week of a pipeline, {result}": Pair(
             functools.partial(store.jobs, **week, pipeline=PIPELINE, columns=chosen),
-            functools.partial(week_by_hand, store.files("jobs"), *week.values(), chosen or columns),
+            functools.partial(read_week_directly, store.files("jobs"), *week.values(), chosen or columns),
         )
         for result, chosen in (("all columns", None), ("five columns", FIVE))
     }
     grouped = "SELECT queue, count(*) AS n, avg(run_time_s) AS mean FROM {} GROUP BY queue ORDER BY queue"
     files = ", ".join(f"'{path}'" for path in store.files("jobs"))
-    by_hand = grouped.format(f"read_parquet([{files}])")
+    handwritten = grouped.format(f"read_parquet([{files}])")
     found["store.sql, all jobs by queue"] = Pair(
-        functools.partial(store.sql, grouped.format("jobs")), functools.partial(by_duckdb, by_hand)
+        functools.partial(store.sql, grouped.format("jobs")), functools.partial(by_duckdb, handwritten)
     )
     return found
 
 
-def week_by_hand(files: Sequence[str], start: pd.Timestamp, end: pd.Timestamp, columns: Sequence[str]) -> pd.DataFrame:
+def read_week_directly(
+    files: Sequence[str], start: pd.Timestamp, end: pd.Timestamp, columns: Sequence[str]
+) -> pd.DataFrame:
     """What one would write who has the files."""
     listed = ", ".join(f"'{path}'" for path in files)
     chosen = ", ".join(f'"{name}"' for name in columns)
@@ -234,18 +238,18 @@ def read(place: Location, runs: int) -> None:
     for name, pair in pairs(place).items():
         check(pair)
         ours, peer = (functools.partial(_timed, way) for way in pair)
-        measured |= reporting.in_turn(runs, {name: ours, f"{name}, by hand": peer})
+        measured |= reporting.in_turn(runs, {name: ours, f"{name}, handwritten": peer})
     alone = {
         "its version": lambda: _timed(lambda: store.version),
         "builds, five columns, all": lambda: _timed(lambda: store.builds(columns=OF_BUILDS)),
     }
     reporting.show_times(measured | reporting.in_turn(runs, alone))
     for name in pairs(place):
-        ratio = summaries.ratio(measured[name], measured[f"{name}, by hand"])
+        ratio = summaries.ratio(measured[name], measured[f"{name}, handwritten"])
         if "week" in name:
-            reporting.judge(f"{name} / by hand", ratio, at_most=AT_MOST)
+            reporting.judge(f"{name} / handwritten", ratio, at_most=AT_MOST)
         else:
-            print(f"{name} / by hand: {ratio:.3f} (no target)")
+            print(f"{name} / handwritten: {ratio:.3f} (no target)")
 
 
 def write(place: Location, batches: Mapping[str, Frames], runs: int) -> None:

@@ -1,7 +1,7 @@
-"""Summaries of two million rows on pandas, Polars and DuckDB, beside the best that was written by hand for each.
+"""Summaries of two million rows on pandas, Polars and DuckDB, compared with the best handwritten code for each.
 
-Before anything is timed, both must give the same values in the same columns. Jobs belong to 65,000 builds; what takes
-builds gets two million of those, since 65,000 take hardly longer than the calls themselves (these seconds are told
+Before anything is timed, both must give the same values in the same columns. Jobs belong to 65,000 builds; summaries of
+builds get two million of those, because 65,000 take hardly longer than the calls themselves (these are printed
 without a target).
 """
 
@@ -16,7 +16,7 @@ import pandas as pd
 import polars as pl
 
 from buildframe import metrics
-from tests.benchmarks import by_hand, by_hand_builds, by_hand_engines, by_hand_jobs, reporting, rows
+from tests.benchmarks import handwritten, handwritten_builds, handwritten_engines, handwritten_jobs, reporting, rows
 from tests.benchmarks.reporting import Stopwatch, Times
 
 Summary = Callable[[Any], Any]
@@ -46,9 +46,9 @@ OF_BUILDS: dict[str, Summary] = {
     "success_rate": lambda builds: metrics.success_rate(builds, by="pipeline"),
     "success_trend": metrics.success_trend,
     "throughput": metrics.throughput,
-    "outages": lambda builds: metrics.outages(builds, branch=by_hand_builds.BRANCH),
-    "recovery_time": lambda builds: metrics.recovery_time(builds, branch=by_hand_builds.BRANCH),
-    "red_share": lambda builds: metrics.red_share(builds, branch=by_hand_builds.BRANCH),
+    "outages": lambda builds: metrics.outages(builds, branch=handwritten_builds.BRANCH),
+    "recovery_time": lambda builds: metrics.recovery_time(builds, branch=handwritten_builds.BRANCH),
+    "red_share": lambda builds: metrics.red_share(builds, branch=handwritten_builds.BRANCH),
 }
 
 
@@ -61,14 +61,14 @@ class Pair(NamedTuple):
 
 def pairs(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, Pair]:
     """Of every engine, each summary that has a peer there; `builds` need not be those of the jobs."""
-    on_pandas = _on((by_hand, by_hand_jobs, by_hand_builds), builds, jobs)
+    on_pandas = _on((handwritten, handwritten_jobs, handwritten_builds), builds, jobs)
     builds, jobs = metrics.with_seconds(builds), metrics.with_seconds(jobs)
-    polars = _on((by_hand_engines,), pl.from_pandas(builds), pl.from_pandas(jobs))
+    polars = _on((handwritten_engines,), pl.from_pandas(builds), pl.from_pandas(jobs))
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("CREATE TABLE builds AS SELECT * FROM builds")
     connection.execute("CREATE TABLE jobs AS SELECT * FROM jobs")
-    sql, of_builds, of_jobs = by_hand_engines.Sql(connection), connection.table("builds"), connection.table("jobs")
+    sql, of_builds, of_jobs = handwritten_engines.Sql(connection), connection.table("builds"), connection.table("jobs")
     in_duckdb = {
         name: Pair(functools.partial(summary, of_jobs if name in OF_JOBS else of_builds), getattr(sql, name))
         for name, summary in (OF_JOBS | OF_BUILDS).items()
@@ -110,7 +110,9 @@ def _timed(way: Callable[[], Any]) -> Stopwatch:
 def compare(name: str, pair: Pair, runs: int) -> dict[str, Times]:
     """Both, run after run in turn, once they agree."""
     check(pair)
-    return {**reporting.in_turn(runs, {name: lambda: _timed(pair.ours), f"{name}, by hand": lambda: _timed(pair.peer)})}
+    return {
+        **reporting.in_turn(runs, {name: lambda: _timed(pair.ours), f"{name}, handwritten": lambda: _timed(pair.peer)})
+    }
 
 
 def ratio(ours: Times, peer: Times) -> float:
@@ -129,7 +131,7 @@ def main(quick: bool) -> None:
     print(f"\n{n_builds:,} builds, pandas (no target)")
     reporting.show_times(reporting.in_turn(runs, alone))
     for name, both in measured.items():
-        reporting.judge(f"{name} / by hand", ratio(*both.values()), at_most=AT_MOST)
+        reporting.judge(f"{name} / handwritten", ratio(*both.values()), at_most=AT_MOST)
 
 
 if __name__ == "__main__":

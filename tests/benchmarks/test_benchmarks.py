@@ -62,7 +62,7 @@ def test_the_server_lists_everything(rhythm: Rhythm) -> None:
     with Server(Settings(world)) as server, bf.connect("acme", base_url=server.url, token="invented") as ci:
         builds, jobs = ci.history()
         early, late = ci.builds(created_to=middle), ci.builds(created_from=middle)
-        result = server.told()
+        result = server.counts()
     assert sorted(builds["id"]) == sorted(document["id"] for document in documents)
     assert sorted(jobs["id"]) == sorted(job["id"] for document in documents for job in document["jobs"])
     assert (len(late), len(early)) == (366, 364)

@@ -1,4 +1,4 @@
-"""What the benchmark of the receiver rests on: deliveries that are genuine, and each of which is news to the store."""
+"""The benchmark of the receiver uses genuine deliveries, each with rows that are new to the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_day_is_one_and_whole(store: tuple[str, bf.Store]) -> None:
     assert builds["day"].nunique() == jobs["day"].nunique() == 1
 
 
-def test_each_delivery_is_genuine_and_news(store: tuple[str, bf.Store]) -> None:
+def test_each_delivery_is_genuine_and_new(store: tuple[str, bf.Store]) -> None:
     folder, before = store
     bodies = receiving.bodies(before, builds=10, of_each=4)
     for body in bodies:

@@ -1,4 +1,4 @@
-"""What the benchmark of sizes rests on: days that hang together and differ, and a watch that tells what went wrong."""
+"""The benchmark of sizes uses consistent days that differ, and reports what failed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_reads_of_the_store_are_measured(place: Location) -> None:
     assert {name: len(way(store)) > 0 for name, way in scaling.READS.items()} == dict.fromkeys(scaling.READS, True)
 
 
-def test_what_goes_wrong_is_told(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_reported(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scaling.watched("duckdb", place.url, "nonsense", 2)["failed"] == "KeyError: 'nonsense'"
     assert scaling.watched("duckdb", place.url, "flips", 2, seconds=0)["failed"] == "more than 0 s"
     monkeypatch.setattr(scaling, "MOST", 2**20)

@@ -39,7 +39,7 @@ def test_ids_are_of_one_build_or_job_each_and_lead_to_one_another() -> None:
     assert builds["created_at"].max() - builds["created_at"].min() > pd.Timedelta(days=year.DAYS)
 
 
-def test_by_hand_the_same_is_read(place: Location) -> None:
+def test_handwritten_code_reads_the_same(place: Location) -> None:
     for pair in storing.pairs(place).values():
         storing.check(pair)
         assert len(pair.ours())
@@ -53,7 +53,7 @@ def test_one_wrong_value_is_noticed(place: Location) -> None:
         )
 
 
-@pytest.mark.parametrize("way", ["MERGE", "all anew"])
+@pytest.mark.parametrize("way", ["MERGE", "rewrite"])
 @pytest.mark.parametrize("what", ["new", "reopened"])
 def test_each_way_leaves_the_same_rows(place: Location, copy: Location, tmp_path: Path, way: str, what: str) -> None:
     batch = storing.new(A_MONTH, 20) if what == "new" else storing.reopened(place, 20, 10)

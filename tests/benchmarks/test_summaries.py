@@ -1,4 +1,4 @@
-"""What was written by hand to measure summaries against gives the same; and a wrong value would be noticed."""
+"""Handwritten code gives the same results as the summaries, and a wrong value is noticed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_each_engine_and_each_summary_has_a_peer() -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_by_hand_it_is_the_same(name: str) -> None:
+def test_handwritten_code_gives_the_same(name: str) -> None:
     summaries.check(PAIRS[name])
 
 

@@ -29,7 +29,7 @@ STEPS = ("rspec", "lint", "Type check", "build image", "integration", "system", 
 EMOJIS = (":rspec: ", ":docker: ", ":rocket: ", "🚀 ", "", "", "", "")
 QUEUES = ("default", "default", "default", "large", "macos")
 MESSAGES = (
-    "Fix the lift\n\nThe door closed before the last guest was in; say \"mind the gap\" first.",
+    "Fix the lift\n\nThe lift left before the last guest was in; say \"mind the gap\" first.",
     "Merge pull request from someone/short-branch",
     "Retry the upload when the store answers 503 🙈",
     "Größere Puffer für Läufe",
@@ -121,7 +121,7 @@ def _user(name: str) -> Body:
         "graphql_id": _graphql("User", id),
         "name": name,
         "email": f"{name.split()[0].lower()}@example.com",
-        "avatar_url": f"https://pictures.example.com/avatar/{id.replace('-', '')}",
+        "avatar_url": f"https://images.example.com/avatar/{id.replace('-', '')}",
         "created_at": "2023-02-14T09:30:11.482Z",
     }
 

@@ -1,4 +1,4 @@
-"""More of `by_hand`: what happens on the branch `main` of each pipeline."""
+"""More of `handwritten`: what happens on the branch `main` of each pipeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.by_hand import NAT, Integers, Ranks, factorized, flag, is_any, us
+from tests.benchmarks.handwritten import NAT, Integers, Ranks, factorized, flag, is_any, us
 
 BRANCH = "main"
 
@@ -41,7 +41,7 @@ def _line(builds: pd.DataFrame) -> _Line:
 
 
 class _Red(NamedTuple):
-    """Outages as places in the line: the first failure, and what came after the last."""
+    """Return outages as places in the line: of the first failure, and after the last."""
 
     first: Integers
     after: Integers

@@ -1,4 +1,4 @@
-"""A walk over HTTP, each page half a second away: this library with 8 workers, and pybuildkite's loop over pages."""
+"""List builds over HTTP with half a second per page: this library with 8 workers, and pybuildkite's loop over pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _pages(client: Buildkite) -> Iterator[list[dict[str, Any]]]:
 
 
 def compare(world: World, latency: float, runs: int, limited_by_latency: bool) -> None:
-    """Both, run after run in turn, beside what no walk of so many workers can beat."""
+    """Both, run after run in turn, compared with the least time that so many workers need."""
     pages = math.ceil(world.builds / PAGE)
     ideal = pages * latency / WORKERS
     print(f"\n{world.builds:,} builds with {world.jobs} jobs each, {world.rhythm}; ideal {ideal:.2f} s")
@@ -67,7 +67,7 @@ def compare(world: World, latency: float, runs: int, limited_by_latency: bool) -
             "pybuildkite": lambda: theirs(server, world),
         }
         measured = reporting.in_turn(runs, candidates)
-        result = server.told()
+        result = server.counts()
     reporting.show_times(measured)
     requests = (sum(result.answered) / runs - pages) / (len(candidates) - 1)
     print(f"requests a run: buildframe {requests:.1f}, pybuildkite {pages}")

@@ -1,4 +1,4 @@
-"""More of `by_hand`: what follows the jobs of builds, of steps at a commit, and of queues."""
+"""More of `handwritten`: what follows the jobs of builds, of steps at a commit, and of queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.by_hand import NAT, Integers, factorized, flag, is_any, known, steps, us, wilson
+from tests.benchmarks.handwritten import NAT, Integers, factorized, flag, is_any, known, steps, us, wilson
 
 _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
 
@@ -272,7 +272,7 @@ def blocked_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
 
 
 def _load(jobs: pd.DataFrame, name: str, begun: Integers, over: Integers) -> pd.DataFrame:
-    """Changes in one number each, the last bit of which tells whether it is a beginning, sorted queue by queue."""
+    """Changes in one number each, whose last bit says whether it is a beginning, sorted queue by queue."""
     codes, queues = factorized(jobs["queue"])
     created = us(jobs, "build_created_at")
     there = (begun != NAT) & (over != NAT)

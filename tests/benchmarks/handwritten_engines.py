@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from tests.benchmarks.by_hand import DAY, Ranks, in_days, wilson
+from tests.benchmarks.handwritten import DAY, Ranks, in_days, wilson
 
 c = pl.col
 
@@ -275,14 +275,14 @@ class Sql:
             self._frame(f"""
             WITH hard AS (SELECT *, state = 'failed' AND NOT coalesce(soft_failed, false) AS failed
                           FROM jobs WHERE type = 'script'),
-            told AS (SELECT organization, pipeline, step, nullif(commit, 'HEAD') AS commit, matrix,
+            outcomes AS (SELECT organization, pipeline, step, nullif(commit, 'HEAD') AS commit, matrix,
                             parallel_group_index, state = 'passed' AS passed, state = 'timed_out' AS timed_out, failed,
                             failed AND (signal IS NOT NULL OR coalesce(exit_status = -1, false)) AS lost
                      FROM hard WHERE failed OR state IN ('passed', 'timed_out')),
             variants AS (SELECT {", ".join(_VARIANT)}, count_if(passed) AS passes,
                                 count_if(timed_out OR failed AND NOT lost) AS failures, count_if(lost) AS lost,
                                 count(*) AS attempts
-                         FROM told GROUP BY ALL),
+                         FROM outcomes GROUP BY ALL),
             commits AS (SELECT organization, pipeline, step, commit, sum(attempts) AS attempts,
                                bool_or(passes > 0) AS passed,
                                max(CASE WHEN failures > 0 AND passes > 0 THEN 4 WHEN failures > 1 THEN 3
@@ -314,7 +314,7 @@ class Sql:
                     PARTITION BY {", ".join(_COMMIT)} ORDER BY build_created_at, build_number) AS repeated
                 FROM builds_of WHERE build_state IN ('passed', 'failed') AND commit <> 'HEAD'),
             each_build AS (SELECT build_id, failed_at, repeated FROM builds_of LEFT JOIN repeats USING (build_id)),
-            told AS (SELECT pipeline, started_at, epoch_us(finished_at) - epoch_us(started_at) AS us,
+            outcomes AS (SELECT pipeline, started_at, epoch_us(finished_at) - epoch_us(started_at) AS us,
                             CASE WHEN retried THEN 0 WHEN state = 'canceled' THEN 1
                                  WHEN repeated THEN 3 ELSE 4 END AS place,
                             CASE WHEN started_at IS NOT NULL AND finished_at > failed_at AND place > 1
@@ -323,4 +323,4 @@ class Sql:
                      FROM jobs LEFT JOIN each_build USING (build_id))
             SELECT pipeline, count(us) AS n, sum(us) / 1e6 AS machine_s, {parts},
                    count_if(started_at IS NOT NULL AND us IS NULL) AS n_running, count_if(us < 0) AS n_negative
-            FROM told GROUP BY pipeline ORDER BY pipeline""")
+            FROM outcomes GROUP BY pipeline ORDER BY pipeline""")
