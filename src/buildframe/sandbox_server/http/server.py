@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import uvicorn
@@ -65,6 +67,15 @@ class _ClosableProtocol(H11Protocol):
         await self._application(scope, receive, send)
 
 
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping: Future[None] = Future()
+
+    async def main_loop(self) -> None:
+        await asyncio.wrap_future(self.stopping)  # uvicorn's own loop looks for the end ten times a second
+
+
 class HttpServer:
     """Serves an application until it is stopped."""
 
@@ -81,7 +92,7 @@ class HttpServer:
             server_header=False,
             timeout_graceful_shutdown=2,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listener]}, name="buildframe sandbox", daemon=True
         )
@@ -103,6 +114,6 @@ class HttpServer:
 
     def stop(self) -> None:
         """Stop the thread and close the socket."""
-        self._server.should_exit = True
+        self._server.stopping.set_result(None)
         self._thread.join(_STOPS_WITHIN)
         self._listener.close()
