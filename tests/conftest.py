@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -22,6 +24,8 @@ settings.register_profile("untimed", settings.default, deadline=None)  # a machi
 settings.load_profile("untimed")
 sys.dont_write_bytecode = False  # workers and child processes compile each module once, not each time
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("SSL_CERT_FILE", None)  # each client would take 12 ms to load certificates that no test needs
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 matplotlib.use("Agg")  # not by the environment, which kernels would inherit
 for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME_GRAPHQL_URL"):
     os.environ.pop(name, None)
@@ -32,6 +36,17 @@ LONGEST = ("test_docs.py", "test_architecture.py", "test_notebooks.py", "test_sc
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # by the number of tests, files of few but long ones would come last
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without garbage collection, which would visit thousands of tests again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> xdist_scopes.Scheduling:
@@ -57,7 +72,7 @@ class Scripted:
         self.methods: list[str] = []
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
-        self._responses = list(responses)
+        self.responses = list(responses)
         script = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -80,7 +95,7 @@ class Scripted:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def _next(self) -> Callable[[BaseHTTPRequestHandler], None]:
-        return self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+        return self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
 
     def stop(self) -> None:
         self.server.shutdown()

@@ -314,8 +314,8 @@ def test_data_that_looks_like_the_token_is_left_alone(scripted: Start) -> None:
     server = scripted(hang_up)
     for token in ("passed", "Sun", "2"):
         server.requests.clear()
-        server._answers = [says(b'[{"id":"a","name":"passed"}]', Link='<?passed=2>; rel="next"'),
-                           says(b'[{"id":"b","name":"Sun 2"}]')]  # fmt: skip
+        server.responses = [says(b'[{"id":"a","name":"passed"}]', Link='<?passed=2>; rel="next"'),
+                            says(b'[{"id":"b","name":"Sun 2"}]')]  # fmt: skip
         pipelines = bf.connect("acme", base_url=server.url, token=token).pipelines()
         assert list(pipelines["name"]) == ["passed", "Sun 2"]
         assert server.requests[1].endswith("?passed=2")

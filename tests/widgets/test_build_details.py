@@ -213,7 +213,7 @@ def with_jobs(url: str, text: str = "a text", **job: object) -> dict[str, Any]:
 def detail_of(start: Start, *after: Callable[[Any], None], text: str = "a text", **job: object) -> BuildDetails:
     """Return details of such a build, from a server that then sends these responses."""
     server = start(lambda handler: None)
-    server._answers = [says(json.dumps(with_jobs(server.url, text, **job)).encode()), *after]
+    server.responses = [says(json.dumps(with_jobs(server.url, text, **job)).encode()), *after]
     return show(BuildDetails(bf.connect("acme", base_url=server.url, token="t" * 20)), "web", 41)
 
 

@@ -111,8 +111,8 @@ def test_the_token_goes_to_the_whole_origin(scripted: Start) -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_followed_without_the_token_once_it_leads_away(scripted: Start, status: int) -> None:
     home, elsewhere = scripted(), scripted()
-    home._answers = [moved("../stored?x=1", status), moved(f"{elsewhere.url}/bucket?signature=s", status), says(TEXT)]
-    elsewhere._answers = [moved(f"{home.url}/v2/back", status)]
+    home.responses = [moved("../stored?x=1", status), moved(f"{elsewhere.url}/bucket?signature=s", status), says(TEXT)]
+    elsewhere.responses = [moved(f"{home.url}/v2/back", status)]
     assert connected(home).log(f"{home.url}/v2/jobs/log") == TEXT.decode()
     assert home.requests == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
     assert [headers.get("Authorization") is not None for headers in home.headers] == [True, True, False]

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -193,10 +194,17 @@ def _shut(each: socket.socket) -> None:
 @confined
 def tls_context(from_environment: bool) -> ssl.SSLContext:
     """Return the certificates to trust, by the environment if `from_environment`."""
+    if not from_environment:
+        return _packaged_certificates()
     try:
-        return httpx.create_ssl_context(trust_env=from_environment)
+        return httpx.create_ssl_context(trust_env=True)
     except OSError as why:
         raise BadInput(f"The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read: {why}.") from None
+
+
+@cache  # loading them takes longer than a request to a sandbox
+def _packaged_certificates() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
 
 
 @confined
