@@ -87,7 +87,7 @@ def job_of(build, key):
 
 def runs_of(sandbox):
     """The builds as the simulation keeps them: their moments are exact."""
-    return [msgspec.json.decode(run, type=BuildRun) for (run,) in sandbox._db.rows("SELECT run FROM builds")]
+    return [msgspec.json.decode(run, type=BuildRun) for (run,) in sandbox._db.query("SELECT run FROM builds")]
 
 
 def assert_whole(sandbox):
@@ -102,8 +102,8 @@ def assert_whole(sandbox):
             assert run.state == rules.build_state(run), run
             for job in run.jobs:
                 assert has_a_future(db, runs, planned, in_line, run, job), (run.state, job)
-        assert db.rows("SELECT count(*) FROM jobs") == [(sum(len(run.jobs) for run in runs.values()),)]
-        stored = db.rows("SELECT id, state, blocked, over FROM builds")
+        assert db.query("SELECT count(*) FROM jobs") == [(sum(len(run.jobs) for run in runs.values()),)]
+        stored = db.query("SELECT id, state, blocked, over FROM builds")
         assert all(runs[id].state == state for id, state, _, _ in stored)
         assert all((runs[id].blocked, rules.is_over(runs[id])) == (blocked, over) for id, _, blocked, over in stored)
         assert_agents_are_accounted_for(simulator, runs.values())

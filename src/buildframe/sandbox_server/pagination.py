@@ -25,7 +25,7 @@ class PageRequest(NamedTuple):
         """The number of records before the page."""
         return (self.number - 1) * self.size
 
-    def of(self, items: Sequence[Item]) -> Sequence[Item]:
+    def slice(self, items: Sequence[Item]) -> Sequence[Item]:
         """Return the items on the page."""
         return items[self.offset : self.offset + self.size]
 
@@ -44,7 +44,7 @@ def _number(text: str | None) -> int | None:
     return (int(text) or None) if len(text) <= 18 else _LAST_PAGE
 
 
-def link_header(address: str, query: Query, page: PageRequest, total: int) -> str:
+def format_link_header(address: str, query: Query, page: PageRequest, total: int) -> str:
     """Return the URLs of the first, previous, next and last page with the same query; empty for a single page."""
     last = -(-total // page.size)
     if last <= 1:

@@ -349,7 +349,7 @@ class Sandbox:
         return entry
 
     def _build(self, entry: PipelineEntry, number: int) -> BuildRun:
-        builds = [self._db.load_build(id) for id in self._db.build_ids(entry.key, [number])]
+        builds = [self._db.load_build(id) for id in self._db.find_build_ids(entry.key, [number])]
         if not builds or builds[0] is None:
             raise BadInput(f"There is no build {number} of {entry.pipeline.slug!r}.")
         return builds[0]
@@ -451,7 +451,7 @@ class Sandbox:
         list of Delivery
             All pending deliveries and the last 2000 others of each webhook, oldest first.
         """
-        return self._outbox.log()
+        return self._outbox.list_deliveries()
 
     def stop(self) -> None:
         """Stop the server. A sandbox in a file can be opened again."""

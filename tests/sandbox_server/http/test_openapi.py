@@ -12,10 +12,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from buildframe.sandbox_server import Quota, Sandbox
 from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers.routes import ROUTES
-from buildframe.sandbox_server.http.openapi import document
+from buildframe.sandbox_server.http.openapi import create_document
 from tests import golden
 
-DOCUMENT = document("https://ci.example.com")
+DOCUMENT = create_document("https://ci.example.com")
 SHOWN = {
     operation["operationId"]: (method.upper(), path, operation)
     for path, methods in DOCUMENT["paths"].items()
@@ -40,7 +40,7 @@ def test_it_is_valid():
 def test_it_is_served_without_a_token_and_names_its_server(small):
     response = httpx.get(f"{small.url}/openapi.json")
     assert response.headers["Content-Type"] == "application/json"
-    assert response.json() == document(small.url)
+    assert response.json() == create_document(small.url)
     assert response.json()["servers"] == [{"url": f"{small.url}/v2"}]
 
 

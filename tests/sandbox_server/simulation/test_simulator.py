@@ -245,7 +245,7 @@ def test_a_pipeline_that_is_deleted_takes_its_builds_with_it(api):
     assert api(path).status_code == 404
     assert {run.id for run in runs_of(api.sandbox)} == grown >= others
     seqs = "SELECT count(*) FROM {} WHERE build NOT IN (SELECT seq FROM builds)"
-    assert [pipeline.db.rows(seqs.format(table)) for table in ("jobs", "meta_data")] == [[(0,)], [(0,)]]
+    assert [pipeline.db.query(seqs.format(table)) for table in ("jobs", "meta_data")] == [[(0,)], [(0,)]]
     assert_whole(api.sandbox)
 
 
@@ -301,7 +301,7 @@ def everything_done(api_client, path=None, reopen=False):
     simulator.rebuild(runs[1].id, 2)
     simulator.delete_builds(db.pipelines[pipeline.key], [runs[2].number])
     sandbox.clock.advance(2 * HOUR)
-    bodies = db.rows("SELECT body FROM builds ORDER BY seq") + db.rows("SELECT body FROM jobs ORDER BY 1")
+    bodies = db.query("SELECT body FROM builds ORDER BY seq") + db.query("SELECT body FROM jobs ORDER BY 1")
     sandbox.stop()
     return hashlib.sha256(b"\n".join(body for (body,) in bodies)).hexdigest()
 

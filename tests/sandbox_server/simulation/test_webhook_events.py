@@ -29,7 +29,7 @@ def plant(api_client, settings):
 
 def bodies(pipeline):
     """Event and body, in order, of the builds of planted pipelines."""
-    rows = pipeline.db.rows("SELECT event, body FROM deliveries WHERE body IS NOT NULL ORDER BY seq")
+    rows = pipeline.db.query("SELECT event, body FROM deliveries WHERE body IS NOT NULL ORDER BY seq")
     read = [(event, msgspec.json.decode(body)) for event, body in rows if event != "ping"]
     return [(event, body) for event, body in read if body["pipeline"]["slug"] in ("planted", "parent", "child")]
 

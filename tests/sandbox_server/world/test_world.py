@@ -29,7 +29,7 @@ def default():
 
 def runs_of(sandbox):
     """The builds as the simulation keeps them: their moments are exact."""
-    return [msgspec.json.decode(run, type=BuildRun) for (run,) in sandbox._db.rows("SELECT run FROM builds")]
+    return [msgspec.json.decode(run, type=BuildRun) for (run,) in sandbox._db.query("SELECT run FROM builds")]
 
 
 @pytest.fixture(scope="module")
@@ -303,8 +303,8 @@ def test_the_broken_branch_fails_throughout_and_passes_after(default, runs, smal
 
 
 def fingerprint(sandbox):
-    rows = sandbox._db.rows("SELECT body FROM builds ORDER BY seq")
-    rows += sandbox._db.rows("SELECT body FROM jobs ORDER BY build, position")
+    rows = sandbox._db.query("SELECT body FROM builds ORDER BY seq")
+    rows += sandbox._db.query("SELECT body FROM jobs ORDER BY build, position")
     return hashlib.sha256(b"\n".join(body for (body,) in rows)).hexdigest()
 
 

@@ -95,7 +95,7 @@ class Database:
             raise BuildframeError("This sandbox is stopped.")
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Run the block in a transaction. A nested block joins the transaction of the outer one."""
         with self.lock:
             self._check_open()
@@ -110,20 +110,20 @@ class Database:
                 raise
             self._connection.execute("COMMIT")
 
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a query."""
         with self.lock:
             self._check_open()
             return self._connection.execute(sql, values).fetchall()
 
-    def write(self, sql: str, values: Sequence[Any]) -> None:
+    def execute(self, sql: str, values: Sequence[Any]) -> None:
         """Execute one statement that changes data."""
-        with self.writing():
+        with self.transaction():
             self._connection.execute(sql, values)
 
     def load_world(self) -> World | None:
         """Return the stored world; None if the database is new."""
-        rows = self.rows("SELECT value FROM world WHERE what = 'world'")
+        rows = self.query("SELECT value FROM world WHERE what = 'world'")
         if not rows:
             return None
         world = World.decode(rows[0][0])
@@ -134,7 +134,7 @@ class Database:
     def create_world(self, world: World) -> None:
         """Store a new world and set the clock to its start."""
         entries = initial_pipelines(world)
-        with self.writing():
+        with self.transaction():
             self._put("world", world.encode())
             self._put("now", msgspec.json.encode(world.start))
             for entry in entries:
@@ -152,10 +152,10 @@ class Database:
         organizations = {organization.slug: organization for organization in world.organizations}
         entries = [
             PipelineEntry(key, organizations[slug], msgspec.json.decode(record, type=PipelineRecord))
-            for key, slug, record in self.rows("SELECT key, organization, record FROM pipelines ORDER BY position")
+            for key, slug, record in self.query("SELECT key, organization, record FROM pipelines ORDER BY position")
         ]
         steps = msgspec.json.Decoder(tuple[PipelineStep, ...])
-        return PipelineRegistry(entries, (Plan(steps.decode(row[0])) for row in self.rows("SELECT steps FROM plans")))
+        return PipelineRegistry(entries, (Plan(steps.decode(row[0])) for row in self.query("SELECT steps FROM plans")))
 
     def put_pipeline(self, entry: PipelineEntry) -> None:
         """Insert or update a pipeline. If its slug changes, write the bodies of its builds again.
@@ -164,7 +164,7 @@ class Database:
         """
         with self.lock:
             before = self.pipelines.get(entry.key)
-            with self.pipelines.rollback_on_error(), self.writing():
+            with self.pipelines.rollback_on_error(), self.transaction():
                 self.pipelines.put(entry)
                 self._put_entry(entry)
                 if before is not None and before.path != entry.path:
@@ -172,7 +172,7 @@ class Database:
 
     def next_pipeline_number(self) -> int:
         """Count one more created pipeline and return the count."""
-        with self.writing():
+        with self.transaction():
             sql = "INSERT INTO counters VALUES ('pipelines', 1) ON CONFLICT DO UPDATE SET last = last + 1"
             return int(self._connection.execute(f"{sql} RETURNING last").fetchone()[0])
 
@@ -196,33 +196,33 @@ class Database:
 
     def load_now(self) -> int:
         """Return the simulated time of the last commit."""
-        ((value,),) = self.rows("SELECT value FROM world WHERE what = 'now'")
+        ((value,),) = self.query("SELECT value FROM world WHERE what = 'now'")
         return msgspec.json.decode(value, type=int)
 
     def load_build(self, id: str) -> BuildRun | None:
         """Return a build by its UUID; None if it does not exist."""
-        rows = self.rows("SELECT run FROM builds WHERE id = ?", (id,))
+        rows = self.query("SELECT run FROM builds WHERE id = ?", (id,))
         return msgspec.json.decode(rows[0][0], type=BuildRun) if rows else None
 
-    def build_ids(self, pipeline_key: str, numbers: Sequence[int] | None = None) -> set[str]:
+    def find_build_ids(self, pipeline_key: str, numbers: Sequence[int] | None = None) -> set[str]:
         """Return the UUIDs of a pipeline's builds with these numbers; None means all builds."""
-        rows = self.rows("SELECT id, number FROM builds WHERE pipeline_key = ?", (pipeline_key,))
+        rows = self.query("SELECT id, number FROM builds WHERE pipeline_key = ?", (pipeline_key,))
         return {id for id, number in rows if numbers is None or number in numbers}
 
     def load_active(self) -> list[BuildRun]:
         """Return the builds that are not over."""
-        rows = self.rows("SELECT run FROM builds WHERE over = 0 ORDER BY seq")
+        rows = self.query("SELECT run FROM builds WHERE over = 0 ORDER BY seq")
         return [msgspec.json.decode(run, type=BuildRun) for (run,) in rows]
 
     def load_events(self) -> list[ScheduledEvent]:
         """Return the scheduled events."""
         about = msgspec.json.Decoder(tuple[str, ...])
-        rows = self.rows("SELECT at, seq, kind, about FROM events")
+        rows = self.query("SELECT at, seq, kind, about FROM events")
         return [ScheduledEvent(at, seq, kind, about.decode(text)) for at, seq, kind, text in rows]
 
     def load_counters(self) -> tuple[int, dict[str, int]]:
         """Return the count of all builds created so far, and the last build number of each pipeline."""
-        counters: dict[str, int] = dict(self.rows("SELECT what, last FROM counters"))
+        counters: dict[str, int] = dict(self.query("SELECT what, last FROM counters"))
         counters.pop("pipelines", None)
         return counters.pop("builds", 0), counters
 
@@ -230,7 +230,7 @@ class Database:
         """Whether a webhook receives events of an organization."""
         return self.outbox is not None and self.outbox.has_webhooks(organization)
 
-    def notice(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
+    def serialize_event(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
         """Serialize an event for webhooks: the build and the job as they are now. The state may be `blocked`."""
         build_body = self.serializer.build(build) | ({"state": "blocked"} if build.blocked else {})
         body = {"build": build_body} | ({"job": self.serializer.job(build, job)} if job else {})
@@ -252,7 +252,7 @@ class Database:
         `notices` go to the outbox. The builds `deleted` and the pipeline `deleted_pipeline` are deleted.
         """
         changed = list(builds)
-        with self.lock, self.pipelines.rollback_on_error(), self.writing():
+        with self.lock, self.pipelines.rollback_on_error(), self.transaction():
             if events is not None:
                 self._put_events(events)
             self._put_builds(changed)

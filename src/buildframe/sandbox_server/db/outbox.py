@@ -139,7 +139,7 @@ class Outbox:
         self._db, self._pipeline = db, pipeline
         self.wake: Callable[[str], None] = lambda hook: None
         """Callback with the id of a hook that may have pending deliveries; the database lock is held."""
-        rows = db.rows("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
+        rows = db.query("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
         self._hooks = {row[0]: _to_hook(*row) for row in rows}
 
     def has_webhooks(self, organization: str) -> bool:
@@ -155,8 +155,8 @@ class Outbox:
         events = msgspec.json.encode(hook.events).decode()
         values = (hook.id, hook.organization, hook.url, hook.token, hook.signed, events)
         with self._db.lock:
-            with self._db.writing():
-                self._db.write("INSERT INTO hooks VALUES (?, ?, ?, ?, ?, ?)", values)
+            with self._db.transaction():
+                self._db.execute("INSERT INTO hooks VALUES (?, ?, ?, ?, ?, ?)", values)
                 self._insert(hook, "ping", self._db.load_now(), msgspec.json.encode(body))
             self._hooks = self._hooks | {hook.id: hook}
             self.wake(hook.id)
@@ -166,9 +166,9 @@ class Outbox:
         if id not in self._hooks:
             raise BadInput(f"There is no webhook {id!r}. Pass one that `webhook()` returned.")
         with self._db.lock:
-            with self._db.writing():
-                self._db.write("DELETE FROM hooks WHERE id = ?", (id,))
-                self._db.write(
+            with self._db.transaction():
+                self._db.execute("DELETE FROM hooks WHERE id = ?", (id,))
+                self._db.execute(
                     "UPDATE deliveries SET body = NULL, failure = 'the webhook was removed'"
                     " WHERE hook = ? AND body IS NOT NULL",
                     (id,),
@@ -191,7 +191,7 @@ class Outbox:
             self.wake(id)
 
     def _body(self, notice: WebhookEvent) -> bytes:
-        rows = self._db.rows("SELECT pipeline_key FROM builds WHERE id = ?", (notice.build_id,))
+        rows = self._db.query("SELECT pipeline_key FROM builds WHERE id = ?", (notice.build_id,))
         creator = notice.body["build"].get("creator")
         sender = {"id": creator["id"], "name": creator["name"]} if creator else None
         pipeline = self._pipeline(rows[0][0]) if rows else None  # None: just deleted
@@ -199,27 +199,27 @@ class Outbox:
 
     def _insert(self, hook: Hook, event: str, at: int, body: bytes) -> None:
         values = (str(uuid.uuid4()), hook.id, hook.url, event, at, body, time.time())
-        self._db.write(
+        self._db.execute(
             "INSERT INTO deliveries (id, hook, url, event, at, body, due, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
             values,
         )
 
     def _trim(self, hook: str) -> None:
-        self._db.write(
+        self._db.execute(
             "UPDATE deliveries SET body = NULL, failure = 'dropped: too many pending deliveries' WHERE hook = ?"
             " AND body IS NOT NULL AND seq <= (SELECT seq FROM deliveries WHERE hook = ? AND body IS NOT NULL"
             " ORDER BY seq DESC LIMIT 1 OFFSET ?)",
             (hook, hook, MOST_PENDING),
         )
-        self._db.write(
+        self._db.execute(
             "DELETE FROM deliveries WHERE hook = ? AND body IS NULL AND seq <= (SELECT seq FROM deliveries"
             " WHERE hook = ? AND body IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
             (hook, hook, MOST_SETTLED),
         )
 
-    def pending_hooks(self) -> list[str]:
+    def list_pending_hooks(self) -> list[str]:
         """Return the ids of the hooks with pending deliveries."""
-        return [id for (id,) in self._db.rows("SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL")]
+        return [id for (id,) in self._db.query("SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL")]
 
     def has_hook(self, hook: str) -> bool:
         """Return whether a hook exists."""
@@ -228,7 +228,7 @@ class Outbox:
     def next_pending(self, hook: str) -> PendingDelivery | None:
         """Return the oldest pending delivery of a hook, due or not; None if there is none."""
         with self._db.lock:
-            rows = self._db.rows(
+            rows = self._db.query(
                 "SELECT seq, id, event, body, attempts, due FROM deliveries WHERE hook = ? AND body IS NOT NULL"
                 " ORDER BY seq LIMIT 1",
                 (hook,),
@@ -237,7 +237,7 @@ class Outbox:
 
     def mark_delivered(self, delivery: PendingDelivery, status: int) -> None:
         """Record that a delivery was accepted."""
-        self._db.write(
+        self._db.execute(
             "UPDATE deliveries SET body = NULL, attempts = attempts + 1, status = ?, failure = NULL, delivered = ?"
             " WHERE seq = ?",
             (status, time.time(), delivery.seq),
@@ -248,15 +248,15 @@ class Outbox:
 
         A delivery that was dropped during the attempt stays dropped.
         """
-        self._db.write(
+        self._db.execute(
             "UPDATE deliveries SET body = CASE WHEN ? THEN body END, attempts = attempts + 1, status = ?,"
             " failure = CASE WHEN body IS NULL THEN failure ELSE ? END, due = ? WHERE seq = ?",
             (again is not None, status, failure, again or 0.0, delivery.seq),
         )
 
-    def log(self) -> list[Delivery]:
+    def list_deliveries(self) -> list[Delivery]:
         """Return the stored deliveries, oldest first."""
-        rows = self._db.rows(
+        rows = self._db.query(
             "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure, delivered"
             " FROM deliveries ORDER BY seq"
         )

@@ -26,7 +26,7 @@ class TeamDirectory:
 
     def list_teams(self, organization: str) -> list[TeamRecord]:
         """Return the teams of an organization in order of creation."""
-        rows = self._db.rows("SELECT * FROM teams WHERE organization = ? ORDER BY rowid", (organization,))
+        rows = self._db.query("SELECT * FROM teams WHERE organization = ? ORDER BY rowid", (organization,))
         return [TeamRecord(*row) for row in rows]
 
     def get_team(self, organization: str, id: str) -> TeamRecord:
@@ -38,12 +38,12 @@ class TeamDirectory:
 
     def list_grants(self, team: TeamRecord) -> list[TeamGrant]:
         """Return the grants of a team in order of creation."""
-        rows = self._db.rows("SELECT * FROM team_pipelines WHERE team = ? ORDER BY rowid", (team.id,))
+        rows = self._db.query("SELECT * FROM team_pipelines WHERE team = ? ORDER BY rowid", (team.id,))
         return [TeamGrant(*row) for row in rows]
 
-    def grants_of(self, entry: PipelineEntry) -> list[TeamGrant]:
+    def list_pipeline_grants(self, entry: PipelineEntry) -> list[TeamGrant]:
         """Return the grants for a pipeline in order of creation."""
-        rows = self._db.rows("SELECT * FROM team_pipelines WHERE pipeline = ? ORDER BY rowid", (entry.key,))
+        rows = self._db.query("SELECT * FROM team_pipelines WHERE pipeline = ? ORDER BY rowid", (entry.key,))
         return [TeamGrant(*row) for row in rows]
 
     def find_pipeline(self, organization: str, pipeline_id: str) -> PipelineEntry | None:
@@ -54,14 +54,14 @@ class TeamDirectory:
     def get_grant(self, team: TeamRecord, pipeline_id: str) -> TeamGrant:
         """Return the grant of a team for a pipeline. Raises 404 if there is none."""
         entry = self.find_pipeline(team.organization, pipeline_id)
-        for grant in self.grants_of(entry) if entry is not None else ():
+        for grant in self.list_pipeline_grants(entry) if entry is not None else ():
             if grant.team == team.id:
                 return grant
         raise error_responses.not_found("team pipeline")
 
     def find_grant(self, id: str) -> TeamGrant | None:
         """Return a grant by its own UUID; None if it does not exist."""
-        rows = self._db.rows("SELECT * FROM team_pipelines WHERE id = ?", (id,))
+        rows = self._db.query("SELECT * FROM team_pipelines WHERE id = ?", (id,))
         return TeamGrant(*rows[0]) if rows else None
 
     def grant(self, team: TeamRecord, pipeline_id: str, level: str) -> TeamGrant:
@@ -69,7 +69,7 @@ class TeamDirectory:
         entry = self.find_pipeline(team.organization, pipeline_id)
         if entry is None:
             raise _invalid("Pipeline must exist")
-        if any(grant.team == team.id for grant in self.grants_of(entry)):
+        if any(grant.team == team.id for grant in self.list_pipeline_grants(entry)):
             raise _invalid("Pipeline has already been added to this team")
         return self._insert(team.id, entry, level)
 
@@ -77,24 +77,24 @@ class TeamDirectory:
         now = self._db.load_now()
         id = self._db.serializer.random.uuid("team pipeline", team, entry.key, now)
         grant = TeamGrant(id, team, entry.key, level, now)
-        self._db.write("INSERT INTO team_pipelines VALUES (?, ?, ?, ?, ?)", grant)
+        self._db.execute("INSERT INTO team_pipelines VALUES (?, ?, ?, ?, ?)", grant)
         return grant
 
     def change_level(self, grant: TeamGrant, level: str) -> TeamGrant:
         """Change the level of a grant. Raises 422 if no team could manage the pipeline any more."""
         if level != MANAGES and self._is_last_manager(grant):
             raise _invalid(_LAST_MANAGER)
-        self._db.write("UPDATE team_pipelines SET level = ? WHERE id = ?", (level, grant.id))
+        self._db.execute("UPDATE team_pipelines SET level = ? WHERE id = ?", (level, grant.id))
         return grant._replace(level=level)
 
     def revoke(self, grant: TeamGrant) -> None:
         """Delete a grant. Raises 422 if no team could manage the pipeline any more."""
         if self._is_last_manager(grant):
             raise HttpError(422, f"Team pipeline could not be deleted. {_LAST_MANAGER}")
-        self._db.write("DELETE FROM team_pipelines WHERE id = ?", (grant.id,))
+        self._db.execute("DELETE FROM team_pipelines WHERE id = ?", (grant.id,))
 
     def _is_last_manager(self, grant: TeamGrant) -> bool:
-        grants = self.grants_of(self._db.pipelines[grant.pipeline_key])
+        grants = self.list_pipeline_grants(self._db.pipelines[grant.pipeline_key])
         others = [other.level for other in grants if other.id != grant.id]
         return grant.level == MANAGES and bool(others) and MANAGES not in others
 

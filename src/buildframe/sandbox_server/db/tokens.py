@@ -47,13 +47,13 @@ def create_token(db: Database, scopes: Sequence[str], organizations: Sequence[st
     token = f"bfs_{secrets.token_hex(20)}"
     with db.lock:
         access = Access(_new_user(db), tuple(scopes), tuple(organizations), may_edit)
-        db.write("INSERT INTO tokens VALUES (?, ?)", (_hash(token), msgspec.json.encode(access)))
+        db.execute("INSERT INTO tokens VALUES (?, ?)", (_hash(token), msgspec.json.encode(access)))
     return token
 
 
 def _new_user(db: Database) -> TokenUser:
     """Return the next user, which is the same in every sandbox of the same seed."""
-    ((number,),) = db.rows("SELECT 1 + count(*) FROM tokens")
+    ((number,),) = db.query("SELECT 1 + count(*) FROM tokens")
     return TokenUser(
         id=db.serializer.random.uuid("user of token", number),
         name=f"Token user {number}",
@@ -65,7 +65,7 @@ def _new_user(db: Database) -> TokenUser:
 def authenticate(db: Database, authorization: str | None) -> Access:
     """Return the permissions of the token in an `Authorization` header. Raises 401 without a valid one."""
     kind, _, token = (authorization or "").partition(" ")
-    rows = db.rows("SELECT access FROM tokens WHERE hash = ?", (_hash(token.strip()),))
+    rows = db.query("SELECT access FROM tokens WHERE hash = ?", (_hash(token.strip()),))
     if kind.lower() != "bearer" or not rows:
         raise HttpError(401, "Authentication required. Please supply a valid API Access Token")
     return msgspec.json.decode(rows[0][0], type=Access)

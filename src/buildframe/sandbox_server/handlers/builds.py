@@ -51,10 +51,10 @@ class BuildHandlers(HandlerGroup):
         conditions = [place, *filter_conditions(request.filters)]
         sql = " AND ".join(condition.sql for condition in conditions)
         values = [value for condition in conditions for value in condition.values]
-        ((total,),) = self._db.rows(f"SELECT count(*) FROM builds WHERE {sql}", values)  # noqa: S608  values are bound
+        ((total,),) = self._db.query(f"SELECT count(*) FROM builds WHERE {sql}", values)  # noqa: S608  values are bound
         if self._deepest <= request.page.offset < total:
             raise error_responses.too_deep()
-        rows = self._db.rows(
+        rows = self._db.query(
             f"SELECT seq, pipeline_key, body FROM builds WHERE {sql} ORDER BY created DESC, seq DESC LIMIT ? OFFSET ?",  # noqa: S608
             [*values, request.page.size, request.page.offset],
         )
@@ -77,7 +77,7 @@ class BuildHandlers(HandlerGroup):
         jobs: dict[int, list[msgspec.Raw]] = {seq: [] for seq in builds}
         chosen = any_of("build", builds)
         sql = f"SELECT build, body FROM jobs WHERE {chosen.sql} AND retried <= ? ORDER BY build, position"  # noqa: S608
-        for seq, body in self._db.rows(sql, [*chosen.values, include_retried]):
+        for seq, body in self._db.query(sql, [*chosen.values, include_retried]):
             jobs[seq].append(msgspec.Raw(body))
         return jobs
 
@@ -130,7 +130,7 @@ class BuildHandlers(HandlerGroup):
 
     def _respond_build(self, request: ApiRequest, build: BuildRun) -> ApiResponse:
         """Respond with a build, whose agents have all fields."""
-        rows = self._db.rows("SELECT seq, pipeline_key, body FROM builds WHERE id = ?", (build.id,))
+        rows = self._db.query("SELECT seq, pipeline_key, body FROM builds WHERE id = ?", (build.id,))
         (body,) = self._bodies(request, rows)
         organization = self._db.pipelines[build.pipeline_key].organization
         return ApiResponse(body | {"jobs": [self._with_full_agent(organization, job) for job in body["jobs"]]})

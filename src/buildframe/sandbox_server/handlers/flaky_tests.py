@@ -161,7 +161,7 @@ class FlakyTestHandlers(HandlerGroup):
         suite, now = self._suites.find(organization, request.path["suite"]), self._db.load_now()
         matches = _filter_predicate(suite, request.filters, now)
         tests = [test for test in self._suites.tests(organization, suite) if test.flakes(now) and matches(test)]
-        bodies = [self._suites.body(organization, suite, test) for test in request.page.of(tests)]
+        bodies = [self._suites.body(organization, suite, test) for test in request.page.slice(tests)]
         return ApiResponse(bodies, len(tests))
 
 

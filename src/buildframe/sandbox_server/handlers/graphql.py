@@ -109,7 +109,7 @@ class _Root:
         return _node("Pipeline", self._db.serializer.pipeline_id(entry)) | {
             "slug": entry.pipeline.slug,
             "name": entry.pipeline.name,
-            "teams": _connection(lambda: self._teams.grants_of(entry), self._grant_node),
+            "teams": _connection(lambda: self._teams.list_pipeline_grants(entry), self._grant_node),
         }
 
     def _grant_node(self, grant: TeamGrant) -> Node:
@@ -125,7 +125,10 @@ class _Root:
         refuse_viewers(self._access)
         grant = self._teams.grant(team, _uuid("Pipeline", input["pipelineID"]), input["accessLevel"].lower())
         entry = self._db.pipelines[grant.pipeline_key]
-        edge = {"cursor": _cursor(self._teams.grants_of(entry).index(grant)), "node": self._grant_node(grant)}
+        edge = {
+            "cursor": _cursor(self._teams.list_pipeline_grants(entry).index(grant)),
+            "node": self._grant_node(grant),
+        }
         return _payload(input, team=_team_node(team), pipeline=self._pipeline_node(entry), teamPipelineEdge=edge)
 
     def _update(self, info: Any, input: Node) -> Node:

@@ -36,7 +36,7 @@ def find_build(db: Database, path: PathParameters) -> BuildRun:
     """Return the build with the number `number`, which may be any text."""
     entry, number = find_pipeline(db, path), path["number"]
     if number.isascii() and number.isdigit() and len(number) <= 18:
-        rows = db.rows("SELECT run FROM builds WHERE pipeline_key = ? AND number = ?", (entry.key, int(number)))
+        rows = db.query("SELECT run FROM builds WHERE pipeline_key = ? AND number = ?", (entry.key, int(number)))
         if rows:
             return msgspec.json.decode(rows[0][0], type=BuildRun)
     raise not_found("build")

@@ -46,7 +46,7 @@ class TeamHandlers(HandlerGroup):
     @handles(list_members)
     def _list_members(self, request: ApiRequest) -> ApiResponse:
         members = self._members(request)
-        return ApiResponse(request.page.of(members), len(members))
+        return ApiResponse(request.page.slice(members), len(members))
 
     @handles(get_member)
     def _get_member(self, request: ApiRequest) -> ApiResponse:
@@ -59,7 +59,7 @@ class TeamHandlers(HandlerGroup):
     def _list(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
         grants = self._teams.list_grants(team)
-        return ApiResponse([self._body(grant) for grant in request.page.of(grants)], len(grants))
+        return ApiResponse([self._body(grant) for grant in request.page.slice(grants)], len(grants))
 
     @handles(get_team_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:

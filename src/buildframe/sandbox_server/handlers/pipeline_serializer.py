@@ -51,8 +51,8 @@ class PipelineSerializer:
     def _counts(self, entry: PipelineEntry) -> JsonObject:
         of_builds = "SELECT state, count(*) FROM builds WHERE over = 0 AND pipeline_key = ? GROUP BY state"
         of_jobs = "SELECT state, count(*) FROM jobs WHERE active = 1 AND pipeline_key = ? GROUP BY state"
-        builds: dict[str, int] = dict(self._db.rows(of_builds, (entry.key,)))
-        jobs: dict[str, int] = dict(self._db.rows(of_jobs, (entry.key,)))
+        builds: dict[str, int] = dict(self._db.query(of_builds, (entry.key,)))
+        jobs: dict[str, int] = dict(self._db.query(of_jobs, (entry.key,)))
         return {
             "scheduled_builds_count": builds.get("scheduled", 0),
             "running_builds_count": sum(builds.get(state, 0) for state in (*RUNNING_STATES, "canceling")),

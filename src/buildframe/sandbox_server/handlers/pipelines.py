@@ -44,7 +44,7 @@ class PipelineHandlers(HandlerGroup):
     @handles(list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         entries = self._pipelines.in_organization(request.path["org"])
-        bodies = [self._serializer.whole(entry, request.access) for entry in request.page.of(entries)]
+        bodies = [self._serializer.whole(entry, request.access) for entry in request.page.slice(entries)]
         return ApiResponse(bodies, len(entries))
 
     @handles(get_pipeline)
@@ -59,7 +59,7 @@ class PipelineHandlers(HandlerGroup):
         context, now = self._context(organization), self._db.load_now()
         pipeline = new_pipeline(properties, context, now, request.access.user)
         teams = self._teams.parse_levels(organization.slug, properties.get("teams", ()))
-        with self._pipelines.rollback_on_error(), self._db.writing():
+        with self._pipelines.rollback_on_error(), self._db.transaction():
             key = self._db.serializer.random.uuid("pipeline", self._db.next_pipeline_number())
             entry = PipelineEntry(key, organization, pipeline)
             self._db.put_pipeline(entry)

@@ -12,7 +12,7 @@ from buildframe.sandbox_server.error_responses import HttpError
 _LARGEST_BODY = 1024 * 1024
 
 
-async def body_of(http: HttpRequest) -> bytes | None:
+async def read_body(http: HttpRequest) -> bytes | None:
     """Read the body; None if it is too large. The rest is read and discarded."""
     body = b""
     async for chunk in http.stream():
@@ -20,12 +20,12 @@ async def body_of(http: HttpRequest) -> bytes | None:
     return body if len(body) <= _LARGEST_BODY else None
 
 
-def object_in(sent: bytes | None) -> dict[str, Any]:
+def parse_object(raw_body: bytes | None) -> dict[str, Any]:
     """Parse a JSON object; an empty body is an empty object."""
-    if sent is None:
+    if raw_body is None:
         raise HttpError(413, f"The body is longer than {_LARGEST_BODY} bytes")
     try:
-        body = msgspec.json.decode(sent) if sent.strip() else {}
+        body = msgspec.json.decode(raw_body) if raw_body.strip() else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
         raise HttpError(400, f"The body cannot be read as JSON: {why}") from None
     if not isinstance(body, dict):

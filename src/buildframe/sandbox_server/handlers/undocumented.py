@@ -55,7 +55,9 @@ class UndocumentedHandlers(HandlerGroup):
         organization = lookup.find_organization(self._db, request.path)
         names = lookup.agent_names(organization)
         serialize = self._db.serializer.full_agent
-        return ApiResponse([serialize(organization, name, lost=False) for name in request.page.of(names)], len(names))
+        return ApiResponse(
+            [serialize(organization, name, lost=False) for name in request.page.slice(names)], len(names)
+        )
 
     @handles(get_agent)
     def _get_agent(self, request: ApiRequest) -> ApiResponse:

@@ -27,13 +27,13 @@ from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
 from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.handlers.registry import HandlerContext, create_handlers
-from buildframe.sandbox_server.handlers.request_body import body_of, object_in
+from buildframe.sandbox_server.handlers.request_body import parse_object, read_body
 from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql, route_path
 from buildframe.sandbox_server.handlers.sql_filters import parse_filters
 from buildframe.sandbox_server.http import rate_limit
 from buildframe.sandbox_server.pages.pages import WebPages
 from buildframe.sandbox_server.pages.push_webhooks import PushRoutes
-from buildframe.sandbox_server.pagination import link_header, parse_page
+from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import InvalidPipeline
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
@@ -49,9 +49,9 @@ class ServiceApp:
     """Routes HTTP requests to handlers."""
 
     def __init__(
-        self, db: Database, simulator: Simulator, meter: rate_limit.RequestCounter, deepest: int, origin: str
+        self, db: Database, simulator: Simulator, counter: rate_limit.RequestCounter, deepest: int, origin: str
     ) -> None:
-        self._db, self._simulator, self._meter, self._origin = db, simulator, meter, origin
+        self._db, self._simulator, self._counter, self._origin = db, simulator, counter, origin
         self._handlers = create_handlers(HandlerContext(db, simulator, PipelineSerializer(db), deepest))
         self.app = Starlette(
             routes=[*self._routes(), *PushRoutes(db, simulator).routes, *WebPages(db, simulator).routes],
@@ -72,14 +72,14 @@ class ServiceApp:
         async def handle(http: HttpRequest) -> Response:
             endpoint = by_method["GET" if http.method == "HEAD" else http.method]
             try:
-                sent = await body_of(http)
+                raw_body = await read_body(http)
             except ClientDisconnect:  # nobody is left to read a response
                 return Response(status_code=400)
-            return await run_in_threadpool(self._handle_request, endpoint, http, sent)
+            return await run_in_threadpool(self._handle_request, endpoint, http, raw_body)
 
         return handle
 
-    def _handle_request(self, endpoint: Endpoint, http: HttpRequest, sent: bytes | None) -> Response:
+    def _handle_request(self, endpoint: Endpoint, http: HttpRequest, raw_body: bytes | None) -> Response:
         headers: Headers = {}
         try:
             self._simulator.catch_up()
@@ -87,7 +87,7 @@ class ServiceApp:
                 if endpoint.method != "GET" and endpoint is not query_graphql:
                     locks.enter_context(self._simulator.lock)  # before the database lock, as in the simulator
                 locks.enter_context(self._db.lock)
-                return self._respond(endpoint, http, sent, headers)
+                return self._respond(endpoint, http, raw_body, headers)
         except HttpError as refused:
             return self._refusal(refused, headers)
         except ActionRejected as reason:
@@ -98,29 +98,29 @@ class ServiceApp:
             _LOG.exception("%s failed", endpoint.name)
             return self._refusal(_FAILED, headers)
 
-    def _respond(self, endpoint: Endpoint, http: HttpRequest, sent: bytes | None, headers: Headers) -> Response:
+    def _respond(self, endpoint: Endpoint, http: HttpRequest, raw_body: bytes | None, headers: Headers) -> Response:
         access = authenticate(self._db, http.headers.get("authorization"))
         headers |= {"X-OAuth-Scopes": ",".join(access.scopes), "X-Accepted-OAuth-Scopes": endpoint.scope or ""}
         self._count(http, access, headers)
-        self._admit(endpoint, http, access)
-        request = _request(endpoint, http, access, sent)
+        self._check_access(endpoint, http, access)
+        request = _request(endpoint, http, access, raw_body)
         response = self._handlers[endpoint.name](request)
         if endpoint.paginated:
             address = f"{self._origin}{http.url.path}"
-            headers["Link"] = link_header(address, request.query, request.page, response.total)
+            headers["Link"] = format_link_header(address, request.query, request.page, response.total)
         return self._response(endpoint.success, response, headers)
 
     def _count(self, http: HttpRequest, access: Access, headers: Headers) -> None:
         """Count a request. Without an organization of the token it counts for the user only."""
         named = http.path_params.get("org", "")
         user = access.user.id
-        standings = self._meter.count(named if named in access.organizations else user, user)
-        headers |= rate_limit.headers(standings)
-        for standing in standings:
-            if standing.current > standing.limit:
-                raise rate_limit.too_many_requests(standing)
+        statuses = self._counter.count(named if named in access.organizations else user, user)
+        headers |= rate_limit.format_headers(statuses)
+        for limit in statuses:
+            if limit.current > limit.limit:
+                raise rate_limit.too_many_requests(limit)
 
-    def _admit(self, endpoint: Endpoint, http: HttpRequest, access: Access) -> None:
+    def _check_access(self, endpoint: Endpoint, http: HttpRequest, access: Access) -> None:
         """Raise 404 for organizations that the token cannot access, and only then 403 for a missing scope."""
         if "org" in http.path_params and http.path_params["org"] not in access.organizations:
             raise error_responses.not_found("organization")
@@ -153,7 +153,7 @@ class ServiceApp:
         return self._refusal(_FAILED, {})
 
 
-def _request(endpoint: Endpoint, http: HttpRequest, access: Access, sent: bytes | None) -> ApiRequest:
+def _request(endpoint: Endpoint, http: HttpRequest, access: Access, raw_body: bytes | None) -> ApiRequest:
     query = parse_qsl(http.url.query, keep_blank_values=True)
     return ApiRequest(
         endpoint=endpoint,
@@ -161,7 +161,7 @@ def _request(endpoint: Endpoint, http: HttpRequest, access: Access, sent: bytes 
         filters=parse_filters(endpoint.filters, query),
         page=parse_page(query),
         access=access,
-        body=object_in(sent) if endpoint.properties else {},
+        body=parse_object(raw_body) if endpoint.properties else {},
         query=query,
         accept=http.headers.get("accept", ""),
     )

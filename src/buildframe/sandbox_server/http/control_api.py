@@ -24,8 +24,8 @@ from buildframe.sandbox_server.db.serializers import without_keys
 from buildframe.sandbox_server.db.tokens import CONTROL, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.http.faults import Fault, FaultInjector
-from buildframe.sandbox_server.http.openapi import document
-from buildframe.sandbox_server.pagination import link_header, parse_page
+from buildframe.sandbox_server.http.openapi import create_document
+from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.spec import Moment
 
@@ -51,7 +51,7 @@ class ControlApp:
         self, db: Database, clock: Clock, faults: FaultInjector, outbox: Outbox, origin: str, service: ASGIApp
     ) -> None:
         self._db, self._clock, self._faults, self._outbox, self._origin = db, clock, faults, outbox, origin
-        self._document = msgspec.json.encode(document(origin))
+        self._document = msgspec.json.encode(create_document(origin))
         routes: list[tuple[str, str, ControlHandler]] = [
             ("GET", "/sandbox/clock", self._get_clock),
             ("POST", "/sandbox/clock", self._advance),
@@ -91,40 +91,40 @@ class ControlApp:
     def _openapi(self, http: HttpRequest) -> Response:
         return Response(self._document, media_type="application/json")
 
-    def _get_clock(self, http: HttpRequest, sent: bytes) -> Response:
+    def _get_clock(self, http: HttpRequest, raw_body: bytes) -> Response:
         return _respond({"now": self._clock.now()})
 
-    def _advance(self, http: HttpRequest, sent: bytes) -> Response:
-        body = msgspec.json.decode(sent, type=_AdvanceBody)
+    def _advance(self, http: HttpRequest, raw_body: bytes) -> Response:
+        body = msgspec.json.decode(raw_body, type=_AdvanceBody)
         return _respond({"now": self._clock.advance(dt.timedelta(seconds=body.advance_s))})
 
-    def _list_faults(self, http: HttpRequest, sent: bytes) -> Response:
+    def _list_faults(self, http: HttpRequest, raw_body: bytes) -> Response:
         return _respond(self._faults.describe())
 
-    def _add_fault(self, http: HttpRequest, sent: bytes) -> Response:
-        fault = msgspec.json.decode(sent, type=Fault)
+    def _add_fault(self, http: HttpRequest, raw_body: bytes) -> Response:
+        fault = msgspec.json.decode(raw_body, type=Fault)
         self._faults.add(fault)
         return _respond(fault, 201)
 
-    def _clear_faults(self, http: HttpRequest, sent: bytes) -> Response:
+    def _clear_faults(self, http: HttpRequest, raw_body: bytes) -> Response:
         self._faults.clear()
         return Response(status_code=204)
 
-    def _add_webhook(self, http: HttpRequest, sent: bytes) -> Response:
-        body = msgspec.json.decode(sent, type=_WebhookBody)
+    def _add_webhook(self, http: HttpRequest, raw_body: bytes) -> Response:
+        body = msgspec.json.decode(raw_body, type=_WebhookBody)
         hook = create_hook(body.url, body.token, body.signed, body.events, body.organization)
         self._outbox.add(hook)
         return _respond(without_keys(msgspec.to_builtins(hook), ("token",)), 201)
 
-    def _remove_webhook(self, http: HttpRequest, sent: bytes) -> Response:
+    def _remove_webhook(self, http: HttpRequest, raw_body: bytes) -> Response:
         self._outbox.remove(http.path_params["id"])
         return Response(status_code=204)
 
-    def _list_deliveries(self, http: HttpRequest, sent: bytes) -> Response:
-        query, log = parse_qsl(http.url.query, keep_blank_values=True), self._outbox.log()
+    def _list_deliveries(self, http: HttpRequest, raw_body: bytes) -> Response:
+        query, log = parse_qsl(http.url.query, keep_blank_values=True), self._outbox.list_deliveries()
         page = parse_page(query)
-        link = link_header(f"{self._origin}{http.url.path}", query, page, len(log))
-        return _respond(page.of(log), headers={"Link": link})
+        link = format_link_header(f"{self._origin}{http.url.path}", query, page, len(log))
+        return _respond(page.slice(log), headers={"Link": link})
 
 
 def _respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -36,7 +36,7 @@ class FaultMiddleware:
             elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.make, fault, path):
                 self._faults.undo(fault)
         spoils = [fault for fault in drawn if fault.kind not in ("latency", *CHANGES)]
-        left = self._faults.refuses_for()
+        left = self._faults.seconds_refused()
         if left > 0:
             await _limited(left)(scope, receive, send)
         elif spoils:
@@ -107,7 +107,7 @@ def _limited(seconds: float) -> Response:
     reset = math.ceil(seconds)
     over = rate_limit.LimitStatus("rest", _LIMIT, _LIMIT + 1, reset)
     within = rate_limit.LimitStatus("rest_user", _LIMIT, 1, reset)
-    return _refusal(rate_limit.too_many_requests(over), rate_limit.headers((over, within)))
+    return _refusal(rate_limit.too_many_requests(over), rate_limit.format_headers((over, within)))
 
 
 def _failure(fault: Fault) -> Response:

@@ -179,7 +179,7 @@ class FaultInjector:
         with self._lock:
             self._refuses_until = time.monotonic() + seconds
 
-    def refuses_for(self) -> float:
+    def seconds_refused(self) -> float:
         """Return for how many seconds all requests are refused; not positive if none are."""
         with self._lock:
             return self._refuses_until - time.monotonic()
@@ -262,13 +262,13 @@ class WorldChanges:
 
     def _active_builds(self, entries: list[PipelineEntry], path: Mapping[str, str]) -> set[str]:
         number = path.get("number")
-        rows = self._db.rows("SELECT id, pipeline_key, number FROM builds WHERE over = 0 AND blocked = 0")
+        rows = self._db.query("SELECT id, pipeline_key, number FROM builds WHERE over = 0 AND blocked = 0")
         keys = {entry.key for entry in entries}
         return {id for id, key, build_number in rows if key in keys and number in (None, str(build_number))}
 
     def _vanish(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:
         chosen = any_of("pipeline_key", [entry.key for entry in entries])
-        newest = self._db.rows(
+        newest = self._db.query(
             f"SELECT pipeline_key, number FROM builds WHERE over = 1 AND {chosen.sql}"  # noqa: S608  values are bound
             " ORDER BY created DESC, seq DESC LIMIT ?",
             [*chosen.values, fault.n],

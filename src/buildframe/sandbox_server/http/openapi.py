@@ -36,7 +36,7 @@ _PLAIN: dict[Any, Schema] = {
 }
 
 
-def document(origin: str) -> Schema:
+def create_document(origin: str) -> Schema:
     """Return the OpenAPI 3.1 document, which begins with `openapi.json`. `origin` is the URL without `/v2`."""
     base: Schema = msgspec.json.decode(resources.files(__package__).joinpath("openapi.json").read_bytes())
     documented = dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)
@@ -60,14 +60,14 @@ def _operation(endpoint: Endpoint) -> Schema:
         "summary": endpoint.doc,
         "description": needs + note,
         "tags": [endpoint.tag if endpoint.documented else "undocumented"],
-        "parameters": [*_of_path(endpoint), *_of_query(endpoint)],
-        "responses": {str(endpoint.success): _success(endpoint)}
-        | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_refusals(endpoint))},
+        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint)],
+        "responses": {str(endpoint.success): _success_response(endpoint)}
+        | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_error_statuses(endpoint))},
     }
     return operation | _request_body(endpoint.properties)
 
 
-def _refusals(endpoint: Endpoint) -> Iterator[int]:
+def _error_statuses(endpoint: Endpoint) -> Iterator[int]:
     """Yield the error statuses of an operation, except failures of the server."""
     yield from (401, 429)
     if endpoint.properties:
@@ -78,47 +78,47 @@ def _refusals(endpoint: Endpoint) -> Iterator[int]:
         yield 403
     if endpoint.parameters:
         yield 404
-    if _can_be_unfit(endpoint):
+    if _can_fail_validation(endpoint):
         yield 422
     if endpoint is query_graphql:
         yield 501
 
 
-def _can_be_unfit(endpoint: Endpoint) -> bool:
+def _can_fail_validation(endpoint: Endpoint) -> bool:
     """Return whether a valid request can get a 422: by a filter, a body or the state of a resource."""
     if endpoint.method == "GET":
         return any(entry.kind == "timestamp" or entry.name == "period" for entry in endpoint.filters)
     return endpoint not in (delete_pipeline, query_graphql)
 
 
-def _of_path(endpoint: Endpoint) -> Iterator[Schema]:
+def _path_parameters(endpoint: Endpoint) -> Iterator[Schema]:
     for entry in endpoint.parameters:
-        schema = _schema(entry.type) | _form(entry.check)
+        schema = _schema(entry.type) | _form_schema(entry.check)
         yield {"name": entry.name, "in": "path", "required": True, "schema": schema}
 
 
-def _of_query(endpoint: Endpoint) -> Iterator[Schema]:
+def _query_parameters(endpoint: Endpoint) -> Iterator[Schema]:
     for entry in endpoint.filters:
-        yield from _of_filter(entry)
+        yield from _filter_parameters(entry)
     if endpoint.paginated:
-        yield _query("page", "which page, counted from 1", {"type": "integer", "minimum": 1})
-        yield _query("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
+        yield _query_parameter("page", "which page, counted from 1", {"type": "integer", "minimum": 1})
+        yield _query_parameter("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
 
 
-def _of_filter(entry: Filter) -> Iterator[Schema]:
+def _filter_parameters(entry: Filter) -> Iterator[Schema]:
     kinds: dict[str, Schema] = {
-        "text": {"type": "string"} | ({"enum": list(entry.choices)} if entry.choices else _form(entry.check)),
+        "text": {"type": "string"} | ({"enum": list(entry.choices)} if entry.choices else _form_schema(entry.check)),
         "flag": {"type": "boolean"},
         "timestamp": {"type": "string", "format": "date-time"},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
     }
     shape = {"style": "deepObject", "explode": True} if entry.kind == "map" else {}
-    yield _query(entry.name, entry.doc, kinds[entry.kind]) | shape
+    yield _query_parameter(entry.name, entry.doc, kinds[entry.kind]) | shape
     if entry.many:
-        yield _query(f"{entry.name}[]", entry.doc, {"type": "array", "items": kinds[entry.kind]})
+        yield _query_parameter(f"{entry.name}[]", entry.doc, {"type": "array", "items": kinds[entry.kind]})
 
 
-def _query(name: str, doc: str, schema: Schema) -> Schema:
+def _query_parameter(name: str, doc: str, schema: Schema) -> Schema:
     return {"name": name, "in": "query", "description": doc, "schema": schema}
 
 
@@ -126,15 +126,15 @@ def _request_body(properties: Sequence[Property]) -> Schema:
     if not properties:
         return {}
     required = any(entry.required for entry in properties)
-    return {"requestBody": {"required": required, "content": _json(_object(properties))}}
+    return {"requestBody": {"required": required, "content": _json_content(_object_schema(properties))}}
 
 
-def _success(endpoint: Endpoint) -> Schema:
+def _success_response(endpoint: Endpoint) -> Schema:
     response: Schema = {"description": "Done." if endpoint.method != "GET" else "Found."}
     content: Schema = {}
     if endpoint.returns is not None:
         one = _reference(endpoint.returns)
-        content |= _json({"type": "array", "items": one} if endpoint.lists else one)
+        content |= _json_content({"type": "array", "items": one} if endpoint.lists else one)
     if endpoint in (get_log, get_raw_log):
         content["text/plain"] = {"schema": {"type": "string"}}
     if content:
@@ -145,7 +145,7 @@ def _success(endpoint: Endpoint) -> Schema:
     return response
 
 
-def _json(schema: Schema) -> Schema:
+def _json_content(schema: Schema) -> Schema:
     return {"application/json": {"schema": schema}}
 
 
@@ -154,25 +154,27 @@ def _schemas() -> Schema:
     schemas: dict[str, Schema] = {}
     for endpoint in ROUTES:
         hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
-        for named in _named_in(hints):
-            schemas[named.__name__] = _of_resource(named) if issubclass(named, Resource) else _of_typed_dict(named)
+        for named in _find_named_types(hints):
+            schemas[named.__name__] = (
+                _resource_schema(named) if issubclass(named, Resource) else _typed_dict_schema(named)
+            )
     return schemas
 
 
-def _named_in(hints: Iterable[Any]) -> Iterator[type]:
+def _find_named_types(hints: Iterable[Any]) -> Iterator[type]:
     """Yield the resources and typed dictionaries in type hints, including nested ones."""
     for hint in hints:
         if is_typeddict(hint):
             yield hint
-            yield from _named_in(entry.type for entry in properties_of(hint))
+            yield from _find_named_types(entry.type for entry in properties_of(hint))
         elif isinstance(hint, type) and issubclass(hint, Resource):
             yield hint
-            yield from _named_in(field.type for field in fields_of(hint))
+            yield from _find_named_types(field.type for field in fields_of(hint))
         else:
-            yield from _named_in(get_args(hint))
+            yield from _find_named_types(get_args(hint))
 
 
-def _of_resource(resource: type[Resource]) -> Schema:
+def _resource_schema(resource: type[Resource]) -> Schema:
     """Return the schema of a resource: fields can be missing or null, except for the required ones."""
     needed = [field.encode_name for field in msgspec.structs.fields(resource) if field.required]
     properties = {
@@ -184,15 +186,15 @@ def _of_resource(resource: type[Resource]) -> Schema:
     return schema | {"required": needed} if needed else schema
 
 
-def _of_typed_dict(declared: type) -> Schema:
-    return _described(_object(properties_of(declared)), declared.__doc__ or "")
+def _typed_dict_schema(declared: type) -> Schema:
+    return _described(_object_schema(properties_of(declared)), declared.__doc__ or "")
 
 
-def _object(properties: Sequence[Property]) -> Schema:
+def _object_schema(properties: Sequence[Property]) -> Schema:
     schema: Schema = {
         "type": "object",
         "properties": {
-            entry.name: _described(_schema(entry.type) | _form(entry.check), entry.doc) for entry in properties
+            entry.name: _described(_schema(entry.type) | _form_schema(entry.check), entry.doc) for entry in properties
         },
     }
     required = [entry.name for entry in properties if entry.required]
@@ -202,7 +204,7 @@ def _object(properties: Sequence[Property]) -> Schema:
 def _schema(hint: Any) -> Schema:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _schema(inner[0]) | _form(check_in(hint))
+        return _schema(inner[0]) | _form_schema(check_in(hint))
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin in (Union, types.UnionType):
@@ -218,7 +220,7 @@ def _reference(named: type) -> Schema:
     return {"$ref": f"#/components/schemas/{named.__name__}"}
 
 
-def _form(check: Check | None) -> Schema:
+def _form_schema(check: Check | None) -> Schema:
     forms: dict[str, Schema] = {"uuid": {"format": "uuid"}, "sha": {"pattern": "^[0-9a-f]{40}$"}}
     return forms.get(check.form, {}) if check else {}
 

@@ -97,15 +97,15 @@ class RequestCounter:
         return LimitStatus(scope, limit, current, math.ceil(self._quota.window - passed))
 
 
-def headers(standings: tuple[LimitStatus, LimitStatus]) -> dict[str, str]:
+def format_headers(statuses: tuple[LimitStatus, LimitStatus]) -> dict[str, str]:
     """Return the headers of the limits."""
     return {
-        f"{prefix}-{value.title()}": str(getattr(standing, value))
-        for prefix, standing in zip(("RateLimit", "RateLimit-User"), standings, strict=True)
+        f"{prefix}-{value.title()}": str(getattr(status, value))
+        for prefix, status in zip(("RateLimit", "RateLimit-User"), statuses, strict=True)
         for value in ("remaining", "limit", "reset")
     }
 
 
-def too_many_requests(standing: LimitStatus) -> HttpError:
+def too_many_requests(limit: LimitStatus) -> HttpError:
     """Return the error of an exceeded limit."""
-    return HttpError(429, f"Too many requests. Please wait {standing.reset} seconds.", **standing._asdict())
+    return HttpError(429, f"Too many requests. Please wait {limit.reset} seconds.", **limit._asdict())

@@ -78,7 +78,7 @@ class WebhookSender:
     def start(self) -> None:
         """Start sending, first the deliveries that are pending from an earlier run."""
         self._outbox.wake = self._wake
-        for hook in self._outbox.pending_hooks():
+        for hook in self._outbox.list_pending_hooks():
             self._wake(hook)
 
     def stop(self) -> None:

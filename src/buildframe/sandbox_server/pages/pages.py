@@ -88,7 +88,7 @@ class WebPages:
         return Route(path, serve)
 
     def _records(self, sql: str, *values: object) -> list[JsonObject]:
-        return [msgspec.json.decode(body) for (body,) in self._db.rows(sql, values)]
+        return [msgspec.json.decode(body) for (body,) in self._db.query(sql, values)]
 
     # --- images ---
 
@@ -104,7 +104,7 @@ class WebPages:
         serializer = self._db.serializer
         for entry in self._db.pipelines:
             if serializer.random.sha("badge", serializer.pipeline_id(entry)) == names["secret"]:
-                states = self._db.rows(
+                states = self._db.query(
                     "SELECT state FROM builds WHERE pipeline_key = ? AND branch = ?"
                     " ORDER BY created DESC, seq DESC LIMIT 1",
                     (entry.key, entry.pipeline.default_branch),

@@ -17,7 +17,7 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.messages import JSON
-from buildframe.sandbox_server.handlers.request_body import body_of, object_in
+from buildframe.sandbox_server.handlers.request_body import parse_object, read_body
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import Commit
@@ -85,13 +85,13 @@ class PushRoutes:
         return PlainTextResponse(f"Pushes to the repository of {entry.path} are reported here, by POST.\n")
 
     async def _deliver(self, http: HttpRequest) -> Response:
-        return await run_in_threadpool(self._delivered, http.path_params["secret"], await body_of(http))
+        return await run_in_threadpool(self._delivered, http.path_params["secret"], await read_body(http))
 
     def _delivered(self, secret: str, sent: bytes | None) -> Response:
         self._simulator.catch_up()
         try:
             with self._simulator.lock, self._db.lock:
-                status, body = self._take(self._entry(secret), parse_push(object_in(sent)))
+                status, body = self._take(self._entry(secret), parse_push(parse_object(sent)))
         except HttpError as refused:
             status, body = refused.status, refused.body
         return Response(msgspec.json.encode(body), status, media_type=JSON)
@@ -123,10 +123,10 @@ class PushRoutes:
 
     def _is_built(self, entry: PipelineEntry, push: PushReport) -> bool:
         sql = "SELECT 1 FROM builds WHERE pipeline_key = ? AND sha = ? AND branch = ? LIMIT 1"
-        return bool(self._db.rows(sql, (entry.key, push.sha, push.name)))
+        return bool(self._db.query(sql, (entry.key, push.sha, push.name)))
 
     def _cancel_builds(self, entry: PipelineEntry, branch: str) -> None:
         sql = "SELECT id, state FROM builds WHERE over = 0 AND pipeline_key = ? AND branch = ? ORDER BY seq"
-        for id, state in self._db.rows(sql, (entry.key, branch)):
+        for id, state in self._db.query(sql, (entry.key, branch)):
             if state in CANCELABLE_STATES:
                 self._simulator.cancel(id)

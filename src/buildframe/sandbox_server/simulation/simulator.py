@@ -156,14 +156,14 @@ class Simulator(Simulation):
     def delete_builds(self, entry: PipelineEntry, numbers: Sequence[int]) -> None:
         """Delete builds, as retention does."""
         with self._action():
-            ids = self._store.build_ids(entry.key, numbers)
+            ids = self._store.find_build_ids(entry.key, numbers)
             self._discard(ids)
             self._flush(deleted=ids)
 
     def delete_pipeline(self, entry: PipelineEntry) -> None:
         """Delete a pipeline and all its builds."""
         with self._action():
-            ids = self._store.build_ids(entry.key)
+            ids = self._store.find_build_ids(entry.key)
             self._discard(ids | {entry.key})
             self._flush(deleted=ids, deleted_pipeline=entry)
 
