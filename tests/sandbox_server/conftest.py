@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import certifi
 import httpx
 import pytest
 
@@ -36,17 +35,6 @@ class ApiClient:
             response = self.http.get(response.links["next"]["url"])
             items += response.json()
         return items
-
-
-@pytest.fixture(scope="package", autouse=True)
-def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let httpx load one certificate instead of all for each client: that takes 17 ms, and no test here uses TLS."""
-    end = "-----END CERTIFICATE-----\n"
-    path = tmp_path_factory.mktemp("certificates") / "one.pem"
-    path.write_text(certifi.contents().partition(end)[0] + end)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", str(path))
-        yield
 
 
 @pytest.fixture(scope="session")
