@@ -170,7 +170,7 @@ class Database:
                 if before is not None and before.path != entry.path:
                     self._rewrite_bodies(entry)
 
-    def next_pipeline_number(self) -> int:
+    def take_pipeline_number(self) -> int:
         """Count one more created pipeline and return the count."""
         with self.transaction():
             sql = "INSERT INTO counters VALUES ('pipelines', 1) ON CONFLICT DO UPDATE SET last = last + 1"
@@ -232,8 +232,8 @@ class Database:
 
     def serialize_event(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
         """Serialize an event for webhooks: the build and the job as they are now. The state may be `blocked`."""
-        build_body = self.serializer.build(build) | ({"state": "blocked"} if build.blocked else {})
-        body = {"build": build_body} | ({"job": self.serializer.job(build, job)} if job else {})
+        build_body = self.serializer.serialize_build(build) | ({"state": "blocked"} if build.blocked else {})
+        body = {"build": build_body} | ({"job": self.serializer.serialize_job(build, job)} if job else {})
         organization = self.pipelines[build.pipeline_key].organization.slug
         return WebhookEvent(at, event, organization, build.id, job.id if job else None, body)
 
@@ -308,11 +308,11 @@ class Database:
         return (
             build.seq, build.id, organization, build.pipeline_key, build.number, build.state, build.blocked,
             build.commit.branch, build.commit.sha, self.serializer.creator_id(build), build.created, build.finished,
-            is_over(build), msgspec.json.encode(build), msgspec.json.encode(self.serializer.build(build)),
+            is_over(build), msgspec.json.encode(build), msgspec.json.encode(self.serializer.serialize_build(build)),
         )  # fmt: skip
 
     def _job_rows(self, build: BuildRun) -> Iterator[Row]:
         for position, job in enumerate(build.jobs):
             active, retried = job.state in ACTIVE_JOB, job.retried_in is not None
-            body = msgspec.json.encode(self.serializer.job(build, job))
+            body = msgspec.json.encode(self.serializer.serialize_job(build, job))
             yield build.seq, position, build.pipeline_key, job.state, retried, active, body

@@ -225,7 +225,7 @@ class Outbox:
         """Return whether a hook exists."""
         return hook in self._hooks
 
-    def next_pending(self, hook: str) -> PendingDelivery | None:
+    def find_next_pending(self, hook: str) -> PendingDelivery | None:
         """Return the oldest pending delivery of a hook, due or not; None if there is none."""
         with self._db.lock:
             rows = self._db.query(

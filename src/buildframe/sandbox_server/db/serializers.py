@@ -49,28 +49,28 @@ class Serializer:
         """Return the UUID of a person."""
         return self.random.uuid("user", organization.slug, person.email)
 
-    def user(self, organization: Organization, person: Person) -> JsonObject:
+    def serialize_user(self, organization: Organization, person: Person) -> JsonObject:
         """Serialize a person as a user."""
         id = self.user_id(organization, person)
         return _user(TokenUser(id, person.name, person.email, self._long_ago("user", id)))
 
-    def user_or_none(self, organization: Organization, who: Actor | None) -> JsonObject | None:
+    def serialize_actor(self, organization: Organization, who: Actor | None) -> JsonObject | None:
         """Serialize a person or the user of a token; None for nobody."""
         if isinstance(who, int):
-            return self.user(organization, organization.people[who])
+            return self.serialize_user(organization, organization.people[who])
         return None if who is None else _user(who)
 
     def _long_ago(self, *key: str) -> int:
         return self.world.start - int(self.random.uniform_between(0.2, 1.0, *key, "created") * _YEARS_BEFORE)
 
-    def agent(self, organization: Organization, name: str) -> JsonObject:
+    def serialize_agent(self, organization: Organization, name: str) -> JsonObject:
         """Serialize an agent in the short form of lists."""
         id = self.random.uuid("agent", organization.slug, name)
         return {"id": id, "url": f"{ORIGIN}/v2/organizations/{organization.slug}/agents/{id}", "name": name}
 
-    def full_agent(self, organization: Organization, name: str, lost: bool) -> JsonObject:
+    def serialize_full_agent(self, organization: Organization, name: str, lost: bool) -> JsonObject:
         """Serialize an agent in the full form of single builds."""
-        short = self.agent(organization, name)
+        short = self.serialize_agent(organization, name)
         queue = queue_of_agent(name)
         tags = agent_tags(queue)
         system = "darwin; arm64" if "os=darwin" in tags else "linux; amd64"
@@ -81,12 +81,12 @@ class Serializer:
             "hostname": f"{name}.{organization.slug}.example.com",
             "ip_address": f"203.0.113.{1 + int(self.random.uniform('ip', short['id']) * 254)}",
             "user_agent": f"buildframe-agent/3.2.1 ({system})",
-            "creator": self.user(organization, organization.people[0]),
+            "creator": self.serialize_user(organization, organization.people[0]),
             "created_at": timestamps.format_time(self._long_ago("agent", short["id"])),
             "meta_data": tags,
         }
 
-    def build(self, build: BuildRun) -> JsonObject:
+    def serialize_build(self, build: BuildRun) -> JsonObject:
         """Serialize a build without its jobs and its pipeline."""
         entry, commit = self.pipelines[build.pipeline_key], build.commit
         scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
@@ -101,7 +101,7 @@ class Serializer:
             "commit": commit.sha,
             **{name: getattr(commit, name) for name in ("message", "branch", "tag", "env", "source", "meta_data")},
             "author": _author(build),
-            "creator": self.user_or_none(entry.organization, commit.creator),
+            "creator": self.serialize_actor(entry.organization, commit.creator),
             "scheduled_at": scheduled,
             **{f"{name}_at": getattr(build, name) for name in ("created", "started", "failing", "finished")},
             "pull_request": self._pull_request(entry, build),
@@ -162,7 +162,7 @@ class Serializer:
         id, number = build.rebuilt_from
         return {"id": id, "number": number, "url": self.build_url(entry, number)}
 
-    def job(self, build: BuildRun, job: JobRun) -> JsonObject:
+    def serialize_job(self, build: BuildRun, job: JobRun) -> JsonObject:
         """Serialize a job; its fields depend on its type."""
         entry = self.pipelines[build.pipeline_key]
         fixed = self._fields_by_slot(entry.organization, self.pipelines.plan(build.plan))[job.step]
@@ -181,7 +181,7 @@ class Serializer:
         return {
             "unblockable": job.state == "blocked",
             "unblock_url": f"{self.build_url(entry, build.number)}/jobs/{job.id}/unblock",
-            "unblocked_by": self.user_or_none(entry.organization, job.unblocked_by),
+            "unblocked_by": self.serialize_actor(entry.organization, job.unblocked_by),
             "unblocked_at": job.unblocked_at,
         }
 
@@ -213,7 +213,7 @@ class Serializer:
             "raw_log_url": f"{log}.txt",
             **{name: getattr(job, name) for name in ("soft_failed", "exit_status", "signal_reason", "retry_type")},
             "signal": "SIGTERM" if job.signal_reason == "cancel" else None,
-            "agent": self.agent(entry.organization, job.agent) if job.agent else None,
+            "agent": self.serialize_agent(entry.organization, job.agent) if job.agent else None,
             "scheduled_at": build.created,
             **{f"{name}_at": getattr(job, name) for name in ("created", "runnable", "started", "finished")},
             "retried": job.retried_in is not None,
@@ -275,7 +275,7 @@ class Serializer:
             "cluster_queue_id": queue,
             "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
-        return body if step.group else without_keys(body, ("group_key",))
+        return body if step.group else drop_keys(body, ("group_key",))
 
 
 def _formatted(body: JsonObject, entry: PipelineEntry, not_in_legacy: tuple[str, ...]) -> JsonObject:
@@ -316,6 +316,6 @@ def _author(build: BuildRun) -> JsonObject | str | None:
     return {} if author is None and build.commit.source == "ui" else author
 
 
-def without_keys(body: JsonObject, keys: tuple[str, ...]) -> JsonObject:
+def drop_keys(body: JsonObject, keys: tuple[str, ...]) -> JsonObject:
     """Return a copy of a body without some keys."""
     return {key: value for key, value in body.items() if key not in keys}

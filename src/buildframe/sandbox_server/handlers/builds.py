@@ -82,7 +82,8 @@ class BuildHandlers(HandlerGroup):
         return jobs
 
     def _embedded(self, key: str, request: ApiRequest) -> msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(self._serializer.embedded(self._db.pipelines[key], request.access)))
+        body = self._serializer.serialize_embedded(self._db.pipelines[key], request.access)
+        return msgspec.Raw(msgspec.json.encode(body))
 
     @handles(get_build)
     def _get(self, request: ApiRequest) -> ApiResponse:
@@ -116,7 +117,7 @@ class BuildHandlers(HandlerGroup):
         who = self._unblocker(request, properties.get("unblocker"))
         self._simulator.unblock(build.id, job.id, who, properties.get("fields", {}))
         build = lookup.find_build(self._db, request.path)
-        return ApiResponse(self._db.serializer.job(build, build.job(job.id)))
+        return ApiResponse(self._db.serializer.serialize_job(build, build.job(job.id)))
 
     def _unblocker(self, request: ApiRequest, id: str | None) -> Actor:
         """Return the index of a member by UUID; without a UUID, the user of the token."""
@@ -139,7 +140,7 @@ class BuildHandlers(HandlerGroup):
         job: JsonObject = msgspec.json.decode(body)
         if job.get("agent"):
             lost = job.get("signal_reason") == "agent_lost"
-            job["agent"] = self._db.serializer.full_agent(organization, job["agent"]["name"], lost)
+            job["agent"] = self._db.serializer.serialize_full_agent(organization, job["agent"]["name"], lost)
         return job
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import not_found
-from buildframe.sandbox_server.simulation.agents import agent_names as names_in_queue
+from buildframe.sandbox_server.simulation.agents import agent_names
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
@@ -53,12 +53,12 @@ def find_job(build: BuildRun, path: PathParameters) -> JobRun:
 def find_agent(db: Database, path: PathParameters) -> str:
     """Return the name of the agent with the UUID `agent`."""
     organization = find_organization(db, path)
-    for name in agent_names(organization):
-        if db.serializer.agent(organization, name)["id"] == path["agent"].lower():
+    for name in list_agent_names(organization):
+        if db.serializer.serialize_agent(organization, name)["id"] == path["agent"].lower():
             return name
     raise not_found("agent")
 
 
-def agent_names(organization: Organization) -> list[str]:
+def list_agent_names(organization: Organization) -> list[str]:
     """Return the names of all agents of an organization."""
-    return [name for queue, count in organization.agents.items() for name in names_in_queue(queue, count)]
+    return [name for queue, count in organization.agents.items() for name in agent_names(queue, count)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id, without_keys
+from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, drop_keys, graphql_id
 from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
@@ -29,15 +29,15 @@ class PipelineSerializer:
         self._db, self._serializer = db, db.serializer
         self._cache: dict[str, tuple[PipelineEntry, JsonObject]] = {}
 
-    def whole(self, entry: PipelineEntry, access: Access) -> JsonObject:
+    def serialize(self, entry: PipelineEntry, access: Access) -> JsonObject:
         """Serialize a pipeline for its own response."""
-        return without_keys(self.created(entry, access), _ONLY_IN_CREATION)
+        return drop_keys(self.serialize_created(entry, access), _ONLY_IN_CREATION)
 
-    def embedded(self, entry: PipelineEntry, access: Access) -> JsonObject:
+    def serialize_embedded(self, entry: PipelineEntry, access: Access) -> JsonObject:
         """Serialize a pipeline for embedding in builds."""
-        return without_keys(self.created(entry, access), _ONLY_IN_CREATION + _NOT_EMBEDDED)
+        return drop_keys(self.serialize_created(entry, access), _ONLY_IN_CREATION + _NOT_EMBEDDED)
 
-    def created(self, entry: PipelineEntry, access: Access) -> JsonObject:
+    def serialize_created(self, entry: PipelineEntry, access: Access) -> JsonObject:
         """Serialize a pipeline for the response to its creation."""
         cached, body = self._cache.get(entry.key, (None, {}))
         if cached is not entry:
@@ -78,7 +78,7 @@ class PipelineSerializer:
                 "webhook_url": f"{ORIGIN}/deliver/{random.sha('webhook', id)}",
                 "settings": {"repository": repository_name(pipeline.repository)} | pipeline.settings,
             },
-            "created_by": self._serializer.user_or_none(entry.organization, pipeline.created_by),
+            "created_by": self._serializer.serialize_actor(entry.organization, pipeline.created_by),
             "created_at": timestamps.format_time(pipeline.created_at, pipeline.legacy),
             "archived_at": timestamps.format_time(pipeline.archived_at),
             "tags": None if pipeline.tags is None else list(pipeline.tags),

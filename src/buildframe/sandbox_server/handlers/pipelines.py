@@ -44,7 +44,7 @@ class PipelineHandlers(HandlerGroup):
     @handles(list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         entries = self._pipelines.in_organization(request.path["org"])
-        bodies = [self._serializer.whole(entry, request.access) for entry in request.page.slice(entries)]
+        bodies = [self._serializer.serialize(entry, request.access) for entry in request.page.slice(entries)]
         return ApiResponse(bodies, len(entries))
 
     @handles(get_pipeline)
@@ -60,11 +60,11 @@ class PipelineHandlers(HandlerGroup):
         pipeline = new_pipeline(properties, context, now, request.access.user)
         teams = self._teams.parse_levels(organization.slug, properties.get("teams", ()))
         with self._pipelines.rollback_on_error(), self._db.transaction():
-            key = self._db.serializer.random.uuid("pipeline", self._db.next_pipeline_number())
+            key = self._db.serializer.random.uuid("pipeline", self._db.take_pipeline_number())
             entry = PipelineEntry(key, organization, pipeline)
             self._db.put_pipeline(entry)
             self._teams.grant_all(entry, teams)
-        return ApiResponse(self._serializer.created(entry, request.access))
+        return ApiResponse(self._serializer.serialize_created(entry, request.access))
 
     @handles(update_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
@@ -124,7 +124,7 @@ class PipelineHandlers(HandlerGroup):
         return self._respond(request, entry)
 
     def _respond(self, request: ApiRequest, entry: PipelineEntry) -> ApiResponse:
-        return ApiResponse(self._serializer.whole(entry, request.access))
+        return ApiResponse(self._serializer.serialize(entry, request.access))
 
 
 def _with_default_cluster(request: ApiRequest, organization: Organization) -> ApiRequest:

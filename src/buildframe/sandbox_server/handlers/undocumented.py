@@ -53,8 +53,8 @@ class UndocumentedHandlers(HandlerGroup):
     @handles(list_agents)
     def _list_agents(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
-        names = lookup.agent_names(organization)
-        serialize = self._db.serializer.full_agent
+        names = lookup.list_agent_names(organization)
+        serialize = self._db.serializer.serialize_full_agent
         return ApiResponse(
             [serialize(organization, name, lost=False) for name in request.page.slice(names)], len(names)
         )
@@ -63,7 +63,7 @@ class UndocumentedHandlers(HandlerGroup):
     def _get_agent(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
         name = lookup.find_agent(self._db, request.path)
-        return ApiResponse(self._db.serializer.full_agent(organization, name, lost=False))
+        return ApiResponse(self._db.serializer.serialize_full_agent(organization, name, lost=False))
 
     @handles(get_cluster)
     def _get_cluster(self, request: ApiRequest) -> ApiResponse:

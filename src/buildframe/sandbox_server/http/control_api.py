@@ -20,7 +20,7 @@ from buildframe.errors import BadInput
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import EVENTS, Outbox, create_hook
-from buildframe.sandbox_server.db.serializers import without_keys
+from buildframe.sandbox_server.db.serializers import drop_keys
 from buildframe.sandbox_server.db.tokens import CONTROL, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.http.faults import Fault, FaultInjector
@@ -114,7 +114,7 @@ class ControlApp:
         body = msgspec.json.decode(raw_body, type=_WebhookBody)
         hook = create_hook(body.url, body.token, body.signed, body.events, body.organization)
         self._outbox.add(hook)
-        return _respond(without_keys(msgspec.to_builtins(hook), ("token",)), 201)
+        return _respond(drop_keys(msgspec.to_builtins(hook), ("token",)), 201)
 
     def _remove_webhook(self, http: HttpRequest, raw_body: bytes) -> Response:
         self._outbox.remove(http.path_params["id"])

@@ -33,7 +33,7 @@ class FaultMiddleware:
         for fault in drawn:
             if fault.kind == "latency":
                 await asyncio.sleep(fault.wait)
-            elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.make, fault, path):
+            elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.apply, fault, path):
                 self._faults.undo(fault)
         spoils = [fault for fault in drawn if fault.kind not in ("latency", *CHANGES)]
         left = self._faults.seconds_refused()

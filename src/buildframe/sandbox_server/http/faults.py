@@ -218,7 +218,7 @@ class WorldChanges:
     def __init__(self, simulator: Simulator, db: Database, clock: Clock) -> None:
         self._simulator, self._db, self._clock = simulator, db, clock
 
-    def make(self, fault: Fault, path: Mapping[str, str]) -> bool:
+    def apply(self, fault: Fault, path: Mapping[str, str]) -> bool:
         """Apply a fault to the pipelines of a path, or to all; return whether anything changed."""
         change = {"arrive": self._arrive, "finish": self._finish, "vanish": self._vanish}[fault.kind]
         with self._simulator.lock:  # so that nothing changes between the query and the change

@@ -49,7 +49,7 @@ def _is_of_the_host(why: OSError) -> bool:
     return isinstance(why, socket.gaierror) or why.errno == errno.EADDRNOTAVAIL
 
 
-def address(listener: socket.socket) -> str:
+def format_url(listener: socket.socket) -> str:
     """Return the URL of a bound socket, as seen from this machine."""
     bound, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound) or str(bound)  # noqa: S104  everywhere includes here

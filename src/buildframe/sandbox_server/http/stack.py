@@ -12,7 +12,7 @@ from buildframe.sandbox_server.http.fault_injection import FaultMiddleware
 from buildframe.sandbox_server.http.faults import FaultInjector, WorldChanges
 from buildframe.sandbox_server.http.host_check import HostCheck
 from buildframe.sandbox_server.http.rate_limit import Quota, RequestCounter
-from buildframe.sandbox_server.http.server import HttpServer, address, bind
+from buildframe.sandbox_server.http.server import HttpServer, bind, format_url
 from buildframe.sandbox_server.http.webhook_sender import Patience, WebhookSender
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.simulator import Simulator
@@ -39,9 +39,9 @@ class SandboxServer:
         port: int,
     ) -> None:
         listening = bind(host, port)
-        self.url = address(listening)
+        self.url = format_url(listening)
         pipelines = PipelineSerializer(db)
-        self.outbox = db.outbox = Outbox(db, lambda key: pipelines.embedded(db.pipelines[key], _ANYONE))
+        self.outbox = db.outbox = Outbox(db, lambda key: pipelines.serialize_embedded(db.pipelines[key], _ANYONE))
         service = ServiceApp(db, simulator, RequestCounter(quota), deepest, self.url)
         faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, db, clock))
         control = ControlApp(db, clock, faults, self.outbox, self.url, faulty)

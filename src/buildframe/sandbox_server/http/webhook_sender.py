@@ -136,7 +136,7 @@ class _HookWorker(threading.Thread):
         return not self._stopping.is_set() and self._outbox.has_hook(self._hook)
 
     def _send_or_wait(self) -> None:
-        delivery, now = self._outbox.next_pending(self._hook), time.time()
+        delivery, now = self._outbox.find_next_pending(self._hook), time.time()
         if delivery is None:
             self.wakeup.wait()
         elif delivery.due > now:

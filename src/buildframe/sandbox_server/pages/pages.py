@@ -130,7 +130,7 @@ class WebPages:
 
     def _agent(self, names: Names) -> str:
         organization, name = lookup.find_organization(self._db, names), lookup.find_agent(self._db, names)
-        return html(name, self._db.serializer.full_agent(organization, name, lost=False))
+        return html(name, self._db.serializer.serialize_full_agent(organization, name, lost=False))
 
     def _flaky_test(self, names: Names) -> str:
         suite = self._suites.find(names["org"], names["suite"])
