@@ -1,4 +1,4 @@
-"""A sandbox in a file: stopped, killed, opened again; and how one starts and ends."""
+"""A sandbox in a file that is stopped, killed and opened again; its start and its end."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def test_a_killed_sandbox_is_whole_when_opened_again(tmp_path, lines):
     path = tmp_path / "world.db"
     process = subprocess.Popen([sys.executable, "-c", SERVES, str(path)], stdout=subprocess.PIPE, text=True)
     token = process.stdout.readline().strip()
-    told = [process.stdout.readline().strip() for _ in range(lines)][-1]
+    printed = [process.stdout.readline().strip() for _ in range(lines)][-1]
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     process.stdout.close()
     with Sandbox(path) as again, Sandbox(builds=300, days=2, seed=5) as unharmed:
-        assert again.clock.now().text() >= told
+        assert again.clock.now().text() >= printed
         unharmed.clock.set(again.clock.now())
         assert everything(again, token) == everything(unharmed, unharmed.token())
         again.clock.advance(HOUR)
@@ -121,9 +121,9 @@ def test_a_write_that_fails_changes_nothing(monkeypatch):
         assert everything(sandbox, token) == everything(unharmed, unharmed.token())
 
 
-def test_answers_are_whole_while_the_clock_runs(api_client):
+def test_responses_are_whole_while_the_clock_runs(api_client):
     with Sandbox(**TINY) as sandbox:
-        api, asked = api_client(sandbox), 0
+        api, n_requests = api_client(sandbox), 0
         mover = threading.Thread(target=lambda: [sandbox.clock.advance(HOUR) for _ in range(100)])
         mover.start()
         while mover.is_alive():
@@ -134,9 +134,9 @@ def test_answers_are_whole_while_the_clock_runs(api_client):
                 assert created < now + dt.timedelta(seconds=1)
                 ended = build["state"] in ("passed", "failed", "canceled")
                 assert ended == (build["finished_at"] is not None)
-            asked += 1
+            n_requests += 1
         mover.join()
-        assert asked > 3
+        assert n_requests > 3
 
 
 def test_one_file_has_one_sandbox_at_a_time(tmp_path):

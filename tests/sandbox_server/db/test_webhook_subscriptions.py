@@ -1,4 +1,4 @@
-"""Who may be told of events: addresses on this machine only, and hooks that make sense."""
+"""Who can receive events: addresses on this machine only, and hooks that make sense."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def refused(response: httpx.Response) -> str:
 # --- creating
 
 
-def test_a_new_build_has_what_was_asked_and_the_defaults(sandbox: Sandbox, http: httpx.Client, line: str) -> None:
+def test_a_new_build_has_the_properties_and_the_defaults(sandbox: Sandbox, http: httpx.Client, line: str) -> None:
     new = build(http, line)
     assert (new["state"], new["number"], new["source"], new["blocked"]) == ("scheduled", 1, "api", False)
     assert (new["commit"], new["branch"], new["message"]) == ("HEAD", "main", "")
@@ -69,8 +69,8 @@ def test_a_new_build_has_what_was_asked_and_the_defaults(sandbox: Sandbox, http:
     assert http.get(new["url"]).json() == new
 
 
-def test_everything_that_can_be_asked_for_a_build(http: httpx.Client, line: str) -> None:
-    asked = {
+def test_every_property_of_a_new_build(http: httpx.Client, line: str) -> None:
+    properties = {
         "commit": "v1.0",
         "branch": "feature/x",
         "message": "<b>Größe</b>\n🚀",
@@ -82,19 +82,19 @@ def test_everything_that_can_be_asked_for_a_build(http: httpx.Client, line: str)
         "pull_request_id": 12,
         "pull_request_repository": "git@git.example.com:fork/b.git",
     }
-    new = build(http, line, **asked)
+    new = build(http, line, **properties)
     for name in ("commit", "branch", "message", "author", "env", "meta_data"):
-        assert new[name] == asked[name]
-    told = {"id": "12", "base": "stable", "repository": asked["pull_request_repository"], "labels": []}
-    assert new["pull_request"] == told
+        assert new[name] == properties[name]
+    expected = {"id": "12", "base": "stable", "repository": properties["pull_request_repository"], "labels": []}
+    assert new["pull_request"] == expected
     found = http.get(f"{line}/builds", params={"meta_data[release]": "1.0", "branch": "feature/x"}).json()
     assert [one["id"] for one in found] == [new["id"]]
 
 
 def test_a_pull_request_is_by_default_for_the_default_branch(http: httpx.Client) -> None:
     line = made(http, "Default branch", default_branch="trunk")
-    told = build(http, line, pull_request_id=3)["pull_request"]
-    assert told == {"id": "3", "base": "trunk", "repository": "git@git.example.com:a/b.git", "labels": []}
+    expected = build(http, line, pull_request_id=3)["pull_request"]
+    assert expected == {"id": "3", "base": "trunk", "repository": "git@git.example.com:a/b.git", "labels": []}
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_pull_request_is_by_default_for_the_default_branch(http: httpx.Client)
 )
 def test_a_build_that_cannot_be(http: httpx.Client, wrong: Body, errors: list[tuple[str, str]]) -> None:
     response = http.post(f"{PIPELINES}/web/builds", json=BUILD | wrong)
-    told = {"message": "Validation Failed", "errors": [{"field": field, "code": code} for field, code in errors]}
-    assert (response.status_code, response.json()) == (422, told)
+    expected = {"message": "Validation Failed", "errors": [{"field": field, "code": code} for field, code in errors]}
+    assert (response.status_code, response.json()) == (422, expected)
 
 
 def test_the_pipelines_branch_filter_counts_unless_ignored(http: httpx.Client) -> None:
@@ -140,7 +140,7 @@ def test_the_creator_can_be_filtered_by(sandbox: Sandbox, http: httpx.Client, li
     assert [one["number"] for one in found] == [theirs["number"]]
 
 
-def test_a_pipeline_asked_for_its_builds_runs_them() -> None:
+def test_a_new_pipeline_runs_its_builds() -> None:
     with Sandbox(builds=5, days=1) as sandbox:
         headers = {"Authorization": f"Bearer {sandbox.token(SCOPES)}"}
         with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers) as http:
@@ -265,7 +265,7 @@ def many(name: str, value: str, count: int = 1200) -> list[tuple[str, str]]:
     return [(name.format(n), value.format(n)) for n in range(count)]
 
 
-def test_states_may_be_told_as_often_as_one_likes(http: httpx.Client) -> None:
+def test_a_state_may_be_repeated(http: httpx.Client) -> None:
     path = "/organizations/acme/builds"
     once = http.get(path, params={"state[]": ["passed", "blocked"]})
     often = http.get(path, params=many("state[]", "passed") + many("state[]", "blocked", 1) + many("state[]", "s{}"))
@@ -282,8 +282,8 @@ def test_very_many_values_are_refused(http: httpx.Client, name: str, value: str)
     for path in ("/builds", "/organizations/acme/builds", f"{PIPELINES}/web/builds"):
         response = http.get(path, params=many(name, value))
         filter = name.split("[")[0]
-        told = {"message": f"At most 200 values of {filter} are allowed"}
-        assert (response.status_code, response.json()) == (400, told)
+        expected = {"message": f"At most 200 values of {filter} are allowed"}
+        assert (response.status_code, response.json()) == (400, expected)
         assert http.get(path, params=many(name, value, 200)).status_code == 200
 
 

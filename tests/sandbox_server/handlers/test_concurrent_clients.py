@@ -1,4 +1,4 @@
-"""Several clients at once, while the clock runs: what is left is what the document allows."""
+"""Several clients at once, while the clock runs: the result is one that the document allows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def at_once(clients: list[Pipeline], act: Callable[[Pipeline], Any]) -> list[Any
         return list(together.map(tried, clients))
 
 
-def test_one_of_many_cancels_and_the_others_are_told_why(clients: list[Pipeline]) -> None:
+def test_one_of_many_cancels_and_the_others_get_the_reason(clients: list[Pipeline]) -> None:
     for _ in range(8):
         number = clients[0].create_build(commit="HEAD", branch="race/cancel").number
         results = at_once(clients, lambda client, number=number: client.cancel(number))

@@ -1,4 +1,4 @@
-"""The emojis of an organization, and their pictures."""
+"""The emojis of an organization, and their images."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_only_some_have_aliases_and_custom_ones_are_there(full_api):
     assert "acme" not in {emoji["name"] for emoji in full_api("/organizations/globex/emojis").json()}
 
 
-def test_pictures_are_svg_that_anyone_may_see(full_api):
+def test_images_are_svg_that_anyone_may_see(full_api):
     for emoji in full_api(EMOJIS).json():
-        picture = httpx.get(emoji["url"])
-        assert (picture.status_code, picture.headers["content-type"]) == (200, "image/svg+xml")
-        assert ElementTree.fromstring(picture.content).get("aria-label") == f":{emoji['name']}:"
+        image = httpx.get(emoji["url"])
+        assert (image.status_code, image.headers["content-type"]) == (200, "image/svg+xml")
+        assert ElementTree.fromstring(image.content).get("aria-label") == f":{emoji['name']}:"
 
 
 @pytest.mark.parametrize("name", ["a%3Cb", "a b", "%22", "x" * 101])
-def test_what_is_no_name_has_no_picture(small, name):
+def test_what_is_no_name_has_no_image(small, name):
     assert httpx.get(f"{small.url}/emojis/{name}.svg").status_code == 404

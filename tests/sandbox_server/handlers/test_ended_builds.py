@@ -1,4 +1,4 @@
-"""What lets a build that was over go on, and what deletes one, on request: retry, unblock, forget."""
+"""Builds that are over: retry, unblock and delete them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import buildframe as bf
 
-STEPS = [{"type": "manual", "label": "Ship?"}, {"type": "manual", "label": "Tell?"}]
+STEPS = [{"type": "manual", "label": "Ship?"}, {"type": "manual", "label": "Announce?"}]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_build_is_forgotten_whatever_its_state(ci):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "act",
     [
         lambda service: service.retry("nowhere", 1, "x"),
         lambda service: service.retry("web", 10**9, "x"),
@@ -74,9 +74,9 @@ def test_a_build_is_forgotten_whatever_its_state(ci):
         lambda service: service.forget("web", [1], organization="nobody"),
     ],
 )
-def test_what_is_not_there(ci, asked):
+def test_what_is_not_there(ci, act):
     with pytest.raises(bf.BadInput, match="There is no"):
-        asked(ci.sandbox)
+        act(ci.sandbox)
 
 
 def test_a_job_that_is_not_there(ci):

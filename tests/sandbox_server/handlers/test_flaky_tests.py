@@ -1,4 +1,4 @@
-"""Flaky tests: what is told of them, and how it changes with the time."""
+"""Flaky tests: their fields, and how they change with time."""
 
 from __future__ import annotations
 
@@ -150,15 +150,15 @@ def test_the_history_goes_on_with_the_clock(api_client):
 
 
 def test_the_same_time_has_the_same_history_however_it_was_reached(api_client):
-    told = []
+    histories = []
     for steps in (1, 12):
         with Sandbox(builds=20, days=2, seed=8) as sandbox:
             sandbox_api = api_client(sandbox, sandbox.token(SCOPES))
             for _ in range(steps):
                 sandbox_api(RSPEC, branch="main")
                 sandbox.clock.advance(dt.timedelta(hours=36) / steps)
-            told.append(sandbox_api(RSPEC, per_page=100, branch="main").text.replace(sandbox.url, ""))
-    assert told[0] == told[1]
+            histories.append(sandbox_api(RSPEC, per_page=100, branch="main").text.replace(sandbox.url, ""))
+    assert histories[0] == histories[1]
 
 
 @settings(max_examples=25, deadline=None)

@@ -47,7 +47,7 @@ mutation($input: TeamPipelineDeleteInput!) {
 
 
 class Graph:
-    """Asks by GraphQL, and by REST to compare."""
+    """Sends GraphQL, and REST to compare."""
 
     def __init__(self, sandbox, rest):
         self.sandbox, self.rest = sandbox, rest
@@ -61,9 +61,9 @@ class Graph:
         return response.json()
 
     def data(self, query, **variables):
-        told = self.run(query, **variables)
-        assert "errors" not in told, told
-        return told["data"]
+        result = self.run(query, **variables)
+        assert "errors" not in result, result
+        return result["data"]
 
     def refusals(self, query, **variables):
         return [error["message"] for error in self.run(query, **variables)["errors"]]
@@ -96,10 +96,14 @@ def graph(sandbox, api_client) -> Graph:
 def test_a_pipelines_teams_are_those_of_rest(sandbox, graph):
     names = {id: name for name, id in sandbox.teams().items()}
     for pipeline in graph.rest("/organizations/acme/pipelines").json():
-        told = graph.data(TEAMS, slug=f"acme/{pipeline['slug']}")["pipeline"]
-        assert (told["id"], told["uuid"], told["name"]) == (pipeline["graphql_id"], pipeline["id"], pipeline["name"])
-        assert told["teams"]["count"] == len(told["teams"]["edges"]) > 0
-        for edge in told["teams"]["edges"]:
+        result = graph.data(TEAMS, slug=f"acme/{pipeline['slug']}")["pipeline"]
+        assert (result["id"], result["uuid"], result["name"]) == (
+            pipeline["graphql_id"],
+            pipeline["id"],
+            pipeline["name"],
+        )
+        assert result["teams"]["count"] == len(result["teams"]["edges"]) > 0
+        for edge in result["teams"]["edges"]:
             node = edge["node"]
             assert names[node["team"]["uuid"]] == node["team"]["name"]
             assert node["team"]["id"] == id_of("Team", node["team"]["uuid"])
@@ -109,27 +113,27 @@ def test_a_pipelines_teams_are_those_of_rest(sandbox, graph):
 
 
 def test_pages_follow_each_other(graph):
-    whole, after, walked = graph.teams("acme/web"), None, []
+    whole, after, listed = graph.teams("acme/web"), None, []
     for _ in whole:
         page = graph.data(TEAMS, slug="acme/web", first=1, after=after)["pipeline"]["teams"]
-        walked += [edge["node"] for edge in page["edges"]]
+        listed += [edge["node"] for edge in page["edges"]]
         after = page["pageInfo"]["endCursor"]
-        assert page["pageInfo"]["hasNextPage"] == (len(walked) < len(whole))
-    assert walked == whole
+        assert page["pageInfo"]["hasNextPage"] == (len(listed) < len(whole))
+    assert listed == whole
     assert graph.data(TEAMS, slug="acme/web", first=5, after=after)["pipeline"]["teams"]["edges"] == []
 
 
 def test_an_organization_has_teams_and_pipelines(sandbox, graph):
-    told = graph.data("""{ organization(slug: "globex") {
+    result = graph.data("""{ organization(slug: "globex") {
         id uuid slug name
         teams(first: 1) { count edges { node { name uuid } } pageInfo { hasNextPage } }
         pipelines { edges { node { slug } } }
     } }""")["organization"]
-    assert (told["slug"], told["name"], told["id"]) == ("globex", "Globex", id_of("Organization", told["uuid"]))
-    assert told["teams"]["count"] == len(sandbox.teams("globex"))
-    assert [edge["node"]["uuid"] for edge in told["teams"]["edges"]] == [sandbox.teams("globex")["Everyone"]]
-    assert told["teams"]["pageInfo"]["hasNextPage"]
-    assert [edge["node"]["slug"] for edge in told["pipelines"]["edges"]] == ["site", "widgets"]
+    assert (result["slug"], result["name"], result["id"]) == ("globex", "Globex", id_of("Organization", result["uuid"]))
+    assert result["teams"]["count"] == len(sandbox.teams("globex"))
+    assert [edge["node"]["uuid"] for edge in result["teams"]["edges"]] == [sandbox.teams("globex")["Everyone"]]
+    assert result["teams"]["pageInfo"]["hasNextPage"]
+    assert [edge["node"]["slug"] for edge in result["pipelines"]["edges"]] == ["site", "widgets"]
 
 
 def test_what_is_not_there_or_out_of_reach_is_null(sandbox, graph, api_client):
@@ -162,8 +166,8 @@ def test_a_team_gets_changes_and_loses_a_pipeline(sandbox, graph):
 
     change = {"id": node["id"], "accessLevel": "BUILD_AND_READ"}
     updated = graph.data(UPDATE, input=change)["teamPipelineUpdate"]
-    told = {"id": node["id"], "accessLevel": "BUILD_AND_READ", "team": {"name": "Visitors"}}
-    assert updated == {"clientMutationId": None, "teamPipeline": told}
+    expected = {"id": node["id"], "accessLevel": "BUILD_AND_READ", "team": {"name": "Visitors"}}
+    assert updated == {"clientMutationId": None, "teamPipeline": expected}
 
     deleted = graph.data(DELETE, input={"id": node["id"], "clientMutationId": "x"})["teamPipelineDelete"]
     assert deleted == {"clientMutationId": "x", "deletedTeamPipelineID": node["id"], "team": {"name": "Visitors"}}
@@ -184,9 +188,9 @@ def test_the_rules_are_those_of_rest(sandbox, graph):
 
 @pytest.mark.parametrize("id", ["", "x", "é", "Pipeline---1", id_of("Pipeline", "1"), "////"])
 def test_what_is_no_id_of_that_kind_is_refused(graph, id):
-    told = graph.run(DELETE, input={"id": id})
-    assert told["data"] == {"teamPipelineDelete": None}
-    assert told["errors"][0]["message"].endswith("is not the id of a TeamPipeline")
+    result = graph.run(DELETE, input={"id": id})
+    assert result["data"] == {"teamPipelineDelete": None}
+    assert result["errors"][0]["message"].endswith("is not the id of a TeamPipeline")
 
 
 def test_ids_of_nothing_and_of_what_is_out_of_reach_are_not_found(sandbox, graph, api_client):
@@ -209,7 +213,7 @@ def test_who_may_not_edit_changes_nothing(sandbox, graph, api_client):
     assert viewer.teams("acme/docs") == before
 
 
-# --- the door
+# --- requests
 
 
 def test_a_token_with_the_scope_is_needed(sandbox, graph, api_client):
@@ -249,12 +253,12 @@ def test_no_depth_brings_it_down(graph, n, opens, closes):
     "query", ["", "{", "{ nothing }", "{ pipeline { id } }", "{ pipeline(slug: 1.5) { id } }", "\x00"]
 )
 def test_a_wrong_query_is_status_200_with_errors(graph, query):
-    told = graph.run(query)
-    assert told.keys() == {"errors"}
-    assert told["errors"][0]["message"]
+    result = graph.run(query)
+    assert result.keys() == {"errors"}
+    assert result["errors"][0]["message"]
 
 
-def test_introspection_tells_the_whole_schema(graph):
+def test_introspection_returns_the_whole_schema(graph):
     schema = build_client_schema(graph.data(get_introspection_query()))
     levels = schema.type_map["PipelineAccessLevels"].values
     assert set(levels) == {"READ_ONLY", "BUILD_AND_READ", "MANAGE_BUILD_AND_READ"}
@@ -262,7 +266,7 @@ def test_introspection_tells_the_whole_schema(graph):
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "reason"),
     [
         ("{" + "a{" * 30 + "b" + "}" * 31, "levels deep"),
         ("{" + "a{" * 300, "deep"),
@@ -279,14 +283,14 @@ def test_introspection_tells_the_whole_schema(graph):
         ('{ organization(slug: "acme") { teams(after: "YWZ0ZXIgLTE=") { count } } }', "is not a cursor"),
     ],
 )
-def test_what_asks_too_much_is_refused(graph, query, told):
-    assert told in graph.refusals(query)[0]
+def test_too_large_queries_are_refused(graph, query, reason):
+    assert reason in graph.refusals(query)[0]
 
 
 def test_fragments_within_fragments_are_not_counted_over_and_over(graph):
     doubled = " ".join(f"fragment f{n} on Query {{ ...f{n + 1} ...f{n + 1} }}" for n in range(40))
-    told = graph.run(f"{{ ...f0 }} {doubled} fragment f40 on Query {{ __typename }}")
-    assert told == {"data": {"__typename": "Query"}}
+    result = graph.run(f"{{ ...f0 }} {doubled} fragment f40 on Query {{ __typename }}")
+    assert result == {"data": {"__typename": "Query"}}
 
 
 def aliased(field, times=20):
@@ -339,9 +343,9 @@ def test_long_pages_of_short_lists_cost_what_these_hold(sandbox, graph, monkeypa
     assert graph.data(sized(500))
 
 
-def test_what_is_large_is_answered_all_the_same(graph):
-    asked = 'organization(slug: "acme") { pipelines { edges { node { slug teams { count } } } } }'
-    assert len(graph.data(aliased(asked, 30))) == 30
+def test_large_queries_within_the_limit_are_executed(graph):
+    selection = 'organization(slug: "acme") { pipelines { edges { node { slug teams { count } } } } }'
+    assert len(graph.data(aliased(selection, 30))) == 30
 
 
 def test_the_simulation_is_not_held_up(sandbox, graph):

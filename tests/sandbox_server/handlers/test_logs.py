@@ -1,4 +1,4 @@
-"""What jobs write: their logs as JSON and as text, while they run and afterwards."""
+"""Logs of jobs as JSON and as text, while the jobs run and afterwards."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def times_of(log: str) -> list[int]:
     return [int(time) for time in re.findall(r"^\x1b_bk;t=(\d+)\x07", log, re.MULTILINE)]
 
 
-def test_a_log_is_told_alike_in_every_form(sandbox_api, jobs):
+def test_a_log_is_the_same_in_every_form(sandbox_api, jobs):
     job = next(job for job in jobs if job["state"] == "passed" and "raw_log_url" in job)
-    told, raw = sandbox_api.http.get(job["log_url"]).json(), sandbox_api.http.get(job["raw_log_url"])
-    assert told.keys() == {"url", "content", "size", "header_times"}
-    assert told["url"] == job["log_url"]
-    assert told["content"] == raw.text == sandbox_api.http.get(job["log_url"], headers={"Accept": "text/plain"}).text
-    assert told["size"] == len(raw.content)
+    log, raw = sandbox_api.http.get(job["log_url"]).json(), sandbox_api.http.get(job["raw_log_url"])
+    assert log.keys() == {"url", "content", "size", "header_times"}
+    assert log["url"] == job["log_url"]
+    assert log["content"] == raw.text == sandbox_api.http.get(job["log_url"], headers={"Accept": "text/plain"}).text
+    assert log["size"] == len(raw.content)
     headers = [
         time for time, line in zip(times_of(raw.text), text_of(raw.text), strict=True) if line[:4] in ("--- ", "~~~ ")
     ]
-    assert [time // 1_000_000 for time in told["header_times"]] == headers
+    assert [time // 1_000_000 for time in log["header_times"]] == headers
     assert len(headers) == 2
 
 
-def test_a_log_lies_within_its_jobs_time_and_tells_its_end(sandbox_api, jobs):
+def test_a_log_lies_within_its_jobs_time_and_shows_its_end(sandbox_api, jobs):
     over = [job for job in jobs if job["started_at"] and job["finished_at"] and "raw_log_url" in job]
     failed = [job for job in over if job["state"] == "failed" and job["exit_status"] > 0]
     for job in (*over[:20], *failed[:5]):

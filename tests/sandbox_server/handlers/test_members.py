@@ -16,7 +16,7 @@ def test_members_are_the_people_who_build(full_api, builds):
         assert (member["name"], member["email"]) == (creator["name"], creator["email"])
 
 
-def test_a_member_is_told_alike_in_the_list_and_alone(full_api):
+def test_a_member_is_the_same_in_the_list_and_alone(full_api):
     for organization in ("acme", "globex"):
         for member in full_api.all_pages(f"/organizations/{organization}/members"):
             assert full_api(f"/organizations/{organization}/members/{member['id']}").json() == member

@@ -1,4 +1,4 @@
-"""Who may change pipelines and what their teams have, and what can be done where a pipeline is archived."""
+"""Changes by users without the permission, and changes of archived pipelines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def viewer(sandbox: Sandbox):
         yield client
 
 
-def told(response):
+def outcome(response):
     return response.status_code, response.json()
 
 
 @pytest.mark.slow
 def test_who_may_not_edit_creates_no_pipeline(http, viewer):
     for body in (NEW | {"name": "Not mine"}, {}):
-        assert told(viewer.post(f"{ORGANIZATION}/pipelines", json=body)) == FORBIDDEN
+        assert outcome(viewer.post(f"{ORGANIZATION}/pipelines", json=body)) == FORBIDDEN
     assert http.get(f"{ORGANIZATION}/pipelines/not-mine").status_code == 404
     assert http.post(f"{ORGANIZATION}/pipelines", json=NEW | {"name": "Mine"}).status_code == 201
     assert viewer.post("/organizations/nowhere/pipelines", json={}).status_code == 404
@@ -43,7 +43,7 @@ def test_who_may_not_edit_leaves_the_pipelines_of_teams_as_they_are(sandbox, htt
     having, other = (f"{teams}/{sandbox.teams()[name]}/pipelines" for name in ("Everyone", "Visitors"))
     before = http.get(having).json(), http.get(other).json()
     assert web in [has["pipeline_id"] for has in before[0]]
-    asked = [
+    requests = [
         ("POST", other, {"pipeline_id": web, "access_level": "read_only"}),
         ("POST", other, {}),
         ("PATCH", f"{having}/{web}", {"access_level": "read_only"}),
@@ -51,8 +51,8 @@ def test_who_may_not_edit_leaves_the_pipelines_of_teams_as_they_are(sandbox, htt
         ("DELETE", having, {"pipeline_id": web}),
         ("DELETE", having, {}),
     ]
-    for method, path, body in asked:
-        assert told(viewer.request(method, path, json=body)) == FORBIDDEN
+    for method, path, body in requests:
+        assert outcome(viewer.request(method, path, json=body)) == FORBIDDEN
     assert (http.get(having).json(), http.get(other).json()) == before
     assert viewer.get(having).json() == before[0]
     assert viewer.delete(f"{other}/{web}").status_code == 404

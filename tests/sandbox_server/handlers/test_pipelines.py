@@ -23,7 +23,7 @@ def create(http: httpx.Client, name: str, **properties: Any) -> Body:
     response = http.post(PIPELINES, json=NEW | {"name": name} | properties)
     assert response.status_code == 201, response.text
     body: Body = response.json()
-    assert body["allow_rebuilds"] is True  # told by this answer only
+    assert body["allow_rebuilds"] is True  # only in this response
     del body["allow_rebuilds"]
     assert http.get(body["url"]).json() == body
     return body
@@ -81,7 +81,7 @@ def test_a_pipeline_of_visual_steps(http: httpx.Client) -> None:
 def test_every_property_is_kept(http: httpx.Client) -> None:
     web = http.get(f"{PIPELINES}/web").json()
     template = http.get(f"{PIPELINES}/data").json()["pipeline_template_uuid"]
-    asked = {
+    properties = {
         "branch_configuration": "main !dev",
         "cancel_running_branch_builds": True,
         "cancel_running_branch_builds_filter": "!main",
@@ -96,8 +96,8 @@ def test_every_property_is_kept(http: httpx.Client) -> None:
         "tags": [":react:", "x"],
         "visibility": "public",
     }
-    new = create(http, "Every property", **asked)
-    assert {name: new[name] for name in asked} == asked
+    new = create(http, "Every property", **properties)
+    assert {name: new[name] for name in properties} == properties
     cleared = update(http, new, cluster_id=None, pipeline_template_uuid=None, tags=[])
     assert (cleared["cluster_id"], cleared["pipeline_template_uuid"], cleared["tags"]) == (None, None, [])
 
@@ -186,11 +186,11 @@ def test_the_kind_of_host_follows_from_the_repository(
 
 
 def test_settings_are_kept_as_far_as_the_host_has_them(http: httpx.Client) -> None:
-    asked = {"build_tags": True, "trigger_mode": "fork", "publish_commit_status": False}
-    new = create(http, "Settings", provider_settings=asked)
-    assert asked.items() <= new["provider"]["settings"].items()
+    properties = {"build_tags": True, "trigger_mode": "fork", "publish_commit_status": False}
+    new = create(http, "Settings", provider_settings=properties)
+    assert properties.items() <= new["provider"]["settings"].items()
     more = update(http, new, provider_settings={"build_branches": False})["provider"]["settings"]
-    assert (asked | {"build_branches": False}).items() <= more.items()
+    assert (properties | {"build_branches": False}).items() <= more.items()
     moved = update(http, new, repository="git@gitlab.com:a/b.git")["provider"]["settings"]
     assert (moved["build_tags"], moved["publish_commit_status"]) == (True, False)
     assert "trigger_mode" not in moved
@@ -297,12 +297,12 @@ def test_a_webhook_is_made_once_and_not_for_every_host(http: httpx.Client) -> No
     new = create(http, "Hooked")
     first, second = (http.post(f"{new['url']}/webhook") for _ in range(2))
     assert (first.status_code, first.json()) == (201, new)
-    told = "Webhooks could not be created for your repository."
-    assert (second.status_code, second.json()) == (422, {"message": told})
+    message = "Webhooks could not be created for your repository."
+    assert (second.status_code, second.json()) == (422, {"message": message})
     own = create(http, "Own host", repository="git@git.example.com:a/b.git")
     response = http.post(f"{own['url']}/webhook")
-    told = "Auto-creating webhooks is not supported for your repository."
-    assert (response.status_code, response.json()) == (422, {"message": told})
+    message = "Auto-creating webhooks is not supported for your repository."
+    assert (response.status_code, response.json()) == (422, {"message": message})
     moved = update(http, new, repository="git@github.com:acme/other.git")
     assert http.post(f"{moved['url']}/webhook").status_code == 201
 

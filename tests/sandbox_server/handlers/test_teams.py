@@ -69,7 +69,7 @@ def test_the_list_is_paginated_in_the_order_of_giving(sandbox, sandbox_api):
     assert sandbox_api(of(sandbox, "Visitors")).json() == []
 
 
-def test_a_team_pipeline_is_told_alike_in_the_list_and_alone(sandbox, sandbox_api):
+def test_a_team_pipeline_is_the_same_in_the_list_and_alone(sandbox, sandbox_api):
     for has in sandbox_api(of(sandbox, "Everyone")).json():
         assert sandbox_api(f"{of(sandbox, 'Everyone')}/{has['pipeline_id']}").json() == has
         assert has.keys() == {"pipeline_id", "access_level", "pipeline_url", "created_at"}
@@ -196,7 +196,7 @@ NEW = {"name": "Fresh", "repository": "git@github.com:acme/fresh.git", "cluster_
 
 
 @pytest.mark.parametrize("level", [None, *LEVELS])
-def test_a_new_pipeline_has_the_teams_asked_for(sandbox, sandbox_api, level):
+def test_a_new_pipeline_has_the_requested_teams(sandbox, sandbox_api, level):
     team = sandbox.teams()["Visitors"]
     teams = [team.upper()] if level is None else {team: level}
     made = sandbox_api.http.post("/organizations/acme/pipelines", json=NEW | {"teams": teams})
@@ -250,10 +250,10 @@ def test_what_was_changed_is_there_after_reopening(tmp_path: Path, api_client):
 
 
 def test_the_same_seed_has_the_same_teams(api_client):
-    told = []
+    outcomes = []
     for _ in range(2):
         with Sandbox(builds=20, days=2, seed=5) as sandbox:
             sandbox_api = api_client(sandbox, sandbox.token(SCOPES))
             has = [sandbox_api(of(sandbox, team)).text.replace(sandbox.url, "") for team in sandbox.teams()]
-            told.append((sandbox.teams(), has))
-    assert told[0] == told[1]
+            outcomes.append((sandbox.teams(), has))
+    assert outcomes[0] == outcomes[1]

@@ -1,4 +1,4 @@
-"""Telling a sandbox over HTTP what it shall do: its clock and faults; who may, and what makes no sense."""
+"""The control routes of a sandbox: its clock and faults, the permission, and invalid requests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def control(sandbox):
 
 
 def test_faults_over_http(control, http):
-    told = control.post("/faults", json={"kind": "status", "status": 502, "route": "list_builds"})
-    assert told.status_code == 201
+    response = control.post("/faults", json={"kind": "status", "status": 502, "route": "list_builds"})
+    assert response.status_code == 201
     assert http.get(BUILDS).status_code == 502
     (armed,) = control.get("/faults").json()
     assert {"kind": "status", "status": 502, "route": "list_builds", "happened": 1}.items() <= armed.items()

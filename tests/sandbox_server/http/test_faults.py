@@ -1,4 +1,4 @@
-"""Faults on request: what each of them looks like to a client, and that the sandbox itself stays whole."""
+"""Faults on request: how a client sees each of them, and that the sandbox stays consistent."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def ids(response):
 
 def happened(sandbox):
     headers = {"Authorization": f"Bearer {sandbox.token(['sandbox'])}"}
-    return [told["happened"] for told in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
+    return [fault["happened"] for fault in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
 
 
 @pytest.mark.slow
-def test_latency_delays_the_answer_and_leaves_it_as_it_is(spoilt, http):
+def test_latency_delays_the_response_and_leaves_it_as_it_is(spoilt, http):
     before = ids(http.get(BUILDS))
     spoilt.fault(Fault("latency", seconds=1, times=2))
     with pytest.raises(httpx.ReadTimeout):
@@ -66,7 +66,7 @@ def test_limited_is_a_429_with_the_limits_headers_and_body(spoilt, http):
 
 
 @pytest.mark.slow
-def test_exhausted_answers_well_once_and_then_refuses_until_the_reset(spoilt, http):
+def test_exhausted_responds_once_and_then_refuses_until_the_reset(spoilt, http):
     spoilt.fault(Fault("exhausted", seconds=1.5, times=1))
     last = http.get(BUILDS)
     assert (last.status_code, last.headers["RateLimit-Reset"]) == (200, "2")
@@ -98,7 +98,7 @@ def test_a_status_comes_with_json_or_a_page(spoilt, http, status, html):
         assert response.json()["message"]
 
 
-def test_reset_closes_without_an_answer(spoilt, http):
+def test_reset_closes_without_a_response(spoilt, http):
     spoilt.fault(Fault("reset", times=1))
     with pytest.raises(httpx.RemoteProtocolError, match="without sending a response"):
         http.get(BUILDS)
@@ -137,7 +137,7 @@ def test_arrivals_stand_before_what_was_there(spoilt, http):
     assert after[3:] == before[:-3]
 
 
-def test_arrivals_are_of_the_pipeline_that_is_asked_for(spoilt, http):
+def test_arrivals_are_of_the_requested_pipeline(spoilt, http):
     spoilt.fault(Fault("arrive", n=2, times=1))
     ids(http.get("/organizations/acme/pipelines/web/builds"))
     newest = http.get("/builds").json()[:2]
@@ -162,7 +162,7 @@ def test_the_newest_that_are_over_vanish(spoilt, http):
     assert len({build["id"] for build in before} - set(after)) == 5
 
 
-def test_finish_moves_the_clock_by_what_it_is_told(spoilt, http):
+def test_finish_moves_the_clock_by_its_seconds(spoilt, http):
     (number,) = spoilt.push("web")
     spoilt.fault(Fault("finish", seconds=6 * 3600, route="get_build", times=1))
     now = spoilt.clock.now()
@@ -176,7 +176,7 @@ def under_way(http, path):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_finish_lets_some_builds_of_what_is_asked_for_end(n):
+def test_finish_lets_some_of_the_requested_builds_end(n):
     with Sandbox(builds=120, days=2, seed=11) as sandbox:
         headers = {"Authorization": f"Bearer {sandbox.token()}"}
         with httpx.Client(base_url=f"{sandbox.url}/v2", headers=headers) as http:
@@ -233,7 +233,7 @@ def test_nothing_arrives_where_no_branch_is_built(spoilt, http):
     assert len(ids(http.get(f"{path}/builds"))) == len(before) + 1
 
 
-# --- actions whose answer or request is lost ---
+# --- actions whose response or request is lost ---
 
 
 @pytest.mark.slow

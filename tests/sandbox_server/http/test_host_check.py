@@ -1,4 +1,4 @@
-"""Only who names the sandbox reaches it, and no web page of another origin changes it."""
+"""Only requests that name the sandbox are served, and no web page of another origin changes it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_another_host_is_refused(sandbox: Sandbox, token: str, path: str, host: 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "LOCALHOST:{}", "localhost.:{}", "[::1]:{}"])
-def test_its_own_host_is_answered(sandbox: Sandbox, token: str, path: str, host: str) -> None:
+def test_its_own_host_is_served(sandbox: Sandbox, token: str, path: str, host: str) -> None:
     assert got(sandbox, path, token, host.format(port_of(sandbox))).status_code == 200
 
 
@@ -94,13 +94,13 @@ def test_a_page_of_another_origin_changes_nothing(sandbox: Sandbox, headers: dic
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
-def test_pictures_stand_in_pages_of_other_origins(sandbox: Sandbox, headers: dict[str, str]) -> None:
-    picture = httpx.get(f"{sandbox.url}/emojis/rocket.svg", headers=headers)
-    assert picture.status_code == 200
-    assert not [name for name in picture.headers if name.startswith("access-control-")], "no page may read it"
+def test_images_stand_in_pages_of_other_origins(sandbox: Sandbox, headers: dict[str, str]) -> None:
+    image = httpx.get(f"{sandbox.url}/emojis/rocket.svg", headers=headers)
+    assert image.status_code == 200
+    assert not [name for name in image.headers if name.startswith("access-control-")], "no page may read it"
 
 
 def test_its_own_pages_and_programs_may_change_it(sandbox: Sandbox, token: str) -> None:
     for headers in ({}, {"Origin": sandbox.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
-        asked = {"Authorization": f"Bearer {token}"} | headers
-        assert httpx.post(f"{sandbox.url}/sandbox/clock", json={"advance_s": 1}, headers=asked).status_code == 200
+        sent = {"Authorization": f"Bearer {token}"} | headers
+        assert httpx.post(f"{sandbox.url}/sandbox/clock", json={"advance_s": 1}, headers=sent).status_code == 200

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, as the service's document says, and true of real answers."""
+"""The OpenAPI document: valid, complete, as the service's document says, and true of real responses."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_it_is_served_without_a_token_and_names_its_server(small):
 def test_an_operation_is_as_the_service_s_document_says(name):
     expected = golden.OPERATIONS[name]
     method, path, operation = SHOWN[name]
-    asked_method, asked_path = expected["route"].split(" ")
+    expected_method, expected_path = expected["route"].split(" ")
     if name == "delete_team_pipeline":  # the service's document leaves out which one
         path = SHOWN["delete_team_pipeline_named"][1]
-    assert re.sub(r"{[^}]*}", "{}", path) == re.sub(r"{[^}]*}", "{}", asked_path).rstrip("/")
-    assert method == asked_method
-    told = {str(error["status"]) for error in golden.ERRORS if name in error["operations"]}
-    assert set(operation["responses"]) >= {str(expected["success"]), "401", "429"} | told
+    assert re.sub(r"{[^}]*}", "{}", path) == re.sub(r"{[^}]*}", "{}", expected_path).rstrip("/")
+    assert method == expected_method
+    documented = {str(error["status"]) for error in golden.ERRORS if name in error["operations"]}
+    assert set(operation["responses"]) >= {str(expected["success"]), "401", "429"} | documented
     scope = re.search(r"scope `(\w+)`", operation["description"])
     assert (scope[1] if scope else "") == expected["scope"]
     assert ({"page", "per_page"} <= parameters(operation, "query").keys()) is expected.get("paginated", False)
@@ -127,7 +127,7 @@ def test_bodies_fit_or_do_not(body, wrong):
 
 
 @pytest.mark.parametrize("name", [name for name in GETS if name != "get_raw_log"])
-def test_real_answers_are_as_described(small, name):
+def test_real_responses_are_as_described(small, name):
     _, path, operation = SHOWN[name]
     scopes = tuple(golden.STATES["scopes"])
     with httpx.Client(headers={"Authorization": f"Bearer {small.token(scopes)}"}) as http:
@@ -200,8 +200,8 @@ PROVOKED = {
 @pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize("status", PROVOKED)
 def test_an_error_is_listed_where_it_can_happen_and_only_there(world, name, status):
-    answered = send(world, name, **PROVOKED[status])
-    assert (str(answered) == status) is (status in SHOWN[name][2]["responses"])
+    status_code = send(world, name, **PROVOKED[status])
+    assert (str(status_code) == status) is (status in SHOWN[name][2]["responses"])
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -258,5 +258,5 @@ def test_what_is_unfit_is_a_422(world, name):
     if name == "delete_team_pipeline":
         alone = [each for each in managers if [one[1] for one in managers].count(each[1]) == 1]
         there["team"], there["pipeline_id"] = alone[0]
-    asked = UNFIT[name]
-    assert send(world, name, **(asked | {"names": there | asked.get("names", {})})) == 422
+    request = UNFIT[name]
+    assert send(world, name, **(request | {"names": there | request.get("names", {})})) == 422

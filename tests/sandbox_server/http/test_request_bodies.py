@@ -1,4 +1,4 @@
-"""What is sent through the sandbox_api: bodies of requests, methods, and answers without a body."""
+"""Bodies of requests, methods, and responses without a body."""
 
 from __future__ import annotations
 
@@ -81,8 +81,10 @@ def test_every_property_is_checked(sandbox: Sandbox, http: httpx.Client, endpoin
     body = dict.fromkeys(endpoint.property_names, 1.5)
     response = http.request(endpoint.method, path, json=body)
     assert response.status_code == 422
-    told = response.json().get("errors") or [{"field": name} for name in body if f"{name} must be" in message(response)]
-    assert [error["field"] for error in told] == list(body)
+    errors = response.json().get("errors") or [
+        {"field": name} for name in body if f"{name} must be" in message(response)
+    ]
+    assert [error["field"] for error in errors] == list(body)
 
 
 def test_what_is_not_known_is_ignored(http: httpx.Client) -> None:
@@ -104,7 +106,9 @@ def test_pages_of_a_write_are_ignored(http: httpx.Client) -> None:
         ("GET", f"{WEB}/archive/", {"POST"}),
     ],
 )
-def test_another_method_is_told_which_there_are(http: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
+def test_another_method_gets_the_list_of_allowed_ones(
+    http: httpx.Client, method: str, path: str, allowed: set[str]
+) -> None:
     response = http.request(method, path)
     assert (response.status_code, message(response)) == (405, "Method Not Allowed")
     assert set(response.headers["Allow"].split(", ")) == allowed
@@ -116,7 +120,7 @@ def test_head_is_get_without_its_body(http: httpx.Client) -> None:
     assert head.headers["ETag"] == get.headers["ETag"]
 
 
-def test_an_answer_without_a_body_has_no_type(http: httpx.Client) -> None:
+def test_a_response_without_a_body_has_no_type(http: httpx.Client) -> None:
     made = {"name": "Short", "cluster_id": None, "repository": "r", "configuration": "- wait"}
     assert http.post("/organizations/acme/pipelines", json=made).status_code == 201
     response = http.delete("/organizations/acme/pipelines/short/")

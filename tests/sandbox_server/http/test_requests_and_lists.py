@@ -1,4 +1,4 @@
-"""What comes through the sandbox_api: statuses, headers, pages, filters."""
+"""Requests and their responses: statuses, headers, pages, filters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_filter_of_builds_is_implemented():
 
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic abc", "Bearer", "\u00e9"])
-def test_without_a_known_token_the_answer_is_401(small, header):
+def test_without_a_known_token_the_response_is_401(small, header):
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     response = httpx.get(f"{small.url}/v2{ACME}", headers=headers)
     assert response.status_code == 401
@@ -88,7 +88,7 @@ def test_a_failure_of_the_sandbox_shows_no_traceback(small, api, monkeypatch):
     assert (response.status_code, response.json()) == (500, {"message": "Internal Server Error"})
 
 
-def test_answers_carry_the_clock_and_an_id(small, api):
+def test_responses_carry_the_clock_and_an_id(small, api):
     first, second = api(ACME), api(ACME)
     assert parsedate_to_datetime(first.headers["Date"]) == small.clock.now()
     assert first.headers.get_list("Date", split_commas=False) == [first.headers["Date"]]
@@ -98,7 +98,7 @@ def test_answers_carry_the_clock_and_an_id(small, api):
     assert first.headers["ETag"].startswith('W/"')
 
 
-def test_addresses_in_answers_lead_to_this_sandbox(api, builds):
+def test_addresses_in_responses_lead_to_this_sandbox(api, builds):
     build = api(builds[0]["url"]).json()
     assert build["id"] == builds[0]["id"]
     assert api(build["pipeline"]["builds_url"]).status_code == 200
@@ -143,17 +143,17 @@ def test_pages_beyond_the_deepest_are_refused(api):
         deep.http.close()
 
 
-def test_links_keep_what_was_asked(api):
-    asked = [
+def test_links_keep_the_query(api):
+    query = [
         ("branch[]", "a&b=c d"),
         ("branch[]", "ma*"),
         ("meta_data[channel]", "edge"),
         ("x", "é+%"),
         ("per_page", "2"),
     ]
-    links = api.http.get(ACME, params=[*asked, ("page", "2")]).links
+    links = api.http.get(ACME, params=[*query, ("page", "2")]).links
     for name, page in (("first", "1"), ("prev", "1"), ("next", "3")):
-        assert parse_qsl(urlsplit(links[name]["url"]).query) == [("page", page), *asked]
+        assert parse_qsl(urlsplit(links[name]["url"]).query) == [("page", page), *query]
     assert links["next"]["url"].startswith(api.sandbox.url)
 
 
@@ -161,11 +161,11 @@ def test_a_list_of_one_page_has_an_empty_link(api):
     assert api("/organizations/acme/pipelines").headers["Link"] == ""
 
 
-def test_a_walk_meets_each_build_once_newest_first(api, builds):
-    walked = api.all_pages(ACME, exclude_jobs="true")
-    assert len({build["id"] for build in walked}) == len(walked)
-    assert {build["id"] for build in walked} == {build["id"] for build in builds if "/acme/" in build["url"]}
-    modern = [build["created_at"] for build in walked if build["created_at"].endswith("Z")]
+def test_all_pages_list_each_build_once_newest_first(api, builds):
+    listed = api.all_pages(ACME, exclude_jobs="true")
+    assert len({build["id"] for build in listed}) == len(listed)
+    assert {build["id"] for build in listed} == {build["id"] for build in builds if "/acme/" in build["url"]}
+    modern = [build["created_at"] for build in listed if build["created_at"].endswith("Z")]
     assert modern == sorted(modern, reverse=True)
 
 
@@ -173,12 +173,12 @@ def test_a_walk_meets_each_build_once_newest_first(api, builds):
 
 
 def chosen(api, builds, keep, *params):
-    found = {build["id"] for build in walk(api, params)}
+    found = {build["id"] for build in list_all(api, params)}
     assert found == {build["id"] for build in builds if keep(build)}
     return found
 
 
-def walk(api, params):
+def list_all(api, params):
     response = api.http.get("/builds", params=[*params, ("per_page", "100"), ("exclude_jobs", "true")])
     items = response.json()
     while "next" in response.links:
@@ -236,19 +236,19 @@ def test_creator_and_meta_data(api, builds):
 def test_created_from_is_inclusive_and_created_to_exclusive(api):
     middle = api("/organizations/acme/pipelines/web/builds").json()[10]
     stamp = middle["created_at"]
-    later = {build["id"] for build in walk(api, [("created_from", stamp)])}
-    earlier = {build["id"] for build in walk(api, [("created_to", stamp)])}
+    later = {build["id"] for build in list_all(api, [("created_from", stamp)])}
+    earlier = {build["id"] for build in list_all(api, [("created_to", stamp)])}
     assert middle["id"] in later - earlier
     assert not later & earlier
-    assert len(later | earlier) == len(walk(api, []))
+    assert len(later | earlier) == len(list_all(api, []))
     with_zone = stamp.replace("Z", "+00:00")
-    assert {build["id"] for build in walk(api, [("created_from", with_zone)])} == later
+    assert {build["id"] for build in list_all(api, [("created_from", with_zone)])} == later
 
 
 def test_finished_from(api, builds):
     modern = [build for build in builds if (build["finished_at"] or "").endswith("Z")]
     stamp = modern[len(modern) // 2]["finished_at"]
-    found = {build["id"] for build in walk(api, [("finished_from", stamp)])}
+    found = {build["id"] for build in list_all(api, [("finished_from", stamp)])}
     ids = {build["id"] for build in modern if build["finished_at"] >= stamp}
     assert ids == found & {build["id"] for build in modern}
 
@@ -269,7 +269,7 @@ def test_a_bare_date_and_unknown_parameters_are_fine(api):
 def test_values_cannot_become_sql(api, builds):
     nasty = "'; DROP TABLE builds; --"
     assert api(ACME, branch=nasty, creator=nasty, **{f"meta_data[{nasty}]": nasty, "state[]": nasty}).json() == []
-    assert len(walk(api, [])) == len(builds)
+    assert len(list_all(api, [])) == len(builds)
 
 
 def test_by_default_only_the_last_attempts_are_listed(api, builds):

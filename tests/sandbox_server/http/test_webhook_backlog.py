@@ -1,4 +1,4 @@
-"""Webhooks that pile up: a slow receiver holds no other up, and neither backlog nor log grow without bound."""
+"""Webhooks that accumulate: a slow receiver delays no other, and neither backlog nor log grows without bound."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def until(holds):
         time.sleep(0.01)
 
 
-def test_a_receiver_that_does_not_answer_holds_no_other_up(receive):
+def test_a_receiver_that_does_not_respond_holds_no_other_up(receive):
     hangs, good = receive(released := threading.Event()), receive()
     with Sandbox(**TINY, patience=NEVER) as sandbox:
         for receiver in (hangs, good):
@@ -97,7 +97,7 @@ def test_the_log_keeps_the_newest_of_each_hook(receive, monkeypatch):
     sent = [headers["x-service-delivery"] for headers, _ in busy.got]
     assert len(sent) == 10
     assert kept == sent[-len(kept) :]
-    assert 5 <= len(kept) <= 6  # and what came since the last one was put down
+    assert 5 <= len(kept) <= 6  # and those since the last one was put down
 
 
 @pytest.mark.parametrize("size", [2, 3, 100])
@@ -110,7 +110,7 @@ def test_the_log_comes_in_pages(size):
         pages, url = [], f"{sandbox.url}/sandbox/deliveries?per_page={size}"
         while url:
             response = httpx.get(url, headers=headers)
-            pages.append([told["id"] for told in response.json()])
+            pages.append([delivery["id"] for delivery in response.json()])
             url = response.links.get("next", {}).get("url")
         assert [id for page in pages for id in page] == [d.id for d in log]
         assert [len(page) for page in pages] == {2: [2, 2, 1], 3: [3, 2], 100: [5]}[size]

@@ -1,4 +1,4 @@
-"""Webhooks out: what is sent, to whom, in which order, and what becomes of it when receivers or the sandbox fail."""
+"""Webhooks out: which deliveries go to which receivers, in which order, also if receivers or the sandbox fail."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_a_delivery_is_made_of(receive):
     assert [d.at for d in log] == sorted(d.at for d in log)
 
 
-def test_bodies_tell_of_their_own_moment(receive):
+def test_bodies_show_the_state_at_the_time_of_the_event(receive):
     receiver = receive()
     with Sandbox(**TINY) as sandbox:
         sandbox.webhook(receiver.url, token=SECRET)
@@ -110,7 +110,7 @@ def test_a_signature_is_of_the_raw_body_at_the_real_time(receive):
         (None, {"build", "job"}),
     ],
 )
-def test_a_hook_is_told_what_it_wants(receive, events, expected):
+def test_a_hook_receives_the_events_it_selects(receive, events, expected):
     receiver = receive()
     with Sandbox(**TINY) as sandbox:
         sandbox.webhook(receiver.url, token=SECRET, events=events)
@@ -123,7 +123,7 @@ def test_a_hook_is_told_what_it_wants(receive, events, expected):
         assert set(receiver.events[1:]) == {"job.finished"}
 
 
-def test_each_organization_is_told_of_its_own(receive):
+def test_a_hook_receives_events_of_its_organization(receive):
     acme, globex = receive(), receive()
     with Sandbox(**TINY) as sandbox:
         sandbox.webhook(acme.url, token="a")
@@ -182,7 +182,7 @@ def test_what_is_never_accepted_is_given_up_and_the_next_goes_on(receive):
     assert build.delivered_at is not None
 
 
-def test_no_answer_and_no_receiver_are_failures(receive):
+def test_no_response_and_no_receiver_are_failures(receive):
     hangs, gone = receive(released := threading.Event()), receive()
     gone.stop()
     with Sandbox(**TINY, patience=Patience(attempts=2, wait=0.01, timeout=0.2)) as sandbox:
@@ -231,7 +231,7 @@ def test_stopping_ends_a_delivery_under_way_and_a_new_start_makes_it(receive, tm
     assert receiver.payloads[-1]["build"]["url"].startswith(again.url)
 
 
-def test_what_did_not_happen_is_not_told(receive, monkeypatch):
+def test_what_did_not_happen_is_not_reported(receive, monkeypatch):
     receiver = receive()
     with Sandbox(**TINY) as sandbox:
         sandbox.webhook(receiver.url, token=SECRET)
@@ -261,7 +261,7 @@ while True:
 """
 
 
-def test_a_killed_sandbox_tells_all_that_happened(receive, tmp_path):
+def test_a_killed_sandbox_reports_all_that_happened(receive, tmp_path):
     receiver, path = receive(204, 204, 500), tmp_path / "world.db"
     process = subprocess.Popen([sys.executable, "-c", KILLED, path, receiver.url], stdout=subprocess.PIPE)
     for _ in range(12):
@@ -277,7 +277,7 @@ def test_a_killed_sandbox_tells_all_that_happened(receive, tmp_path):
         builds = httpx.get(url, headers=headers).json()
     assert all(d.delivered_at is not None for d in log)
     assert {d.id for d in log} <= {headers["x-service-delivery"] for headers, _ in receiver.got}
-    told = {body["build"]["id"] for body in receiver.payloads[1:] if body["event"] == "build.scheduled"}
-    assert told >= {build["id"] for build in builds}
+    reported = {body["build"]["id"] for body in receiver.payloads[1:] if body["event"] == "build.scheduled"}
+    assert reported >= {build["id"] for build in builds}
     over = {build["id"] for build in builds if build["finished_at"]}
     assert {body["build"]["id"] for body in receiver.payloads[1:] if body["event"] == "build.finished"} >= over
