@@ -194,6 +194,29 @@ def test_dates_behind_make_no_sync_read_more_of_the_past(service, ws, store, nam
     assert lost(service, store) == NOTHING
 
 
+def test_a_cache_that_returns_an_older_state_of_a_sync_that_reads_back_loses_nothing(service, ws, store):
+    live(service, 100)
+    now = service.builds
+    is_cached = False
+
+    def older_state(path: str, query: dict[str, list[str]]) -> None:
+        nonlocal is_cached
+        if {"created_from", "created_to"} <= set(query) and not is_cached:
+            is_cached = True
+            service.builds = now[:20]
+
+    def restored(path: str) -> None:
+        service.builds = now
+
+    service.failing, service.after = older_state, restored
+    sync(service, ws, store, lambda number: 0.0 if service.builds is now else -80.0)
+    assert is_cached
+    for _ in range(2):
+        live(service, 1)
+        sync(service, ws, store)
+    assert lost(service, store) == NOTHING
+
+
 def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(service, ws, store, monkeypatch):
     live(service, 3)
     sync(service, ws, store)

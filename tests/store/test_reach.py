@@ -110,13 +110,18 @@ def test_what_cannot_be_read_completely_is_kept_and_told_and_moves_no_mark(servi
     assert "counts" in str(done.why)
     assert f"INCOMPLETE: {done.why}" in str(done)
     assert numbers(store) == list(range(10))
+    assert store.covers == {}
     service.counted_too_many = 0
+    first = service.now
     service.later(hours=3)
     service.lists()
+    service.builds[9].update(state="failed", finished_at=service.now.text())  # it is too old for `since` by now
     done = store.sync(ws, since="12h", progress=False)
     assert done.complete
-    assert not [query for query in service.lists() if "finished_from" in query]  # as if it were the first
+    finished = [query["finished_from"] for query in service.lists() if "finished_from" in query]
+    assert finished == [Moment.of(first - dt.timedelta(minutes=5)).text()]
     assert done.since == ago(service, hours=12)
+    assert store.builds().set_index("number").loc[9, "state"] == "failed"
 
 
 def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ws, store):

@@ -583,7 +583,7 @@ class Store:
         dict of str to tuple of Moment
             Keys are organizations, or ``organization/pipeline id``. Values are the start and the end of the range.
         """
-        return {scope: (coverage.since, coverage.until) for scope, coverage in sorted(self._state().coverage.items())}
+        return self._state().covers
 
     # --- private
 
@@ -683,9 +683,7 @@ class Store:
             raise BadInput(f"suite={show(suite)} is not in the store.{nearest(show(suite), suites)}")
 
     def _with_attrs(self, frame: pd.DataFrame, name: str, state: SyncState) -> pd.DataFrame:
-        frame.attrs["covers"] = {
-            scope: [coverage.since.text(), coverage.until.text()] for scope, coverage in sorted(state.coverage.items())
-        }
+        frame.attrs["covers"] = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
         return frames.with_attrs(frame, name, self._location.url, state)
 
 

@@ -250,24 +250,35 @@ class Sync:
         length = _FIRST_RANGE
         while coverage.since > start and not self._why:
             since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
+            before = self._clock.reported
             history = self._fetch(created_from=since, created_to=coverage.since)
             longer = self._clock.coverage(since, coverage.until, coverage)
+            if self._clock.reported < before:
+                longer = longer.capped(self._clock.time_of(history.builds))
             self._commit([history], coverage=longer, base=coverage)
             coverage, length = longer, _next_length(length, history)
         return coverage
 
-    def _commit(self, histories: Sequence[History], coverage: Coverage, **more: Any) -> None:
+    def _commit(self, histories: Sequence[History], coverage: Coverage, base: Coverage | None, **more: Any) -> None:
+        """Commit rows with the new coverage of the scope.
+
+        An incomplete sync does not extend the coverage. The first one leaves an empty coverage, so that the next sync
+        finds the changes of all stored builds.
+        """
         builds, jobs = (self._clock.limit_fetched_at(frame) for frame in merge.latest_builds(histories))
+        if self._why and base is None:
+            coverage = Coverage.starting_at(self._clock.confirmed)
         batch = SyncBatch(
             builds,
             jobs,
             self._clock.now,
             scope=self._scope.name,
-            coverage=None if self._why else coverage,
+            coverage=None if self._why and base is not None else coverage,
             base_state=self._known,
             local_time=self._clock.local_time,
             confirmed=self._clock.confirmed,
             start_state=self._start_state,
+            base=base,
             **more,
         )
         done = transactions.commit(self._location, self._keeping, batch)
@@ -325,16 +336,21 @@ class Sync:
     ) -> tuple[ListSnapshot, ...]:
         """Fetch older builds of pipelines that the token could not see before.
 
-        If these cannot be read completely, the list is not stored, so that the next sync tries again.
+        If these cannot be read completely, or a cache returned an older state, the list is not stored, so that the next
+        sync tries again.
         """
         ci, seen = self._scope.ci, self._listed_pipelines(state)
         if isinstance(ci, Pipeline) or not seen:
             return lists
-        listed, before = lists[0].frame, len(self._why)
+        listed, reasons, reported = lists[0].frame, len(self._why), self._clock.reported
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(known.until))
-        for slug in listed.loc[is_new, "slug"]:
-            histories.append(self._fetch(ci.pipeline(slug), created_from=known.since, created_to=known.until))
-        return lists if len(self._why) == before else lists[1:]
+        pipelines = map(ci.pipeline, listed.loc[is_new, "slug"])
+        older = [self._fetch(pipeline, created_from=known.since, created_to=known.until) for pipeline in pipelines]
+        histories += older
+        is_current = self._clock.reported >= reported or all(
+            self._clock.time_of(history.builds) >= known.until for history in older
+        )
+        return lists if len(self._why) == reasons and is_current else lists[1:]
 
     # --- single builds
 

@@ -32,6 +32,16 @@ class Coverage:
     until: Moment
     confirmed: Moment | None = None
 
+    @classmethod
+    def starting_at(cls, at: Moment) -> Self:
+        """Return the empty coverage after an incomplete first sync."""
+        return cls(at, at, at)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sync of the scope was complete."""
+        return self.since == self.until
+
     @property
     def confirmed_until(self) -> Moment:
         """The latest time that the service had certainly reached."""
@@ -164,6 +174,12 @@ class SyncState:
             "sure": self.confirmed.text(),
             "ordered": self.ordered_from,
         }
+
+    @property
+    def covers(self) -> dict[str, tuple[Moment, Moment]]:
+        """The time range of each scope that has one."""
+        ranges = sorted(self.coverage.items())
+        return {scope: (coverage.since, coverage.until) for scope, coverage in ranges if not coverage.is_empty}
 
     def table(self, location: Location, name: str) -> TableVersion | None:
         """Open a table as it was in this state; return None if the store had no such table."""
