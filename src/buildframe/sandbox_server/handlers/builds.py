@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from buildframe import spec
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.handlers import lookup
@@ -16,16 +17,6 @@ from buildframe.sandbox_server.handlers.sql_filters import Condition, any_of, fi
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, PullRequestInfo, TokenUser
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
-from buildframe.spec import (
-    cancel_build,
-    create_build,
-    get_build,
-    list_all_builds,
-    list_builds,
-    list_pipeline_builds,
-    rebuild_build,
-    unblock_job,
-)
 
 _MOST_PULL_REQUESTS = 2**31 - 1
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -34,15 +25,15 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class BuildHandlers(HandlerGroup):
     """Handles the operations on builds."""
 
-    @handles(list_all_builds)
+    @handles(spec.list_all_builds)
     def _list_all(self, request: ApiRequest) -> ApiResponse:
         return self._respond_list(request, any_of("organization", request.access.organizations))
 
-    @handles(list_builds)
+    @handles(spec.list_builds)
     def _list(self, request: ApiRequest) -> ApiResponse:
         return self._respond_list(request, Condition("organization = ?", (request.path["org"],)))
 
-    @handles(list_pipeline_builds)
+    @handles(spec.list_pipeline_builds)
     def _list_of_pipeline(self, request: ApiRequest) -> ApiResponse:
         entry = lookup.find_pipeline(self._db, request.path)
         return self._respond_list(request, Condition("pipeline_key = ?", (entry.key,)))
@@ -85,11 +76,11 @@ class BuildHandlers(HandlerGroup):
         body = self._serializer.serialize_embedded(self._db.pipelines[key], request.access)
         return msgspec.Raw(msgspec.json.encode(body))
 
-    @handles(get_build)
+    @handles(spec.get_build)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._respond_build(request, lookup.find_build(self._db, request.path))
 
-    @handles(create_build)
+    @handles(spec.create_build)
     def _create(self, request: ApiRequest) -> ApiResponse:
         entry, properties = lookup.find_pipeline(self._db, request.path), request.properties()
         if not 0 < properties.get("pull_request_id", 1) <= _MOST_PULL_REQUESTS:
@@ -99,17 +90,17 @@ class BuildHandlers(HandlerGroup):
         build = self._simulator.create_build(entry, commit, ignore_branch_filters=ignores)
         return self._respond_build(request, build)
 
-    @handles(cancel_build)
+    @handles(spec.cancel_build)
     def _cancel(self, request: ApiRequest) -> ApiResponse:
         build = lookup.find_build(self._db, request.path)
         return self._respond_build(request, self._simulator.cancel(build.id))
 
-    @handles(rebuild_build)
+    @handles(spec.rebuild_build)
     def _rebuild(self, request: ApiRequest) -> ApiResponse:
         build = lookup.find_build(self._db, request.path)
         return self._respond_build(request, self._simulator.rebuild(build.id, request.access.user))
 
-    @handles(unblock_job)
+    @handles(spec.unblock_job)
     def _unblock(self, request: ApiRequest) -> ApiResponse:
         build = lookup.find_build(self._db, request.path)
         job = lookup.find_job(build, request.path)

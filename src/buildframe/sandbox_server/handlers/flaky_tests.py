@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
 from typing import NamedTuple
+
+import msgspec
 
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
@@ -26,16 +29,9 @@ _BIRTHS = 110 * DAY  # in which one test after the other becomes flaky
 _PERIOD = re.compile(r"(\d{1,3})(hour|day|week)s?")
 _UNITS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 
-_SUBJECTS = (
-    "invoice", "tax", "refund", "export", "cart", "checkout", "search", "login", "import", "price", "stock", "mail",
-)  # fmt: skip
-_NAMES = (
-    "rounds before tax", "keeps the order of lines", "waits for the lock", "retries once", "survives a lost connection",
-    "sends <b>one</b> mail & no more", "escapes <script>alert('hi')</script>", "reads 日本語, Größe and 🚀",
-    "=SUM(A1:A9) is no formula", "drops nobody's table'; DROP TABLE tests;--", "expires at midnight",
-    "shows \"quoted\" names", "works around :boom:", "closes its socket", "sorts equal prices", "times out",
-    "\u202eruns from right to left", "ends with a backslash \\",
-)  # fmt: skip
+_TEXTS: dict[str, list[str]] = msgspec.json.decode(
+    resources.files(__package__).joinpath("flaky_tests.json").read_bytes()
+)
 
 
 class Flake(NamedTuple):
@@ -188,8 +184,9 @@ def _parse_period(text: str) -> int:
 
 def _text(suite: Suite, number: int, row: int) -> dict[str, str]:
     """Return the texts of a test: scope, name, location and file."""
-    times, place = divmod(number, len(_SUBJECTS))
-    subject, says = _SUBJECTS[place], _NAMES[(times + place) % len(_NAMES)]
+    subjects, names = _TEXTS["subjects"], _TEXTS["names"]
+    times, place = divmod(number, len(subjects))
+    subject, says = subjects[place], names[(times + place) % len(names)]
     scope, name, file, location = {
         "ruby": (f"{subject.title()} of a customer", says, f"./spec/{subject}_spec.rb", "{}:{}"),
         "javascript": (f"{subject} › totals", says, f"src/{subject}/{subject}.test.ts", "{}:{}:7"),

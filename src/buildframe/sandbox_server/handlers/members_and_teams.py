@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from buildframe import spec
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.serializers import JsonObject
@@ -12,15 +13,6 @@ from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse,
 from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
 from buildframe.sandbox_server.handlers.routes import delete_team_pipeline_named
 from buildframe.sandbox_server.world.teams import TeamGrant
-from buildframe.spec import (
-    create_team_pipeline,
-    delete_team_pipeline,
-    get_member,
-    get_team_pipeline,
-    list_members,
-    list_team_pipelines,
-    update_team_pipeline,
-)
 
 
 class TeamHandlers(HandlerGroup):
@@ -43,41 +35,41 @@ class TeamHandlers(HandlerGroup):
             for place, person in enumerate(organization.people)
         ]
 
-    @handles(list_members)
+    @handles(spec.list_members)
     def _list_members(self, request: ApiRequest) -> ApiResponse:
         members = self._members(request)
         return ApiResponse(request.page.slice(members), len(members))
 
-    @handles(get_member)
+    @handles(spec.get_member)
     def _get_member(self, request: ApiRequest) -> ApiResponse:
         for member in self._members(request):
             if member["id"] == request.path["user"].lower():
                 return ApiResponse(member)
         raise error_responses.not_found("user")
 
-    @handles(list_team_pipelines)
+    @handles(spec.list_team_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
         grants = self._teams.list_grants(team)
         return ApiResponse([self._body(grant) for grant in request.page.slice(grants)], len(grants))
 
-    @handles(get_team_pipeline)
+    @handles(spec.get_team_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._respond(self._grant(request))
 
-    @handles(create_team_pipeline)
+    @handles(spec.create_team_pipeline)
     def _create(self, request: ApiRequest) -> ApiResponse:
         team = self._teams.get_team(request.path["org"], request.path["team"])
         refuse_viewers(request.access)
         properties = request.properties(_validation_failed)
         return self._respond(self._teams.grant(team, properties["pipeline_id"], properties["access_level"]))
 
-    @handles(update_team_pipeline)
+    @handles(spec.update_team_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
         grant = self._editable(request)
         return self._respond(self._teams.change_level(grant, request.properties(_validation_failed)["access_level"]))
 
-    @handles(delete_team_pipeline)
+    @handles(spec.delete_team_pipeline)
     def _delete(self, request: ApiRequest) -> ApiResponse:
         self._teams.revoke(self._editable(request))
         return ApiResponse()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from buildframe import spec
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError
@@ -13,24 +14,10 @@ from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
 from buildframe.sandbox_server.handlers.pipeline_serializer import configuration_yaml
 from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
-from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import (
-    PipelineContext,
-    change_pipeline,
-    new_pipeline,
-)
+from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import PipelineContext, change_pipeline, new_pipeline
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id, template_uuid
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
-from buildframe.spec import (
-    add_webhook,
-    archive_pipeline,
-    create_pipeline,
-    delete_pipeline,
-    get_pipeline,
-    list_pipelines,
-    unarchive_pipeline,
-    update_pipeline,
-)
 from buildframe.spec.pipelines import SELF_HOSTED
 
 
@@ -41,17 +28,17 @@ class PipelineHandlers(HandlerGroup):
         super().__init__(context)
         self._pipelines, self._teams = context.db.pipelines, TeamDirectory(context.db)
 
-    @handles(list_pipelines)
+    @handles(spec.list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
         entries = self._pipelines.in_organization(request.path["org"])
         bodies = [self._serializer.serialize(entry, request.access) for entry in request.page.slice(entries)]
         return ApiResponse(bodies, len(entries))
 
-    @handles(get_pipeline)
+    @handles(spec.get_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._respond(request, lookup.find_pipeline(self._db, request.path))
 
-    @handles(create_pipeline)
+    @handles(spec.create_pipeline)
     def _create(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
         refuse_viewers(request.access)
@@ -66,7 +53,7 @@ class PipelineHandlers(HandlerGroup):
             self._teams.grant_all(entry, teams)
         return ApiResponse(self._serializer.serialize_created(entry, request.access))
 
-    @handles(update_pipeline)
+    @handles(spec.update_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if "teams" in request.body:
@@ -85,26 +72,26 @@ class PipelineHandlers(HandlerGroup):
             templates=frozenset({template_uuid(random, slug)}),
         )
 
-    @handles(archive_pipeline)
+    @handles(spec.archive_pipeline)
     def _archive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.archived_at is not None:
             raise HttpError(422, "Pipeline could not be archived.")
         return self._put(request, _with(entry, archived_at=self._db.load_now()))
 
-    @handles(unarchive_pipeline)
+    @handles(spec.unarchive_pipeline)
     def _unarchive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.archived_at is None:
             raise HttpError(422, "Pipeline could not be unarchived.")
         return self._put(request, _with(entry, archived_at=None))
 
-    @handles(delete_pipeline)
+    @handles(spec.delete_pipeline)
     def _delete(self, request: ApiRequest) -> ApiResponse:
         self._simulator.delete_pipeline(self._editable(request))
         return ApiResponse()
 
-    @handles(add_webhook)
+    @handles(spec.add_webhook)
     def _add_webhook(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if entry.pipeline.provider == SELF_HOSTED:

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
-from buildframe.sandbox_server.handlers import logs, lookup
+from buildframe.sandbox_server.handlers import logs, lookup, routes
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
 from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
-from buildframe.sandbox_server.handlers.routes import (
-    get_agent,
-    get_cluster,
-    get_log,
-    get_queue,
-    get_raw_log,
-    list_agents,
-    route_path,
-)
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
 
 TEXT = "text/plain; charset=utf-8"
@@ -24,21 +15,21 @@ TEXT = "text/plain; charset=utf-8"
 class UndocumentedHandlers(HandlerGroup):
     """Handles logs, agents, clusters and queues."""
 
-    @handles(get_log)
+    @handles(routes.get_log)
     def _get_log(self, request: ApiRequest) -> ApiResponse:
         if request.accept.startswith("text/plain"):
             return self._get_raw_log(request)
         entries = self._log_lines(request)
         content = logs.format_log(entries)
         body = {
-            "url": f"{ORIGIN}{route_path(get_log).format_map(request.path)}",
+            "url": f"{ORIGIN}{routes.route_path(routes.get_log).format_map(request.path)}",
             "content": content,
             "size": len(content.encode()),
             "header_times": [entry.at * 1000 for entry in entries if entry.is_header],  # nanoseconds
         }
         return ApiResponse(body)
 
-    @handles(get_raw_log)
+    @handles(routes.get_raw_log)
     def _get_raw_log(self, request: ApiRequest) -> ApiResponse:
         return ApiResponse(logs.format_log(self._log_lines(request)).encode(), kind=TEXT)
 
@@ -50,7 +41,7 @@ class UndocumentedHandlers(HandlerGroup):
             raise error_responses.not_found("log")
         return logs.generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())
 
-    @handles(list_agents)
+    @handles(routes.list_agents)
     def _list_agents(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
         names = lookup.list_agent_names(organization)
@@ -59,13 +50,13 @@ class UndocumentedHandlers(HandlerGroup):
             [serialize(organization, name, lost=False) for name in request.page.slice(names)], len(names)
         )
 
-    @handles(get_agent)
+    @handles(routes.get_agent)
     def _get_agent(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
         name = lookup.find_agent(self._db, request.path)
         return ApiResponse(self._db.serializer.serialize_full_agent(organization, name, lost=False))
 
-    @handles(get_cluster)
+    @handles(routes.get_cluster)
     def _get_cluster(self, request: ApiRequest) -> ApiResponse:
         return ApiResponse(self._cluster_body(request))
 
@@ -77,7 +68,7 @@ class UndocumentedHandlers(HandlerGroup):
         url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
         return {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents", "url": url}
 
-    @handles(get_queue)
+    @handles(routes.get_queue)
     def _get_queue(self, request: ApiRequest) -> ApiResponse:
         cluster = self._cluster_body(request)
         organization = lookup.find_organization(self._db, request.path)

@@ -9,19 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import msgspec
 
+from buildframe import spec
 from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
-from buildframe.spec import (
-    Build,
-    Check,
-    Endpoint,
-    Filter,
-    Moment,
-    Property,
-    Resource,
-    delete_pipeline,
-    fields_of,
-    properties_of,
-)
 from buildframe.spec.operations import check_in
 
 Schema = dict[str, Any]
@@ -31,7 +20,7 @@ _PLAIN: dict[Any, Schema] = {
     int: {"type": "integer"},
     bool: {"type": "boolean"},
     types.NoneType: {"type": "null"},
-    Moment: {"type": "string", "description": "ISO 8601, or a date and time followed by UTC"},
+    spec.Moment: {"type": "string", "description": "ISO 8601, or a date and time followed by UTC"},
     Any: {},
 }
 
@@ -52,7 +41,7 @@ def _paths(origin: str) -> Schema:
     return paths
 
 
-def _operation(endpoint: Endpoint) -> Schema:
+def _operation(endpoint: spec.Endpoint) -> Schema:
     needs = f"Needs the scope `{endpoint.scope}`." if endpoint.scope else "Needs a token, and no scope."
     note = "" if endpoint.documented else " The API document does not list it; responses link to it."
     operation = {
@@ -67,12 +56,12 @@ def _operation(endpoint: Endpoint) -> Schema:
     return operation | _request_body(endpoint.properties)
 
 
-def _error_statuses(endpoint: Endpoint) -> Iterator[int]:
+def _error_statuses(endpoint: spec.Endpoint) -> Iterator[int]:
     """Yield the error statuses of an operation, except failures of the server."""
     yield from (401, 429)
     if endpoint.properties:
         yield from (400, 413)
-    if endpoint.returns is Build and endpoint.paginated:
+    if endpoint.returns is spec.Build and endpoint.paginated:
         yield 400
     if endpoint.scope is not None:
         yield 403
@@ -84,20 +73,20 @@ def _error_statuses(endpoint: Endpoint) -> Iterator[int]:
         yield 501
 
 
-def _can_fail_validation(endpoint: Endpoint) -> bool:
+def _can_fail_validation(endpoint: spec.Endpoint) -> bool:
     """Return whether a valid request can get a 422: by a filter, a body or the state of a resource."""
     if endpoint.method == "GET":
         return any(entry.kind == "timestamp" or entry.name == "period" for entry in endpoint.filters)
-    return endpoint not in (delete_pipeline, query_graphql)
+    return endpoint not in (spec.delete_pipeline, query_graphql)
 
 
-def _path_parameters(endpoint: Endpoint) -> Iterator[Schema]:
+def _path_parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
     for entry in endpoint.parameters:
         schema = _schema(entry.type) | _form_schema(entry.check)
         yield {"name": entry.name, "in": "path", "required": True, "schema": schema}
 
 
-def _query_parameters(endpoint: Endpoint) -> Iterator[Schema]:
+def _query_parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
     for entry in endpoint.filters:
         yield from _filter_parameters(entry)
     if endpoint.paginated:
@@ -105,7 +94,7 @@ def _query_parameters(endpoint: Endpoint) -> Iterator[Schema]:
         yield _query_parameter("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
 
 
-def _filter_parameters(entry: Filter) -> Iterator[Schema]:
+def _filter_parameters(entry: spec.Filter) -> Iterator[Schema]:
     kinds: dict[str, Schema] = {
         "text": {"type": "string"} | ({"enum": list(entry.choices)} if entry.choices else _form_schema(entry.check)),
         "flag": {"type": "boolean"},
@@ -122,14 +111,14 @@ def _query_parameter(name: str, doc: str, schema: Schema) -> Schema:
     return {"name": name, "in": "query", "description": doc, "schema": schema}
 
 
-def _request_body(properties: Sequence[Property]) -> Schema:
+def _request_body(properties: Sequence[spec.Property]) -> Schema:
     if not properties:
         return {}
     required = any(entry.required for entry in properties)
     return {"requestBody": {"required": required, "content": _json_content(_object_schema(properties))}}
 
 
-def _success_response(endpoint: Endpoint) -> Schema:
+def _success_response(endpoint: spec.Endpoint) -> Schema:
     response: Schema = {"description": "Done." if endpoint.method != "GET" else "Found."}
     content: Schema = {}
     if endpoint.returns is not None:
@@ -156,7 +145,7 @@ def _schemas() -> Schema:
         hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
         for named in _find_named_types(hints):
             schemas[named.__name__] = (
-                _resource_schema(named) if issubclass(named, Resource) else _typed_dict_schema(named)
+                _resource_schema(named) if issubclass(named, spec.Resource) else _typed_dict_schema(named)
             )
     return schemas
 
@@ -166,20 +155,20 @@ def _find_named_types(hints: Iterable[Any]) -> Iterator[type]:
     for hint in hints:
         if is_typeddict(hint):
             yield hint
-            yield from _find_named_types(entry.type for entry in properties_of(hint))
-        elif isinstance(hint, type) and issubclass(hint, Resource):
+            yield from _find_named_types(entry.type for entry in spec.properties_of(hint))
+        elif isinstance(hint, type) and issubclass(hint, spec.Resource):
             yield hint
-            yield from _find_named_types(field.type for field in fields_of(hint))
+            yield from _find_named_types(field.type for field in spec.fields_of(hint))
         else:
             yield from _find_named_types(get_args(hint))
 
 
-def _resource_schema(resource: type[Resource]) -> Schema:
+def _resource_schema(resource: type[spec.Resource]) -> Schema:
     """Return the schema of a resource: fields can be missing or null, except for the required ones."""
     needed = [field.encode_name for field in msgspec.structs.fields(resource) if field.required]
     properties = {
         field.name: _described(_schema(field.type if field.name in needed else field.type | None), field.doc)
-        for field in fields_of(resource)
+        for field in spec.fields_of(resource)
         if field.sent
     }
     schema = _described({"type": "object", "properties": properties}, resource.__doc__ or "")
@@ -187,10 +176,10 @@ def _resource_schema(resource: type[Resource]) -> Schema:
 
 
 def _typed_dict_schema(declared: type) -> Schema:
-    return _described(_object_schema(properties_of(declared)), declared.__doc__ or "")
+    return _described(_object_schema(spec.properties_of(declared)), declared.__doc__ or "")
 
 
-def _object_schema(properties: Sequence[Property]) -> Schema:
+def _object_schema(properties: Sequence[spec.Property]) -> Schema:
     schema: Schema = {
         "type": "object",
         "properties": {
@@ -220,7 +209,7 @@ def _reference(named: type) -> Schema:
     return {"$ref": f"#/components/schemas/{named.__name__}"}
 
 
-def _form_schema(check: Check | None) -> Schema:
+def _form_schema(check: spec.Check | None) -> Schema:
     forms: dict[str, Schema] = {"uuid": {"format": "uuid"}, "sha": {"pattern": "^[0-9a-f]{40}$"}}
     return forms.get(check.form, {}) if check else {}
 
