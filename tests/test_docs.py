@@ -35,7 +35,7 @@ def run(page: Path, example: Example) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", with_code())
+@pytest.mark.parametrize("page", list(with_code()))
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = list(SYBIL.parse(page).examples())
