@@ -24,6 +24,9 @@ ORIGIN = "http://buildframe.invalid"
 _SCHEDULED_BEFORE = 90_000
 _YEARS_BEFORE = 4 * 365 * DAY
 _NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
+_TIMESTAMPS = (
+    "created_at", "scheduled_at", "runnable_at", "started_at", "failing_at", "finished_at", "unblocked_at",
+)  # fmt: skip
 _CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
 _NOT_IN_LEGACY_JOBS = (
     "graphql_id", "group_key", "priority", "signal", "signal_reason", "expired_at", "retry_source", "matrix",
@@ -281,11 +284,8 @@ class Serializer:
 def _formatted(body: JsonObject, entry: PipelineEntry, not_in_legacy: tuple[str, ...]) -> JsonObject:
     """Format the timestamps of a body, and drop the fields that records of a legacy pipeline lack."""
     legacy = entry.pipeline.legacy
-    return {
-        name: timestamps.format_time(value, legacy) if name.endswith("_at") else value
-        for name, value in body.items()
-        if not legacy or name not in not_in_legacy
-    }
+    body = drop_keys(body, not_in_legacy) if legacy else body
+    return body | {name: timestamps.format_time(body[name], legacy) for name in _TIMESTAMPS if name in body}
 
 
 def _user(user: TokenUser) -> JsonObject:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 
 
+@functools.lru_cache(10_000)  # an object is serialized again at each change
 def format_time(timestamp: int | None, legacy: bool = False) -> str | None:
     """Format a timestamp such as `2026-10-01T09:30:00.123Z`, or `2013-09-03 13:24:38 UTC` of a legacy record."""
     if timestamp is None:

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from buildframe.errors import BadInput
 from buildframe.guards.forks import reset_in_children
 
-CLOSE_CONNECTION = "buildframe.hang_up"
+CLOSE_CONNECTION = "buildframe.close_connection"
 """Key of an ASGI extension: a function that closes the connection after sending."""
 
 _STARTS_WITHIN = 15.0
