@@ -26,7 +26,8 @@ UGLY = [
 
 
 def at(*minutes: float | None) -> pd.Series:
-    return pd.Series([pd.NaT if m is None else START + pd.Timedelta(m, "min") for m in minutes], dtype=UTC)
+    after = pd.to_timedelta(np.array(minutes, np.float64), unit="min")
+    return pd.Series(START + after, dtype=UTC)
 
 
 def builds(days: int = 3, each: int = 20, fetched: float | None = None, **columns: object) -> pd.DataFrame:

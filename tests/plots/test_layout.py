@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 
@@ -16,11 +17,13 @@ from buildframe import plots
 LAYOUTS = pytest.mark.parametrize("layout", ["constrained", "tight", None])
 
 
+@functools.cache
 def much_of_builds() -> pd.DataFrame:
     many = [builds(30, 20, 30 * 1440 + k, pipeline=f"pipeline with a name {k}") for k in range(12)]
     return pd.concat(many, ignore_index=True)
 
 
+@functools.cache
 def much_of_jobs() -> pd.DataFrame:
     """A month of 60 steps of two pipelines in eight queues, some of them slow."""
     random = np.random.default_rng(3)
@@ -36,19 +39,26 @@ def much_of_jobs() -> pd.DataFrame:
     )  # fmt: skip
 
 
+@functools.cache
 def one_build() -> pd.DataFrame:
     return jobs(
         90, name=[f"unit tests of part {k // 2}" for k in range(90)], state=["passed", "failed", "canceled"] * 30
     )
 
 
+@functools.cache
 def flaky(n: int = 40) -> pd.DataFrame:
     return flaky_tests(n, name=[f"computes the sum of {k} things in a cart" for k in range(n)])
 
 
+@functools.cache
+def many_flips() -> pd.DataFrame:
+    return flipping(30, 80)
+
+
 DRAWN = [
     lambda ax: plots.time_spent(much_of_jobs(), ax),
-    lambda ax: plots.flips(flipping(30, 80), ax),
+    lambda ax: plots.flips(many_flips(), ax),
     lambda ax: plots.success_trend(much_of_builds(), ax, branch="main"),
     lambda ax: plots.concurrency(much_of_jobs(), ax),
     lambda ax: plots.queue_depth(much_of_jobs(), ax),
