@@ -104,9 +104,12 @@ def test_chance_alone_seldom_finds_one():
 
 @given(st.lists(st.integers(0, 5), min_size=10, max_size=60), st.integers(1, 1000))
 def test_only_the_order_of_values_matters(values, factor):
-    plain = change_point_of(values)
-    other, turned = change_point_of(np.array(values, float) ** 3 * factor), change_point_of(-np.array(values, float))
-    assert other[["n_before", "p_value"]].equals(plain[["n_before", "p_value"]])
+    plain = np.array(values, float)
+    kinds = {"plain": plain, "cubed": plain**3 * factor, "turned": -plain}
+    frame = pd.concat([rows(numbers, kind=kind) for kind, numbers in kinds.items()])
+    changes = metrics.change_point(frame, of="x_s", by="kind").set_index("kind")
+    plain, cubed, turned = (changes.loc[kind] for kind in kinds)
+    assert cubed[["n_before", "p_value"]].equals(plain[["n_before", "p_value"]])
     assert turned["p_value"] == pytest.approx(plain["p_value"])
     assert 1 <= plain["n_before"] < len(values)
     assert 0 < plain["p_value"] <= 1

@@ -18,7 +18,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import TIMESTAMP, timestamps
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Engine, Frame, Integers
+from buildframe.metrics.engines.protocol import Frame, Integers
 from buildframe.metrics.grouping import join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
 from buildframe.metrics.time_buckets import resolve_window
@@ -311,7 +311,9 @@ def _summarize_branches(
     rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
     names = _existing_columns(rows.collect_schema(), "pipeline", *_WANTS)
     selection = _BranchSelection.of(engine.combinations(rows, names), branch, listed)
-    summarize = functools.partial(_summarize_builds, of, selection, _latest_time(engine, rows), more)
+    ends = [last for _, last in engine.time_ranges(rows, ["finished_at", "fetched_at"])]
+    until = pd.Series(ends, dtype=TIMESTAMP).max()  # of all builds, on any branch
+    summarize = functools.partial(_summarize_builds, of, selection, until, more)
     only = rows.filter(nw.col("branch").is_in(selection.branches))
     result = engine.map_whole_groups(only, selection.by, summarize)
     order = [*_existing_columns(result, "organization"), "pipeline", _ID]
@@ -360,12 +362,6 @@ class _BranchSelection:
         unique_rows = rows.loc[pd.Series(codes).drop_duplicates().index, self.by]
         branch = unique_rows.merge(self.branch, how="left", on=self.by)["default_branch"]
         return branch.take(codes).set_axis(rows.index)
-
-
-def _latest_time(engine: Engine, rows: nw.LazyFrame[Any]) -> Any:
-    """Return the latest timestamp of all builds on any branch."""
-    ranges = engine.time_ranges(rows, ["finished_at", "fetched_at"])
-    return pd.Series([last for _, last in ranges], dtype=TIMESTAMP).max()
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:

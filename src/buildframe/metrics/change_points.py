@@ -97,26 +97,26 @@ def change_point(frame: Frame, of: RowMetric | str = wall_time, by: By = None, a
     dated = replace(rows, frame=rows.frame.filter(is_known)).select("value", AT)
     changes = counts.groups.merge(engine.clearest_changes(dated), how="left", on=dated.by)
     changes.loc[n < _LEAST, [AT, BALANCE, COUNT]] = pd.NA
-    return join_keys(counts.keys, _columns(dated, counts.groups, n, changes))
+    return join_keys(counts.keys, _compute_columns(dated, counts.groups, n, changes))
 
 
-def _columns(dated: GroupedRows, groups: pd.DataFrame, n: Integers, changes: pd.DataFrame) -> pd.DataFrame:
+def _compute_columns(dated: GroupedRows, groups: pd.DataFrame, n: Integers, changes: pd.DataFrame) -> pd.DataFrame:
     """Compute the columns of each group."""
     before = changes[COUNT].astype("Int64")
-    medians = _medians(dated, groups, changes[AT], np.asarray(before.fillna(0), np.int64), n)
+    medians = _compute_medians(dated, groups, changes[AT], np.asarray(before.fillna(0), np.int64), n)
     return pd.DataFrame(
         {
             "n": pd.array(n, "Int64"),
             "n_before": before,
             "at": pd.Series(changes[AT], dtype=TIMESTAMP),
-            "p_value": _p_value(changes[BALANCE].to_numpy(np.float64, na_value=np.nan), n),
+            "p_value": _approximate_p_value(changes[BALANCE].to_numpy(np.float64, na_value=np.nan), n),
             "p50_before_s": medians[0],
             "p50_after_s": medians[1],
         }
     )
 
 
-def _medians(
+def _compute_medians(
     dated: GroupedRows, groups: pd.DataFrame, at: pd.Series[Any], before: Integers, n: Integers
 ) -> tuple[Floats, Floats]:
     """Return the medians before and after the change of each group."""
@@ -126,19 +126,19 @@ def _medians(
     )
     is_before = nw.col(AT) < nw.col(_CHANGED_AT)
     return (
-        _median(changed, is_before, groups, np.where(has_change, before, 0)),
-        _median(changed, ~is_before, groups, np.where(has_change, n - before, 0)),
+        _compute_median(changed, is_before, groups, np.where(has_change, before, 0)),
+        _compute_median(changed, ~is_before, groups, np.where(has_change, n - before, 0)),
     )
 
 
-def _median(source: GroupedRows, selected: nw.Expr, groups: pd.DataFrame, n: Integers) -> Floats:
+def _compute_median(source: GroupedRows, selected: nw.Expr, groups: pd.DataFrame, n: Integers) -> Floats:
     middle = np.column_stack([(n + 1) // 2, np.where(n > 0, n // 2 + 1, 0)])
     rows = replace(source, frame=source.frame.filter(selected))
     median: Floats = source.engine.values_at_ranks(rows, "value", groups, n, middle).mean(axis=1)
     return median
 
 
-def _p_value(balances: Floats, n: Integers) -> Floats:
+def _approximate_p_value(balances: Floats, n: Integers) -> Floats:
     """Return Pettitt's approximate p-value of the largest cumulative balance."""
     size = np.maximum(n, 1).astype(np.float64)
     chance: Floats = 2 * np.exp(-6 * balances**2 / (size**3 + size**2))

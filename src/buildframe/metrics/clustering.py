@@ -77,7 +77,7 @@ def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Flo
     freedom = now.freedom + before.freedom
     weighted = np.nan_to_num(now.ratio) * now.freedom + np.nan_to_num(before.ratio) * before.freedom
     own = np.divide(weighted, freedom, out=np.zeros_like(weighted), where=freedom > 0)
-    usual, weight = _usual(own[freedom > 0], freedom[freedom > 0])
+    usual, weight = _estimate_prior(own[freedom > 0], freedom[freedom > 0])
     if np.isinf(weight):
         moderated = np.full_like(own, usual)
     else:
@@ -94,7 +94,7 @@ def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Flo
     return sizes[0], sizes[1]
 
 
-def _usual(ratios: Floats, freedom: Floats) -> tuple[float, float]:
+def _estimate_prior(ratios: Floats, freedom: Floats) -> tuple[float, float]:
     """Return the ratio that groups share, and how many degrees of freedom it is worth (Smyth 2004)."""
     from scipy.special import digamma, polygamma
 
@@ -105,11 +105,11 @@ def _usual(ratios: Floats, freedom: Floats) -> tuple[float, float]:
     excess = np.var(logs, ddof=1) - np.mean(polygamma(1, freedom / 2))
     if excess <= 0:
         return float(np.exp(logs.mean())), np.inf
-    weight = 2 * _trigamma_inverse(float(excess))
+    weight = 2 * _invert_trigamma(float(excess))
     return float(np.exp(logs.mean() + digamma(weight / 2) - np.log(weight / 2))), weight
 
 
-def _trigamma_inverse(value: float) -> float:
+def _invert_trigamma(value: float) -> float:
     """Invert the trigamma function by Newton's method, as in Smyth 2004."""
     from scipy.special import polygamma
 

@@ -49,14 +49,14 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
         return frame[name]
     if count:
         raise BadInput(f"The frame has {count} columns named {name!r}. Keep one of them.")
-    raise _missing(name)
+    raise _missing_column(name)
 
 
 def require_columns(there: Collection[str], needed: Iterable[str]) -> None:
     """Raise BadInput for the first required column that is missing."""
     for name in needed:
         if name not in there:
-            raise _missing(name)
+            raise _missing_column(name)
 
 
 def kind_of(name: str) -> str | None:
@@ -104,7 +104,7 @@ def timestamps(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
         converted: pd.Series[pd.Timestamp] = values.dt.tz_convert("UTC").astype(TIMESTAMP)
         return converted
     if isinstance(values.dtype, pd.ArrowDtype) and pa.types.is_timestamp(values.dtype.pyarrow_dtype):
-        plain: Any = _as_numpy(values.dtype.pyarrow_dtype)
+        plain: Any = values.dtype.pyarrow_dtype.to_pandas_dtype()
         return timestamps(pd.DataFrame({name: values.astype(plain)}), name)
     if values.isna().all():  # a column of None that a user made has no dtype of times
         return pd.Series(pd.NaT, index=values.index, dtype=TIMESTAMP)
@@ -140,21 +140,17 @@ def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
     )
 
 
-def _as_numpy(kind: pa.TimestampType) -> str:
-    return f"datetime64[{kind.unit}, {kind.tz}]" if kind.tz else f"datetime64[{kind.unit}]"
-
-
 def _as_floats(durations: pd.Series[Any]) -> pd.Series[float]:
     """Do the same as `total_seconds`, in a tenth of the time."""
     exact = durations.to_numpy("timedelta64[us]")
     return pd.Series(np.where(np.isnat(exact), np.nan, exact.view("int64") / 1e6), durations.index, name=durations.name)
 
 
-def _missing(name: str) -> BadInput:
-    return BadInput(f"The frame has no column {name!r}{_comes_with(name)}.")
+def _missing_column(name: str) -> BadInput:
+    return BadInput(f"The frame has no column {name!r}{_describe_source(name)}.")
 
 
-def _comes_with(name: str) -> str:
+def _describe_source(name: str) -> str:
     sources = [source for table, source in _SOURCES.items() if any(entry.name == name for entry in TABLES[table])]
     if any(name == entry.name for table in ("builds", "jobs") for entry in TABLES[table]):
         sources.append("ws.history()")

@@ -118,10 +118,10 @@ def percentile_change(
     shares = check_percentiles(q, "linear")
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
     sides = [_Side.of(frame, of, by, shares, at, tz) for frame in (now, before)]
-    keys, one, other = _align(sides[0].table, sides[1].table, by)
+    keys, one, other = _align_groups(sides[0].table, sides[1].table, by)
     columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
     columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
-    columns |= _change_columns(sides, (one, other), shares, confidence)
+    columns |= _compute_changes(sides, (one, other), shares, confidence)
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -192,7 +192,7 @@ def success_change(
     settled, passed = expressions.is_settled(), expressions.has_passed()
     needs = ("state", "blocked", at)
     counted = {"hits": settled & passed, "counted": settled & (passed | expressions.has_failed())}
-    one, other = (_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
+    one, other = (_count_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
     return _compare_rates(one, other, by, "passed", confidence)
 
 
@@ -260,7 +260,7 @@ def failure_change(
     failed = expressions.has_failed_hard()
     needs = ("type", "state", "soft_failed", at)
     counted = {"hits": failed, "counted": failed | expressions.has_passed()}
-    one, other = (_shares(frame, needs, by, counted, at, tz, expressions.is_script()) for frame in (now, before))
+    one, other = (_count_shares(frame, needs, by, counted, at, tz, expressions.is_script()) for frame in (now, before))
     return _compare_rates(one, other, by, "failed", confidence)
 
 
@@ -324,7 +324,7 @@ def newcombe(
     return rate - rate_before, low, high
 
 
-def _shares(
+def _count_shares(
     frame: Frame,
     needs: Sequence[str],
     by: By,
@@ -341,11 +341,11 @@ def _shares(
     days, keys = sum_by_day(with_days(rows.with_columns(**counted), at, tz), *counted)
     days = days[days["counted"] > 0]
     sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
-    summary = pd.DataFrame({"hits": sums["hits"], "n": sums["counted"]}).join(_spreads(days, "hits"))
+    summary = pd.DataFrame({"hits": sums["hits"], "n": sums["counted"]}).join(_measure_spreads(days, "hits"))
     return join_keys(keys, summary.rename_axis(None))
 
 
-def _spreads(days: pd.DataFrame, hits: str) -> pd.DataFrame:
+def _measure_spreads(days: pd.DataFrame, hits: str) -> pd.DataFrame:
     """Measure for each group how the hits spread over days."""
     spread = {group: measure_spread(own[hits], own["counted"]) for group, own in days.groupby(GROUP)}
     return pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
@@ -353,27 +353,27 @@ def _spreads(days: pd.DataFrame, hits: str) -> pd.DataFrame:
 
 def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, confidence: float) -> pd.DataFrame:
     """Compute counts and rates of both periods, and the difference."""
-    keys, one, other = _align(one, other, by)
+    keys, one, other = _align_groups(one, other, by)
     columns: dict[str, Any] = {}
     for end, side in (("", one), ("_before", other)):
         columns |= {f"{hits}{end}": side["hits"].fillna(0), f"n{end}": side["n"].fillna(0)}
-    rate, rate_before = (_proportion(side["hits"], side["n"]) for side in (one, other))
+    rate, rate_before = (_divide(side["hits"], side["n"]) for side in (one, other))
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    sizes, sizes_before = effective_sizes(_spread(one), _spread(other), confidence)
+    sizes, sizes_before = effective_sizes(_read_spread(one), _read_spread(other), confidence)
     _, low, high = newcombe(rate * sizes, sizes, rate_before * sizes_before, sizes_before, confidence)
-    sizes, _ = effective_sizes(_spread(one), _spread(other), CONFIDENCE)
+    sizes, _ = effective_sizes(_read_spread(one), _read_spread(other), CONFIDENCE)
     rate_low, rate_high = wilson(rate * sizes, sizes, CONFIDENCE)
     columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
     columns |= {"change": rate - rate_before, "low": low, "high": high}
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 
 
-def _spread(side: pd.DataFrame, name: str = "") -> Spread:
+def _read_spread(side: pd.DataFrame, name: str = "") -> Spread:
     rows, days, ratio = (side[f"{name}{column}"].to_numpy(np.float64, na_value=np.nan) for column in _SPREAD)
     return Spread(np.nan_to_num(rows), np.nan_to_num(days), ratio)
 
 
-def _proportion(hits: pd.Series[Any], n: pd.Series[Any]) -> Floats:
+def _divide(hits: pd.Series[Any], n: pd.Series[Any]) -> Floats:
     """Return the proportion, NaN if n is 0."""
     whole = n.to_numpy(np.float64, na_value=0)
     return hits.to_numpy(np.float64, na_value=0) / np.where(whole > 0, whole, np.nan)
@@ -392,7 +392,7 @@ class _Side:
         rows = engine_of(frame).measure(frame, of, by, needs=(at,))
         counts = count_rows(rows)
         values = point_percentiles(rows, counts, q)
-        spreads = _spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
+        spreads = _measure_spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
         table = pd.concat([counts.sums, values, spreads], axis=1).assign(place=range(len(spreads)))
         return cls(rows, counts, join_keys(counts.keys, table))
 
@@ -409,7 +409,7 @@ class _Side:
         return values
 
 
-def _spreads_up_to(rows: GroupedRows, counts: GroupSums, values: pd.DataFrame) -> pd.DataFrame:
+def _measure_spreads_up_to(rows: GroupedRows, counts: GroupSums, values: pd.DataFrame) -> pd.DataFrame:
     """Measure for each group how the rows up to each percentile spread over days, in the order of `counts`."""
     names = list(map(str, values))
     thresholds = {name: values[name].to_numpy(np.float64) for name in names}
@@ -417,23 +417,23 @@ def _spreads_up_to(rows: GroupedRows, counts: GroupSums, values: pd.DataFrame) -
     is_up_to = {f"up to {name}": nw.col("value") <= nw.col(name) for name in names}
     days, _ = sum_by_day(limited.with_columns(counted=~nw.col("value").is_null(), **is_up_to), "counted", *is_up_to)
     days = days[days["counted"] > 0]
-    each = [_spreads(days, f"up to {name}").reindex(values.index).where(values[name].notna()) for name in names]
+    each = [_measure_spreads(days, f"up to {name}").reindex(values.index).where(values[name].notna()) for name in names]
     spreads = [one.add_prefix(f"{name} ") for name, one in zip(names, each, strict=True)]
     return pd.concat([values[[]], *spreads], axis=1)
 
 
-def _change_columns(
+def _compute_changes(
     sides: Sequence[_Side], tables: Sequence[pd.DataFrame], q: Sequence[float], confidence: float
 ) -> dict[str, Any]:
     """Compute the columns of each percentile."""
     ranks: tuple[list[Integers], ...] = ([], [])
     for p in q:
-        spreads = [_spread(table, f"{percentile_label(p)} ") for table in tables]
+        spreads = [_read_spread(table, f"{percentile_label(p)} ") for table in tables]
         sizes = effective_sizes(spreads[0], spreads[1], confidence)
         own, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
         for side, table, size in zip(ranks, tables, sizes, strict=True):
-            side.append(_ranks(table, p, size, confidence))
-        ranks[0].append(_ranks(tables[0], p, own, CONFIDENCE))
+            side.append(_find_enclosing_ranks(table, p, size, confidence))
+        ranks[0].append(_find_enclosing_ranks(tables[0], p, own, CONFIDENCE))
     now, before = (
         side.values_at_ranks(table["place"], np.concatenate(own, axis=1)) if q else np.empty((len(table), 0))
         for side, table, own in zip(sides, tables, ranks, strict=True)
@@ -459,7 +459,7 @@ def _compare_percentile(tables: Sequence[pd.DataFrame], p: float, now: Floats, b
     }
 
 
-def _ranks(table: pd.DataFrame, p: float, sizes: Floats, confidence: float) -> Integers:
+def _find_enclosing_ranks(table: pd.DataFrame, p: float, sizes: Floats, confidence: float) -> Integers:
     """Return the ranks that enclose a percentile with this effective size; 0 if there is none."""
     low, high = wilson(p * sizes, sizes, confidence)
     n = table["n"].to_numpy(np.float64, na_value=0)
@@ -467,7 +467,7 @@ def _ranks(table: pd.DataFrame, p: float, sizes: Floats, confidence: float) -> I
     return np.where((ranks >= 1) & (ranks <= n[:, None]), np.nan_to_num(ranks), 0).astype(np.int64)
 
 
-def _align(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _align_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return the keys of both tables, and both tables aligned with them."""
     n_keys = len(as_key_list(by))
     names = list(one.columns[:n_keys])

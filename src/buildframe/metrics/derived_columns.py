@@ -11,7 +11,7 @@ from buildframe.metrics.durations import RowMetric, dependency_wait, queue_time,
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import Frame
 
-_OF_JOBS: tuple[RowMetric, ...] = (queue_time, dependency_wait, run_time, turnaround)
+_JOB_METRICS: tuple[RowMetric, ...] = (queue_time, dependency_wait, run_time, turnaround)
 
 
 @overload
@@ -69,5 +69,5 @@ def with_seconds(frame: Frame) -> Frame:
     """
     engine = engine_of(frame)
     if "build_created_at" in engine.column_names(frame):
-        return engine.with_durations(frame, _OF_JOBS, "build_created_at", of_jobs=True)
+        return engine.with_durations(frame, _JOB_METRICS, "build_created_at", of_jobs=True)
     return engine.with_durations(frame, (wall_time,), "created_at", of_jobs=False)

@@ -92,18 +92,18 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
     came_back     1
     Name: count, dtype: int64
     """
-    current = _listed(tests, "tests")
+    current = _read_list(tests, "tests")
     if before is None:
-        return _ordered(_aged(current, current))
-    previous = _listed(before, "before")
+        return _order(_with_ages(current, current))
+    previous = _read_list(before, "before")
     if previous["fetched_at"].max() > current["fetched_at"].max():
         raise BadInput("before= was fetched after tests. Pass the earlier list as before=.")
     gone = previous[~previous.index.isin(current.index)].assign(fetched_at=current["fetched_at"].max())
     combined = pd.concat([current, gone]).astype(current.dtypes)
-    return _ordered(_aged(combined, previous).assign(**_changes(combined, current, previous)))
+    return _order(_with_ages(combined, previous).assign(**_compare_lists(combined, current, previous)))
 
 
-def _listed(tests: Frame, name: str) -> pd.DataFrame:
+def _read_list(tests: Frame, name: str) -> pd.DataFrame:
     """Return the list by id, with timestamps in UTC, `is_resolved` and `recurred`."""
     rows = engine_of(tests).collect_columns(tests, [*_NAMES, "instances", *_STAMPS]).set_index("id", drop=False)
     rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
@@ -115,7 +115,7 @@ def _listed(tests: Frame, name: str) -> pd.DataFrame:
     return rows.assign(is_resolved=rows["last_resolved_at"].notna().astype("boolean") & ~recurred, recurred=recurred)
 
 
-def _aged(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
+def _with_ages(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
     signs = ["latest_occurrence_at", "last_resolved_at"]
     earliest = pd.concat([tests[signs], previous[signs].reindex(tests.index)], axis=1).min(axis=1)
     until = tests["fetched_at"]
@@ -125,7 +125,7 @@ def _aged(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _changes(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame) -> dict[str, Any]:
+def _compare_lists(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame) -> dict[str, Any]:
     """Compute the columns that need two lists."""
     earlier = previous.reindex(tests.index)
     was_listed, is_listed = tests.index.isin(previous.index), tests.index.isin(current.index)
@@ -140,7 +140,7 @@ def _changes(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame)
     }
 
 
-def _ordered(board: pd.DataFrame) -> pd.DataFrame:
+def _order(board: pd.DataFrame) -> pd.DataFrame:
     first = ["instances", "latest_occurrence_at", "id"]
     ordered = board.reset_index(drop=True).sort_values(first, ascending=[False, False, True], ignore_index=True)
     return ordered.drop(columns="fetched_at")

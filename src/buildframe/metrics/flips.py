@@ -18,7 +18,7 @@ from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 
 _STEP: list[Key] = ["organization", "pipeline", step]
-_LIKE: list[Key] = ["matrix", "parallel_group_index"]
+_VARIANT: list[Key] = ["matrix", "parallel_group_index"]
 _NEEDS = ("commit", "type", *OUTCOME, "finished_at")
 _COUNTS = ["passes", "failures", "lost"]
 
@@ -97,9 +97,9 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     deterministic        5
     Name: count, dtype: int64
     """
-    attempts = _attempts(jobs, only_known=True)
+    attempts = _select_attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = _summed(attempts, **ends).with_columns(verdict=_verdict())
+    outcomes = _sum_outcomes(attempts, **ends).with_columns(verdict=_express_verdict())
     return engine_of(jobs).deliver(attempts, outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": _VERDICTS})
 
 
@@ -159,10 +159,10 @@ def flips(jobs: Frame) -> pd.DataFrame:
     1  platform  test-billing              19      1       0.053  0.009
     2       api      contract              31      1       0.032  0.006
     """
-    attempts = _attempts(jobs, only_known=False)
+    attempts = _select_attempts(jobs, only_known=False)
     unknown = nw.col("unknown").sum()
     _, commit, step = attempts.by
-    variants = _summed(attempts, unknown=unknown).with_columns(verdict=_verdict(), **attempts.numbers)
+    variants = _sum_outcomes(attempts, unknown=unknown).with_columns(verdict=_express_verdict(), **attempts.numbers)
     worst = {name: nw.col(name).max() for name in ("verdict", "passes", *step) if name not in commit}
     commits = variants.group_by(*commit).agg(**worst, unknown=unknown)
     is_known = nw.col("unknown") == 0
@@ -179,13 +179,13 @@ def flips(jobs: Frame) -> pd.DataFrame:
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
-def _attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
+def _select_attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
     """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), or those at a commit.
 
     Computes flags first, because texts are slow to filter.
     """
     check_states(jobs, "state")
-    groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, ["commit"], _LIKE])
+    groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, ["commit"], _VARIANT])
     hard, lost, unknown = nw.col("hard"), nw.col("lost"), nw.col("unknown")
     flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
     flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
@@ -197,13 +197,13 @@ def _attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
     return replace(groups, rows=replace(groups.rows, frame=rows))
 
 
-def _summed(attempts: NestedGroups, **more: nw.Expr) -> nw.LazyFrame[Any]:
+def _sum_outcomes(attempts: NestedGroups, **more: nw.Expr) -> nw.LazyFrame[Any]:
     """Sum the outcomes of each group of the finest level."""
     sums = attempts.rows.frame.group_by(*attempts.by[0]).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
     return sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))  # decimals in DuckDB
 
 
-def _verdict() -> nw.Expr:
+def _express_verdict() -> nw.Expr:
     """Return the index of the verdict in _VERDICTS."""
     passes, failures, lost = (nw.col(name) for name in _COUNTS)
     unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))

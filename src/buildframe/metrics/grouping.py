@@ -26,10 +26,10 @@ class Groups(NamedTuple):
 
 def find_groups(frame: pd.DataFrame, by: By) -> Groups:
     """Return the groups in order of their keys, null keys last; an empty frame has none."""
-    keys = _keys(frame, by)
+    keys = _compute_keys(frame, by)
     if keys.columns.empty:
         return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
-    first, *others = (_in_order(keys[name]) for name in keys)
+    first, *others = (_rank_values(keys[name]) for name in keys)
     codes, many = first
     for own, more in others:
         if many * more > 2**62:
@@ -37,10 +37,10 @@ def find_groups(frame: pd.DataFrame, by: By) -> Groups:
         codes, many = codes * more + own, many * more
     if others:
         codes, _ = compact_codes(codes, many)
-    return Groups(codes, keys.iloc[_first_of_each(codes)].reset_index(drop=True))
+    return Groups(codes, keys.iloc[_find_first_rows(codes)].reset_index(drop=True))
 
 
-def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
+def _rank_values(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
     """Return the position of each value among the ordered distinct values, null last, and their number."""
     try:
         codes, values = pd.factorize(key, use_na_sentinel=False)
@@ -50,7 +50,7 @@ def _in_order(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
         raise BadInput(f"The column {str(key.name)!r} cannot be grouped by: {why}.") from None
     is_null = np.asarray(values.isna(), bool)[order]
     order = np.concatenate([order[~is_null], order[is_null]])
-    return _inverse(order)[codes], len(values)
+    return _invert(order)[codes], len(values)
 
 
 def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
@@ -59,16 +59,16 @@ def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[n
         is_there = np.bincount(codes, minlength=many) > 0
         return (np.cumsum(is_there) - 1)[codes], int(is_there.sum())
     numbers, there = pd.factorize(codes)
-    return _inverse(np.argsort(there))[numbers], len(there)
+    return _invert(np.argsort(there))[numbers], len(there)
 
 
-def _inverse(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _invert(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
     return place
 
 
-def _first_of_each(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _find_first_rows(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     first = np.empty(codes.max(initial=-1) + 1, np.intp)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
     return first
@@ -97,14 +97,14 @@ def check_distinct_names(names: Sequence[str]) -> None:
         raise BadInput(f"by= has two keys of the same name: {list(names)}. Rename one of them.")
 
 
-def _keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
-    series = [_key(frame, key) for key in as_key_list(by)]
+def _compute_keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
+    series = [_compute_key(frame, key) for key in as_key_list(by)]
     names = [str(one.name) for one in series]
     check_distinct_names(names)
     return pd.DataFrame({name: one.array for name, one in zip(names, series, strict=True)})
 
 
-def _key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
+def _compute_key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
     if isinstance(key, str):
         return typed_column(frame, key)
     result = check_aligned(key(frame), frame, f"by={getattr(key, '__name__', key)}")

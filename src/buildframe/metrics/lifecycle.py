@@ -16,7 +16,7 @@ from buildframe.spec.times import parse_duration
 _LIST = ("organization", "suite")
 _NAMES = ("id", "scope", "name", "location")
 _STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at", "valid_from", "valid_to")
-_OF_TESTS = ("first_listed_at", "known_start", "listed_until", "instances", "latest_occurrence_at", "n_reopened")
+_TEST_COLUMNS = ("first_listed_at", "known_start", "listed_until", "instances", "latest_occurrence_at", "n_reopened")
 
 
 @checked_names
@@ -93,16 +93,16 @@ def flaky_lifecycle(
     new_within, dormant_after = (
         pd.Timedelta(parse_duration(length, name)) for length, name in ((new, "new"), (dormant, "dormant"))
     )
-    states, by = _states(history)
+    states, by = _prepare_states(history)
     tests = states.drop_duplicates(by, keep="last")
     reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
     reopened_at = reopenings.set_index(by)["valid_from"].reindex(tests.set_index(by).index).array
-    status = _status(tests.assign(reopened_at=reopened_at), new_within, dormant_after)
+    status = _find_status(tests.assign(reopened_at=reopened_at), new_within, dormant_after)
     names = [name for name in _NAMES if name not in by]
-    return pd.concat([tests[[*by, *names]], status, tests[list(_OF_TESTS)]], axis=1).reset_index(drop=True)
+    return pd.concat([tests[[*by, *names]], status, tests[list(_TEST_COLUMNS)]], axis=1).reset_index(drop=True)
 
 
-def _states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
+def _prepare_states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows by test and time with columns per test, and the names of the columns that identify tests."""
     rows = engine_of(history).collect_columns(history, [*_NAMES, "instances", *_STAMPS], _LIST)
     rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
@@ -113,7 +113,7 @@ def _states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
             f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
             "Pass a single suite."
         )
-    states = states.assign(reopened=_reopened(states, states.groupby(by, dropna=False)[list(_STAMPS)].shift()))
+    states = states.assign(reopened=_has_reopened(states, states.groupby(by, dropna=False)[list(_STAMPS)].shift()))
     of_test = states.groupby(by, dropna=False)
     lists = [states[name] for name in by if name != "id"] or [pd.Series(0, states.index)]
     readings = states[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
@@ -136,7 +136,7 @@ def _occurred_again(states: pd.DataFrame) -> pd.Series:
     return states["latest_occurrence_at"] > states["last_resolved_at"]
 
 
-def _reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
+def _has_reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
     """Return whether each state reopened its test; `before` holds the previous states, null if there is none."""
     was_known = before["valid_from"].notna()
     was_resolved = was_known & before["last_resolved_at"].notna() & ~_occurred_again(before)
@@ -145,7 +145,7 @@ def _reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
     return ~_is_resolved(states) & (was_resolved | was_missing | resolved_between)
 
 
-def _status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: pd.Timedelta) -> pd.DataFrame:
+def _find_status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: pd.Timedelta) -> pd.DataFrame:
     is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
     dormant_since = tests["latest_occurrence_at"] + dormant_after
     cases = {

@@ -134,8 +134,8 @@ def count_rows(rows: GroupedRows) -> GroupSums:
 def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method) -> pd.DataFrame:
     """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
-    neighbors, share = _neighbors(n, q, method)
-    ends = _ends(n, q)
+    neighbors, share = _find_neighbors(n, q, method)
+    ends = _find_interval_ranks(n, q)
     values = rows.engine.values_at_ranks(rows, "value", counts.groups, n, np.concatenate([neighbors, ends], axis=1))
     below, above, low, high = np.split(values, 4, axis=1)
     middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
@@ -148,7 +148,7 @@ def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float],
 def point_percentiles(rows: GroupedRows, counts: GroupSums, q: Sequence[float]) -> pd.DataFrame:
     """Compute the columns `p50_s`, ... without intervals, NaN with too few rows, in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
-    ranks, share = _neighbors(n, q, "linear")
+    ranks, share = _find_neighbors(n, q, "linear")
     below, above = np.split(rows.engine.values_at_ranks(rows, "value", counts.groups, n, ranks), 2, axis=1)
     values = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
     return pd.DataFrame(values, columns=[percentile_label(p) for p in q], index=counts.sums.index)
@@ -174,7 +174,7 @@ def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float
     return shares
 
 
-def _neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
+def _find_neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
     """Return the ranks below and above each percentile, and the fraction of the way between them."""
     if method == "linear":  # computed directly: numpy would take as long as for all rows
         ranks = np.where(n[:, None] > 0, 1 + (n[:, None] - 1) * np.asarray(q), 0.0)
@@ -186,7 +186,7 @@ def _neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integer
     return np.concatenate([below, np.ceil(ranks)], axis=1).astype(np.int64), ranks - below
 
 
-def _ends(n: Integers, q: Sequence[float]) -> Integers:
+def _find_interval_ranks(n: Integers, q: Sequence[float]) -> Integers:
     """Return the ranks that enclose each percentile, lower ones first; 0 if no row lies far enough out."""
     size, p = n[:, None], np.asarray(q)
     low = _binomial_quantile((1 - CONFIDENCE) / 2, size, p)

@@ -73,8 +73,8 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     7       web      26      14  40  0.650  0.495  0.779
     """
     check_states(builds, "state")
-    counts = _settled(engine_of(builds).group_rows(builds, ("state", "blocked"), by))
-    return join_keys(counts.keys, _rates(counts.sums))
+    counts = _count_settled(engine_of(builds).group_rows(builds, ("state", "blocked"), by))
+    return join_keys(counts.keys, _with_rates(counts.sums))
 
 
 @checked_names
@@ -128,8 +128,8 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     check_states(builds, "state")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
     buckets = Buckets.of(rows, ["created_at"], freq, tz)
-    counts = fill_empty_buckets(_settled(buckets.group_by_bucket(rows, "created_at")), len(buckets))
-    return buckets.with_starts(_rates(counts.sums))
+    counts = fill_empty_buckets(_count_settled(buckets.group_by_bucket(rows, "created_at")), len(buckets))
+    return buckets.with_starts(_with_rates(counts.sums))
 
 
 @checked_names
@@ -242,7 +242,7 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
         raise BadInput("successes must lie between 0 and n.")
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
         raise BadInput(f"confidence={confidence!r} is not a fraction between 0 and 1. Use one such as 0.95.")
-    return _limits(x, np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2))
+    return _compute_limits(x, np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2))
 
 
 def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
@@ -253,19 +253,19 @@ def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
         return pd.DataFrame({"rate": x / size, "low": low, "high": high}, index=n.index)
 
 
-def _settled(rows: GroupedRows) -> GroupSums:
+def _count_settled(rows: GroupedRows) -> GroupSums:
     """Count builds that passed and builds that failed, without blocked ones."""
     settled = expressions.is_settled()
     outcomes = {"passed": expressions.has_passed(), "failed": expressions.has_failed()}
     return rows.engine.group_sums(rows, **{name: settled & outcome for name, outcome in outcomes.items()})
 
 
-def _rates(counts: pd.DataFrame) -> pd.DataFrame:
+def _with_rates(counts: pd.DataFrame) -> pd.DataFrame:
     with_n = counts.assign(n=counts["passed"] + counts["failed"])
     return pd.concat([with_n, shares(with_n["passed"], with_n["n"])], axis=1)
 
 
-def _limits(x: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
+def _compute_limits(x: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
     middle = (x + z**2 / 2) / (n + z**2)
     half = z * np.sqrt(x * (n - x) / n + z**2 / 4) / (n + z**2)
     return middle - half, np.where(x == n, 1.0, middle + half)  # rounding errors would give 1 + 2e-16

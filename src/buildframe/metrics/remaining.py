@@ -91,12 +91,12 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     q = check_percentiles(q, "linear")
     check_states(builds, "state")
     engine = engine_of(builds)
-    return engine.map_groups(engine.group_rows(builds, _NEEDS, by), _NEEDS, functools.partial(_remaining, q))
+    return engine.map_groups(engine.group_rows(builds, _NEEDS, by), _NEEDS, functools.partial(_estimate_groups, q))
 
 
-def _remaining(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
+def _estimate_groups(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
     """Estimate the time left of each group's running builds."""
-    ran = _ran(table)
+    ran = _measure_runs(table)
     codes = table[GROUP].to_numpy(np.int64)
     rows = [_estimate(ran[codes == group], q) for group in np.unique(codes[ran["is_running"]])]
     columns = [*_DTYPES, *map(percentile_label, q)]
@@ -105,7 +105,7 @@ def _remaining(q: Sequence[float], table: pd.DataFrame) -> pd.DataFrame:
     return result[columns].astype(dtypes).assign(**{GROUP: codes[result.index]}).reset_index(drop=True)
 
 
-def _ran(table: pd.DataFrame) -> pd.DataFrame:
+def _measure_runs(table: pd.DataFrame) -> pd.DataFrame:
     """Return each build's elapsed seconds, whether it was seen to end, and whether it still runs."""
     state = column(table, "state")
     start, end, fetched = (timestamp_micros(table, name) for name in ("started_at", "finished_at", "fetched_at"))
@@ -129,14 +129,14 @@ def _estimate(group: pd.DataFrame, q: Sequence[float]) -> pd.DataFrame:
     cut = np.sort(measured.loc[~measured["ended"], "elapsed_s"].to_numpy(np.float64))
     elapsed = running["elapsed_s"].to_numpy(np.float64)
     n = len(ended) - np.searchsorted(ended, elapsed, "right")
-    quantiles = np.where(has_enough_rows(n, q), _left(ended, cut, elapsed, q), np.nan)
+    quantiles = np.where(has_enough_rows(n, q), _compute_quantiles_left(ended, cut, elapsed, q), np.nan)
     n_censored = len(cut) - np.searchsorted(cut, elapsed, "right")
     n_negative = int((measured["elapsed_s"] < 0).sum())
     counts: dict[str, Any] = dict(zip(_COUNTS, (n, n_censored, len(ended) - n, n_negative), strict=True))
     return running.assign(**counts, **{percentile_label(p): quantiles[:, i] for i, p in enumerate(q)})
 
 
-def _left(ended: Floats, cut: Floats, elapsed: Floats, q: Sequence[float]) -> Floats:
+def _compute_quantiles_left(ended: Floats, cut: Floats, elapsed: Floats, q: Sequence[float]) -> Floats:
     """Return per elapsed time (rows) the least d with S(t + d) / S(t) <= 1 - q; NaN if S ends above that."""
     from scipy.stats import CensoredData, ecdf  # slow to import
 

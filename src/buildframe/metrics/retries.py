@@ -86,31 +86,31 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     execution = ~nw.col("started_at").is_null()
     retried = execution & is_superseded()
     counts = engine.group_sums(rows, executions=execution, retried=retried, retried_passed=retried & has_passed())
-    kinds = _kinds(replace(rows, frame=rows.frame.filter(retried)), _replacing(jobs))
-    return join_keys(counts.keys, _rates(pd.concat([counts.sums, counts.align(kinds)], axis=1)))
+    kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), _select_replacements(jobs))
+    return join_keys(counts.keys, _with_rates(pd.concat([counts.sums, counts.align(kinds)], axis=1)))
 
 
-def _replacing(jobs: Frame) -> nw.LazyFrame[Any]:
+def _select_replacements(jobs: Frame) -> nw.LazyFrame[Any]:
     """Return the replacement jobs: their id as `replacing`, once each, and a flag per kind of retry."""
     attempts = engine_of(jobs).select_columns(jobs, ("id", "retry_type")).filter(nw.col("retry_type").is_in(_KINDS))
     kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # flags join faster than texts
-    return attempts.select(replacing=_text("id"), **kinds).unique("replacing", keep="any")
+    return attempts.select(replacing=_as_text("id"), **kinds).unique("replacing", keep="any")
 
 
-def _kinds(retried: GroupedRows, replacing: nw.LazyFrame[Any]) -> GroupSums:
+def _count_kinds(retried: GroupedRows, replacing: nw.LazyFrame[Any]) -> GroupSums:
     """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
-    joined = retried.frame.with_columns(replacing=_text("retried_in_job_id")).join(
+    joined = retried.frame.with_columns(replacing=_as_text("retried_in_job_id")).join(
         replacing, on="replacing", how="inner"
     )
     return retried.engine.group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
 
 
-def _text(name: str) -> nw.Expr:
+def _as_text(name: str) -> nw.Expr:
     """Cast to text: in some engines a column of nulls has no type and does not join with texts."""
     return nw.col(name).cast(nw.String)
 
 
-def _rates(counts: pd.DataFrame) -> pd.DataFrame:
+def _with_rates(counts: pd.DataFrame) -> pd.DataFrame:
     unknown = counts["retried"] - counts["automatic"] - counts["manual"]
     parts = {f"{kind}_rate": shares(counts[kind], counts["executions"])["rate"] for kind in _KINDS}
     rate = shares(counts["retried"], counts["executions"])

@@ -81,7 +81,7 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     of_key, key = pd.factorize(keys)
     of_name, name = pd.factorize(names)
     places = np.where(of_key >= 0, of_key, np.where(of_name >= 0, len(key) + of_name, -1))
-    texts = pd.array([*key, *_without_shards(name, _totals(jobs, of_name))], dtype="str")
+    texts = pd.array([*key, *_find_steps(name, _find_totals(jobs, of_name))], dtype="str")
     return pd.Series(texts.take(places, allow_fill=True), keys.index, name="step")
 
 
@@ -94,7 +94,7 @@ class _Name(NamedTuple):
     total: int | None
 
 
-def _totals(jobs: pd.DataFrame, of_name: npt.NDArray[np.intp]) -> set[tuple[int, int]]:
+def _find_totals(jobs: pd.DataFrame, of_name: npt.NDArray[np.intp]) -> set[tuple[int, int]]:
     """Return pairs of a name's number and the total of parallel jobs that the service reports for it."""
     if OF_PARALLEL_JOBS not in jobs:
         return set()
@@ -104,27 +104,27 @@ def _totals(jobs: pd.DataFrame, of_name: npt.NDArray[np.intp]) -> set[tuple[int,
     return set(pairs.itertuples(index=False, name=None))
 
 
-def _without_shards(names: Iterable[str], totals: set[tuple[int, int]]) -> list[str]:
+def _find_steps(names: Iterable[str], totals: set[tuple[int, int]]) -> list[str]:
     """Return the steps of distinct names; needs all names at once."""
-    parts = [_in_parts(name) for name in names]
+    parts = [_split_name(name) for name in names]
     shards: dict[tuple[str, int | None], set[int | None]] = {}
     for part in parts:
         shards.setdefault((part.base, part.total), set()).add(part.number)
-    whole = {(base, total) for (base, total), numbers in shards.items() if _are_all(numbers, total)}
+    whole = {(base, total) for (base, total), numbers in shards.items() if _is_complete(numbers, total)}
     return [
         part.base if (part.base, part.total) in whole or (i, part.total) in totals else part.whole
         for i, part in enumerate(parts)
     ]
 
 
-def _are_all(numbers: set[Any], total: int | None) -> bool:
+def _is_complete(numbers: set[Any], total: int | None) -> bool:
     """Return whether all shards of a name are present, counted from 1 or from 0, or its suffix has no total."""
     if total is None:
         return True
     return len(numbers) >= total and (numbers.issuperset(range(1, total + 1)) or numbers.issuperset(range(total)))
 
 
-def _in_parts(name: str) -> _Name:
+def _split_name(name: str) -> _Name:
     plain = without_emoji(name)
     suffix = _SHARD.search(plain)
     base = plain[: suffix.start()].strip() if suffix else plain

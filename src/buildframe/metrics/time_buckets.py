@@ -29,7 +29,7 @@ class Buckets:
     @classmethod
     def of(cls, rows: GroupedRows, at: Sequence[str], freq: str, tz: str, fetched: str = "fetched_at") -> Self:
         """Return the buckets that hold all times in the columns `at`; none without times."""
-        offset = _offset(freq)
+        offset = _parse_frequency(freq)
         *ranges, (_, latest) = rows.engine.time_ranges(rows.frame, (*at, fetched))
         times = [time for first_and_last in ranges for time in first_and_last if pd.notna(time)]
         known: pd.Series[Any] = pd.Series(times, dtype=TIMESTAMP)
@@ -78,7 +78,7 @@ def resolve_window(start: When | None, end: When | None, now: Moment | None) -> 
     return since, until
 
 
-def _offset(freq: str) -> BaseOffset:
+def _parse_frequency(freq: str) -> BaseOffset:
     if not isinstance(freq, str):
         raise BadInput(f"freq={freq!r} is not a text. Use one such as '1h', '1D', 'W-MON', 'MS' or 'QS'.")
     try:
@@ -97,16 +97,16 @@ def _edges(times: pd.Series[pd.Timestamp], offset: BaseOffset, tz: str) -> pd.Da
         return pd.DatetimeIndex(local)
     last = local.max()
     first_day = local.min().tz_localize(None).normalize()
-    _check_many(first_day, last.tz_localize(None), offset)
+    _check_number(first_day, last.tz_localize(None), offset)
     if isinstance(offset, Tick):  # equally long, even if clocks change after the first midnight
-        edges = pd.date_range(_in_zone(pd.DatetimeIndex([first_day]), tz)[0], last + 2 * offset, freq=offset)
+        edges = pd.date_range(_localize(pd.DatetimeIndex([first_day]), tz)[0], last + 2 * offset, freq=offset)
     else:
         days = pd.date_range(offset.rollback(first_day), last.tz_localize(None) + 2 * offset, freq=offset)
-        edges = _in_zone(days, tz)
+        edges = _localize(days, tz)
     return edges.as_unit("us")[: edges.searchsorted(last, side="right") + 1]
 
 
-def _check_many(first: pd.Timestamp, last: pd.Timestamp, offset: BaseOffset) -> None:
+def _check_number(first: pd.Timestamp, last: pd.Timestamp, offset: BaseOffset) -> None:
     try:
         many = (last + 4 * offset - first) / (first + offset - first)  # date_range looks ahead
     except (OverflowError, ValueError):
@@ -129,6 +129,6 @@ def to_zone(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
         raise BadInput(f"tz={tz!r} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
 
 
-def _in_zone(midnights: pd.DatetimeIndex, tz: str) -> pd.DatetimeIndex:
+def _localize(midnights: pd.DatetimeIndex, tz: str) -> pd.DatetimeIndex:
     """Return midnights in the zone: 1:00 if clocks skip it, the first if they pass it twice."""
     return midnights.tz_localize(tz, ambiguous=np.ones(len(midnights), bool), nonexistent="shift_forward")

@@ -18,16 +18,16 @@ def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
     `ran`, `failed`, `timed out`, `canceled`, `triggered build` or `blocked`. `open` is true if it has not ended, and
     `retried` if another attempt followed. Further columns are `step`, `name` and `came_up`, the step's least `first`.
     """
-    stamps = _stamps(jobs)
+    stamps = _find_times(jobs)
     zero = timestamps(jobs, "build_created_at").min()
     minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
-    bars = pd.DataFrame({**minutes, "kind": _kinds(jobs), "step": step(jobs)})
+    bars = pd.DataFrame({**minutes, "kind": _classify(jobs), "step": step(jobs)})
     bars["open"] = timestamps(jobs, "finished_at").isna() & ~(
-        _is(jobs, "manual") & (column(jobs, "state") != "blocked")
+        _has_type(jobs, "manual") & (column(jobs, "state") != "blocked")
     )
-    bars["name"] = _names(jobs, bars["step"])
+    bars["name"] = _name_bars(jobs, bars["step"])
     bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
-    return _in_order(bars[bars["first"].notna()])
+    return _order_bars(bars[bars["first"].notna()])
 
 
 def is_negative(bars: pd.DataFrame) -> pd.Series[bool]:
@@ -35,23 +35,25 @@ def is_negative(bars: pd.DataFrame) -> pd.Series[bool]:
     return bars["end"] < bars["run_from"]
 
 
-def _stamps(jobs: pd.DataFrame) -> dict[str, pd.Series[Any]]:
+def _find_times(jobs: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     """Return when each bar begins (`first`), stops waiting, starts to run, and ends."""
     runnable, started, finished, fetched = (
         timestamps(jobs, name) for name in ("runnable_at", "started_at", "finished_at", "fetched_at")
     )
-    runs_at_once = _is(jobs, "trigger") & runnable.notna()
+    runs_at_once = _has_type(jobs, "trigger") & runnable.notna()
     run_from, end = started.mask(runs_at_once, runnable), finished.fillna(fetched)
-    manual = _is(jobs, "manual")
+    manual = _has_type(jobs, "manual")
     if manual.any():
         unblocked = timestamps(jobs, "unblocked_at").mask(column(jobs, "state").eq("blocked"), fetched)
         end = end.mask(manual, unblocked)
-        run_from = run_from.mask(manual, _gaps(unblocked.where(manual), jobs, run_from, end))
+        run_from = run_from.mask(manual, _find_gaps(unblocked.where(manual), jobs, run_from, end))
     first = runnable.fillna(run_from)
     return {"first": first, "wait_to": run_from.fillna(finished).fillna(fetched), "run_from": run_from, "end": end}
 
 
-def _gaps(until: pd.Series[Any], jobs: pd.DataFrame, run_from: pd.Series[Any], end: pd.Series[Any]) -> pd.Series[Any]:
+def _find_gaps(
+    until: pd.Series[Any], jobs: pd.DataFrame, run_from: pd.Series[Any], end: pd.Series[Any]
+) -> pd.Series[Any]:
     """Return when the gap before each block step's end begins: at the last end of jobs that had begun by then."""
     created = timestamps(jobs, "build_created_at")
 
@@ -63,18 +65,18 @@ def _gaps(until: pd.Series[Any], jobs: pd.DataFrame, run_from: pd.Series[Any], e
     return pd.Series(begins, index=until.index, dtype=until.dtype)
 
 
-def _is(jobs: pd.DataFrame, kind: str) -> pd.Series[bool]:
+def _has_type(jobs: pd.DataFrame, kind: str) -> pd.Series[bool]:
     return column(jobs, "type").eq(kind).fillna(False).astype(bool)
 
 
-def _names(jobs: pd.DataFrame, steps: pd.Series[Any]) -> pd.Series[str]:
+def _name_bars(jobs: pd.DataFrame, steps: pd.Series[Any]) -> pd.Series[str]:
     known = column(jobs, "name")
     if "label" in jobs:
         known = known.fillna(jobs["label"])  # block steps have no name, but a label
     return known.fillna(steps).fillna(format_name(None))
 
 
-def _in_order(bars: pd.DataFrame) -> pd.DataFrame:
+def _order_bars(bars: pd.DataFrame) -> pd.DataFrame:
     """Order steps by their first job, and the jobs of a step by time."""
     steps = bars["step"].fillna(bars["name"])
     came_up = bars.groupby(steps)["first"].transform("min")
@@ -89,7 +91,7 @@ _STATES = {
 }
 
 
-def _kinds(jobs: pd.DataFrame) -> pd.Series[str]:
-    done = pd.Series("ran", index=jobs.index, dtype="str").mask(_is(jobs, "trigger"), "triggered build")
+def _classify(jobs: pd.DataFrame) -> pd.Series[str]:
+    done = pd.Series("ran", index=jobs.index, dtype="str").mask(_has_type(jobs, "trigger"), "triggered build")
     by_state = column(jobs, "state").map(_STATES).astype("str")
-    return by_state.fillna(done).mask(_is(jobs, "manual"), "blocked")
+    return by_state.fillna(done).mask(_has_type(jobs, "manual"), "blocked")

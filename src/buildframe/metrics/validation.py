@@ -40,8 +40,8 @@ def check_states(frame: Frame, *names: str) -> None:
         check_spellings(states, name)
         if states and not KNOWN & set(states):
             raise BadInput(
-                f"The column {name!r} contains no known state, only {_listed(states)}, so nothing would be counted. "
-                f"Convert them to known states: {_listed(KNOWN)}."
+                f"The column {name!r} contains no known state, only {_list_states(states)}, so nothing would be "
+                f"counted. Convert them to known states: {_list_states(KNOWN)}."
             )
 
 
@@ -52,7 +52,7 @@ def check_spellings(states: Iterable[str], name: str) -> None:
             raise BadInput(
                 f"The column {name!r} contains {state!r}, which is not a state of the service. If it means {meant!r}, "
                 f"convert it, in pandas by frame[{name!r}].replace({{{state!r}: {meant!r}}}). "
-                f"Known states: {_listed(KNOWN)}."
+                f"Known states: {_list_states(KNOWN)}."
             )
 
 
@@ -62,5 +62,5 @@ def _distinct_states(frame: Frame, name: str) -> list[str]:
     return [state for state in states.unique() if isinstance(state, str)]
 
 
-def _listed(states: Iterable[str]) -> str:
+def _list_states(states: Iterable[str]) -> str:
     return ", ".join(map(repr, sorted(states)[:40]))

@@ -85,12 +85,12 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     rows = engine_of(jobs).attribute_run_time(jobs, by)
     rows = rows.with_columns(retried=is_superseded(), canceled=(nw.col("state") == "canceled").fill_null(False))
     counted = rows.engine.group_sums(
-        rows, n=nw.col("ran"), **_classes(), n_running=nw.col("running"), n_negative=nw.col("span") < 0
+        rows, n=nw.col("ran"), **_split_spans(), n_running=nw.col("running"), n_negative=nw.col("span") < 0
     )
-    return join_keys(counted.keys, _in_seconds(counted.sums))
+    return join_keys(counted.keys, _to_seconds(counted.sums))
 
 
-def _classes() -> dict[str, nw.Expr]:
+def _split_spans() -> dict[str, nw.Expr]:
     """Return the microseconds of each class; for a job they add up to its `span`, which is 0 unless it ran."""
     retried, canceled, repeated = (nw.col(name).cast(nw.Int64) for name in ("retried", "canceled", "repeated"))
     remaining = (1 - retried) * (1 - canceled)
@@ -105,7 +105,7 @@ def _classes() -> dict[str, nw.Expr]:
     return dict(zip(_CLASSES, parts, strict=True))
 
 
-def _in_seconds(sums: pd.DataFrame) -> pd.DataFrame:
+def _to_seconds(sums: pd.DataFrame) -> pd.DataFrame:
     seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in _CLASSES}
     machine = sums[list(_CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6
     result = sums.assign(**seconds)

@@ -67,7 +67,7 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> ax.get_xlabel()
     'minutes since the build was created'
     """
-    shown = _of_one_build(jobs)
+    shown = _select_bars(jobs)
     bars = compute_bars(shown)
     with theme.themed_axes(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
         if bars.empty:
@@ -96,7 +96,7 @@ def _note(bars: pd.DataFrame, never: int) -> str:
     )
 
 
-def _of_one_build(jobs: pd.DataFrame) -> pd.DataFrame:
+def _select_bars(jobs: pd.DataFrame) -> pd.DataFrame:
     builds = column(jobs, "build_id").nunique()
     if builds > 1:
         number = column(jobs, "build_number").iloc[0]
@@ -182,7 +182,7 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
         ax.set_yticks(bars.index, list(bars["name"].map(names)), parse_math=False)
         return
     steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])
-    labeled = steps.loc[_spaced(steps["mean"], len(bars) / rows_of_room)]
+    labeled = steps.loc[_choose_spaced(steps["mean"], len(bars) / rows_of_room)]
     names = theme.unique_labels(labeled.index, max_characters(ax, 28))
     ax.set_yticks(labeled["mean"], [f"{names[str(name)]}  ({n:,})" for name, n in labeled["size"].items()],
                   parse_math=False)  # fmt: skip
@@ -192,7 +192,7 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
     ax.set_ylabel(f"step (jobs); {format_count(hidden, 'more step')} without a label" if hidden else "step (jobs)")
 
 
-def _spaced(positions: pd.Series[float], apart: float) -> list[bool]:
+def _choose_spaced(positions: pd.Series[float], apart: float) -> list[bool]:
     """Return which of the ascending positions to keep so that neighbors are at least `apart` apart."""
     is_kept: list[bool] = []
     last = -np.inf

@@ -91,10 +91,10 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
             return theme.show_message(
                 ax, "No step both passed and failed on the same commit." if len(steps) else "No job passed or failed."
             )
-        table = _table(metrics.outcomes_by_commit(jobs), shown)
+        table = _rank_verdicts(metrics.outcomes_by_commit(jobs), shown)
         earlier = max(table.shape[1] - min(_MOST_COMMITS, int(plot_area(ax, label_width(ax, 40))[0] / 5)), 0)
         _draw(ax, table.iloc[:, earlier:])
-        _label(ax, shown, list(table.columns[earlier:]))
+        _label_axes(ax, shown, list(table.columns[earlier:]))
         note = "commits on which at least one of these steps failed"
         left_out = (
             theme.count_note(earlier, "earlier one", "not shown"),
@@ -106,7 +106,7 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     return ax
 
 
-def _table(outcomes: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
+def _rank_verdicts(outcomes: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
     """Return the rank of the worst verdict per step (rows) and commit (columns) with at least one non-pass."""
     key = ["organization", "pipeline", "step"]
     rows = outcomes.merge(shown[key].assign(row=range(len(shown))), on=key)
@@ -130,7 +130,7 @@ def _draw(ax: Axes, table: pd.DataFrame) -> None:
     ax.plot(column + 0.5, row + 0.5, "x", color="#333333", markersize=min(5, 0.6 * wide), markeredgewidth=1.2)
 
 
-def _label(ax: Axes, shown: pd.DataFrame, commits: list[str]) -> None:
+def _label_axes(ax: Axes, shown: pd.DataFrame, commits: list[str]) -> None:
     names = theme.unique_labels(shown["name"], max(max_characters(ax, 40) - 8, 9))
     rows = [
         f"{names[str(row.name)]}  ({row.flaky:,} / {row.commits_passed:,})" for row in shown.itertuples(index=False)
@@ -143,12 +143,12 @@ def _label(ax: Axes, shown: pd.DataFrame, commits: list[str]) -> None:
 
 def _label_commits(ax: Axes, commits: list[str]) -> None:
     """Label every n-th commit as room allows, always including the latest."""
-    short = theme.unique_labels(commits, 12, _short)
+    short = theme.unique_labels(commits, 12, _shorten_commit)
     every = int(np.ceil(POINTS_PER_LABEL * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, 40))[0]))
     shown = range((len(commits) - 1) % every, len(commits), every)
     texts = ["" if is_small(ax) else short[commits[k]] for k in shown]
     ax.set_xticks([k + 0.5 for k in shown], texts, parse_math=False, rotation=90, family="monospace")
 
 
-def _short(commit: str, width: int) -> str:
+def _shorten_commit(commit: str, width: int) -> str:
     return commit[:7] if _SHA.fullmatch(commit) else theme.drawable(commit, width)

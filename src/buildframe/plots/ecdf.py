@@ -79,7 +79,7 @@ def distribution(
     >>> ax.get_ylabel()
     'Cumulative share'
     """
-    rows = frame.assign(**{_PERIOD: _periods(frame, split, at)})
+    rows = frame.assign(**{_PERIOD: _assign_periods(frame, split, at)})
     rows = rows[rows[_PERIOD].notna()]
     counts = metrics.percentiles(rows, of=of, by=_PERIOD, q=[0.5])  # also validates the frame
     engine = engine_of(rows)
@@ -91,7 +91,7 @@ def distribution(
         curves = zip(counts.iterrows(), (theme.BLUE, theme.ORANGE), ("-", "--"), strict=False)
         for i, ((_, period), color, line) in enumerate(curves):
             _draw(ax, minutes[durations[GROUP].eq(i).to_numpy(bool)], period, color, line)
-        _scale(ax, minutes[~np.isnan(minutes)])
+        _set_scales(ax, minutes[~np.isnan(minutes)])
         what = (of if isinstance(of, str) else getattr(of, "__name__", "duration")).replace("_", " ")
         scale = f", logarithmic above {_SHORT}" if ax.get_xscale() == "symlog" else ""
         ax.set(xlabel=f"{what} (minutes{scale})", ylabel="Cumulative share")
@@ -100,7 +100,7 @@ def distribution(
     return ax
 
 
-def _periods(frame: pd.DataFrame, split: When | None, at: str) -> pd.Series[str]:
+def _assign_periods(frame: pd.DataFrame, split: When | None, at: str) -> pd.Series[str]:
     if split is None:
         return pd.Series("all", index=frame.index, dtype="str")
     moment = pd.Timestamp(when(split, "split"))
@@ -118,17 +118,14 @@ def _draw(ax: Axes, minutes: Floats, period: pd.Series[Any], color: str, line: s
     x, y = ordered[ranks - 1], ranks / len(ordered)
     excluded = theme.list_counts(not_seen_to_end=0 if pd.isna(period["n_censored"]) else int(period["n_censored"]))
     name = "" if period[_PERIOD] == "all" else f"{period[_PERIOD]}: "
-    median = "" if np.isnan(period["p50_s"]) else f", median {_plain(period['p50_s'] / 60)} min"
+    p50 = period["p50_s"] / 60
+    median = "" if np.isnan(p50) else f", median {p50:{',.0f' if p50 >= 100 else '.3g'}} min"
     label = f"{name}{format_count(len(ordered), 'row')}{median}{f'; {excluded}' if excluded else ''}"
     ax.plot([x[0], *x], [0, *y], color=color, linestyle=line, linewidth=1.8, drawstyle="steps-post", label=label)
-    ax.plot(period["p50_s"] / 60, 0.5, "o", color=color, markerfacecolor=theme.background(ax), markersize=7)
+    ax.plot(p50, 0.5, "o", color=color, markerfacecolor=theme.background(ax), markersize=7)
 
 
-def _plain(minutes: float) -> str:
-    return f"{minutes:,.0f}" if minutes >= 100 else f"{minutes:.3g}"
-
-
-def _scale(ax: Axes, minutes: Floats) -> None:
+def _set_scales(ax: Axes, minutes: Floats) -> None:
     ax.set_ylim(0, 1.02)
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     if minutes.max() > 50 * max(np.median(minutes), _SHORT):

@@ -70,12 +70,14 @@ def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFram
     'instances of flaking'
     """
     ranked = metrics.flaky_board(tests, before)
-    ranked = ranked.assign(status=_status(ranked))
-    is_hidden = pd.Series(False, index=ranked.index) if before is None else _resolved_then(ranked, before)
+    if before is None:
+        ranked["status"] = ranked["is_resolved"].map({True: "resolved", False: "still"}).astype("str")
+    is_hidden = pd.Series(False, index=ranked.index) if before is None else _find_resolved_before(ranked, before)
     board = ranked[~is_hidden]
     with theme.themed_axes(ax, 9, 1.8 + 0.3 * float(np.clip(len(board), 3, theme.check_top(top)))) as ax:
         if board.empty:
-            return theme.show_message(ax, _empty_message(len(ranked)))
+            earlier = f" {format_count(len(ranked), 'test')} already resolved." if len(ranked) else ""
+            return theme.show_message(ax, f"The service lists no flaky test.{earlier}")
         shown = _select(board, count_rows_that_fit(ax, top), before is not None)
         _draw(ax, shown.iloc[::-1].reset_index(drop=True))
         ax.set_xlabel("instances of flaking")
@@ -83,12 +85,7 @@ def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFram
     return ax
 
 
-def _status(ranked: pd.DataFrame) -> pd.Series[str]:
-    status = ranked["status"] if "status" in ranked else ranked["is_resolved"].map({True: "resolved", False: "still"})
-    return status.astype("str")
-
-
-def _resolved_then(ranked: pd.DataFrame, before: pd.DataFrame) -> pd.Series[bool]:
+def _find_resolved_before(ranked: pd.DataFrame, before: pd.DataFrame) -> pd.Series[bool]:
     """Return which tests are resolved and were already resolved in the earlier list."""
     then = metrics.flaky_board(before).set_index("id").reindex(ranked["id"])
     was = then["is_resolved"].fillna(False).to_numpy(bool)
@@ -102,11 +99,6 @@ def _select(board: pd.DataFrame, top: int, has_before: bool) -> pd.DataFrame:
     turn = board.groupby("status").cumcount() + (0 if has_before else len(board) * board["status"].eq("resolved"))
     taken = board.assign(place=place, turn=turn).sort_values(["turn", "place"], kind="stable").head(top)
     return taken.sort_values(["place", "turn"])
-
-
-def _empty_message(resolved: int) -> str:
-    earlier = f" {format_count(resolved, 'test')} already resolved." if resolved else ""
-    return f"The service lists no flaky test.{earlier}"
 
 
 def _title(board: pd.DataFrame) -> str:
@@ -133,14 +125,14 @@ def _draw(ax: Axes, shown: pd.DataFrame) -> None:
         if (own := shown["status"].eq(key).to_numpy(bool)).any():
             ax.barh(np.flatnonzero(own), instances[own], 0.7, color=color, hatch=hatch, edgecolor=theme.background(ax),
                     linewidth=0, label=label)  # fmt: skip
-    theme.label_bars(ax, instances, map(_ago, shown["last_seen_s"]))
-    names = _names(shown)
+    theme.label_bars(ax, instances, map(_format_age, shown["last_seen_s"]))
+    names = _distinguish_names(shown)
     short = theme.unique_labels(names, max_characters(ax, 44))
     ax.set_yticks(range(len(shown)), [short[name] for name in names], parse_math=False)
     ax.set_xlim(0, max(instances.max(), 1) / max(1 - 95 / plot_area(ax, label_width(ax, 44))[0], 0.15))
 
 
-def _names(shown: pd.DataFrame) -> list[str]:
+def _distinguish_names(shown: pd.DataFrame) -> list[str]:
     """Return distinct names: the name, extended by scope, location and id where tests share it."""
     names = shown["name"].fillna(theme.NO_NAME)
     for more in ("scope", "location", "id"):
@@ -149,7 +141,7 @@ def _names(shown: pd.DataFrame) -> list[str]:
     return list(names)
 
 
-def _ago(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     """Return an age such as "3 days ago", in the largest unit of which there is at least one."""
     if np.isnan(seconds):
         return "unknown"

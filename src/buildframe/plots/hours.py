@@ -70,7 +70,7 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
     >>> ax.get_xlabel()
     'hour in which the job became runnable (Europe/Berlin)'
     """
-    cells = _cells(jobs, tz, q)
+    cells = _compute_cells(jobs, tz, q)
     with theme.themed_axes(ax, 10, 3.6) as ax:
         if cells["minutes"].isna().all():
             few = f"No hour of the week has enough jobs for a percentile of {q:.4g}."
@@ -83,19 +83,19 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
         )
         note = f"cell: p{100 * q:.4g} in minutes, · = too few jobs"
         title = f"Queue time of {format_count(n, 'job')} by hour and weekday"
-        theme.decorate(ax, title, theme.join_notes(note, "" if ax.texts else _range(cells["minutes"]), excluded))
+        theme.decorate(ax, title, theme.join_notes(note, "" if ax.texts else _format_range(cells["minutes"]), excluded))
         ax.spines[:].set_visible(False)
     return ax
 
 
-def _range(minutes: pd.Series[float]) -> str:
+def _format_range(minutes: pd.Series[float]) -> str:
     """Return the range of the values, for cells that are too small for numbers."""
     return (
         f"from {minutes.min():,.2g} to {minutes.max():,.4g}, {'darker' if theme.is_light() else 'brighter'} is longer"
     )
 
 
-def _cells(jobs: pd.DataFrame, tz: str, q: float) -> pd.DataFrame:
+def _compute_cells(jobs: pd.DataFrame, tz: str, q: float) -> pd.DataFrame:
     """Return one row per weekday and hour with jobs: `day`, `hour`, counts, and `minutes`."""
     runnable = jobs[is_script(jobs) & timestamps(jobs, "runnable_at").notna()]
 

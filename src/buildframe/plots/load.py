@@ -78,7 +78,7 @@ def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     'running jobs (mean of 30 min)'
     """
     ran = timestamps(jobs, "started_at").notna() & is_script(jobs)
-    return _areas(metrics.concurrency(jobs), "running", ax, int(ran.sum()), "ran")
+    return _draw_areas(metrics.concurrency(jobs), "running", ax, int(ran.sum()), "ran")
 
 
 @checked_call
@@ -116,26 +116,26 @@ def queue_depth(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     'waiting jobs (mean of 30 min)'
     """
     waited = timestamps(jobs, "runnable_at").notna() & is_script(jobs)
-    return _areas(metrics.queue_depth(jobs), "waiting", ax, int(waited.sum()), "became runnable")
+    return _draw_areas(metrics.queue_depth(jobs), "waiting", ax, int(waited.sum()), "became runnable")
 
 
-def _areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did: str) -> Axes:
+def _draw_areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did: str) -> Axes:
     changes = changes.assign(queue=changes["queue"].fillna(theme.NO_NAME))
     with theme.themed_axes(ax, 10, 4.2) as ax:
         if not (changes[count] > 0).any():
             return theme.show_message(ax, f"No job was {count}.")
-        edges, width = _edges(changes["at"])
-        means = _means(changes, count, edges)
-        _stack(ax, edges, means, changes.groupby("queue")[count].max())
-        _draw_peaks(ax, edges, _peaks(changes, count, edges))
-        _hatch(ax, changes)
+        edges, width = _choose_bins(changes["at"])
+        means = _compute_means(changes, count, edges)
+        _draw_stack(ax, edges, means, changes.groupby("queue")[count].max())
+        _draw_peaks(ax, edges, _compute_peaks(changes, count, edges))
+        _hatch_incomplete_times(ax, changes)
         theme.format_dates(ax)
         ax.set(xlabel="UTC", ylabel=f"{count} jobs (mean of {width})")
         theme.decorate(ax, f"{count.capitalize()} jobs by queue", f"{format_count(n, 'job')} {did}", grid="y")
     return ax
 
 
-def _edges(at: pd.Series[Any]) -> tuple[Floats, str]:
+def _choose_bins(at: pd.Series[Any]) -> tuple[Floats, str]:
     """Return the bin edges in seconds since 1970, and the bin width as text."""
     first, last = at.min().timestamp(), at.max().timestamp()
     width = next((seconds for seconds in _WIDTHS if (last - first) / seconds <= _BINS), max(_WIDTHS))
@@ -143,7 +143,7 @@ def _edges(at: pd.Series[Any]) -> tuple[Floats, str]:
     return start + width * np.arange(int((last - start) // width) + 2, dtype=np.float64), _WIDTHS[width]
 
 
-def _means(changes: pd.DataFrame, count: str, edges: Floats) -> pd.DataFrame:
+def _compute_means(changes: pd.DataFrame, count: str, edges: Floats) -> pd.DataFrame:
     """Return the mean of each bin (rows) and queue (columns), the queue with the largest area first."""
     end = changes["at"].max().timestamp()
     means = {}
@@ -155,7 +155,7 @@ def _means(changes: pd.DataFrame, count: str, edges: Floats) -> pd.DataFrame:
     return by_queue[by_queue.sum().sort_values(ascending=False, kind="stable").index]
 
 
-def _peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
+def _compute_peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
     """Return the maximum of all queues together in each bin."""
     ordered = changes.sort_values("at", kind="stable")
     steps = ordered.groupby("queue")[count].diff().fillna(ordered[count]).astype("float64")
@@ -174,11 +174,11 @@ def _draw_peaks(ax: Axes, edges: Floats, peaks: Floats) -> None:
     ax.set_ylim(0, 1.05 * peaks.max())
 
 
-def _stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
+def _draw_stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
     own, others = list(means.columns[: len(_FILLS)]), list(means.columns[len(_FILLS) :])
     names = theme.unique_labels(means.columns, 24 if plot_area(ax)[0] > 300 else 14)
     areas = [means[queue] for queue in own] + ([means[others].sum(axis=1)] if others else [])
-    texts = [f"{_visible(names[queue])}, max {peaks[queue]:,}" for queue in own]
+    texts = [f"{_keep_in_legend(names[queue])}, max {peaks[queue]:,}" for queue in own]
     texts += [f"{format_count(len(others), 'other queue')}"] if others else []
     fills = dict(zip(sorted(own), _FILLS, strict=False))  # by name, so that a queue has the same color in all plots
     colors, hatches = zip(*(fills[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
@@ -188,12 +188,12 @@ def _stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) 
     ax.set_xlim(at[0], at[-1])
 
 
-def _visible(name: str) -> str:
+def _keep_in_legend(name: str) -> str:
     """Return a label that Matplotlib's legend does not drop; it drops labels that begin with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
-def _hatch(ax: Axes, changes: pd.DataFrame) -> None:
+def _hatch_incomplete_times(ax: Axes, changes: pd.DataFrame) -> None:
     """Hatch the times in which jobs of builds outside the frame may be missing."""
     whole = changes.assign(whole=changes["whole"].fillna(False).astype(bool)).groupby("at")["whole"].first()
     at = whole.index.tz_localize(None).append(pd.DatetimeIndex([changes["at"].max().tz_localize(None)]))  # type: ignore[attr-defined]

@@ -71,9 +71,9 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
         _draw_spans(ax, shown, "queue", theme.ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", theme.BLUE, "o", -0.17)
         _set_x_limits(ax)
-        _label(ax, shown["n"])
+        _label_steps(ax, shown["n"])
         ax.set(xlabel="minutes, median (dot) to 95th percentile (end of bar)", ylabel="step (runs)")
-        theme.decorate(ax, f"Queue time and run time of {_of(len(shown), len(times), 'slowest')}", grid="x")
+        theme.decorate(ax, f"Queue time and run time of {_count_shown(len(shown), len(times), 'slowest')}", grid="x")
     return ax
 
 
@@ -143,11 +143,11 @@ def _set_x_limits(ax: Axes) -> None:
     ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
 
 
-def _of(shown: int, all: int, which: str) -> str:
+def _count_shown(shown: int, all: int, which: str) -> str:
     return format_count(all, "step") if shown == all else f"the {which} {shown} of {format_count(all, 'step')}"
 
 
-def _label(ax: Axes, n: pd.Series[Any]) -> None:
+def _label_steps(ax: Axes, n: pd.Series[Any]) -> None:
     names = theme.unique_labels(n.index, max_characters(ax, 32))
     ax.set_yticks(range(len(n)), [f"{names[str(name)]}  ({runs:,})" for name, runs in n.items()], parse_math=False)
 
@@ -185,7 +185,7 @@ def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: st
 def _draw_spent(ax: Axes, spent: pd.DataFrame, top: int) -> None:
     shown, all = spent.head(top).iloc[::-1], spent["sum"].sum()
     ax.barh(np.arange(len(shown)), shown["sum"], height=0.7, color=theme.BLUE)
-    _label(ax, shown["count"])
+    _label_steps(ax, shown["count"])
     theme.label_bars(ax, shown["sum"], (f"{value / all:.1%}" if all > 0 else "" for value in shown["sum"]))
     ax.margins(x=max(0.09, 40 / plot_area(ax, label_width(ax, 32))[0]))
 

@@ -83,9 +83,9 @@ def success_trend(
     outages = None
     if branch is not None or pipelines is not None:
         outages = metrics.outages(builds, branch=branch, pipelines=pipelines)
-        builds = _on_branch(builds, metrics.recovery_time(builds, branch=branch, pipelines=pipelines))
+        builds = _filter_branches(builds, metrics.recovery_time(builds, branch=branch, pipelines=pipelines))
     buckets = metrics.success_trend(builds, freq=freq, tz=tz)
-    lanes = [] if outages is None else _lanes(outages)
+    lanes = [] if outages is None else _choose_lanes(outages)
     with theme.themed_axes(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
         lanes = lanes[: max(int((plot_area(ax)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
         if buckets["rate"].isna().all():
@@ -104,7 +104,7 @@ def success_trend(
     return ax
 
 
-def _on_branch(builds: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
+def _filter_branches(builds: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
     """Return the builds whose pipeline and branch are in `keys`."""
     names = [name for name in ("organization", "pipeline", "branch") if name in keys]
     selected = pd.MultiIndex.from_frame(keys[names])
@@ -118,7 +118,7 @@ def _pipeline_names(frame: pd.DataFrame) -> pd.Series[str]:
     return theme.prefix_if_several(frame["pipeline"], frame["organization"])
 
 
-def _lanes(outages: pd.DataFrame) -> list[str]:
+def _choose_lanes(outages: pd.DataFrame) -> list[str]:
     """Return the pipelines that were failing longest, the longest first."""
     seconds = outages["seen_s"].groupby(_pipeline_names(outages)).sum()
     return list(seconds.sort_values(ascending=False, kind="stable").index)[:_MOST_LANES]
@@ -143,14 +143,9 @@ def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
     ax.set_ylim(0, 103)
 
 
-def _height_of_lane(ax: Axes, n: int) -> float:
-    """Return the height of a lane in percentage points that leaves room for its label."""
-    height = plot_area(ax)[1]
-    return max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (n + 0.7), 1))
-
-
 def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> None:
-    lane = _height_of_lane(ax, len(lanes))
+    height = plot_area(ax)[1]  # a lane has room for its label
+    lane = max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (len(lanes) + 0.7), 1))
     begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
     ends = {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
     lane_of = {name: -lane * (k + 1) for k, name in enumerate(lanes)}

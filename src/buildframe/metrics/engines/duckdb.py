@@ -49,7 +49,8 @@ class DuckDBEngine(CountingEngine):
         return rows.filter(nw.col(name).is_in(values.tolist()))
 
     def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
-        return _map_stream(_sorted(rows, by), by, of)
+        order = ", ".join(f'"{name}"' for name in by)
+        return _map_stream(rows.to_native().order(order), by, of)
 
     def map_values(
         self, frame: Frame, needs: Sequence[str], by: str, of: Callable[[pd.DataFrame], pd.Series[Any]]
@@ -89,10 +90,6 @@ def _bucket_number(at: str, edges: Integers) -> Any:
         return CaseExpression(condition, one).otherwise(other)
 
     return bucket_number(_micros(at), edges, either)
-
-
-def _sorted(rows: Rows, by: Sequence[str]) -> Any:
-    return rows.to_native().order(", ".join(f'"{name}"' for name in by))
 
 
 def _map_stream(rows: Any, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:

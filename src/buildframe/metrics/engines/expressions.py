@@ -32,16 +32,16 @@ def has_failed() -> nw.Expr:
 
 def has_failed_hard() -> nw.Expr:
     """Match jobs that failed or timed out, unless the failure is soft."""
-    return _by_itself() | (nw.col("state") == "timed_out").fill_null(False)
+    return _has_failed_unless_soft() | (nw.col("state") == "timed_out").fill_null(False)
 
 
 def was_lost() -> nw.Expr:
     """Match hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
     by_signal = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
-    return _by_itself() & by_signal
+    return _has_failed_unless_soft() & by_signal
 
 
-def _by_itself() -> nw.Expr:
+def _has_failed_unless_soft() -> nw.Expr:
     return has_failed() & ~nw.col("soft_failed").fill_null(False)
 
 

@@ -93,11 +93,9 @@ class LazyEngine(Engine):
 
     def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
         check_zones(rows, names)
-        first, last = ({f"{end} {name}": getattr(nw.col(name), end)() for name in names} for end in ("min", "max"))
-        limits = self.collect(rows.select(**first, **last))
-        ends = [timestamps(limits, name)[0] for name in (*first, *last)]
-        ranges = dict(zip(dict.fromkeys(names), zip(ends[: len(first)], ends[len(first) :], strict=True), strict=True))
-        return [ranges[name] for name in names]
+        ends = {f"{end} {name}": getattr(nw.col(name), end)() for name in names for end in ("min", "max")}
+        limits = self.collect(rows.select(**ends))
+        return [(timestamps(limits, f"min {name}")[0], timestamps(limits, f"max {name}")[0]) for name in names]
 
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
         return column(frame, created)  # raises BadInput: only pandas and PySpark can compute steps

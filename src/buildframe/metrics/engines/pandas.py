@@ -72,7 +72,8 @@ class PandasEngine(Engine):
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         check_zones(rows, names)
         native = _to_pandas(rows)
-        return _to_rows(native.assign(**{micros_column(name): _to_integers(native[name]) for name in names}))
+        exact = {micros_column(name): microseconds(native[name]) for name in names}
+        return _to_rows(native.assign(**{name: pd.arrays.IntegerArray(us, us == NAT) for name, us in exact.items()}))
 
     def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
         native = _to_pandas(rows)
@@ -215,7 +216,7 @@ class PandasEngine(Engine):
         return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), groups.keys)
 
     def coverage(self, intervals: GroupedRows) -> FrameCoverage:
-        begin, finish, created, fetched = _integers(intervals, "begin", "finish", "created", "fetched")
+        begin, finish, created, fetched = _read_integers(intervals, "begin", "finish", "created", "fetched")
         known = created[created != NAT]
         lasting = (finish - created)[(begin != NAT) & (finish != NAT) & (created != NAT)]
         ends = fetched[fetched != NAT], -known, known, lasting
@@ -223,7 +224,7 @@ class PandasEngine(Engine):
         return FrameCoverage(latest, None if first is None else -first, last, longest)
 
     def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
-        codes, begin, finish = _integers(intervals, GROUP, "begin", "finish")
+        codes, begin, finish = _read_integers(intervals, GROUP, "begin", "finish")
         complete, keys = (begin != NAT) & (finish != NAT), _keys(intervals)
         codes, begin, finish = codes[complete], begin[complete], finish[complete]
         negative = np.bincount(codes[finish < begin], minlength=len(keys))
@@ -269,7 +270,7 @@ class PandasEngine(Engine):
         fails = flags & (finish != NAT) & (build >= 0)
         failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
         np.minimum.at(failed_at, build[fails], finish[fails])
-        repeated = np.append(_repeated(table, build), False)
+        repeated = np.append(_find_repeats(table, build), False)
         columns = {
             "span": np.where(ran, finish - begin, 0),
             "ran": ran,
@@ -350,14 +351,9 @@ def _group_numbers(keys: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({GROUP: range(len(keys))})
 
 
-def _integers(rows: GroupedRows, *names: str) -> list[Integers]:
+def _read_integers(rows: GroupedRows, *names: str) -> list[Integers]:
     native = _to_pandas(rows.frame)
     return [native[name].to_numpy(np.int64) for name in names]
-
-
-def _to_integers(times: pd.Series[Any]) -> Any:
-    exact = microseconds(times)
-    return pd.arrays.IntegerArray(exact, exact == NAT)
 
 
 def _without_mask(column: pd.Series[Any]) -> Any:
@@ -410,7 +406,7 @@ def _sum_agents(groups: Integers, agents: Integers, begin: Integers, finish: Int
     return {"agents": np.bincount(of, minlength=n), "busy": busy, "seen": seen}
 
 
-def _repeated(jobs: pd.DataFrame, build: Integers) -> Flags:
+def _find_repeats(jobs: pd.DataFrame, build: Integers) -> Flags:
     """Return for each build whether it repeated the outcome of the one before it."""
     n_builds = build.max(initial=-1) + 1
     seen = timestamp_micros(jobs, "fetched_at") if "fetched_at" in jobs else np.zeros(len(jobs), np.int64)
@@ -419,14 +415,14 @@ def _repeated(jobs: pd.DataFrame, build: Integers) -> Flags:
     rows_of = np.flatnonzero((build >= 0) & (seen == last[build]))
     row = np.zeros(n_builds, np.int64)
     row[build[rows_of]] = rows_of
-    state = _smallest(jobs["build_state"].take(rows_of), build[rows_of], n_builds)
+    state = _find_smallest(jobs["build_state"].take(rows_of), build[rows_of], n_builds)
     builds = jobs[list(attribution.OF_BUILD)].take(row).assign(build=range(n_builds), build_state=state)
     line = find_groups(builds, attribution.LINE).codes
     repeated = _to_pandas(attribution.with_repeats(_to_rows(builds.assign(line=line)), ["line"]))["repeated"]
     return repeated.to_numpy(bool)
 
 
-def _smallest(texts: pd.Series[str], build: Integers, n_builds: int) -> Any:
+def _find_smallest(texts: pd.Series[str], build: Integers, n_builds: int) -> Any:
     """Return the smallest text of each build, null if all are null."""
     codes, values = pd.factorize(texts, sort=True)
     smallest = np.full(n_builds, len(values))

@@ -46,12 +46,12 @@ class CountingEngine(LazyEngine):
     ) -> Floats:
         """Count rows by second, and then values within the seconds that hold the ranks: both are few."""
         rows, cell = rows.with_columns(nw.col(value).floor().alias(_SECOND)), [*by, _SECOND]
-        seconds = self._placed(self.with_hash(_counted(rows, cell), cell, _HASH), by, groups)
+        seconds = self._with_places(self.with_hash(_count_rows(rows, cell), cell, _HASH), by, groups)
         check_same_rows(sums_by_code(seconds[_PLACE].to_numpy(np.int64), seconds[_COUNT], len(n)), n)
         places, within = _find_ranks(seconds, ranks)
         selected = seconds.iloc[np.unique(places[ranks > 0])]
         candidates = self.having(self.with_hash(rows, cell, _HASH), _HASH, selected[_HASH])
-        values = self._placed(_counted(candidates, [*cell, value]), by, groups)
+        values = self._with_places(_count_rows(candidates, [*cell, value]), by, groups)
         values = values.merge(selected[[_PLACE, _SECOND]].assign(line=selected.index), on=[_PLACE, _SECOND])
         values = values.sort_values(["line", value], ignore_index=True)
         lines = sums_by_code(values["line"].to_numpy(np.int64), values[_COUNT], len(seconds))
@@ -59,7 +59,7 @@ class CountingEngine(LazyEngine):
         found, _ = _find_ranks(values.assign(**{_PLACE: values["line"]}), within, places)
         return np.where(ranks > 0, np.append(values[value].to_numpy(np.float64), np.nan)[found], np.nan)
 
-    def _placed(self, counts: Rows, by: list[str], groups: pd.DataFrame) -> pd.DataFrame:
+    def _with_places(self, counts: Rows, by: list[str], groups: pd.DataFrame) -> pd.DataFrame:
         """Return the counts, ordered by the place of their group in `groups` and by second."""
         placed = self.collect(counts).merge(groups.assign(**{_PLACE: range(len(groups))}), on=by)
         return placed.sort_values([_PLACE, _SECOND], ignore_index=True)
@@ -69,7 +69,7 @@ class CountingEngine(LazyEngine):
     ) -> Floats:
         """Rank whole groups, a bounded number of rows at a time."""
         requested = groups.assign(**{f"{_PLACE} {i}": ranks[:, i] for i in range(ranks.shape[1])})
-        result = self.map_whole_groups(rows, by, functools.partial(_rank, by, value, requested))
+        result = self.map_whole_groups(rows, by, functools.partial(_rank_groups, by, value, requested))
         result = groups.merge(result, how="left", on=by)
         check_same_rows(result[_COUNT].fillna(0).to_numpy(np.int64), n)
         return result[list(requested.columns[len(by) :])].to_numpy(np.float64, na_value=np.nan)
@@ -84,7 +84,7 @@ def check_same_rows(n: Integers, before: Integers) -> None:
         )
 
 
-def _counted(rows: Rows, names: list[str]) -> Rows:
+def _count_rows(rows: Rows, names: list[str]) -> Rows:
     return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(_COUNT))
 
 
@@ -99,7 +99,7 @@ def _find_ranks(counts: pd.DataFrame, ranks: Integers, places: Integers | None =
     return rows, requested - cumulative[rows]
 
 
-def _rank(by: list[str], value: str, requested: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _rank_groups(by: list[str], value: str, requested: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return for whole groups their number of rows, and the values of the requested ranks."""
     codes, keys = find_groups(rows, list(by))
     many = np.bincount(codes, minlength=len(keys))

@@ -49,7 +49,7 @@ def limits(spans: GroupedRows) -> Rows:
 def levels(spans: GroupedRows, window: TimeWindow) -> Levels:
     """Implement `Engine.levels` by queries."""
     spans = replace(spans, frame=spans.frame.filter(_is_known())).select("begin", "finish")
-    steps = spans.engine.collect(_steps(spans, window).sort(*spans.by, _AT, nulls_last=True))
+    steps = spans.engine.collect(_compute_levels(spans, window).sort(*spans.by, _AT, nulls_last=True))
     negative = spans.engine.group_sums(spans, n_negative=nw.col("finish") < nw.col("begin"))
     counts = pd.concat([negative.groups, negative.sums], axis=1)
     codes, groups = find_groups(steps, spans.by)
@@ -63,7 +63,7 @@ def _is_known() -> nw.Expr:
     return ~nw.col("begin").is_null() & ~nw.col("finish").is_null()
 
 
-def _steps(spans: GroupedRows, window: TimeWindow) -> Rows:
+def _compute_levels(spans: GroupedRows, window: TimeWindow) -> Rows:
     """Return the level of each group at each change and at the limits of the window."""
     summed = _changes(spans, window).group_by(*spans.by, _AT).agg(nw.col(_CHANGE).sum())
     summed = summed.with_columns(nw.col(_CHANGE).cast(nw.Int64))  # sums are decimals in DuckDB
@@ -87,11 +87,11 @@ def _changes(spans: GroupedRows, window: TimeWindow) -> Rows:
     if window.end is not None:
         frame = frame.filter(nw.col("begin") <= window.end)
     groups = spans.frame.select(*spans.by).unique()
-    edges = [_at(groups, spans.by, nw.lit(edge), 0) for edge in window if edge is not None]
-    return nw.concat([_at(frame, spans.by, begin, 1), _at(frame, spans.by, finish, -1), *edges])
+    edges = [_changes_at(groups, spans.by, nw.lit(edge), 0) for edge in window if edge is not None]
+    return nw.concat([_changes_at(frame, spans.by, begin, 1), _changes_at(frame, spans.by, finish, -1), *edges])
 
 
-def _at(rows: Rows, by: Sequence[str], at: nw.Expr, change: int) -> Rows:
+def _changes_at(rows: Rows, by: Sequence[str], at: nw.Expr, change: int) -> Rows:
     return rows.select(*by, at.cast(nw.Int64).alias(_AT), nw.lit(change).cast(nw.Int64).alias(_CHANGE))
 
 

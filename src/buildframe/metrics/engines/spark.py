@@ -81,7 +81,7 @@ class SparkEngine(CountingEngine):
     ) -> Frame:
         keys = {name: nw.col(key) for name, key in zip(groups.rows.names, groups.by[0], strict=True)}
         return rows.select(
-            **keys, **{name: _text_of(name, texts[name]) if name in texts else nw.col(name) for name in names}
+            **keys, **{name: _choose_text(name, texts[name]) if name in texts else nw.col(name) for name in names}
         ).to_native()
 
     def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
@@ -148,7 +148,7 @@ def _broadcast(session: Any, small: pd.DataFrame) -> Any:
     return functions.broadcast(session.createDataFrame(pa.Table.from_pandas(small, preserve_index=False)))
 
 
-def _text_of(name: str, texts: Sequence[str]) -> nw.Expr:
+def _choose_text(name: str, texts: Sequence[str]) -> nw.Expr:
     text = nw.lit(str(texts[0]))
     for i, own in enumerate(texts[1:], 1):
         text = nw.when(nw.col(name) == i).then(nw.lit(str(own))).otherwise(text)

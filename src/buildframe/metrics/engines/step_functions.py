@@ -28,20 +28,20 @@ def within(window: TimeWindow, codes: Integers, begin: Integers, finish: Integer
             nonempty = np.flatnonzero(np.bincount(codes, minlength=n_groups))
             codes = np.concatenate([codes, nonempty])
             begin, finish = (np.concatenate([one, np.full(len(nonempty), edge)]) for one in (begin, finish))
-    steps = _count(codes, _cut(begin, window), _cut(finish, window), n_groups)
+    steps = _count_intervals(codes, _clip(begin, window), _clip(finish, window), n_groups)
     is_first, is_change = (np.diff(one, prepend=-1) != 0 for one in (steps.group, steps.level))
     if window.end is None:
         return steps.filter(is_first | is_change)
     return steps.filter((is_first | is_change | (steps.at == window.end)) & (steps.at <= window.end))
 
 
-def _cut(times: Integers, window: TimeWindow) -> Integers:
+def _clip(times: Integers, window: TimeWindow) -> Integers:
     """Clip times to the window; later ones become the microsecond after its end."""
     after = None if window.end is None else window.end + 1
     return times if window == (None, None) else np.clip(times, window.start, after)
 
 
-def _count(codes: Integers, begin: Integers, finish: Integers, n_groups: int) -> StepFunction:
+def _count_intervals(codes: Integers, begin: Integers, finish: Integers, n_groups: int) -> StepFunction:
     """Count the intervals of each group that cover each time at which one starts or ends."""
     order = np.argsort(codes.astype(np.int16) if n_groups < 2**15 else codes, kind="stable")  # int16: radix sort
     begin, finish = 2 * begin[order] + 1, 2 * finish[order]  # the last bit says that one begins
