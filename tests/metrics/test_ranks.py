@@ -48,7 +48,7 @@ def test_values_that_change_within_their_second_are_noticed(monkeypatch: pytest.
     """As many rows in each second, but between the passes one value has gone to another second."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE moving AS SELECT i::DOUBLE AS x_s FROM range(100) t(i)")
-    counted = ranks._counted
+    counted = ranks._count_rows
     calls: list[int] = []
 
     def between(rows: Any, kinds: list[str]) -> Any:
@@ -57,7 +57,7 @@ def test_values_that_change_within_their_second_are_noticed(monkeypatch: pytest.
         calls.append(1)
         return counted(rows, kinds)
 
-    monkeypatch.setattr(ranks, "_counted", between)
+    monkeypatch.setattr(ranks, "_count_rows", between)
     with pytest.raises(BadInput, match="other rows each time"):
         metrics.percentiles(connection.table("moving"), of="x_s")
 

@@ -121,9 +121,8 @@ def _compute_medians(
 ) -> tuple[Floats, Floats]:
     """Return the medians before and after the change of each group."""
     has_change = at.notna().to_numpy()
-    changed = dated.engine.with_group_values(
-        dated, groups[has_change], {_CHANGED_AT: at[has_change].to_numpy(np.int64)}
-    )
+    times = {_CHANGED_AT: at[has_change].to_numpy(np.int64)}
+    changed = dated.engine.with_group_values(dated, groups[has_change], times)
     is_before = nw.col(AT) < nw.col(_CHANGED_AT)
     return (
         _compute_median(changed, is_before, groups, np.where(has_change, before, 0)),

@@ -44,9 +44,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
         '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
         "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",
     )
-    newest_first = (
-        timestamps(frame, "fetched_at").reset_index(drop=True).sort_values(ascending=False, kind="stable").index
-    )
+    fetched = timestamps(frame, "fetched_at").reset_index(drop=True)
+    newest_first = fetched.sort_values(ascending=False, kind="stable").index
     ids = column(frame, "id").reset_index(drop=True).loc[newest_first]
     places = newest_first[~ids.duplicated() | ids.isna()]
     return frame.iloc[places.sort_values()]

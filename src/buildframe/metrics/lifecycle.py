@@ -90,9 +90,8 @@ def flaky_lifecycle(
     dormant      1
     Name: count, dtype: int64
     """
-    new_within, dormant_after = (
-        pd.Timedelta(parse_duration(length, name)) for length, name in ((new, "new"), (dormant, "dormant"))
-    )
+    lengths = {"new": new, "dormant": dormant}
+    new_within, dormant_after = (pd.Timedelta(parse_duration(length, name)) for name, length in lengths.items())
     states, by = _prepare_states(history)
     tests = states.drop_duplicates(by, keep="last")
     reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")

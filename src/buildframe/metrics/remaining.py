@@ -114,11 +114,10 @@ def _measure_runs(table: pd.DataFrame) -> pd.DataFrame:
     until = np.where(goes_on, fetched, end)
     blocked = column(table, "blocked").fillna(False).to_numpy(bool)
     ended = state.isin(["passed", "failed"]).to_numpy(bool) & ~blocked
-    ran = pd.DataFrame({"id": table["id"], "ended": ended, "is_running": is_running})
     is_measured = (start != NAT) & (until != NAT)
-    return ran.assign(
-        elapsed_s=np.where(is_measured, (until - start) / 1e6, np.nan), is_running=is_running & is_measured
-    )
+    elapsed = np.where(is_measured, (until - start) / 1e6, np.nan)
+    ran = {"id": table["id"], "ended": ended, "is_running": is_running & is_measured, "elapsed_s": elapsed}
+    return pd.DataFrame(ran)
 
 
 def _estimate(group: pd.DataFrame, q: Sequence[float]) -> pd.DataFrame:

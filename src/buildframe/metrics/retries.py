@@ -99,9 +99,8 @@ def _select_replacements(jobs: Frame) -> nw.LazyFrame[Any]:
 
 def _count_kinds(retried: GroupedRows, replacing: nw.LazyFrame[Any]) -> GroupSums:
     """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
-    joined = retried.frame.with_columns(replacing=_as_text("retried_in_job_id")).join(
-        replacing, on="replacing", how="inner"
-    )
+    keyed = retried.frame.with_columns(replacing=_as_text("retried_in_job_id"))
+    joined = keyed.join(replacing, on="replacing", how="inner")
     return retried.engine.group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
 
 

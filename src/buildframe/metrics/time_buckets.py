@@ -57,9 +57,8 @@ class Buckets:
     def with_starts(self, summary: pd.DataFrame) -> pd.DataFrame:
         """Add the starts of the buckets, and which bucket was not over when the rows were fetched."""
         over = [pd.NA] * len(self) if pd.isna(self.fetched) else self.edges[1:] > self.fetched
-        return pd.concat([pd.DataFrame({"bucket": self.edges[:-1]}), summary], axis=1).assign(
-            partial=pd.array(over, "boolean")
-        )
+        starts = pd.DataFrame({"bucket": self.edges[:-1]})
+        return pd.concat([starts, summary], axis=1).assign(partial=pd.array(over, "boolean"))
 
 
 def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:

@@ -22,9 +22,8 @@ def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
     zero = timestamps(jobs, "build_created_at").min()
     minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
     bars = pd.DataFrame({**minutes, "kind": _classify(jobs), "step": step(jobs)})
-    bars["open"] = timestamps(jobs, "finished_at").isna() & ~(
-        _has_type(jobs, "manual") & (column(jobs, "state") != "blocked")
-    )
+    is_unblocked = _has_type(jobs, "manual") & (column(jobs, "state") != "blocked")
+    bars["open"] = timestamps(jobs, "finished_at").isna() & ~is_unblocked
     bars["name"] = _name_bars(jobs, bars["step"])
     bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
     return _order_bars(bars[bars["first"].notna()])

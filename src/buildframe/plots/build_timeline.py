@@ -75,16 +75,9 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
         _draw(ax, bars)
         _label_rows(ax, bars)
         ax.set_xlabel("minutes since the build was created")
-        pipeline, number = (
-            theme.drawable(str(column(shown, "pipeline").iloc[0]), 40),
-            column(shown, "build_number").iloc[0],
-        )
-        theme.decorate(
-            ax,
-            f"{pipeline} #{number}: {format_count(len(bars), 'job')}",
-            _note(bars, len(shown) - len(bars)),
-            grid="x",
-        )
+        pipeline = theme.drawable(str(column(shown, "pipeline").iloc[0]), 40)
+        title = f"{pipeline} #{column(shown, 'build_number').iloc[0]}: {format_count(len(bars), 'job')}"
+        theme.decorate(ax, title, _note(bars, len(shown) - len(bars)), grid="x")
     return ax
 
 
@@ -113,9 +106,8 @@ def _select_bars(jobs: pd.DataFrame) -> pd.DataFrame:
 def _bar_styles(ax: Axes, thin: bool) -> dict[str, dict[str, Any]]:
     """Return the bar style of each outcome; thin bars have no hatch, so their colors also differ."""
     back, outline = theme.background(ax), 0.0 if thin else 0.8
-    gray, green = (
-        ("#909090", "#74CBB0") if thin else ("#C4C4C4", theme.GREEN)
-    )  # distinct from adjacent bars in prints without color
+    # distinct from adjacent bars in prints without color
+    gray, green = ("#909090", "#74CBB0") if thin else ("#C4C4C4", theme.GREEN)
     styles: dict[str, dict[str, Any]] = {
         "ran": {"facecolor": theme.BLUE},
         "failed": {"facecolor": theme.RED, "edgecolor": back, "hatch": "////", "linewidth": 0},
@@ -176,9 +168,8 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
     """Label each job if there is room, otherwise each step once."""
     rows_of_room = plot_area(ax)[1] / POINTS_PER_LABEL
     if len(bars) <= rows_of_room:
-        names = theme.unique_labels(
-            bars["name"], max_characters(ax, 32), lambda name, width: theme.drawable(without_emoji(name), width)
-        )
+        width = max_characters(ax, 32)
+        names = theme.unique_labels(bars["name"], width, lambda name, width: theme.drawable(without_emoji(name), width))
         ax.set_yticks(bars.index, list(bars["name"].map(names)), parse_math=False)
         return
     steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])

@@ -88,18 +88,15 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     with theme.themed_axes(ax, 10, 3.2 + 0.23 * float(np.clip(len(flipped), 3, theme.check_top(top)))) as ax:
         shown = flipped.head(count_rows_that_fit(ax, top, below=_BELOW))
         if shown.empty:
-            return theme.show_message(
-                ax, "No step both passed and failed on the same commit." if len(steps) else "No job passed or failed."
-            )
+            none = "No step both passed and failed on the same commit." if len(steps) else "No job passed or failed."
+            return theme.show_message(ax, none)
         table = _rank_verdicts(metrics.outcomes_by_commit(jobs), shown)
         earlier = max(table.shape[1] - min(_MOST_COMMITS, int(plot_area(ax, label_width(ax, 40))[0] / 5)), 0)
         _draw(ax, table.iloc[:, earlier:])
         _label_axes(ax, shown, list(table.columns[earlier:]))
         note = "commits on which at least one of these steps failed"
-        left_out = (
-            theme.count_note(earlier, "earlier one", "not shown"),
-            theme.count_note(len(flipped) - len(shown), "step", "not shown"),
-        )
+        hidden = {"earlier one": earlier, "step": len(flipped) - len(shown)}
+        left_out = (theme.count_note(n, what, "not shown") for what, n in hidden.items())
         title = f"{format_count(int(flipped['flaky'].sum()), 'flip')} of {format_count(len(flipped), 'step')}"
         theme.decorate(ax, title, theme.join_notes(note, *left_out))
         ax.spines[:].set_visible(False)

@@ -78,9 +78,7 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
         _draw(ax, cells)
         ax.set_xlabel(f"hour in which the job became runnable ({tz})")
         n = theme.column_total(cells, "n")
-        excluded = theme.list_counts(
-            never_started=theme.column_total(cells, "n_censored"), negative=theme.column_total(cells, "n_negative")
-        )
+        excluded = theme.list_counts(never_started=cells["n_censored"], negative=cells["n_negative"])
         note = f"cell: p{100 * q:.4g} in minutes, · = too few jobs"
         title = f"Queue time of {format_count(n, 'job')} by hour and weekday"
         theme.decorate(ax, title, theme.join_notes(note, "" if ax.texts else _format_range(cells["minutes"]), excluded))
@@ -90,9 +88,8 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
 
 def _format_range(minutes: pd.Series[float]) -> str:
     """Return the range of the values, for cells that are too small for numbers."""
-    return (
-        f"from {minutes.min():,.2g} to {minutes.max():,.4g}, {'darker' if theme.is_light() else 'brighter'} is longer"
-    )
+    shade = "darker" if theme.is_light() else "brighter"
+    return f"from {minutes.min():,.2g} to {minutes.max():,.4g}, {shade} is longer"
 
 
 def _compute_cells(jobs: pd.DataFrame, tz: str, q: float) -> pd.DataFrame:

@@ -301,10 +301,8 @@ def shortened(name: str, width: int) -> str:
     """
     if width < 1:
         raise BadInput(f"width={width}: pass a whole number of at least 1.")
-    line = "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for character in " ".join(name.split()) or NO_NAME
-    )
+    text = " ".join(name.split()) or NO_NAME
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
     if len(line) + wide <= width:
         return line
@@ -359,9 +357,10 @@ def join_notes(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def list_counts(**counts: int | str) -> str:
-    """Return "3 not finished, 1 negative" for counts above zero; underscores in names become spaces."""
-    return ", ".join(f"{int(n):,} {word.replace('_', ' ')}" for word, n in counts.items() if n)
+def list_counts(**counts: int | pd.Series[int]) -> str:
+    """Return "3 not finished, 1 negative" for counts or columns above zero; underscores in names become spaces."""
+    totals = {word.replace("_", " "): int(np.sum(n)) for word, n in counts.items()}
+    return ", ".join(f"{n:,} {word}" for word, n in totals.items() if n)
 
 
 def column_total(frame: pd.DataFrame, name: str) -> int:

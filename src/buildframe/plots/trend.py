@@ -71,9 +71,7 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         theme.widen_single_bucket(ax, buckets["bucket"], freq)
         theme.format_dates(ax)
         ax.set(xlabel=theme.created_label(freq, tz), ylabel="wall time (minutes)")
-        excluded = theme.list_counts(
-            not_finished=theme.column_total(buckets, "n_censored"), negative=theme.column_total(buckets, "n_negative")
-        )
+        excluded = theme.list_counts(not_finished=buckets["n_censored"], negative=buckets["n_negative"])
         theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", excluded, grid="y")
     return ax
 
