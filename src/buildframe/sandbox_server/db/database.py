@@ -27,7 +27,7 @@ from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
 _VERSION = 4
-_SCHEMA = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
+_SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
 

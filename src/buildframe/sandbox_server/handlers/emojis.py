@@ -16,7 +16,7 @@ from buildframe.spec import list_emojis
 IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
 
 _EMOJIS: dict[str, dict[str, list[str]]] = msgspec.json.decode(
-    resources.files(__package__).joinpath("emojis.json").read_bytes()
+    resources.files("buildframe.sandbox_server.handlers").joinpath("emojis.json").read_bytes()
 )
 """Names with aliases: common emojis, and those of each organization."""
 

@@ -30,7 +30,7 @@ _PERIOD = re.compile(r"(\d{1,3})(hour|day|week)s?")
 _UNITS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 
 _TEXTS: dict[str, list[str]] = msgspec.json.decode(
-    resources.files(__package__).joinpath("flaky_tests.json").read_bytes()
+    resources.files("buildframe.sandbox_server.handlers").joinpath("flaky_tests.json").read_bytes()
 )
 
 

@@ -21,7 +21,9 @@ def schema() -> GraphQLSchema:
     """Return the schema, which `schema.graphql` declares."""
     from graphql import build_schema
 
-    return build_schema(resources.files(__package__).joinpath("schema.graphql").read_text("utf-8"))
+    return build_schema(
+        resources.files("buildframe.sandbox_server.handlers").joinpath("schema.graphql").read_text("utf-8")
+    )
 
 
 def parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> DocumentNode:

@@ -27,7 +27,9 @@ _PLAIN: dict[Any, Schema] = {
 
 def create_document(origin: str) -> Schema:
     """Return the OpenAPI 3.1 document, which begins with `openapi.json`. `origin` is the URL without `/v2`."""
-    base: Schema = msgspec.json.decode(resources.files(__package__).joinpath("openapi.json").read_bytes())
+    base: Schema = msgspec.json.decode(
+        resources.files("buildframe.sandbox_server.http").joinpath("openapi.json").read_bytes()
+    )
     documented = dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)
     base["tags"] = [*({"name": tag} for tag in documented), *base["tags"]]
     base["components"]["schemas"] |= _schemas()
