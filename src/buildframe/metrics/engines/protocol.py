@@ -6,9 +6,10 @@ results. A summary works on any engine through these operations and never asks w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -137,7 +138,7 @@ class Levels(NamedTuple):
     n_negative: pd.Series[int]
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """What a summary can ask for. Implementations keep no state.
 
     Rows are narwhals frames: lazy in engines that plan queries. Results of groups are ordered by key, null keys last.
@@ -145,12 +146,15 @@ class Engine(Protocol):
 
     # Columns
 
+    @abstractmethod
     def column_names(self, frame: Frame) -> list[str]:
         """Return the names of the columns."""
 
+    @abstractmethod
     def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
         """Select columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist."""
 
+    @abstractmethod
     def collect(self, rows: Rows) -> pd.DataFrame:
         """Return rows as pandas with the dtypes of fetched frames."""
 
@@ -158,20 +162,25 @@ class Engine(Protocol):
         """Return the columns that `select_columns` selects as pandas."""
         return self.collect(self.select_columns(frame, needs, wants))
 
+    @abstractmethod
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
 
+    @abstractmethod
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
 
+    @abstractmethod
     def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
         """Return the first and the last timestamp of each column; NaT if there is none."""
 
+    @abstractmethod
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
         """Add the seconds of row metrics, the day of `created`, and for jobs the step."""
 
     # Groups
 
+    @abstractmethod
     def group_rows(
         self, frame: Frame, needs: Collection[str], by: By = None, wants: Collection[str] = (), **more: Any
     ) -> GroupedRows:
@@ -180,6 +189,7 @@ class Engine(Protocol):
         `more` are a Series or array in pandas, and an expression in lazy engines.
         """
 
+    @abstractmethod
     def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
         """Return rows with `value` (float64 seconds or null) and, if known, `censored`: not seen to end.
 
@@ -187,12 +197,15 @@ class Engine(Protocol):
         only their rows remain, so the null queue of a trigger job is no group.
         """
 
+    @abstractmethod
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
         """Return the chosen rows, and only the groups that have some of them."""
 
+    @abstractmethod
     def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> NestedGroups:
         """Return rows grouped by the keys of all levels, of all but the last, and so on."""
 
+    @abstractmethod
     def deliver(
         self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
     ) -> Frame:
@@ -201,12 +214,15 @@ class Engine(Protocol):
         `names` are columns of the results. Those in `texts` hold indices of texts, which replace them.
         """
 
+    @abstractmethod
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         """Sum flags or whole numbers in each group."""
 
+    @abstractmethod
     def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
 
+    @abstractmethod
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
     ) -> GroupedRows:
@@ -215,6 +231,7 @@ class Engine(Protocol):
         `groups` are rows of `GroupSums.groups`, and the values are in their order.
         """
 
+    @abstractmethod
     def values_at_ranks(
         self, rows: GroupedRows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
     ) -> Floats:
@@ -223,6 +240,7 @@ class Engine(Protocol):
         `groups` and `n` (number of values that are not null) are those of `group_sums`; `ranks` has a row per group.
         """
 
+    @abstractmethod
     def map_groups(self, rows: GroupedRows, names: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Return group columns, and beside them the result of `of` for the columns `names`.
 
@@ -245,30 +263,37 @@ class Engine(Protocol):
 
     # Time
 
+    @abstractmethod
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         """Add the number of the bucket between `edges` (microseconds) of each row's time.
 
         Without a time it is null, or the number of buckets.
         """
 
+    @abstractmethod
     def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str], edges: Integers) -> GroupSums:
         """Count the rows that have a time in each bucket; `at` maps names of counts to columns of times."""
 
+    @abstractmethod
     def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> GroupedRows:
         """Return the intervals of jobs in groups, for `coverage` and `levels`."""
 
+    @abstractmethod
     def coverage(self, intervals: GroupedRows) -> FrameCoverage:
         """Return which times the frame covers."""
 
+    @abstractmethod
     def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
         """Return how many intervals of each group hold at once, at each change and at the limits of the window."""
 
+    @abstractmethod
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
         """Sum over the agents of each group: `agents`, and microseconds `busy` and `seen` from first start to last end.
 
         Also counts jobs: `started`, `n_running`, `n_no_agent` and `n_negative`.
         """
 
+    @abstractmethod
     def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
         """Return per group the first of its clearest changes of `value` in order of the column `AT` (microseconds).
 
@@ -278,6 +303,7 @@ class Engine(Protocol):
 
     # Builds of jobs
 
+    @abstractmethod
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         """Return jobs with their run time as `metrics.waste` splits it.
 
