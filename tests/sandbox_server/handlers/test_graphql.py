@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 from graphql import build_client_schema, get_introspection_query
 
-from buildframe.sandbox_server import Sandbox
+from buildframe.sandbox_server import Sandbox, graphql_schema
 from buildframe.sandbox_server.db.tokens import SCOPES
-from buildframe.sandbox_server.handlers import graphql_schema
-from buildframe.sandbox_server.handlers.graphql_schema import MOST_FIELDS
+from buildframe.sandbox_server.graphql_schema import MOST_FIELDS
 
 TEAMS = """
 query($slug: ID!, $first: Int, $after: String) {
@@ -234,6 +233,7 @@ def test_a_body_that_is_no_query_is_refused(graph, more):
 
 
 def test_without_the_library_the_rest_is_served(graph, monkeypatch):
+    monkeypatch.delitem(sys.modules, "buildframe.sandbox_server.graphql_schema")
     monkeypatch.setitem(sys.modules, "graphql", None)
     response = graph.post({"query": "{ __typename }"})
     assert response.status_code == 501

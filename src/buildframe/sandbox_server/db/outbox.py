@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,12 +19,9 @@ import msgspec
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
 from buildframe.http.protocol import is_loopback
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.simulation.lifecycle import WebhookEvent
 from buildframe.spec import Moment
-
-if TYPE_CHECKING:
-    from buildframe.sandbox_server.db.database import Database
-    from buildframe.sandbox_server.simulation.lifecycle import WebhookEvent
-
 
 EVENTS = ("build.*", "job.*")
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from buildframe.sandbox_server import error_responses
+from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
-
-if TYPE_CHECKING:
-    from buildframe.sandbox_server.db.database import Database
 
 MANAGES = "manage_build_and_read"
 

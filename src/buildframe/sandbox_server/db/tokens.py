@@ -6,18 +6,14 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from buildframe.errors import BadInput
 from buildframe.guards.secrets import confined
+from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.world.build_state import TokenUser
-
-if TYPE_CHECKING:
-    from buildframe.sandbox_server.db.database import Database
-
 
 CONTROL = "sandbox"
 """The scope for the control routes of the sandbox itself; not a scope of the service."""

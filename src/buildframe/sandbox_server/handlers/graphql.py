@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.database import Database
@@ -13,16 +13,12 @@ from buildframe.sandbox_server.db.serializers import graphql_id
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.error_responses import HttpError, not_found
-from buildframe.sandbox_server.handlers.graphql_schema import parse_query, schema
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
 from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
 from buildframe.sandbox_server.handlers.routes import query_graphql
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
-
-if TYPE_CHECKING:
-    from graphql import GraphQLError
 
 Node = dict[str, Any]
 Resolver = Callable[..., Any]
@@ -36,17 +32,14 @@ class GraphQLHandlers(HandlerGroup):
     @handles(query_graphql)
     def _execute(self, request: ApiRequest) -> ApiResponse:
         try:
-            from graphql import GraphQLError, execute_sync
+            from buildframe.sandbox_server.graphql_schema import execute
         except ModuleNotFoundError:
             raise HttpError(501, 'GraphQL needs the extra "sandbox": pip install "buildframe[sandbox]"') from None
-        query, variables, operation = _read(request.body)
-        try:
-            document = parse_query(query, variables, self._sizes())
-        except GraphQLError as error:
-            return _respond(None, [error])
         root = _Root(self._db, request.access).fields
-        result = execute_sync(schema(), document, root, variable_values=variables, operation_name=operation)
-        return _respond(result.data, result.errors)
+        result = execute(*_read(request.body), root, self._sizes())
+        body = {"data": result.data} if result.data is not None or not result.errors else {}
+        errors = {"errors": [error.formatted for error in result.errors]} if result.errors else {}
+        return ApiResponse(body | errors)
 
     def _sizes(self) -> dict[str, int]:
         """Return the largest numbers of teams and of pipelines in an organization."""
@@ -64,11 +57,6 @@ def _read(body: Any) -> tuple[str, dict[str, Any], str | None]:
     if not isinstance(variables, dict | None) or not isinstance(operation, str | None):
         raise HttpError(400, "`variables` must be an object and `operationName` a string")
     return query, variables or {}, operation
-
-
-def _respond(result: Any, errors: Sequence[GraphQLError] | None) -> ApiResponse:
-    body = {"data": result} if result is not None or not errors else {}
-    return ApiResponse(body | ({"errors": [error.formatted for error in errors]} if errors else {}))
 
 
 class _Root:

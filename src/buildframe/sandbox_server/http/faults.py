@@ -13,23 +13,21 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 import msgspec
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
+from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
 from buildframe.sandbox_server.handlers.sql_filters import any_of
+from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.rules import matches
+from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import Commit
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-
-if TYPE_CHECKING:
-    from buildframe.sandbox_server.db.database import Database
-    from buildframe.sandbox_server.simulation.clock import Clock
-    from buildframe.sandbox_server.simulation.simulator import Simulator
-    from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 Kind = Literal[
     "latency", "arrive", "finish", "vanish",

@@ -1,0 +1,134 @@
+"""Execute GraphQL queries within limits on their size. Needs graphql-core; does not know the data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import graphql
+
+LONGEST = 20_000
+MOST_TOKENS = 1500
+DEEPEST = 16
+MOST_FIELDS = 80_000
+
+
+@functools.cache
+def schema() -> graphql.GraphQLSchema:
+    """Return the schema, which `schema.graphql` declares."""
+    return graphql.build_schema(
+        resources.files("buildframe.sandbox_server").joinpath("schema.graphql").read_text("utf-8")
+    )
+
+
+def execute(
+    query: str, variables: dict[str, Any], operation: str | None, root: dict[str, Any], sizes: Mapping[str, int]
+) -> graphql.ExecutionResult:
+    """Execute a query with the resolvers `root`. The result of an invalid or too large one has only errors.
+
+    `sizes` holds the length of the longest list of each field name.
+    """
+    try:
+        document = _parse_query(query, variables, sizes)
+    except graphql.GraphQLError as error:
+        return graphql.ExecutionResult(None, [error])
+    result = graphql.execute_sync(schema(), document, root, variable_values=variables, operation_name=operation)
+    assert isinstance(result, graphql.ExecutionResult)
+    return result
+
+
+def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> graphql.DocumentNode:
+    """Parse and validate a query. Raises `GraphQLError` if it is invalid, or exceeds a limit."""
+    if len(query) > LONGEST:
+        raise graphql.GraphQLError(f"The query is longer than {LONGEST} characters")
+    document = graphql.parse(query, no_location=True, max_tokens=MOST_TOKENS)
+    if _depth(document) > DEEPEST:
+        raise graphql.GraphQLError(f"The query is more than {DEEPEST} levels deep")
+    for error in graphql.validate(schema(), document, max_errors=1):
+        raise error
+    if _cost(document, variables, {**_introspection_sizes(), **sizes}) > MOST_FIELDS:
+        raise graphql.GraphQLError(f"The query requests more than {MOST_FIELDS} fields")
+    return document
+
+
+@functools.cache
+def _introspection_sizes() -> dict[str, int]:
+    """Return the lengths of the lists in introspection queries."""
+    types = schema().type_map.values()
+
+    def longest(name: str) -> int:
+        return max(len(getattr(one, name, ())) for one in types)
+
+    fields = [field for one in types for field in getattr(one, "fields", {}).values()]
+    return {
+        "types": len(types),
+        "fields": longest("fields"),
+        "inputFields": longest("fields"),
+        "enumValues": longest("values"),
+        "args": max(len(getattr(field, "args", ())) for field in fields),
+        "directives": len(schema().directives),
+    }
+
+
+def _cost(document: graphql.DocumentNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Return the maximum number of fields in a response, with fragments expanded and lists full."""
+    fragments = {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
+    memo: dict[int, int] = {}
+
+    def within(node: Any) -> int:
+        cost, nodes = 0, [node]
+        spread: set[str] = set()
+        while nodes:
+            selected = nodes.pop().selection_set.selections
+            cost += sum(of_field(each) for each in selected if isinstance(each, graphql.FieldNode))
+            names = {each.name.value for each in selected if isinstance(each, graphql.FragmentSpreadNode)} - spread
+            nodes += [fragments[name] for name in names]
+            nodes += [each for each in selected if not isinstance(each, graphql.FieldNode | graphql.FragmentSpreadNode)]
+            spread |= names
+        return cost
+
+    def of_field(node: graphql.FieldNode) -> int:
+        if id(node) not in memo:
+            memo[id(node)] = 1 + (_items(node, variables, sizes) * within(node) if node.selection_set else 0)
+        return memo[id(node)]
+
+    return sum(within(one) for one in document.definitions if isinstance(one, graphql.OperationDefinitionNode))
+
+
+def _items(field: graphql.FieldNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Return the maximum number of items of a field; 1 if it is not a list."""
+    most = sizes.get(field.name.value, 1)
+    for argument in field.arguments or ():
+        value = argument.value
+        requested = variables.get(value.name.value) if isinstance(value, graphql.VariableNode) else None
+        if isinstance(value, graphql.IntValueNode):
+            requested = int(value.value)
+        if argument.name.value == "first" and isinstance(requested, int):
+            most = min(most, requested)
+    return max(most, 1)
+
+
+def _depth(document: graphql.DocumentNode) -> int:
+    """Return the nesting depth of fields; a cycle of fragments counts as too deep."""
+    fragments = {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
+    memo: dict[str, int] = {}
+
+    def within(node: Any) -> int:
+        return max(map(of, node.selection_set.selections), default=0) if node.selection_set else 0
+
+    def of(node: Any) -> int:
+        if isinstance(node, graphql.FragmentSpreadNode):
+            return of_fragment(node.name.value)
+        return within(node) + isinstance(node, graphql.FieldNode)
+
+    def of_fragment(name: str) -> int:
+        if name not in memo:
+            memo[name] = DEEPEST + 1
+            memo[name] = within(fragments[name]) if name in fragments else 0
+        return memo[name]
+
+    return max(
+        (within(one) for one in document.definitions if isinstance(one, graphql.OperationDefinitionNode)), default=0
+    )
