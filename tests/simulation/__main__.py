@@ -85,14 +85,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--seconds", type=float, help="stop after this time")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one for each core)")
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        return 0 if replay(asked.subject, asked.seed) else 1
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        return 0 if replay(arguments.subject, arguments.seed) else 1
     began = time.monotonic()
-    seeds = range(asked.first, asked.first + asked.count)
-    ended, broken = shared(asked.subject, seeds, asked.seconds, asked.workers)
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    ended, broken = shared(arguments.subject, seeds, arguments.seconds, arguments.workers)
     runs = sum(count for name, count in ended.items() if not name.startswith(("(", "syncs "))) + len(broken)
-    print(f"{runs} {asked.subject} from seed {asked.first} in {time.monotonic() - began:.0f} s: {len(broken)} broken")
+    print(
+        f"{runs} {arguments.subject} from seed {arguments.first} in {time.monotonic() - began:.0f} s: {len(broken)} broken"
+    )
     for name, count in sorted(ended.items()):
         print(f"  {name:<28} {count:>8}")
     for seed in sorted(broken)[:_MOST_SHOWN]:

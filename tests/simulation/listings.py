@@ -54,7 +54,7 @@ class Plan:
     weather: Weather
     service: Service
     page_size: int
-    asked: dict[str, Any]
+    options: dict[str, Any]
     life: float
 
     @classmethod
@@ -66,14 +66,14 @@ class Plan:
         )[0]
         service = new_service(chance)
         life = chance.choice([0.0, 0.0, 0.1, 0.5, 1.0])
-        asked: dict[str, Any] = {} if kind in _PLAIN else _asked(chance, service)
-        return cls(seed, chance, kind, weather(chance), service, chance.choice([3, 4, 5, 10, 25]), asked, life)
+        options: dict[str, Any] = {} if kind in _PLAIN else _random_options(chance, service)
+        return cls(seed, chance, kind, weather(chance), service, chance.choice([3, 4, 5, 10, 25]), options, life)
 
     def __str__(self) -> str:
         service = self.service
-        asked = ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         return (
-            f"{self.kind}({asked}) of {len(service.builds)} builds, {self.page_size} on a page, {service.order}, "
+            f"{self.kind}({options}) of {len(service.builds)} builds, {self.page_size} on a page, {service.order}, "
             f"stamps of {service.grain} us, out of order by {service.jitter} us, last link: {service.has_last}, "
             f"deepest page: {service.deepest}, changes for each request: {self.life}; {self.weather}"
         )
@@ -125,9 +125,9 @@ def populate(service: Service, count: int, chance: random.Random) -> None:
     service.skipped += chance.choice([0.0, 0.5, 60.0])
 
 
-def _asked(chance: random.Random, service: Service) -> dict[str, Any]:
+def _random_options(chance: random.Random, service: Service) -> dict[str, Any]:
     """Options and filters of a call."""
-    asked: dict[str, Any] = {"workers": chance.choice([1, 1, 2, 3, 4]), "partial": chance.random() < 0.6}
+    options: dict[str, Any] = {"workers": chance.choice([1, 1, 2, 3, 4]), "partial": chance.random() < 0.6}
     stamps = [build.created for build in service.builds] or [service.now]
     newest, one = max(stamps), chance.choice(stamps)
     now_and_then = {
@@ -141,7 +141,7 @@ def _asked(chance: random.Random, service: Service) -> dict[str, Any]:
         "deadline": (0.08, chance.choice(["1s", "10s", "5m"])),
         "overlap": (0.5 if service.jitter > SECOND else 0.0, "30s"),
     }
-    return asked | {name: value for name, (rate, value) in now_and_then.items() if chance.random() < rate}
+    return options | {name: value for name, (rate, value) in now_and_then.items() if chance.random() < rate}
 
 
 @dataclass
@@ -199,10 +199,10 @@ class Listing:
             ci = Workspace(client, ORGANIZATION)
             begin = self._service.now
             try:
-                frame, jobs = self._ask(ci, self._plan.asked)
+                frame, jobs = self._ask(ci, self._plan.options)
             except BuildframeError as why:
                 return self._raised(ci, why)
-            missing = self._check(begin, frame, jobs, self._plan.asked)
+            missing = self._check(begin, frame, jobs, self._plan.options)
             outcome = "complete" if frame.attrs["complete"] else "incomplete"
             if outcome == "incomplete":
                 self._ask_for_the_rest(ci, frame, missing)
@@ -213,11 +213,11 @@ class Listing:
 
     def _ran(self, outcome: str, ids: Sequence[str], missing: int = 0) -> Ran:
         adversary = self._adversary
-        told = "\n".join([*adversary.log, outcome, *map(str, ids)])
-        digest = hashlib.sha256(told.replace(self._token, "").encode()).hexdigest()
+        text = "\n".join([*adversary.log, outcome, *map(str, ids)])
+        digest = hashlib.sha256(text.replace(self._token, "").encode()).hexdigest()
         return Ran(outcome, adversary.requests, len(ids), missing, adversary.happened, digest)
 
-    def _ask(self, ci: Workspace, asked: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    def _ask(self, ci: Workspace, options: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame | None]:
         """The frame of what is listed, and that of its jobs where they are."""
         kind = self._plan.kind
         self._adversary.begin()
@@ -226,10 +226,10 @@ class Listing:
         if kind in _PLAIN:
             return getattr(ci, kind)(progress=False), None
         if kind == "builds":
-            return ci.builds(progress=False, **asked), None
+            return ci.builds(progress=False, **options), None
         if kind == "history":
-            return ci.history(progress=False, job_columns=_OF_JOBS, **asked)
-        jobs = ci.jobs(progress=False, **{**asked, "columns": _OF_JOBS})
+            return ci.history(progress=False, job_columns=_OF_JOBS, **options)
+        jobs = ci.jobs(progress=False, **{**options, "columns": _OF_JOBS})
         builds = jobs.drop_duplicates("build_id")[["build_id", "build_state"]]
         frame = builds.set_axis(["id", "state"], axis=1).reset_index(drop=True)
         frame.attrs = jobs.attrs
@@ -237,7 +237,7 @@ class Listing:
 
     # --- what must hold
 
-    def _check(self, begin: int, frame: pd.DataFrame, jobs: pd.DataFrame | None, asked: dict[str, Any]) -> set[str]:
+    def _check(self, begin: int, frame: pd.DataFrame, jobs: pd.DataFrame | None, options: dict[str, Any]) -> set[str]:
         """Rows are there once, and are as they were at some moment; the ids of those that are missing."""
         demand(frame["id"].is_unique, "a row is doubled")
         found = set(frame["id"])
@@ -246,7 +246,7 @@ class Listing:
             demand(found <= missing, "a row that never was")
             missing -= found
         else:
-            missing = self._check_builds(min(begin, self._adversary.oldest or begin), frame, jobs, asked)
+            missing = self._check_builds(min(begin, self._adversary.oldest or begin), frame, jobs, options)
         if frame.attrs["complete"]:
             is_allowed = not missing or self._is_known_limit(begin, missing, frame.attrs["note"] or "")
             demand(is_allowed, f"{len(missing)} rows lost although complete: {sorted(missing)[:5]}")
@@ -259,12 +259,12 @@ class Listing:
         service = self._service
         if self._plan.kind in _PLAIN:
             return False
-        query, end = _query(self._plan.asked), service.now
+        query, end = _query(self._plan.options), service.now
         have_left = any(
             not query.holds(build, build.at(end)) and any(query.holds(build, was) for was in build.during(begin, end))
             for build in service.builds
         )
-        is_known = have_left or "did not tell how many" in note
+        is_known = have_left or "did not report how many" in note
         lost = [build for build in service.builds if build.id in missing]
         newest = begin - self._overlap - SECOND  # later builds are not counted
         return all(self._is_hidden(build.id) and (is_known or build.created > newest) for build in lost)
@@ -278,17 +278,17 @@ class Listing:
 
     @property
     def _overlap(self) -> int:
-        return 30 * SECOND if "overlap" in self._plan.asked else SECOND
+        return 30 * SECOND if "overlap" in self._plan.options else SECOND
 
     def _listed_plainly(self) -> set[str]:
         is_pipelines = self._plan.kind == "pipelines"
         return {f"p{n}" for n in range(len(self._service.pipelines))} if is_pipelines else set(self._service.members)
 
     def _check_builds(
-        self, begin: int, frame: pd.DataFrame, jobs: pd.DataFrame | None, asked: dict[str, Any]
+        self, begin: int, frame: pd.DataFrame, jobs: pd.DataFrame | None, options: dict[str, Any]
     ) -> set[str]:
-        end, query = self._service.now, _query(asked)
-        # a build may be a second outside of what was asked for: stamps may be cut to seconds
+        end, query = self._service.now, _query(options)
+        # a build may be a second outside of the request: stamps may be cut to seconds
         loose = replace(query, low=query.low - SECOND, high=query.high + SECOND) if self._ignores_bounds else query
         known = {build.id: build.during(begin, end) for build in self._service.builds}
         builds = {build.id: build for build in self._service.builds}
@@ -320,23 +320,25 @@ class Listing:
         self._clear_up()
         begin = self._service.now
         self._adversary.oldest = None
-        asked = {name: value for name, value in self._plan.asked.items() if name not in {"max_requests", "deadline"}}
-        frame, jobs = self._ask(ci, asked)
-        self._check(begin, frame, jobs, asked)
+        options = {
+            name: value for name, value in self._plan.options.items() if name not in {"max_requests", "deadline"}
+        }
+        frame, jobs = self._ask(ci, options)
+        self._check(begin, frame, jobs, options)
         return self._ran(f"raised {type(why).__name__}", [])
 
     def _ask_for_the_rest(self, ci: Workspace, frame: pd.DataFrame, missing: set[str]) -> None:
-        """What is `left`, asked for in better weather, brings what is missing and is still there.
+        """What is `left`, requested in better weather, brings what is missing and is still there.
 
         Unless the list is out of order by more than the overlap, which a listing that was stopped cannot know.
         """
         if self._plan.kind in _PLAIN or self._service.jitter > self._overlap:
             return
         self._clear_up()
-        end, query, found = self._service.now, _query(self._plan.asked), set(frame["id"])
-        asked = {name: value for name, value in self._plan.asked.items() if name not in _LIMITS | _BOUNDS}
+        end, query, found = self._service.now, _query(self._plan.options), set(frame["id"])
+        options = {name: value for name, value in self._plan.options.items() if name not in _LIMITS | _BOUNDS}
         for window in frame.attrs["left"]:
-            found |= set(self._ask(ci, asked | window | {"overlap": "10m", "partial": True})[0]["id"])
+            found |= set(self._ask(ci, options | window | {"overlap": "10m", "partial": True})[0]["id"])
         there = {build.id for build in self._throughout(query, end, self._service.now)}
         lost = missing & there - found
         demand(not lost, f"{len(lost)} rows are missing and not within left={frame.attrs['left']}: {sorted(lost)[:5]}")
@@ -380,15 +382,17 @@ _OF_JOBS = ["id", "build_id", "build_state"]
 _LIMITS = frozenset({"max_requests", "deadline", "overlap"})
 
 
-def _query(asked: dict[str, Any]) -> Query:
-    low, high, finished = (asked[name].us if name in asked else None for name in (*sorted(_BOUNDS), "finished_from"))
-    states = asked.get("state", ())
+def _query(options: dict[str, Any]) -> Query:
+    low, high, finished = (
+        options[name].us if name in options else None for name in (*sorted(_BOUNDS), "finished_from")
+    )
+    states = options.get("state", ())
     return Query(
         -(10**18) if low is None else low,
         10**18 if high is None else high,
         finished,
         frozenset([states] if isinstance(states, str) else states),
-        asked.get("branch"),
+        options.get("branch"),
     )
 
 

@@ -17,14 +17,14 @@ _CLOSED_AT_ONCE = struct.pack("ii", 1, 0)
 @contextmanager
 def served(adversary: Adversary) -> Iterator[str]:
     """The address at which the adversary answers meanwhile; it waits for nothing. What it finds broken is raised."""
-    door = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     one_at_a_time = threading.Lock()
     broken: list[BaseException] = []
 
     def accept() -> None:
-        with suppress(OSError):  # the door is closed
+        with suppress(OSError):  # the listener is closed
             while True:
-                threading.Thread(target=serve, args=(door.accept()[0],), daemon=True).start()
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -42,10 +42,10 @@ def served(adversary: Adversary) -> Iterator[str]:
 
     threading.Thread(target=accept, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        door.shutdown(socket.SHUT_RDWR)
-        door.close()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
         if broken:
             raise broken[0]
 

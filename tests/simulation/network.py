@@ -89,7 +89,7 @@ class Exchange:
 
 Fault = Callable[[Exchange], None]
 
-# --- faults before the service is asked
+# --- faults before a request reaches the service
 
 
 def stale(it: Exchange) -> None:
@@ -108,7 +108,7 @@ def page_ignored(it: Exchange) -> None:
 
 
 def bounds_ignored(it: Exchange) -> None:
-    """Something on the way drops the times that were asked for."""
+    """Something on the way drops the requested times."""
     it.target = re.sub(r"created_(from|to)=[^&]*&?", "", it.target)
 
 

@@ -62,7 +62,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Query:
-    """What was asked of a list of builds."""
+    """The filters of a list of builds."""
 
     low: int = -(10**18)
     high: int = 10**18
@@ -79,8 +79,8 @@ class Query:
             return False
         if self.finished_from is not None and (version.finished or 0) < self.finished_from:
             return False
-        is_asked = not self.states or version.state in self.states or self._is_finished(version)
-        return is_asked and self.branch in (None, build.branch)
+        matches_state = not self.states or version.state in self.states or self._is_finished(version)
+        return matches_state and self.branch in (None, build.branch)
 
     def _is_finished(self, version: Version) -> bool:
         return ("finished" in self.states and version.state in _FINISHED) or (
@@ -211,7 +211,7 @@ class Service:
         return found
 
     def query(self, parts: list[str], query: dict[str, list[str]]) -> Query:
-        """What a list of builds was asked for."""
+        """Return the filters of a request for builds."""
         times = {name: Moment.parse(values[0]).us for name, values in query.items() if name in _TIMES}
         states = frozenset(query.get("state[]", query.get("state", [])))
         pipeline = self.pipelines.index(parts[3]) if parts[2:3] == ["pipelines"] else None
