@@ -92,9 +92,8 @@ def main() -> int:
     seeds = range(arguments.first, arguments.first + arguments.count)
     ended, broken = shared(arguments.subject, seeds, arguments.seconds, arguments.workers)
     runs = sum(count for name, count in ended.items() if not name.startswith(("(", "syncs "))) + len(broken)
-    print(
-        f"{runs} {arguments.subject} from seed {arguments.first} in {time.monotonic() - began:.0f} s: {len(broken)} broken"
-    )
+    seconds = time.monotonic() - began
+    print(f"{runs} {arguments.subject} from seed {arguments.first} in {seconds:.0f} s: {len(broken)} broken")
     for name, count in sorted(ended.items()):
         print(f"  {name:<28} {count:>8}")
     for seed in sorted(broken)[:_MOST_SHOWN]:
