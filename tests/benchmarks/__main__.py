@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, each in a process of its own; `--quick` tries whether they work."""
+"""Run all benchmarks one after the other, each in its own process; `--quick` checks that they work."""
 
 from __future__ import annotations
 

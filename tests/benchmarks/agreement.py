@@ -1,4 +1,4 @@
-"""Whether typed frames hold what `pandas.json_normalize` reads from the same page, column by column, value by value."""
+"""Compare typed frames with `pandas.json_normalize` on the same page, column by column and value by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What summaries are measured against on pandas: numpy, written for one question and one kind of frame at a time.
+"""Peers of the summaries on pandas: numpy code, each function for one question and one kind of frame.
 
 No checks, no other zones, no other columns; where a trick of the library is the best there is, it is here, too.
 Each gives the columns of the summary of its name.

@@ -1,4 +1,4 @@
-"""More of `handwritten`: what happens on the branch `main` of each pipeline."""
+"""Peers of the summaries on pandas: outages of the branch `main` of each pipeline."""
 
 from __future__ import annotations
 

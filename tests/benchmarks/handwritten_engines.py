@@ -1,4 +1,4 @@
-"""What summaries are measured against inside of engines: expressions of Polars, and SQL for DuckDB.
+"""Peers of the summaries in engines: expressions of Polars, and SQL for DuckDB.
 
 They take frames with the columns that `metrics.with_seconds` adds, and end in the summary's columns as pandas.
 Percentiles with their intervals need ranks that depend on how many rows a group has: both engines sort each group into

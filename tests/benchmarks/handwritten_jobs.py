@@ -1,4 +1,4 @@
-"""More of `handwritten`: what follows the jobs of builds, of steps at a commit, and of queues."""
+"""Peers of the summaries on pandas: jobs of builds, of steps at a commit, and of queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long `import buildframe` takes, beside `import pandas`: fresh processes, by turns."""
+"""Measure `import buildframe` and `import pandas` in fresh processes, in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory decoding needs at its peak, above the imports, compared with the size of the resulting Arrow tables.
+"""Measure the peak memory of decoding above the imports, compared with the size of the resulting Arrow tables.
 
 The peak is the kernel's own count (VmHWM, set back before the work; and ru_maxrss), in a fresh process each time:
 a thread that samples misses peaks.

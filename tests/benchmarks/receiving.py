@@ -1,4 +1,4 @@
-"""What a receiver takes: deliveries answered in a second, and batches written into a store of a million jobs.
+"""Measure a receiver: deliveries per second, and batches that it writes to a store of a million jobs.
 
 Deliveries come over HTTP from one client after the other, signed, to the application in a process of its own. Batches
 are written as the receiver does: of builds of the store's last day, a third of whose jobs began or ended since.

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a stopwatch, a plain text table, the machine and the versions."""
+"""Shared parts of the benchmarks: a stopwatch, a plain text table, the machine and the versions."""
 
 from __future__ import annotations
 

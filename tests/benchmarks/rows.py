@@ -1,4 +1,4 @@
-"""Builds and jobs as frames, made with numpy at once: what summaries are measured on; the same each time."""
+"""Create frames of builds and jobs with numpy for the benchmark of summaries; the same each time."""
 
 from __future__ import annotations
 

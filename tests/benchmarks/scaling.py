@@ -1,4 +1,4 @@
-"""What summaries take of 1, 10 and 100 million jobs of a store: seconds, memory, bytes read.
+"""Measure summaries of 1, 10 and 100 million jobs of a store: seconds, memory, bytes read.
 
 Each is measured in a fresh process, over the Parquet files that the store lists (`large` makes the stores). Results are
 kept line by line, so that a run that was stopped goes on where it was, and tables are printed from them. What ran out

@@ -1,4 +1,4 @@
-"""A store of ten million jobs in a year: what bringing changes into it takes, and what reading from it takes.
+"""Measure writes to and reads from a store of ten million jobs in a year.
 
 Changes are brought into a copy, each in a fresh process: through the store, by deltalake's own MERGE, and by writing
 the whole table again. Reading is measured beside DuckDB on the same files, which must give the same frame.

@@ -1,4 +1,4 @@
-"""What the benchmarks rest on: the same world each time, a server that lists rightly, a comparison that notices."""
+"""The benchmarks use the same world each time, a server that lists correctly, and a comparison that finds errors."""
 
 from __future__ import annotations
 

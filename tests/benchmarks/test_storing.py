@@ -1,4 +1,4 @@
-"""What the store's benchmark rests on: a year that hangs together, peers that give and leave the same rows."""
+"""The benchmark of the store uses a consistent year, and peers that read and write the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A year of builds in a store: an invented month of four weeks, thirteen times over, each time with other ids."""
+"""Create a store with a year of builds: an invented month of four weeks, thirteen times, each time with other ids."""
 
 from __future__ import annotations
 

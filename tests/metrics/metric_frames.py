@@ -1,4 +1,4 @@
-"""Frames for the tests of metrics: hand-made ones, and random ones for properties."""
+"""Create frames for the tests of metrics: small ones by minutes, and random ones for properties."""
 
 from __future__ import annotations
 

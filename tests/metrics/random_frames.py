@@ -1,4 +1,4 @@
-"""Jobs and builds at random, with all that can be odd about them; the same each time."""
+"""Create random jobs and builds with unusual values; the same each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups come whole, however the rows are cut; nothing is missing and nothing is there twice."""
+"""Groups stay whole in batches of any size; no row is missing or repeated."""
 
 from __future__ import annotations
 

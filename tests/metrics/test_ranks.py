@@ -1,4 +1,4 @@
-"""The values of ranks in engines: in any number of groups, and of rows that do not stay the same."""
+"""Values at ranks on each engine: with few and many groups, and of frames that change between reads."""
 
 from __future__ import annotations
 

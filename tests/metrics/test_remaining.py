@@ -1,4 +1,4 @@
-"""How long builds still take, by those that ran as long before."""
+"""Estimates of the remaining time of running builds."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from buildframe.errors import Malformed
 from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment
-from buildframe.spec.arrow_types import arrow_types
+from buildframe.spec.arrow_types import arrow_types, pandas_types
 from buildframe.spec.declare import Kind
 from buildframe.spec.rows import MORE
 
@@ -24,12 +23,7 @@ ARROW_TYPES = arrow_types(large=True)  # pandas holds large strings, so a frame 
 _POOL = pa.system_memory_pool()
 """Arrow's own pools take several times as long for the arrays of a page after many pages."""
 
-PANDAS_TYPES: dict[pa.DataType, Any] = {
-    pa.large_string(): pd.StringDtype(na_value=np.nan),
-    pa.int64(): pd.Int64Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
-    ARROW_TYPES["timestamp"]: pd.DatetimeTZDtype("us", dt.UTC),  # with zoneinfo's UTC, comparisons with datetimes fail
-}
+PANDAS_TYPES = pandas_types()
 
 
 Names = tuple[str, ...]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,20 +14,10 @@ import pyarrow.compute as pc
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.http.request_body import nearest
 from buildframe.spec import Moment
+from buildframe.spec.arrow_types import pandas_types
 from buildframe.store.delta import TableVersion
 from buildframe.store.sync_state import SyncState
 from buildframe.terminal import show
-
-_TEXT = pd.StringDtype(na_value=np.nan)
-_TYPES: dict[pa.DataType, Any] = {
-    pa.string(): _TEXT,
-    pa.large_string(): _TEXT,
-    pa.string_view(): _TEXT,
-    pa.int64(): pd.Int64Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
-    pa.timestamp("us", "UTC"): pd.DatetimeTZDtype("us", dt.UTC),
-    pa.date32(): pd.ArrowDtype(pa.date32()),
-}
 
 
 def read(
@@ -81,7 +69,7 @@ def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
 
 def as_frame(rows: pa.Table) -> pd.DataFrame:
     """Convert rows to a frame with the dtypes of fetched frames."""
-    return rows.to_pandas(types_mapper=_TYPES.get)
+    return rows.to_pandas(types_mapper=pandas_types().get)
 
 
 def as_last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> pd.DataFrame:

@@ -6,21 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import narwhals as nw
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import kind_of, timestamps
+from buildframe.spec.arrow_types import pandas_types
 
-_TEXT = pd.StringDtype(na_value=np.nan)
-_PANDAS: dict[pa.DataType, Any] = {
-    pa.string(): _TEXT,
-    pa.large_string(): _TEXT,
-    pa.string_view(): _TEXT,
-    pa.bool_(): pd.BooleanDtype(),
-    pa.date32(): pd.ArrowDtype(pa.date32()),
-}
 _KINDS: dict[str, Any] = {
     "text": nw.String(),
     "json": nw.String(),
@@ -39,7 +31,7 @@ def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def _to_pandas_dtype(kind: pa.DataType) -> Any:
-    return pd.Int64Dtype() if pa.types.is_integer(kind) else _PANDAS.get(kind)
+    return pd.Int64Dtype() if pa.types.is_integer(kind) else pandas_types().get(kind)
 
 
 def typed_columns(schema: Mapping[str, Any], names: Iterable[str]) -> list[nw.Expr]:

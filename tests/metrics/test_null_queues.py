@@ -1,4 +1,4 @@
-"""Trigger, wait and block jobs wait in no queue: their null queue is no group of summaries that do not count them."""
+"""Trigger, wait and block jobs have no queue, so the null queue is no group in summaries that do not count them."""
 
 from __future__ import annotations
 
