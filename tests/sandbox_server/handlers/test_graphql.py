@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from graphql import build_client_schema, get_introspection_query
 
-from buildframe.sandbox_server import Sandbox, graphql_schema
+from buildframe.sandbox_server import Sandbox, graphql_queries
 from buildframe.sandbox_server.db.tokens import SCOPES
-from buildframe.sandbox_server.graphql_schema import MOST_FIELDS
+from buildframe.sandbox_server.graphql_queries import MOST_FIELDS
 
 TEAMS = """
 query($slug: ID!, $first: Int, $after: String) {
@@ -233,7 +233,7 @@ def test_a_body_that_is_no_query_is_refused(graph, more):
 
 
 def test_without_the_library_the_rest_is_served(graph, monkeypatch):
-    monkeypatch.delitem(sys.modules, "buildframe.sandbox_server.graphql_schema")
+    monkeypatch.delitem(sys.modules, "buildframe.sandbox_server.graphql_queries")
     monkeypatch.setitem(sys.modules, "graphql", None)
     response = graph.post({"query": "{ __typename }"})
     assert response.status_code == 501
@@ -330,7 +330,7 @@ def sized(first, times=5):
 def test_lists_count_as_often_as_they_have_items(graph, monkeypatch):
     pipelines = len(graph.rest("/organizations/acme/pipelines", per_page=100).json())
     fields = 2 + pipelines * (2 + 5 * (1 + 2 * 22))
-    monkeypatch.setattr(graphql_schema, "MOST_FIELDS", fields)
+    monkeypatch.setattr(graphql_queries, "MOST_FIELDS", fields)
     assert graph.data(sized(2))
     assert graph.data(sized("$n"), n=2)
     for query, n in ((sized(3), None), (sized(2, 6), None), (sized("$n"), 3), (sized("$n"), None)):
@@ -339,7 +339,7 @@ def test_lists_count_as_often_as_they_have_items(graph, monkeypatch):
 
 def test_long_pages_of_short_lists_cost_what_these_hold(sandbox, graph, monkeypatch):
     pipelines = len(graph.rest("/organizations/acme/pipelines", per_page=100).json())
-    monkeypatch.setattr(graphql_schema, "MOST_FIELDS", 2 + pipelines * (2 + 5 * (1 + len(sandbox.teams()) * 22)))
+    monkeypatch.setattr(graphql_queries, "MOST_FIELDS", 2 + pipelines * (2 + 5 * (1 + len(sandbox.teams()) * 22)))
     assert graph.data(sized(500))
 
 

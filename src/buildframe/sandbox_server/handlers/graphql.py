@@ -32,7 +32,7 @@ class GraphQLHandlers(HandlerGroup):
     @handles(query_graphql)
     def _execute(self, request: ApiRequest) -> ApiResponse:
         try:
-            from buildframe.sandbox_server.graphql_schema import execute
+            from buildframe.sandbox_server.graphql_queries import execute
         except ModuleNotFoundError:
             raise HttpError(501, 'GraphQL needs the extra "sandbox": pip install "buildframe[sandbox]"') from None
         root = _Root(self._db, request.access).fields

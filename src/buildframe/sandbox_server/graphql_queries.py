@@ -16,7 +16,7 @@ MOST_FIELDS = 80_000
 
 
 @functools.cache
-def schema() -> graphql.GraphQLSchema:
+def load_schema() -> graphql.GraphQLSchema:
     """Return the schema, which `schema.graphql` declares."""
     return graphql.build_schema(
         resources.files("buildframe.sandbox_server").joinpath("schema.graphql").read_text("utf-8")
@@ -34,7 +34,7 @@ def execute(
         document = _parse_query(query, variables, sizes)
     except graphql.GraphQLError as error:
         return graphql.ExecutionResult(None, [error])
-    result = graphql.execute_sync(schema(), document, root, variable_values=variables, operation_name=operation)
+    result = graphql.execute_sync(load_schema(), document, root, variable_values=variables, operation_name=operation)
     assert isinstance(result, graphql.ExecutionResult)
     return result
 
@@ -46,7 +46,7 @@ def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, i
     document = graphql.parse(query, no_location=True, max_tokens=MOST_TOKENS)
     if _depth(document) > DEEPEST:
         raise graphql.GraphQLError(f"The query is more than {DEEPEST} levels deep")
-    for error in graphql.validate(schema(), document, max_errors=1):
+    for error in graphql.validate(load_schema(), document, max_errors=1):
         raise error
     if _cost(document, variables, {**_introspection_sizes(), **sizes}) > MOST_FIELDS:
         raise graphql.GraphQLError(f"The query requests more than {MOST_FIELDS} fields")
@@ -56,7 +56,7 @@ def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, i
 @functools.cache
 def _introspection_sizes() -> dict[str, int]:
     """Return the lengths of the lists in introspection queries."""
-    types = schema().type_map.values()
+    types = load_schema().type_map.values()
 
     def longest(name: str) -> int:
         return max(len(getattr(one, name, ())) for one in types)
@@ -68,7 +68,7 @@ def _introspection_sizes() -> dict[str, int]:
         "inputFields": longest("fields"),
         "enumValues": longest("values"),
         "args": max(len(getattr(field, "args", ())) for field in fields),
-        "directives": len(schema().directives),
+        "directives": len(load_schema().directives),
     }
 
 
