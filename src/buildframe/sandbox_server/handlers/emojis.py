@@ -9,8 +9,9 @@ from urllib.parse import quote
 import msgspec
 
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject
+from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
-from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
 from buildframe.spec import list_emojis
 
 IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
@@ -24,22 +25,16 @@ _EMOJIS: dict[str, dict[str, list[str]]] = msgspec.json.decode(
 class EmojiHandlers(HandlerGroup):
     """Handles the list of emojis."""
 
-    def __init__(self, context: HandlerContext) -> None:
-        super().__init__(context)
-        self._used = {
-            organization.slug: set(IN_TEXT.findall(msgspec.json.encode(organization.pipelines).decode()))
-            for organization in context.db.serializer.world.organizations
-        }
-
     @handles(list_emojis)
     def _list(self, request: ApiRequest) -> ApiResponse:
-        organization = request.path["org"]
-        common: dict[str, list[str]] = {name: [] for name in self._used[organization]} | _EMOJIS["common"]
-        custom = _EMOJIS.get(organization, {})
+        organization = lookup.find_organization(self._db, request.path)
+        used = IN_TEXT.findall(msgspec.json.encode(organization.pipelines).decode())
+        common: dict[str, list[str]] = {name: [] for name in used} | _EMOJIS["common"]
+        custom = _EMOJIS.get(organization.slug, {})
         return ApiResponse(
             [
                 *(_body(name, name, aliases) for name, aliases in sorted(common.items())),
-                *(_body(name, f"{organization}/{name}", aliases) for name, aliases in custom.items()),
+                *(_body(name, f"{organization.slug}/{name}", aliases) for name, aliases in custom.items()),
             ]
         )
 

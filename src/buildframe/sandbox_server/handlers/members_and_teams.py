@@ -6,21 +6,16 @@ from buildframe import spec
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.serializers import JsonObject
-from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
-from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
 from buildframe.sandbox_server.handlers.routes import delete_team_pipeline_named
 from buildframe.sandbox_server.world.teams import TeamGrant
 
 
 class TeamHandlers(HandlerGroup):
     """Handles the operations on members and team pipelines."""
-
-    def __init__(self, context: HandlerContext) -> None:
-        super().__init__(context)
-        self._teams = TeamDirectory(context.db)
 
     def _members(self, request: ApiRequest) -> list[JsonObject]:
         """Serialize the members of an organization. The first is its administrator."""

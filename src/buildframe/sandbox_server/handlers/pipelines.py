@@ -8,12 +8,11 @@ import msgspec
 
 from buildframe import spec
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
 from buildframe.sandbox_server.handlers.pipeline_serializer import configuration_yaml
-from buildframe.sandbox_server.handlers.registry import HandlerContext, HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import PipelineContext, change_pipeline, new_pipeline
 from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id, template_uuid
@@ -24,13 +23,9 @@ from buildframe.spec.pipelines import SELF_HOSTED
 class PipelineHandlers(HandlerGroup):
     """Handles the operations on pipelines."""
 
-    def __init__(self, context: HandlerContext) -> None:
-        super().__init__(context)
-        self._pipelines, self._teams = context.db.pipelines, TeamDirectory(context.db)
-
     @handles(spec.list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
-        entries = self._pipelines.in_organization(request.path["org"])
+        entries = self._db.pipelines.in_organization(request.path["org"])
         bodies = [self._serializer.serialize(entry, request.access) for entry in request.page.slice(entries)]
         return ApiResponse(bodies, len(entries))
 
@@ -46,7 +41,7 @@ class PipelineHandlers(HandlerGroup):
         context, now = self._context(organization), self._db.load_now()
         pipeline = new_pipeline(properties, context, now, request.access.user)
         teams = self._teams.parse_levels(organization.slug, properties.get("teams", ()))
-        with self._pipelines.rollback_on_error(), self._db.transaction():
+        with self._db.pipelines.rollback_on_error(), self._db.transaction():
             key = self._db.serializer.random.uuid("pipeline", self._db.take_pipeline_number())
             entry = PipelineEntry(key, organization, pipeline)
             self._db.put_pipeline(entry)
@@ -63,7 +58,7 @@ class PipelineHandlers(HandlerGroup):
 
     def _context(self, organization: Organization, excluded: PipelineEntry | None = None) -> PipelineContext:
         slug = organization.slug
-        others = [entry.pipeline for entry in self._pipelines.in_organization(slug) if entry is not excluded]
+        others = [entry.pipeline for entry in self._db.pipelines.in_organization(slug) if entry is not excluded]
         random = self._db.serializer.random
         return PipelineContext(
             names=frozenset(pipeline.name for pipeline in others),

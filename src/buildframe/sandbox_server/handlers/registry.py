@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
 from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.simulation.simulator import Simulator
@@ -35,6 +36,7 @@ class HandlerGroup:
     def __init__(self, context: HandlerContext) -> None:
         self._db, self._simulator = context.db, context.simulator
         self._serializer, self._deepest = context.serializer, context.deepest
+        self._teams = TeamDirectory(context.db)
 
 
 def handles(endpoint: Endpoint) -> Callable[[Method], Method]:
