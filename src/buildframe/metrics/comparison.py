@@ -404,7 +404,7 @@ class _Side:
         requested[own] = ranks[is_present]
         n = self.counts.sums["n"].to_numpy(np.int64)
         values = np.full(ranks.shape, np.nan)
-        of_groups = self.rows.engine.values_at_ranks(self.rows, "value", self.counts.groups, n, requested)
+        of_groups = self.rows.engine.values_at_ranks(self.rows, self.counts.groups, n, requested)
         values[is_present] = of_groups[own]
         return values
 

@@ -136,7 +136,7 @@ def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float],
     n = counts.sums["n"].to_numpy(np.int64)
     neighbors, share = _find_neighbors(n, q, method)
     ends = _find_interval_ranks(n, q)
-    values = rows.engine.values_at_ranks(rows, "value", counts.groups, n, np.concatenate([neighbors, ends], axis=1))
+    values = rows.engine.values_at_ranks(rows, counts.groups, n, np.concatenate([neighbors, ends], axis=1))
     below, above, low, high = np.split(values, 4, axis=1)
     middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
     columns = {percentile_label(p): middle[:, i] for i, p in enumerate(q)}
@@ -149,7 +149,7 @@ def point_percentiles(rows: GroupedRows, counts: GroupSums, q: Sequence[float]) 
     """Compute the columns `p50_s`, ... without intervals, NaN with too few rows, in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
     ranks, share = _find_neighbors(n, q, "linear")
-    below, above = np.split(rows.engine.values_at_ranks(rows, "value", counts.groups, n, ranks), 2, axis=1)
+    below, above = np.split(rows.engine.values_at_ranks(rows, counts.groups, n, ranks), 2, axis=1)
     values = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
     return pd.DataFrame(values, columns=[percentile_label(p) for p in q], index=counts.sums.index)
 

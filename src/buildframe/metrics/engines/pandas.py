@@ -165,12 +165,10 @@ class PandasEngine(Engine):
         of_rows = {name: of_groups[place[place >= 0]] for name, of_groups in values.items()}
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
-    def values_at_ranks(
-        self, rows: GroupedRows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
-    ) -> Floats:
+    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
         """Partition each group, after a stable sort by group that compares nothing if there are few groups."""
         native = _to_pandas(rows.frame)
-        codes, values = native[GROUP].to_numpy(), native[value].to_numpy()
+        codes, values = native[GROUP].to_numpy(), native["value"].to_numpy()
         is_known = ~np.isnan(values)
         codes, values = codes[is_known], values[is_known]
         ordered = values[np.argsort(codes.astype(np.int16) if len(n) < 2**15 else codes, kind="stable")]

@@ -27,15 +27,13 @@ class PolarsEngine(LazyEngine):
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         return self.read(rows.implementation.to_native_namespace().from_pandas(small))
 
-    def values_at_ranks(
-        self, rows: GroupedRows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
-    ) -> Floats:
+    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
         """Sort each group into a list."""
-        column = rows.frame.implementation.to_native_namespace().col(value)
-        known = rows.frame.filter(~nw.col(value).is_null()).select(*rows.by, value)
+        column = rows.frame.implementation.to_native_namespace().col("value")
+        known = rows.frame.filter(~nw.col("value").is_null()).select(*rows.by, "value")
         table: pa.Table = known.to_native().group_by(rows.by).agg(column.sort()).collect().to_arrow()
-        lists: Any = table[value].combine_chunks()
-        keys = to_typed_pandas(table.drop_columns([value]))
+        lists: Any = table["value"].combine_chunks()
+        keys = to_typed_pandas(table.drop_columns(["value"]))
         keys = keys.assign(start=lists.offsets.to_numpy()[:-1], size=lists.value_lengths().to_numpy())
         own = groups.merge(keys, how="left", on=rows.by)[["start", "size"]].fillna(0).astype(np.int64)
         check_same_rows(own["size"].to_numpy(), n)

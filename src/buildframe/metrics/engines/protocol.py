@@ -232,10 +232,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def values_at_ranks(
-        self, rows: GroupedRows, value: str, groups: pd.DataFrame, n: Integers, ranks: Integers
-    ) -> Floats:
-        """Return the values at these ranks of each group, 1 being the smallest; NaN if the rank is 0.
+    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
+        """Return the entries of `value` at these ranks of each group, 1 being the smallest; NaN if the rank is 0.
 
         `groups` and `n` (number of values that are not null) are those of `group_sums`; `ranks` has a row per group.
         """
