@@ -23,6 +23,33 @@ class Measurements:
     """
     Hold the tables of a report. Each is written to a Parquet file of its name.
 
+    Attributes
+    ----------
+    wall_time : DataFrame
+        `metrics.percentile_change` of the wall time of passed builds by pipeline: p50 and p95.
+    wall_time_shift : DataFrame
+        `metrics.change_point` of the daily median wall time of passed builds, by pipeline, over the history.
+    step_time : DataFrame
+        `metrics.percentile_change` of passed jobs by pipeline and step: p50. `part` is `run` or `queue`.
+    step_shift : DataFrame
+        `metrics.change_point` of the daily median run time of passed jobs, by pipeline and step.
+    success : DataFrame
+        `metrics.success_change` of builds by pipeline.
+    step_failures : DataFrame
+        `metrics.failure_change` of jobs by pipeline and step.
+    outages : DataFrame
+        `metrics.outages` of default branches that are open, or ended in the period.
+    queue_time : DataFrame
+        `metrics.percentile_change` of the queue time of jobs by queue: p50 and p95.
+    load : DataFrame
+        Amount of work: `what`, `now` and `before` (NaN if the period before is not covered).
+    waste : DataFrame
+        `metrics.waste` of jobs by pipeline.
+    flips : DataFrame
+        `metrics.flips` of jobs over the history.
+    flaky_tests : DataFrame
+        `metrics.flaky_lifecycle` of the stored flaky tests. Without columns if the store has none.
+
     Notes
     -----
     The confidence of the intervals is adjusted for the number of rows (Bonferroni correction). If nothing has changed,
@@ -30,32 +57,27 @@ class Measurements:
     """
 
     wall_time: pd.DataFrame
-    """`metrics.percentile_change` of the wall time of passed builds by pipeline: p50 and p95."""
     wall_time_shift: pd.DataFrame
-    """`metrics.change_point` of the daily median wall time of passed builds, by pipeline, over the history."""
     step_time: pd.DataFrame
-    """`metrics.percentile_change` of passed jobs by pipeline and step: p50. `part` is `run` or `queue`."""
     step_shift: pd.DataFrame
-    """`metrics.change_point` of the daily median run time of passed jobs, by pipeline and step."""
     success: pd.DataFrame
-    """`metrics.success_change` of builds by pipeline."""
     step_failures: pd.DataFrame
-    """`metrics.failure_change` of jobs by pipeline and step."""
     outages: pd.DataFrame
-    """`metrics.outages` of default branches that are open, or ended in the period."""
     queue_time: pd.DataFrame
-    """`metrics.percentile_change` of the queue time of jobs by queue: p50 and p95."""
     load: pd.DataFrame
-    """Amount of work: `what`, `now` and `before` (NaN if the period before is not covered)."""
     waste: pd.DataFrame
-    """`metrics.waste` of jobs by pipeline."""
     flips: pd.DataFrame
-    """`metrics.flips` of jobs over the history."""
     flaky_tests: pd.DataFrame
-    """`metrics.flaky_lifecycle` of the stored flaky tests. Without columns if the store has none."""
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return all tables by name."""
+        """
+        Return all tables by name.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            In the order of the attributes.
+        """
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

@@ -393,7 +393,7 @@ class Sandbox:
         Parameters
         ----------
         url : str
-            http or https URL on a loopback address.
+            URL with http or https on a loopback address.
         token : str
             Secret that deliveries contain, or are signed with.
         signed : bool, default False

@@ -13,11 +13,22 @@ _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole numb
 
 
 class Violation(NamedTuple):
-    """One violation in a body: the field (`author.email`, `steps[2].type`) and the problem."""
+    """
+    One violation in a body.
+
+    Attributes
+    ----------
+    field : str
+        Place of the value, such as `author.email` or `steps[2].type`.
+    problem : str
+        What is wrong with it.
+    unknown : bool
+        Whether the name is not declared. The service ignores such names.
+    """
 
     field: str
     problem: str
-    unknown: bool = False  # the service ignores names that are not declared
+    unknown: bool = False
 
 
 def find_violations(declared: Sequence[Property], body: Mapping[str, Any], where: str = "") -> Iterator[Violation]:
@@ -134,6 +145,7 @@ def describe_type(hint: Any) -> str:
     Returns
     -------
     str
+        Noun phrase such as "a list of text".
 
     Examples
     --------

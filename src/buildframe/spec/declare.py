@@ -220,6 +220,7 @@ def fields_of(resource: type[Resource]) -> tuple[Field, ...]:
     Returns
     -------
     tuple of Field
+        Fields in order of declaration.
 
     Examples
     --------
@@ -326,6 +327,7 @@ def key_of(resource: type[Resource]) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
+        Names in order of declaration.
 
     Examples
     --------

@@ -28,7 +28,14 @@ Texts = str | Sequence[str]
 
 @dataclass(frozen=True)
 class Check:
-    """A format that a string must have."""
+    """
+    A format that a string must have.
+
+    Attributes
+    ----------
+    form : str
+        `filled`, `name`, `sha`, `slug`, `uuid` or `yaml`.
+    """
 
     form: Form
 
@@ -40,7 +47,24 @@ Filled = Annotated[str, Check("filled")]
 
 
 class Filter(NamedTuple):
-    """One query parameter of a list."""
+    """
+    One query parameter of a list.
+
+    Attributes
+    ----------
+    name : str
+        Name of the parameter.
+    kind : {"text", "flag", "timestamp", "map"}
+        Type of its value.
+    many : bool
+        Whether it may have several values.
+    choices : tuple of str
+        Allowed values; empty if all are.
+    check : Check or None
+        Format of its text.
+    doc : str
+        Description.
+    """
 
     name: str
     kind: Literal["text", "flag", "timestamp", "map"]
@@ -51,7 +75,18 @@ class Filter(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """One parameter in the path of an operation."""
+    """
+    One parameter in the path of an operation.
+
+    Attributes
+    ----------
+    name : str
+        Name of the parameter.
+    type : type
+        `str` or `int`.
+    check : Check or None
+        Format of its text.
+    """
 
     name: str
     type: type
@@ -59,10 +94,25 @@ class Parameter(NamedTuple):
 
 
 class Property(NamedTuple):
-    """One property of a request body."""
+    """
+    One property of a request body.
+
+    Attributes
+    ----------
+    name : str
+        Name of the property.
+    type : type hint
+        Type of its value. It includes None if null is allowed.
+    required : bool
+        Whether a body must contain it.
+    doc : str
+        Description.
+    check : Check or None
+        Format of its text.
+    """
 
     name: str
-    type: Any  # includes None if null is allowed
+    type: Any
     required: bool
     doc: str
     check: Check | None
@@ -121,10 +171,12 @@ class Endpoint:
 
     @property
     def filter_names(self) -> tuple[str, ...]:
+        """Names of the parameters of the query."""
         return tuple(entry.name for entry in self.filters)
 
     @property
     def property_names(self) -> tuple[str, ...]:
+        """Names of the properties of the body."""
         return tuple(entry.name for entry in self.properties)
 
 

@@ -150,6 +150,7 @@ def provider_settings_of(provider: str) -> frozenset[str]:
     Returns
     -------
     frozenset of str
+        Names of properties of `ProviderSettings`.
 
     Examples
     --------

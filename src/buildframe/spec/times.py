@@ -32,7 +32,24 @@ class Moment(dt.datetime):
 
     @classmethod
     def of(cls, instant: dt.datetime) -> Self:
-        """Convert a datetime to UTC; raise ValueError if it has no time zone."""
+        """
+        Convert a datetime to UTC.
+
+        Parameters
+        ----------
+        instant : datetime
+            Any datetime with a time zone.
+
+        Returns
+        -------
+        Moment
+            The same time in UTC.
+
+        Raises
+        ------
+        ValueError
+            If the datetime has no time zone.
+        """
         if instant.tzinfo is None or instant.utcoffset() is None:
             raise ValueError(f"{instant.isoformat()} has no time zone")
         utc = instant.astimezone(dt.UTC)
@@ -40,7 +57,24 @@ class Moment(dt.datetime):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a timestamp of the service; raise Malformed if it is invalid or has no time zone."""
+        """
+        Parse a timestamp of the service.
+
+        Parameters
+        ----------
+        text : str
+            Timestamp in ISO 8601, or with " UTC" at its end.
+
+        Returns
+        -------
+        Moment
+            The time, truncated to microseconds.
+
+        Raises
+        ------
+        Malformed
+            If the text is not a timestamp or has no time zone.
+        """
         iso = _LONG_FRACTION.sub(
             r"\1", text.strip().removesuffix(" UTC") + ("Z" if text.strip().endswith(" UTC") else "")
         )
@@ -51,7 +85,19 @@ class Moment(dt.datetime):
 
     @classmethod
     def from_us(cls, microseconds: int) -> Self:
-        """Return the time that is this many microseconds after 1970-01-01T00:00Z."""
+        """
+        Return the time that is this many microseconds after 1970-01-01T00:00Z.
+
+        Parameters
+        ----------
+        microseconds : int
+            Number of microseconds.
+
+        Returns
+        -------
+        Moment
+            The time in UTC.
+        """
         return cls.of(_EPOCH + dt.timedelta(microseconds=microseconds))
 
     @property
@@ -60,7 +106,14 @@ class Moment(dt.datetime):
         return (self - Moment.of(_EPOCH)) // dt.timedelta(microseconds=1)
 
     def text(self) -> str:
-        """Return the time in ISO 8601 with a `Z`, with microseconds if they are not zero."""
+        """
+        Return the time in ISO 8601 with a `Z`.
+
+        Returns
+        -------
+        str
+            With microseconds if they are not zero.
+        """
         return self.replace(tzinfo=None).isoformat() + "Z"
 
 
@@ -79,6 +132,7 @@ def is_relative(value: When) -> bool:
     Returns
     -------
     bool
+        True for a timedelta and a text such as "30d".
 
     Examples
     --------
@@ -146,6 +200,7 @@ def parse_duration(value: str | dt.timedelta, name: str) -> dt.timedelta:
     Returns
     -------
     timedelta
+        The duration, zero or more.
 
     Raises
     ------
@@ -255,6 +310,7 @@ def seconds_of(length: str | dt.timedelta, name: str) -> float:
     Returns
     -------
     float
+        Seconds, more than zero.
 
     Raises
     ------

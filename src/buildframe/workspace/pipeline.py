@@ -27,6 +27,15 @@ class Pipeline(BuildQueries):
 
     An action whose response is lost raises `OutcomeUnknown`. It is never repeated automatically.
 
+    Parameters
+    ----------
+    client : Client
+        Client with the URL of the service and the token.
+    organization : str
+        Slug of the organization.
+    slug : str
+        Slug of the pipeline.
+
     Attributes
     ----------
     organization : str

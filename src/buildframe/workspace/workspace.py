@@ -46,6 +46,17 @@ class Workspace(BuildQueries):
     An action whose response is lost raises `OutcomeUnknown`. It is never repeated automatically. As a context manager,
     a workspace closes its connections at the end.
 
+    Parameters
+    ----------
+    client : Client
+        Client with the URL of the service and the token.
+    organization : str, optional
+        Slug of the organization. By default all organizations.
+    sandbox : Sandbox, optional
+        Sandbox that the workspace stops when it is closed.
+    graphql_url : str, optional
+        URL for GraphQL requests. By default `/graphql` at the URL of the service.
+
     Attributes
     ----------
     organization : str or None

@@ -72,6 +72,7 @@ class Hook:
         Returns
         -------
         bool
+            True if `events` is None or contains the name or a pattern that matches it.
         """
         return self.events is None or any(fnmatchcase(event, pattern) for pattern in self.events)
 

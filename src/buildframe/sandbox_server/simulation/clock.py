@@ -24,6 +24,15 @@ class Clock:
     Moving the clock forward processes everything that is due until then: agents take jobs, builds end, people push.
     A clock with a speed also runs continuously. If this machine cannot keep up with the speed, the clock runs slower.
 
+    Parameters
+    ----------
+    simulator : Simulator
+        Simulator that processes what is due.
+    now : callable
+        Function that returns the current time of the database, in microseconds.
+    speed : float, optional
+        Simulated seconds per second. By default the clock stands still.
+
     Examples
     --------
     >>> import datetime as dt
