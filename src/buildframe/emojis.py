@@ -12,6 +12,8 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 
+__all__ = ["render", "renderer"]
+
 _EMOJI = re.compile(r":([\w+-]+):")
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
 _STYLE = "height: 1em; vertical-align: -0.125em"

@@ -130,7 +130,16 @@ class Event:
 
 
 class WebhookFrames(NamedTuple):
-    """Hold the builds and jobs of events as two frames."""
+    """
+    Hold the builds and jobs of events as two frames.
+
+    Attributes
+    ----------
+    builds : DataFrame
+        One row per build, with the columns of the table `builds`.
+    jobs : DataFrame
+        One row per job, with the columns of the table `jobs`.
+    """
 
     builds: pd.DataFrame
     jobs: pd.DataFrame

@@ -15,6 +15,7 @@ Tables register themselves. Decoders, columns, stored columns and reference page
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -361,6 +362,27 @@ def table(name: str) -> Callable[[type[R]], type[R]]:
 
     def register(resource: type[R]) -> type[R]:
         RESOURCES[name] = resource
+        resource.__doc__ = f"{inspect.cleandoc(resource.__doc__ or '')}{ATTRIBUTES}{''.join(_attributes(resource))}"
         return resource
 
     return register
+
+
+ATTRIBUTES = "\n\nAttributes\n----------\n"
+"""Heading of the section that `table` adds to the docstring of a resource."""
+
+
+def _attributes(resource: type[Resource]) -> Iterator[str]:
+    """Yield the entry of each field in the docstring."""
+    for name, field in zip(resource.__struct_fields__, fields_of(resource), strict=False):  # `unknown` is the last
+        yield f"{name} : {_describe_class(field.type)}, optional\n    {field.doc[0].upper()}{field.doc[1:]}.\n"
+    yield "unknown : dict\n    Fields that the service sent but the class does not declare.\n"
+
+
+def _describe_class(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is list:
+        return f"list of {_describe_class(arguments[0])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_describe_class, arguments))
+    return str((origin or hint).__name__)

@@ -11,6 +11,7 @@ import msgspec
 
 from buildframe import spec
 from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
+from buildframe.spec.declare import ATTRIBUTES
 from buildframe.spec.operations import check_in
 
 Schema = dict[str, Any]
@@ -173,7 +174,7 @@ def _resource_schema(resource: type[spec.Resource]) -> Schema:
         for field in spec.fields_of(resource)
         if field.sent
     }
-    schema = _described({"type": "object", "properties": properties}, resource.__doc__ or "")
+    schema = _described({"type": "object", "properties": properties}, (resource.__doc__ or "").partition(ATTRIBUTES)[0])
     return schema | {"required": needed} if needed else schema
 
 
