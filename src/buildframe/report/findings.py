@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -48,24 +48,13 @@ def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
 
 def significant(table: pd.DataFrame, change: str) -> pd.DataFrame:
     """Return the rows whose interval of a change (`change`, or such as `p50_change`) excludes 0, largest first."""
-    names = _IntervalColumns.of(change)
-    rows = table[(table[names.low] > 0) | (table[names.high] < 0)]
-    return rows.loc[rows[names.change].abs().sort_values(ascending=False, kind="stable").index]
+    prefix, unit = ("", "") if change == "change" else (f"{change}_", "_s")
+    rows = table[(table[f"{prefix}low{unit}"] > 0) | (table[f"{prefix}high{unit}"] < 0)]
+    return rows.loc[rows[f"{change}{unit}"].abs().sort_values(ascending=False, kind="stable").index]
 
 
-class _IntervalColumns(NamedTuple):
-    change: str
-    low: str
-    high: str
-
-    @classmethod
-    def of(cls, change: str) -> _IntervalColumns:
-        if change == "change":
-            return cls("change", "low", "high")
-        return cls(f"{change}_s", f"{change}_low_s", f"{change}_high_s")
-
-
-def _rows(table: pd.DataFrame) -> list[Row]:
+def to_rows(table: pd.DataFrame) -> list[Row]:
+    """Return the rows of a table as dicts."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
@@ -79,34 +68,35 @@ def _speed(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]
 
 
 def _pipelines(measurements: Measurements) -> Iterator[Finding]:
-    for row in _rows(_large_enough(significant(measurements.wall_time, "p50_change"))):
+    for row in to_rows(_large_enough(significant(measurements.wall_time, "p50_change"))):
         text = f"The median wall time of passed builds of {format_name(row['pipeline'])} is {_compared(row, 'p50')}."
         yield Finding("speed", format_name(row["pipeline"]), text, row["p50_change_s"] > 0)
 
 
 def _steps(measurements: Measurements) -> Iterator[Finding]:
     names = {"run": "run time", "queue": "queue time"}
-    for row in _rows(_large_enough(significant(measurements.step_time, "p50_change"))):
+    for row in to_rows(_large_enough(significant(measurements.step_time, "p50_change"))):
         since = _since(measurements.step_shift, row) if row["part"] == "run" else ""
         text = f"The median {names[row['part']]} of {_step(row)} is {_compared(row, 'p50')}{since}."
-        yield Finding("speed", _both(row), text, row["p50_change_s"] > 0)
+        yield Finding("speed", _step_name(row), text, row["p50_change_s"] > 0)
 
 
 def _shift_findings(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
     """Return change points within the two periods that a comparison of the periods does not show."""
-    reported = set(_keys(_large_enough(significant(measurements.step_time, "p50_change")), ["pipeline", "step"]))
+    changed_steps = _large_enough(significant(measurements.step_time, "p50_change"))
+    reported = set(zip(changed_steps["pipeline"], changed_steps["step"], strict=True))
     slower = set(significant(measurements.wall_time, "p50_change")["pipeline"])
-    for row in _rows(_significant_shifts(measurements.wall_time_shift)):
+    for row in to_rows(_significant_shifts(measurements.wall_time_shift)):
         if row["pipeline"] not in slower and row["at"] >= since:
             steps = _steps_with_same_direction(measurements.step_shift, row)
             reported |= {(step["pipeline"], step["step"]) for step in steps}
             name = format_name(row["pipeline"])
-            text = f"The daily median wall time of passed builds of {name} {_shifted(row)}{_of(steps)}."
+            text = f"The daily median wall time of passed builds of {name} {_shifted(row)}{_list_steps(steps)}."
             yield Finding("speed", name, text, _is_longer(row), row["at"])
-    for row in _rows(_significant_shifts(measurements.step_shift)):
+    for row in to_rows(_significant_shifts(measurements.step_shift)):
         if (row["pipeline"], row["step"]) not in reported and row["at"] >= since:
             text = f"The daily median run time of {_step(row)} {_shifted(row)}."
-            yield Finding("speed", _both(row), text, _is_longer(row), row["at"])
+            yield Finding("speed", _step_name(row), text, _is_longer(row), row["at"])
 
 
 def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
@@ -114,19 +104,15 @@ def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
     own = _significant_shifts(steps[steps["pipeline"] == shift["pipeline"]])
     change = own["p50_after_s"] - own["p50_before_s"]
     same_way = own[(change > 0) == _is_longer(shift)]
-    return _rows(same_way.loc[change[same_way.index].abs().sort_values(ascending=False).index].head(_MAX_STEPS))
+    return to_rows(same_way.loc[change[same_way.index].abs().sort_values(ascending=False).index].head(_MAX_STEPS))
 
 
-def _of(steps: list[Row]) -> str:
+def _list_steps(steps: list[Row]) -> str:
     changes = [
         f"{format_name(row['step'])} ({format_duration(row['p50_before_s'])} to {format_duration(row['p50_after_s'])})"
         for row in steps
     ]
     return f"; steps that changed: {', '.join(changes)}" if changes else ""
-
-
-def _keys(table: pd.DataFrame, names: list[str]) -> list[tuple[Any, ...]]:
-    return list(table[names].itertuples(index=False, name=None))
 
 
 def _large_enough(table: pd.DataFrame) -> pd.DataFrame:
@@ -153,7 +139,7 @@ def _shifted(row: Row) -> str:
 def _since(shifts: pd.DataFrame, row: Row) -> str:
     """Return the day of a significant change point in the same direction, if there is one."""
     same = shifts[(shifts["pipeline"] == row["pipeline"]) & (shifts["step"] == row["step"])]
-    for shift in _rows(same[same["p_value"] < _ALPHA]):
+    for shift in to_rows(same[same["p_value"] < _ALPHA]):
         if _is_longer(shift) == (row["p50_change_s"] > 0):
             return f", since about {format_date(shift['at'])}"
     return ""
@@ -169,7 +155,7 @@ def _compared(row: Row, name: str) -> str:
     )
 
 
-def _both(row: Row) -> str:
+def _step_name(row: Row) -> str:
     return f"{format_name(row['pipeline'])}: {format_name(row['step'])}"
 
 
@@ -181,17 +167,19 @@ def _step(row: Row) -> str:
 
 
 def _reliability(measurements: Measurements) -> Iterator[Finding]:
-    for row in _rows(significant(measurements.success, "change")):
+    for row in to_rows(significant(measurements.success, "change")):
         text = f"The success rate of {format_name(row['pipeline'])} is {_rates(row)}."
         yield Finding("reliability", format_name(row["pipeline"]), text, row["change"] < 0)
-    for row in _rows(significant(measurements.step_failures, "change")):
+    for row in to_rows(significant(measurements.step_failures, "change")):
         text = f"The failure rate of {_step(row)} is {_rates(row)}."
-        yield Finding("reliability", _both(row), text, row["change"] > 0)
+        yield Finding("reliability", _step_name(row), text, row["change"] > 0)
 
 
 def describe_outages(measurements: Measurements) -> list[str]:
     """Return a sentence for each default branch that is broken now."""
-    return [_broken(row) for row in _rows(measurements.outages[measurements.outages["open"]].sort_values("failed_at"))]
+    return [
+        _broken(row) for row in to_rows(measurements.outages[measurements.outages["open"]].sort_values("failed_at"))
+    ]
 
 
 def _broken(row: Row) -> str:
@@ -216,7 +204,7 @@ def _rates(row: Row) -> str:
 def _waiting(measurements: Measurements) -> Iterator[Finding]:
     reported = set()
     for name, percentile in (("p95", "95th percentile of the"), ("p50", "median")):
-        for row in _rows(significant(measurements.queue_time, f"{name}_change")):
+        for row in to_rows(significant(measurements.queue_time, f"{name}_change")):
             if row["queue"] not in reported and abs(row[f"{name}_change_s"]) >= _MIN_CHANGE_S:
                 reported.add(row["queue"])
                 text = f"The {percentile} queue time of jobs of {format_name(row['queue'])} is {_compared(row, name)}."

@@ -10,7 +10,8 @@ import pandas as pd
 
 from buildframe.formatting import format_count, format_duration, format_name, format_percent, format_points
 from buildframe.report.content import Finding, Report
-from buildframe.report.tables import format_relative, records
+from buildframe.report.findings import to_rows
+from buildframe.report.tables import format_relative
 
 QUESTIONS = {
     "speed": "Are we slower?",
@@ -91,7 +92,7 @@ def _flipping(report: Report) -> str:
     return "".join(
         f"Most flips: {format_name(row['step'])} of {format_name(row['pipeline'])}, on "
         f"{format_percent(row['flake_rate'])} of {format_count(row['commits_passed'], 'commit')} in {days} days."
-        for row in records(flips[flips["flaky"] > 1].head(1))
+        for row in to_rows(flips[flips["flaky"] > 1].head(1))
     )
 
 
@@ -119,7 +120,7 @@ def _longest_waits(table: pd.DataFrame) -> str:
 
 
 def _load(report: Report) -> Conclusion:
-    rows = records(report.measurements.load)
+    rows = to_rows(report.measurements.load)
     question = "What else changed?"
     if not any(row["now"] > 0 or row["before"] > 0 for row in rows):
         return Conclusion(question, "Nothing to compare", "unknown", compared="There are no builds in either period.")

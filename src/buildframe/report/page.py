@@ -25,11 +25,12 @@ from buildframe.formatting import (
 )
 from buildframe.guards.arguments import checked_call
 from buildframe.report.content import Report, Verdict
+from buildframe.report.findings import Row, to_rows
 from buildframe.report.measurements import ended_builds
 from buildframe.report.overview import draw_conclusions
 from buildframe.report.periods import Period
 from buildframe.report.plots import HEIGHT, WIDTH, render_plots
-from buildframe.report.tables import Row, format_tables, records
+from buildframe.report.tables import format_tables
 
 _MAX_SENTENCE = 2000
 """Characters of a sentence that are shown. Names in it are shortened separately."""
@@ -108,7 +109,7 @@ def summary(report: Report) -> str:
     >>> print(report.summary(report.read("ci-history", days=7)))  # doctest: +SKIP
     """
     template = _environment(html=False).get_template("summary.md.j2")
-    rows = {"pipelines": _pipelines(report), "queues": records(_largest(report.measurements.queue_time))}
+    rows = {"pipelines": _pipelines(report), "queues": to_rows(_largest(report.measurements.queue_time))}
     return str(template.render(**_variables(report), **rows))
 
 
@@ -116,7 +117,7 @@ def _pipelines(report: Report) -> list[Row]:
     """Return the success rate and the wall time of the largest pipelines."""
     success = report.measurements.success[["pipeline", "rate", "rate_before", "n"]]
     times = report.measurements.wall_time[["pipeline", "p50_s", "p50_before_s"]]
-    return records(_largest(success.merge(times, how="left", on="pipeline")))
+    return to_rows(_largest(success.merge(times, how="left", on="pipeline")))
 
 
 def _variables(report: Report) -> dict[str, Any]:

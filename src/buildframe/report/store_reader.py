@@ -95,8 +95,8 @@ def read(
     period = Period.last(as_of, days, tz)
     name = _organization(organization, snapshot)
     coverage = _coverage(snapshot, name, pipeline)
-    since, pipelines = _measured_since(period, coverage), _of(name, _pipelines(snapshot))
-    builds, jobs = (_of(name, rows) for rows in _rows(snapshot, pipeline, since))
+    since, pipelines = _measured_since(period, coverage), _select_organization(name, _pipelines(snapshot))
+    builds, jobs = (_select_organization(name, rows) for rows in _rows(snapshot, pipeline, since))
     flaky, compares = _flaky_tests(snapshot, name), since <= period.before.start
     measurements = measure(builds, jobs, pipelines, flaky, period, compares=compares)
     return Report(
@@ -183,10 +183,10 @@ def _pipelines(store: Store) -> pd.DataFrame:
 
 def _flaky_tests(store: Store, organization: str) -> pd.DataFrame | None:
     try:
-        return _of(organization, store.flaky_tests(history=True))
+        return _select_organization(organization, store.flaky_tests(history=True))
     except BadInput:  # not stored
         return None
 
 
-def _of(organization: str, frame: pd.DataFrame) -> pd.DataFrame:
+def _select_organization(organization: str, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["organization"] == organization].reset_index(drop=True)

@@ -21,7 +21,7 @@ from buildframe.formatting import (
     truncate_middle,
 )
 from buildframe.report.content import Report
-from buildframe.report.findings import significant
+from buildframe.report.findings import Row, significant, to_rows
 
 _MAX_NAME = 120
 """Characters of a name in a table, so that a row has few lines."""
@@ -29,8 +29,6 @@ _MAX_NAME = 120
 _MAX_ROWS = 40
 _MAX_UNCHANGED = 10
 _TOP = 10
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,6 @@ def format_interval(low: float, high: float, format: Callable[[float], str]) -> 
     return " ".join(filter(None, ends)) if all(ends) else "; ".join([*filter(None, ends), "unknown"])
 
 
-def records(table: pd.DataFrame) -> list[Row]:
-    """Return the rows of a table as dicts."""
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
 def changed_first(table: pd.DataFrame, name: str, of: str) -> pd.DataFrame:
     """Return the rows with significant changes first, then the others by the column `of`, largest first."""
     rows = significant(table, name)
@@ -91,7 +84,7 @@ def changed_first(table: pd.DataFrame, name: str, of: str) -> pd.DataFrame:
 def _table(name: str, title: str, note: str, heads: str, table: pd.DataFrame, cells: Callable[[Row], Iterable[Cell]],
            max_rows: int = _MAX_ROWS) -> PageTable:  # fmt: skip
     """Build a table. `heads` are separated by `|`; a head with `#` marks a column of numbers."""
-    rows = [list(cells(row)) for row in records(table.head(max_rows))]
+    rows = [list(cells(row)) for row in to_rows(table.head(max_rows))]
     named = [(head.strip("# "), "number" if "#" in head else "text") for head in heads.split("|")]
     hidden = len(table) - len(rows)
     more = f"{format_count(hidden, 'further row')} in numbers/{name}.parquet" if hidden else ""
