@@ -108,9 +108,7 @@ class SuiteRegistry:
         key = organization, suite.slug
         if key not in self._tests:
             world = self._db.serializer.world
-            entries = PipelineRegistry(
-                initial_pipelines(world)
-            )  # the initial pipelines, so that later changes do not matter
+            entries = PipelineRegistry(initial_pipelines(world))  # which later changes do not affect
             entry, scenario = entries[f"{organization}/{suite.pipeline}"], Scenario(world, entries)
             tests = [SimulatedTest(suite, entry, number, scenario) for number in range(suite.tests)]
             self._tests[key] = sorted(tests, key=lambda test: test.born)

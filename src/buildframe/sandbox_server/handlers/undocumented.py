@@ -46,9 +46,8 @@ class UndocumentedHandlers(HandlerGroup):
         organization = lookup.find_organization(self._db, request.path)
         names = lookup.list_agent_names(organization)
         serialize = self._db.serializer.serialize_full_agent
-        return ApiResponse(
-            [serialize(organization, name, lost=False) for name in request.page.slice(names)], len(names)
-        )
+        bodies = [serialize(organization, name, lost=False) for name in request.page.slice(names)]
+        return ApiResponse(bodies, len(names))
 
     @handles(routes.get_agent)
     def _get_agent(self, request: ApiRequest) -> ApiResponse:
