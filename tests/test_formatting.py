@@ -45,23 +45,11 @@ def test_a_duration_is_exact_to_the_smaller_of_its_units(seconds: float) -> None
 
 
 def test_other_numbers() -> None:
-    assert [format_minutes(90), format_minutes(-90), format_minutes(-1), format_minutes(math.nan)] == [
-        "1.5",
-        "−1.5",
-        "0.0",
-        "unknown",
-    ]
+    assert [*map(format_minutes, (90, -90, -1, math.nan))] == ["1.5", "−1.5", "0.0", "unknown"]
     assert [format_percent(0.8125), format_percent(math.nan)] == ["81.2 %", "unknown"]
-    assert [
-        format_points(-0.024),
-        format_points(-0.0001),
-        format_points(math.nan),
-    ] == ["−2.4", "0.0", "unknown"]
-    assert [format_count(1, "build"), format_count(2510, "build"), format_count(0, "entry", "entries")] == [
-        "1 build",
-        "2,510 builds",
-        "0 entries",
-    ]
+    assert [*map(format_points, (-0.024, -0.0001, math.nan))] == ["−2.4", "0.0", "unknown"]
+    assert [format_count(1, "build"), format_count(2510, "build")] == ["1 build", "2,510 builds"]
+    assert format_count(0, "entry", "entries") == "0 entries"
 
 
 def test_timestamps_are_in_utc_and_dates_in_their_own_zone() -> None:
@@ -94,3 +82,7 @@ def test_truncated_text_keeps_both_ends(text: str, limit: int) -> None:
     result = truncate_middle(text, limit)
     assert len(result) <= limit
     assert result == text or (text.startswith(result.split("…")[0]) and text.endswith(result[-1]))
+
+
+def test_truncated_text_of_one_or_two_characters() -> None:
+    assert [truncate_middle("abcd", 1), truncate_middle("abcd", 2)] == ["…", "a…"]
