@@ -399,7 +399,7 @@ def _export(args: argparse.Namespace) -> int:
     names = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
     values = {name: getattr(args, name) for name in names}
     try:
-        options = export.ExportOptions(**values, keeping=Retention(args.personal, args.env)).validated()
+        options = export.ExportOptions(**values, retention=Retention(args.personal, args.env)).validated()
     except BadInput as why:
         args.usage_error(str(why))
         raise  # unreachable: `usage_error` exits

@@ -37,7 +37,7 @@ class ExportOptions:
         File to write. Its suffix, `.parquet` or `.csv`, defines the format.
     table : str
         Table to export: `builds`, `jobs`, `pipelines`, `members` or `flaky_tests`.
-    keeping : Retention
+    retention : Retention
         Whether personal and secret columns are included. Applies to stores and to the service.
     created_from, created_to : str, optional
         Range of creation times of builds: an ISO date, a time or an age. By default the last 30 days.
@@ -46,12 +46,12 @@ class ExportOptions:
     suite : str, optional
         Slug of the test suite whose flaky tests are exported.
     columns : sequence of str, optional
-        Columns in the order in which they are written. By default all columns that `keeping` allows.
+        Columns in the order in which they are written. By default all columns that `retention` allows.
     """
 
     out: Path
     table: str
-    keeping: Retention
+    retention: Retention
     created_from: str | None = None
     created_to: str | None = None
     pipeline: str | None = None
@@ -74,7 +74,7 @@ class ExportOptions:
             "--from, --to and --pipeline", TIME_RANGE_TABLES, self.created_from, self.created_to, self.pipeline
         )
         self._refuse("--suite", ("flaky_tests",), self.suite)
-        if self.table == "members" and not self.keeping.personal:
+        if self.table == "members" and not self.retention.personal:
             raise BadInput("members contain names and e-mail addresses. Add --personal to export them.")
         for name in self.columns or ():
             self._refuse_excluded(name)
@@ -85,7 +85,7 @@ class ExportOptions:
     @property
     def excluded(self) -> frozenset[str]:
         """Names of the columns that are not exported."""
-        return self.keeping.excluded_columns(self.table)
+        return self.retention.excluded_columns(self.table)
 
     def _refuse(self, options: str, tables: Sequence[str], *values: str | None) -> None:
         if self.table not in tables and any(value is not None for value in values):
@@ -98,7 +98,7 @@ class ExportOptions:
             raise BadInput(f"--columns: {name} of {self.table} is not exported. {why}")
 
     def _refuse_unknown(self, name: str) -> None:
-        known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.keeping.schema(self.table).names])
+        known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.retention.schema(self.table).names])
         if name not in known:
             raise BadInput(f"--columns: {self.table} has no column {name!r}.{nearest(name, list(known))}")
 

@@ -185,10 +185,10 @@ def test_not_all_that_waits_is_written_at_once(
 ) -> None:
     true, goes_on, sizes = bf.Store.receive, threading.Event(), []
 
-    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+    def receive(self: bf.Store, events: Any, **options: bool) -> Any:
         goes_on.wait(30)
         sizes.append(len(events))
-        return true(self, events, **keeping)
+        return true(self, events, **options)
 
     monkeypatch.setattr(bf.Store, "receive", receive)
     monkeypatch.setattr(inbox, limit, many)
@@ -262,9 +262,9 @@ def test_what_cannot_be_written_waits_and_is_told(
 ) -> None:
     true, works = bf.Store.receive, threading.Event()
 
-    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+    def receive(self: bf.Store, events: Any, **options: bool) -> Any:
         if works.is_set():
-            return true(self, events, **keeping)
+            return true(self, events, **options)
         raise StoreFailed("The disk is full.")
 
     monkeypatch.setattr(bf.Store, "receive", receive)
@@ -286,11 +286,11 @@ def test_a_fault_of_its_own_holds_up_only_that_batch(
 ) -> None:
     true, done = bf.Store.receive, []
 
-    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+    def receive(self: bf.Store, events: Any, **options: bool) -> Any:
         done.append(len(events))
         if len(done) == 1:
             raise ZeroDivisionError
-        return true(self, events, **keeping)
+        return true(self, events, **options)
 
     monkeypatch.setattr(bf.Store, "receive", receive)
     with serving(receiving.application(store, [SECRET], every=0.05)) as served:
@@ -306,10 +306,10 @@ def test_what_failed_is_tried_again_only_after_the_wait_and_once_more_in_the_end
 ) -> None:
     true, works, tries = bf.Store.receive, threading.Event(), []
 
-    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+    def receive(self: bf.Store, events: Any, **options: bool) -> Any:
         tries.append(works.is_set())
         if works.is_set():
-            return true(self, events, **keeping)
+            return true(self, events, **options)
         raise StoreFailed("The disk is full.")
 
     monkeypatch.setattr(bf.Store, "receive", receive)
@@ -328,7 +328,7 @@ def test_what_failed_is_tried_again_only_after_the_wait_and_once_more_in_the_end
 def test_what_cannot_be_written_in_the_end_is_told(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def receive(self: bf.Store, events: Any, **keeping: bool) -> Any:
+    def receive(self: bf.Store, events: Any, **options: bool) -> Any:
         raise StoreFailed("The disk is full.")
 
     monkeypatch.setattr(bf.Store, "receive", receive)

@@ -341,13 +341,13 @@ def bodies() -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("personal", [False, True])
 @pytest.mark.parametrize("env", [False, True])
 def test_the_store_keeps_the_same_of_it(bodies: list[bytes], personal: bool, env: bool) -> None:
-    keeping = Retention(personal, env)
+    retention = Retention(personal, env)
     told = [body for body in bodies if b'"build":' in body]
     assert len(told) > 50
     for table in ("builds", "jobs"):
         frames = [
             getattr(webhooks.frames([parsed(body) for body in some]), table).drop(
-                columns=list(keeping.excluded_columns(table))
+                columns=list(retention.excluded_columns(table))
             )
             for some in (told, [reduce_body(body, personal=personal, env=env) for body in told])
         ]

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 PERSONAL = Retention(personal=True)
 
 
-def sync(folder: Path, *builds: Build, keeping: Retention = PLAIN, at: int = 1) -> transactions.CommitResult:
-    return transactions.commit(Location.of(folder, None), keeping, batch(builds, at, lists=(flaky({"a": at}, at),)))
+def sync(folder: Path, *builds: Build, retention: Retention = PLAIN, at: int = 1) -> transactions.CommitResult:
+    return transactions.commit(Location.of(folder, None), retention, batch(builds, at, lists=(flaky({"a": at}, at),)))
 
 
 def _log(folder: Path, table: str = "builds") -> Path:
@@ -53,7 +53,7 @@ def _spoil_a_data_file(folder: Path) -> None:
 
 def _later_format(folder: Path) -> None:
     log = _log(folder)
-    log.write_text(log.read_text().replace('\\"format\\": 1', '\\"format\\": 2'))
+    log.write_text(log.read_text().replace('\\"format\\": 2', '\\"format\\": 3'))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def _later_format(folder: Path) -> None:
         (_remove_a_data_file, "No such file"),
         (_spoil_a_data_file, "not a parquet file"),
         (_add({"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}), "reader version 99"),
-        (_later_format, "later version of buildframe"),
+        (_later_format, "this version of buildframe reads format"),
     ],
     ids=["log", "first entry", "log of jobs", "file gone", "file spoilt", "later Delta", "later format"],
 )
@@ -141,7 +141,7 @@ def test_columns_come_with_a_later_version_and_stay(tmp_path: Path) -> None:
     """As when names of people are kept from some day on, and then no more."""
     sync(tmp_path, Build(1, 1), Build(2, 1, day=1))
     assert "creator" not in Store(tmp_path).builds()
-    sync(tmp_path, Build(1, 2), Build(3, 2), keeping=PERSONAL, at=2)
+    sync(tmp_path, Build(1, 2), Build(3, 2), retention=PERSONAL, at=2)
     creators = Store(tmp_path).builds().set_index("id")["creator"].fillna("nobody")
     assert creators.to_dict() == {"build-1": "Ada Example", "build-2": "nobody", "build-3": "Ada Example"}
     sync(tmp_path, Build(3, 3), at=3)

@@ -29,7 +29,7 @@ from tests.store.batches import PLAIN, Build, Held, at_instant, batch, dies_at, 
 
 pytestmark = pytest.mark.slow
 
-KEEPING = st.sampled_from([PLAIN, Retention(personal=True), Retention(env=True)])
+RETENTIONS = st.sampled_from([PLAIN, Retention(personal=True), Retention(env=True)])
 INSTANTS = st.tuples(st.integers(0, 40), st.just("")) | st.tuples(st.integers(0, 7), st.just("commit"))
 
 builds = st.lists(
@@ -107,25 +107,25 @@ class Commits(RuleBasedStateMachine):
     def _committed(self, done: transactions.CommitResult) -> None:
         self.versions[done.state.version] = self.model.told()
 
-    @rule(new=builds, listed=lists, keeping=KEEPING)
-    def sync(self, new: list[Build], listed: Any, keeping: Retention) -> None:
+    @rule(new=builds, listed=lists, retention=RETENTIONS)
+    def sync(self, new: list[Build], listed: Any, retention: Retention) -> None:
         made, gone = self._batch(new, listed)
         self.model.take(new, gone, listed)
-        self._committed(transactions.commit(self.place, keeping, made))
+        self._committed(transactions.commit(self.place, retention, made))
 
-    @rule(new=builds, listed=lists, keeping=KEEPING, instant=INSTANTS)
-    def killed(self, new: list[Build], listed: Any, keeping: Retention, instant: tuple[int, str]) -> None:
+    @rule(new=builds, listed=lists, retention=RETENTIONS, instant=INSTANTS)
+    def killed(self, new: list[Build], listed: Any, retention: Retention, instant: tuple[int, str]) -> None:
         made, gone = self._batch(new, listed)
         before = self._newest()
         with dies_at(*instant):
-            transactions.commit(self.place, keeping, made)
+            transactions.commit(self.place, retention, made)
         if (after := self._newest()) > before:
             self.model.take(new, gone, listed)
             self.versions[after] = self.model.told()
 
-    @rule(one=builds, other=builds, listed=lists, also=lists, instant=INSTANTS, keeping=KEEPING)
+    @rule(one=builds, other=builds, listed=lists, also=lists, instant=INSTANTS, retention=RETENTIONS)
     def overtaken(
-        self, one: list[Build], other: list[Build], listed: Any, also: Any, instant: tuple[int, str], keeping: Retention
+        self, one: list[Build], other: list[Build], listed: Any, also: Any, instant: tuple[int, str], retention: Retention
     ) -> None:
         """While one sync is under way, another begins and ends."""
         made, gone = self._batch(one, listed)
@@ -145,7 +145,7 @@ class Commits(RuleBasedStateMachine):
             self._committed(transactions.commit(self.place, PLAIN, between))
 
         with at_instant(instant[0], come_between, instant[1]):
-            done = transactions.commit(self.place, keeping, made)
+            done = transactions.commit(self.place, retention, made)
         if "one" not in order:
             take_one()
             self._committed(done)

@@ -40,7 +40,7 @@ _DAY = 86_400.0
 _LOG = logging.getLogger("buildframe")
 
 
-class _Waiting(NamedTuple):
+class _QueuedDelivery(NamedTuple):
     """Hold a delivery that waits. It is parsed again when it is written, which saves memory."""
 
     since: float
@@ -92,10 +92,10 @@ class Inbox:
             raise BadInput(f"every={every!r} is not a valid interval. Pass seconds: more than 0, at most {_DAY:,.0f}.")
         folder = _folder(store, write_ahead)
         _ = store.covers  # raises BadInput for a store that was never synced
-        self._store, self._keeping, self._every = store, {"personal": personal, "env": env}, every
+        self._store, self._options, self._every = store, {"personal": personal, "env": env}, every
         self._log = WriteAhead(folder)
         self._arrived: list[tuple[Record, Future[str | None]]] = []
-        self._waiting: deque[_Waiting] = deque()
+        self._queue: deque[_QueuedDelivery] = deque()
         self._bytes = 0
         self._counts: Counter[str] = Counter()
         self._failures, self._not_before, self._disk_failures, self._batch_size = 0, 0.0, 0, BATCH_SIZE
@@ -126,9 +126,9 @@ class Inbox:
         """
         accepted: Future[str | None] = Future()
         accepted.set_running_or_notify_cancel()  # a canceled request must not cancel it
-        record = Record(event.received_at.us, event.name, reduce_body(event.body, **self._keeping))
+        record = Record(event.received_at.us, event.name, reduce_body(event.body, **self._options))
         with self._changed:
-            many, size = len(self._waiting) + len(self._arrived), self._bytes + len(record.body)
+            many, size = len(self._queue) + len(self._arrived), self._bytes + len(record.body)
             is_full = many >= MAX_WAITING or size > MAX_WAITING_BYTES
             if is_full or self._closing:
                 accepted.set_result("Too many deliveries are waiting. Send it again later.")
@@ -162,9 +162,9 @@ class Inbox:
             `disk_failures`: failed writes since the last success, to the store and to disk.
         """
         with self._changed:
-            oldest = time.monotonic() - self._waiting[0].since if self._waiting else None
+            oldest = time.monotonic() - self._queue[0].since if self._queue else None
             totals = {name: self._counts[name] for name in ("received", "builds", "jobs", "left_out", "lost")}
-            waiting = {"waiting": len(self._waiting), "waiting_bytes": self._bytes, "oldest_s": oldest}
+            waiting = {"waiting": len(self._queue), "waiting_bytes": self._bytes, "oldest_s": oldest}
             return {**totals, **waiting, "failures": self._failures, "disk_failures": self._disk_failures}
 
     # --- disk thread
@@ -204,7 +204,7 @@ class Inbox:
         """Add records that are on disk to the queue for the store."""
         with self._changed:
             for record in records:
-                self._waiting.append(_Waiting(since, record))
+                self._queue.append(_QueuedDelivery(since, record))
                 self._bytes += len(record.body)
                 self._counts["received"] += 1
             self._changed.notify_all()
@@ -215,37 +215,37 @@ class Inbox:
         while (batch := self._batch()) and self._write(batch):
             pass
 
-    def _batch(self) -> list[_Waiting]:
+    def _batch(self) -> list[_QueuedDelivery]:
         """Wait until it is time to write, and return the next batch. It is empty if the inbox is closed and empty."""
         with self._changed:
             while not self._is_last_try and (left := self._seconds_left()) != 0:
                 self._changed.wait(left)
             return self._oldest()
 
-    def _oldest(self) -> list[_Waiting]:
+    def _oldest(self) -> list[_QueuedDelivery]:
         """Return the oldest deliveries, as many as one batch may contain."""
-        batch: list[_Waiting] = []
+        batch: list[_QueuedDelivery] = []
         size = 0
-        for waiting in islice(self._waiting, min(BATCH_SIZE, self._batch_size)):
-            size += len(waiting.record.body)
+        for delivery in islice(self._queue, min(BATCH_SIZE, self._batch_size)):
+            size += len(delivery.record.body)
             if batch and size > BATCH_BYTES:
                 break
-            batch.append(waiting)
+            batch.append(delivery)
         return batch
 
     def _seconds_left(self) -> float | None:
         """Return the seconds until the next write; None if the queue is empty."""
-        if not self._waiting:
+        if not self._queue:
             return None
-        is_full = len(self._waiting) >= BATCH_SIZE or self._bytes >= BATCH_BYTES
-        due = 0.0 if is_full else self._waiting[0].since + self._every
+        is_full = len(self._queue) >= BATCH_SIZE or self._bytes >= BATCH_BYTES
+        due = 0.0 if is_full else self._queue[0].since + self._every
         return max(0.0, max(due, self._not_before) - time.monotonic())
 
-    def _write(self, batch: Sequence[_Waiting]) -> bool:
+    def _write(self, batch: Sequence[_QueuedDelivery]) -> bool:
         """Write a batch to the store, and return whether to go on with another."""
         is_last_try = self._is_last_try
         try:
-            result = self._store.receive([waiting.event() for waiting in batch], **self._keeping)
+            result = self._store.receive([delivery.event() for delivery in batch], **self._options)
         except BuildframeError as why:
             self._log_failure(why)
             return not is_last_try
@@ -259,9 +259,9 @@ class Inbox:
 
     def _log_failure(self, why: BuildframeError) -> None:
         self._failures, self._not_before = self._failures + 1, time.monotonic() + self._every
-        _LOG.warning("%d deliveries could not be written to the store and wait: %s", len(self._waiting), why)
+        _LOG.warning("%d deliveries could not be written to the store and wait: %s", len(self._queue), why)
         if self._is_last_try:
-            _LOG.error("%d deliveries stay in %s until the next start", len(self._waiting), self._log.folder)
+            _LOG.error("%d deliveries stay in %s until the next start", len(self._queue), self._log.folder)
 
     def _isolate_failure(self, count: int) -> None:
         """Halve the batch until the delivery that cannot be converted is alone. Then drop that delivery."""
@@ -275,7 +275,7 @@ class Inbox:
         self._log.remove(count)
         with self._changed:
             for _ in range(count):
-                self._bytes -= len(self._waiting.popleft().record.body)
+                self._bytes -= len(self._queue.popleft().record.body)
             self._counts.update(counts)
 
 

@@ -125,8 +125,8 @@ class SyncScope:
 class Sync:
     """One sync of a store."""
 
-    def __init__(self, location: Location, scope: SyncScope, keeping: Retention, progress: bool | None) -> None:
-        self._location, self._scope, self._keeping, self._progress = location, scope, keeping, progress
+    def __init__(self, location: Location, scope: SyncScope, retention: Retention, progress: bool | None) -> None:
+        self._location, self._scope, self._retention, self._progress = location, scope, retention, progress
         self._requests = 0 if scope.pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[CommitResult] = []
@@ -281,7 +281,7 @@ class Sync:
             base=base,
             **more,
         )
-        done = transactions.commit(self._location, self._keeping, batch)
+        done = transactions.commit(self._location, self._retention, batch)
         self._done.append(done)
         self._known = done.state
 
@@ -321,7 +321,7 @@ class Sync:
             return ()
         whose = {"organization": self._scope.organization}
         found = [ListSnapshot("pipelines", whose, ci.pipelines(progress=self._progress))]
-        if self._keeping.personal:
+        if self._retention.personal:
             found.append(ListSnapshot("members", whose, ci.members(progress=self._progress)))
         for suite in suites:
             tests = ci.flaky_tests(suite, progress=self._progress)

@@ -13,7 +13,7 @@ from buildframe.spec import Moment
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 
-FORMAT = 1
+FORMAT = 2
 
 NEVER = Moment.from_us(0)
 """A time before all records of a service."""
@@ -25,7 +25,7 @@ class Coverage:
 
     The store contains the builds created from `since` on, in their state at `until` or later. `until` is the time that
     the service reported, and may be ahead. `confirmed` is a time that the service had certainly reached (see
-    `SyncState.confirmed`); None, in data of earlier versions, means `until`.
+    `SyncState.confirmed`); None means `until`.
     """
 
     since: Moment
@@ -143,20 +143,20 @@ class SyncState:
     def _from_json(cls, version: int, metadata: Mapping[str, Any]) -> Self:
         if metadata.get("format") != FORMAT:
             raise StoreFailed(
-                f"The store was written by a later version of buildframe (format {metadata.get('format')}). "
-                'Upgrade: pip install --upgrade "buildframe[store]"'
+                f"The store has format {metadata.get('format')}, and this version of buildframe reads format {FORMAT}. "
+                'Upgrade with pip install --upgrade "buildframe[store]", or sync to another folder.'
             )
         return cls(
             version,
             Moment.parse(metadata["as_of"]),
             metadata["versions"],
-            {scope: Coverage(*map(Moment.parse, ends)) for scope, ends in metadata["marks"].items()},
+            {scope: Coverage(*map(Moment.parse, ends)) for scope, ends in metadata["coverage"].items()},
             {name: Moment.parse(at) for name, at in metadata["lists"].items()},
-            metadata.get("first", 0),
-            metadata.get("heard", False),
-            Moment.parse(metadata["here"]) if metadata.get("here") else None,
-            Moment.parse(metadata["sure"]) if metadata.get("sure") else NEVER,
-            metadata.get("ordered", 0),
+            metadata["first"],
+            metadata["has_webhook_updates"],
+            Moment.parse(metadata["local_time"]) if metadata["local_time"] else None,
+            Moment.parse(metadata["confirmed"]),
+            metadata["ordered_from"],
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -166,13 +166,13 @@ class SyncState:
             "format": FORMAT,
             "as_of": self.as_of.text(),
             "versions": dict(self.versions),
-            "marks": {scope: coverage.to_json() for scope, coverage in self.coverage.items()},
+            "coverage": {scope: coverage.to_json() for scope, coverage in self.coverage.items()},
             "lists": {name: at.text() for name, at in self.lists.items()},
             "first": self.first,
-            "heard": self.has_webhook_updates,
-            "here": self.local_time.text() if self.local_time else None,
-            "sure": self.confirmed.text(),
-            "ordered": self.ordered_from,
+            "has_webhook_updates": self.has_webhook_updates,
+            "local_time": self.local_time.text() if self.local_time else None,
+            "confirmed": self.confirmed.text(),
+            "ordered_from": self.ordered_from,
         }
 
     @property
