@@ -41,45 +41,45 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return run.stdout, folder
 
 
-def test_the_demo_tells_what_it_fetched_and_whether_that_is_all(demo: tuple[str, Path]) -> None:
-    told, folder = demo
+def test_the_demo_prints_what_it_fetched_and_whether_that_is_all(demo: tuple[str, Path]) -> None:
+    output, folder = demo
     builds, jobs = bf.load(folder / "builds.parquet"), bf.load(folder / "jobs.parquet")
     assert len(builds) >= 2_000
     assert len(jobs) >= 40_000
-    assert f"Fetched {len(builds):,} builds and {len(jobs):,} jobs" in told
-    assert "The listing is complete" in told
+    assert f"Fetched {len(builds):,} builds and {len(jobs):,} jobs" in output
+    assert "The listing is complete" in output
 
 
 def test_the_demo_prints_numbers_that_a_hand_made_computation_gives(demo: tuple[str, Path]) -> None:
-    told, folder = demo
+    output, folder = demo
     jobs = bf.load(folder / "jobs.parquet")
     waits = (jobs["started_at"] - jobs["runnable_at"])[jobs["type"] == "script"].dt.total_seconds() / 60
     by_step = waits.groupby([jobs["pipeline"], jobs["step_key"]])
     p95 = by_step.quantile(0.95)[by_step.count() >= 20].nlargest(5)
-    table = told.split("Longest queue time")[1].split("\n\n")[0].splitlines()[3:]
+    table = output.split("Longest queue time")[1].split("\n\n")[0].splitlines()[3:]
     assert [(row.split()[0], row.split()[1]) for row in table] == list(p95.index)
     assert [float(row.split()[-3]) for row in table] == list(p95.round(1))
     assert all(float(row.split()[-2]) <= float(row.split()[-3]) <= float(row.split()[-1]) for row in table)
 
 
 def test_the_demo_counts_success_by_pipeline(demo: tuple[str, Path]) -> None:
-    told, folder = demo
+    output, folder = demo
     builds = bf.load(folder / "builds.parquet")
     web = builds[builds["pipeline"] == "web"]["state"].value_counts()
-    row = next(line for line in told.splitlines() if line.split()[:1] == ["web"] and "%" in line)
+    row = next(line for line in output.splitlines() if line.split()[:1] == ["web"] and "%" in line)
     passed, failed, n, rate = row.split()[1:5]
     assert (int(passed), int(failed), int(n)) == (web["passed"], web["failed"], web["passed"] + web["failed"])
     assert float(rate) == pytest.approx(100 * web["passed"] / int(n), abs=0.05)
 
 
 def test_the_demo_writes_what_it_names_and_says_what_comes_next(demo: tuple[str, Path]) -> None:
-    told, folder = demo
-    assert str(folder) in told
+    output, folder = demo
+    assert str(folder) in output
     written = sorted(path.name for path in folder.iterdir())
     assert written == ["builds.parquet", "duration_trend.png", "jobs.parquet", "step_times.png", "timeline.png"]
-    assert all(name in told for name in written)
+    assert all(name in output for name in written)
     assert pd.read_parquet(folder / "jobs.parquet").dtypes["started_at"] == "datetime64[us, UTC]"
-    notebook = told.split("jupyter lab ")[1].split()[0]
+    notebook = output.split("jupyter lab ")[1].split()[0]
     assert (Path(__file__).parent.parent / notebook).is_file()
 
 
@@ -87,16 +87,18 @@ def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
     path = shutil.copy(worlds.made(builds=60, days=2), tmp_path)
     serving = subprocess.Popen([*COMMAND, "sandbox", "--path", path], stdout=subprocess.PIPE, text=True)
     assert serving.stdout is not None
-    told = dict(serving.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(4))
+    exports = dict(serving.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(4))
     try:
-        assert told["BUILDFRAME_URL"].startswith("http://127.0.0.1:")
-        ws = bf.connect(told["BUILDFRAME_ORG"], base_url=told["BUILDFRAME_URL"], token=told["BUILDFRAME_TOKEN"])
+        assert exports["BUILDFRAME_URL"].startswith("http://127.0.0.1:")
+        ws = bf.connect(
+            exports["BUILDFRAME_ORG"], base_url=exports["BUILDFRAME_URL"], token=exports["BUILDFRAME_TOKEN"]
+        )
         assert len(ws.pipelines()) >= 6
         assert 40 < len(ws.builds(progress=False)) < 120
         with pytest.raises(bf.Unauthorized):
-            bf.connect("acme", base_url=told["BUILDFRAME_URL"], token="other").pipelines()
-        headers = {"Authorization": f"Bearer {told['BUILDFRAME_SANDBOX_TOKEN']}"}
-        assert httpx.get(f"{told['BUILDFRAME_URL']}/sandbox/faults", headers=headers).json() == []
+            bf.connect("acme", base_url=exports["BUILDFRAME_URL"], token="other").pipelines()
+        headers = {"Authorization": f"Bearer {exports['BUILDFRAME_SANDBOX_TOKEN']}"}
+        assert httpx.get(f"{exports['BUILDFRAME_URL']}/sandbox/faults", headers=headers).json() == []
     finally:
         serving.terminate()  # Ctrl-C does the same, but is ignored by what runs in the background of a shell
     assert serving.wait(20) == 0
@@ -117,17 +119,17 @@ def test_the_page_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_re
         r"^\$ (.venv/bin/.*(?:sync .*--sandbox|Store).*)$", (ROOT / "docs" / "store.md").read_text(), re.M
     )
     assert len(commands) == 2
-    told = []
+    outputs = []
     for command in commands:
         here = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
         run = subprocess.run(here, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
         assert (run.returncode, run.stderr) == (0, "")
-        told.append(run.stdout)
+        outputs.append(run.stdout)
     with worlds.sandbox() as ci:
         builds, jobs = ci.history(progress=False)
-    assert f"{len(builds):,} builds and {len(jobs):,} jobs new or read again" in told[0]
-    assert "complete from 2026-08-01T15:00:00Z" in told[0]
-    assert f"[{len(builds)} rows x " in told[1]
+    assert f"{len(builds):,} builds and {len(jobs):,} jobs new or read again" in outputs[0]
+    assert "complete from 2026-08-01T15:00:00Z" in outputs[0]
+    assert f"[{len(builds)} rows x " in outputs[1]
     assert bf.Store(tmp_path / "sandbox-history").flaky_tests()["suite"].nunique() > 1
 
 
@@ -135,8 +137,8 @@ def test_a_sync_says_what_it_did(service: Workspace, tmp_path: Path, capsys: pyt
     folder = str(tmp_path / "ci")
     assert main(["sync", folder, "--since", "1d", "--suite", "rspec", "--suite", "jest", "--personal"]) == 0
     builds, jobs = service.history(created_from="1d", progress=False)
-    told = capsys.readouterr().out
-    assert told.startswith(f"{folder}: {len(builds):,} builds and {len(jobs):,} jobs new or read again")
+    output = capsys.readouterr().out
+    assert output.startswith(f"{folder}: {len(builds):,} builds and {len(jobs):,} jobs new or read again")
     store = bf.Store(folder)
     assert set(store.flaky_tests()["suite"]) == {"rspec", "jest"}
     assert len(store.members()) == len(service.members(progress=False))
@@ -153,9 +155,9 @@ def test_what_cannot_be_synced_completely_is_status_3_with_the_reason(
     for _ in range(130):  # at one instant, of which the service lists 100
         service.pipeline("web").create_build(commit="HEAD", branch="main")
     assert main(["sync", str(tmp_path)]) == 3
-    told = capsys.readouterr().out
-    assert "INCOMPLETE" in told
-    assert "the service refuses to list them by page numbers" in told
+    output = capsys.readouterr().out
+    assert "INCOMPLETE" in output
+    assert "the service refuses to list them by page numbers" in output
     assert len(bf.Store(tmp_path).builds()) >= 100
 
 
@@ -196,18 +198,18 @@ def test_what_the_store_refuses_is_a_line_and_a_status(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("buildframe: ")
-    assert words in told
+    output = capsys.readouterr().err
+    assert output.startswith("buildframe: ")
+    assert words in output
     assert not (tmp_path / "none").exists()
 
 
 def test_an_error_is_a_line_and_a_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["sandbox", "--path", str(tmp_path / "file" / "below")]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("buildframe: ")
-    assert "Traceback" not in told
+    output = capsys.readouterr().err
+    assert output.startswith("buildframe: ")
+    assert "Traceback" not in output
 
 
 @pytest.mark.usefixtures("service")

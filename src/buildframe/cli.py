@@ -12,10 +12,12 @@ import signal
 import socket
 import sys
 import time
+import tomllib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import buildframe
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from buildframe.store.sync import SyncResult
     from buildframe.workspace import Workspace
 
-STORE_HELP = "Path of the store: a folder or the URL of an object store"
 MAX_DAYS = 366
 MAX_PORT = 65_535
 
@@ -67,25 +68,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments that `cli.toml` declares."""
+    declared = tomllib.loads(resources.files("buildframe").joinpath("cli.toml").read_text("utf-8"))
     parser = argparse.ArgumentParser(prog="buildframe", description=buildframe.__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
-    demo = commands.add_parser("demo", help="Fetch, analyze and plot a month of builds from a sandbox")
-    demo.add_argument(
-        "--folder", type=Path, default=Path("buildframe-demo"), help="Folder for the files that it writes (%(default)s)"
-    )
-    demo.set_defaults(run=_demo)
-    sandbox = commands.add_parser("sandbox", help="Serve a sandbox until stopped; prints its URL and tokens")
-    sandbox.add_argument("--path", type=Path, help="Database file (default: in memory)")
-    sandbox.add_argument("--host", default="127.0.0.1", help="Address to listen on (%(default)s)")
-    sandbox.add_argument("--port", type=int, default=0, help="Port to listen on (default: a free one)")
-    sandbox.add_argument("--seed", type=int, default=1, help="Random seed of a new sandbox (%(default)s)")
-    sandbox.add_argument("--speed", type=float, help="Simulated seconds per second (default: the clock stands still)")
-    sandbox.set_defaults(run=_sandbox)
-    _add_store(commands)
-    _add_receive(commands)
-    _add_report(commands)
-    _add_export(commands)
+    for name, command in declared["command"].items():
+        subparser = commands.add_parser(name, help=command["help"])
+        subparser.set_defaults(run=COMMANDS[name], usage_error=subparser.error)
+        _add_arguments(subparser, command.get("arguments", {}))
+        if "exclusive" in command:
+            _add_arguments(subparser.add_mutually_exclusive_group(), command["exclusive"])
+        for group in command.get("shared", []):
+            _add_arguments(subparser, declared["shared"][group])
     return parser
+
+
+def _add_arguments(parser: argparse._ActionsContainer, arguments: dict[str, dict[str, Any]]) -> None:
+    for name, options in arguments.items():
+        converter = {"type": CONVERTERS[options["type"]]} if "type" in options else {}
+        parser.add_argument(name, **options | converter)
 
 
 def _deadline_of(args: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
@@ -95,105 +96,6 @@ def _deadline_of(args: argparse.Namespace) -> contextlib.AbstractContextManager[
     from buildframe.http.budget import within_deadline
 
     return within_deadline(args.deadline)
-
-
-def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    sync = commands.add_parser("sync", help="Update a store from the service (BUILDFRAME_ORG, BUILDFRAME_TOKEN)")
-    _add_syncing(sync)
-    sync.add_argument("--pipeline", action="append", default=[], help="Sync only this pipeline; repeatable")
-    compact = commands.add_parser("compact", help="Merge small files")
-    clean = commands.add_parser("clean", help="Delete files that only old versions of a store use")
-    clean.add_argument("--keep", default="30d", help="Age of the oldest version to keep readable (%(default)s)")
-    for command, run in ((sync, _sync), (compact, _compact), (clean, _clean)):
-        command.add_argument("store", help=STORE_HELP)
-        command.set_defaults(run=run)
-
-
-def _add_receive(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    receive = commands.add_parser(
-        "receive", help="Write webhook deliveries to a store until stopped (BUILDFRAME_WEBHOOK_TOKEN)"
-    )
-    receive.add_argument("store", help=f"{STORE_HELP}; sync it first")
-    receive.add_argument("--port", type=_port, default=0, help="Port to listen on at 127.0.0.1 (default: a free one)")
-    receive.add_argument(
-        "--every", type=_age, default="60s", help="Maximum time between delivery and write (%(default)s)"
-    )
-    receive.add_argument(
-        "--write-ahead",
-        metavar="FOLDER",
-        help="Local folder for accepted deliveries until the store has them (default: _deliveries in the store)",
-    )
-    receive.add_argument("--personal", action="store_true", help="Store names and e-mail addresses")
-    receive.add_argument("--env", action="store_true", help="Store environment variables, which may contain secrets")
-    receive.add_argument(
-        "--per-peer", type=int, default=400, help="Maximum connections per client address, of 800 (%(default)s)"
-    )
-    receive.set_defaults(run=_receive)
-
-
-def _add_syncing(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--since", default="90d", help="Oldest creation time of builds: an age or a date (%(default)s)"
-    )
-    command.add_argument(
-        "--suite", action="append", default=[], help="Test suite whose flaky tests are stored; repeatable"
-    )
-    command.add_argument("--personal", action="store_true", help="Store names, e-mail addresses and members")
-    command.add_argument(
-        "--env", action="store_true", help="Store variables, steps and YAML, which may contain secrets"
-    )
-    command.add_argument(
-        "--sandbox", action="store_true", help="Use a sandbox beside the store; its clock advances a day per run"
-    )
-    _add_deadline(command)
-    command.set_defaults(usage_error=command.error)
-
-
-def _add_deadline(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--deadline", type=_deadline, default="6h", help="Stop after this time with status 124; or none (%(default)s)"
-    )
-
-
-def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser("report", help="Sync a store and write a report of significant changes")
-    report.add_argument("store", help=STORE_HELP)
-    report.add_argument("folder", type=Path, help="Folder for reports; `latest` in it links to the newest")
-    report.add_argument("--days", type=int, default=7, help="Days to compare with as many days before (%(default)s)")
-    report.add_argument("--tz", type=_zone, default="UTC", help="Time zone of the days (%(default)s)")
-    _add_syncing(report)
-    report.add_argument("--pipeline", help="Report on this pipeline only")
-    report.add_argument("--no-sync", action="store_true", help="Report on the store without a sync; needs no token")
-    report.add_argument("--thresholds", type=Path, help="TOML file of limits")
-    report.add_argument("--alert", action="store_true", help="Exit with status 4 when a limit is exceeded")
-    report.add_argument(
-        "--log", choices=["plain", "json"], default="plain", help="Format of the log on stderr (%(default)s)"
-    )
-    report.set_defaults(run=_report)
-
-
-def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    export = commands.add_parser("export", help="Write one table to a Parquet or CSV file")
-    export.add_argument("out", type=Path, help="File to write; ends in .parquet or .csv")
-    export.add_argument("table", choices=["builds", "jobs", "pipelines", "members", "flaky_tests"])
-    where = export.add_mutually_exclusive_group()
-    where.add_argument("--store", help=f"{STORE_HELP} (default: read the service)")
-    where.add_argument("--sandbox", action="store_true", help="Read a new sandbox")
-    export.add_argument(
-        "--from", dest="created_from", metavar="WHEN", help="Start of creation times: an age or a date (default: 30d)"
-    )
-    export.add_argument(
-        "--to", dest="created_to", metavar="WHEN", help="End of creation times, excluded: an age or a date"
-    )
-    export.add_argument("--pipeline", help="Export builds or jobs of this pipeline only")
-    export.add_argument("--suite", help="Test suite whose flaky tests are exported")
-    export.add_argument("--columns", type=_names, help="Columns in this order, separated by commas")
-    export.add_argument("--personal", action="store_true", help="Include names and e-mail addresses")
-    export.add_argument(
-        "--env", action="store_true", help="Include variables, steps and YAML, which may contain secrets"
-    )
-    _add_deadline(export)
-    export.set_defaults(run=_export, usage_error=export.error)
 
 
 def _names(text: str) -> list[str]:
@@ -420,6 +322,27 @@ def _compact(args: argparse.Namespace) -> None:
 def _clean(args: argparse.Namespace) -> None:
     print(f"{args.store}: {buildframe.Store(args.store).clean(args.keep):,} files deleted")
 
+
+CONVERTERS: dict[str, Callable[[str], Any]] = {
+    "age": _age,
+    "deadline": _deadline,
+    "float": float,
+    "int": int,
+    "names": _names,
+    "path": Path,
+    "port": _port,
+    "zone": _zone,
+}
+COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
+    "demo": _demo,
+    "sandbox": _sandbox,
+    "sync": _sync,
+    "compact": _compact,
+    "clean": _clean,
+    "receive": _receive,
+    "report": _report,
+    "export": _export,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
