@@ -198,7 +198,7 @@ def test_variables_of_graphql(variables: Any, body: bytes, scripted: Callable[..
 @pytest.mark.parametrize("read", [Workspace.get, Workspace.table])
 def test_the_query_of_any_path(read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the error itself does not show the address."""
-    monkeypatch.setattr("buildframe.http.client.Client.fetch", _interrupt)
+    monkeypatch.setattr("buildframe.http.client.Client.send", _interrupt)
     ws = bf.connect("acme", base_url=URL)
     fails(lambda: read(ws, f"/organizations?access_token={SECRET}"), KeyboardInterrupt)
     fails(lambda: read(ws, "/organizations", access_token=SECRET), KeyboardInterrupt)
@@ -287,7 +287,7 @@ def test_the_command_when_something_unforeseen_fails(
 ) -> None:
     monkeypatch.setattr("buildframe.receiver.server.serve", _fail)
     fails(lambda: cli.main(["receive", store._location.url]), ZeroDivisionError)
-    monkeypatch.setattr("buildframe.http.client.Client.fetch", _fail)
+    monkeypatch.setattr("buildframe.http.client.Client.send", _fail)
     monkeypatch.setenv("BUILDFRAME_ORG", "acme")
     monkeypatch.setenv("BUILDFRAME_URL", URL)
     fails(lambda: cli.main(["sync", str(tmp_path / "new")]), ZeroDivisionError)

@@ -17,6 +17,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import spec
+from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
@@ -32,7 +33,7 @@ BOUNDED = 7.0  # seconds; less than the client's own time-outs, and far more tha
 
 
 def listed(client: Client, budget: RequestBudget | None = None) -> list[dict[str, Any]]:
-    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), budget)
+    return fetch(client, PIPELINES, protocol.read_documents, budget)
 
 
 class Silent:
@@ -105,7 +106,7 @@ def test_of_an_action_that_is_cut_off_the_outcome_is_unknown(scripted: Start) ->
     silent = Silent()
     request = protocol.request_for(spec.cancel_build, "acme", "web", 7)
     with Client(scripted(silent).url, TOKEN) as client, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(client.fetch, request, lambda answer: protocol.read_nothing(request, answer))
+        future = pool.submit(fetch, client, request, protocol.read_nothing)
         assert silent.is_requested.wait(BOUNDED)
         assert isinstance(cut_off(client, RequestBudget(), future), bf.OutcomeUnknown)
     silent.over.set()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import buildframe as bf
 from buildframe import spec
+from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol, response
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
@@ -261,7 +262,7 @@ def test_headers_are_seen_before_the_body_is_there(scripted: Start) -> None:
     with Client(scripted(slowly).url, Token(TOKEN)) as client:
         state = client.rate_limiter._state
         request = protocol.request_for(spec.list_pipelines, "acme")
-        client.fetch(request, lambda answer: protocol.read_documents(request, answer))
+        fetch(client, request, protocol.read_documents)
     assert heard == [True]
 
 
@@ -337,11 +338,11 @@ def test_eight_threads_of_three_clients_keep_the_limit_of_a_real_server() -> Non
         def page(which: int) -> None:
             request = protocol.page_request(spec.list_builds, "acme", per_page=1)
 
-            def read(answer: Response) -> object:
+            def read(request: protocol.Request, answer: Response) -> object:
                 statuses.append(answer.status)
                 return protocol.read_date(request, answer)
 
-            clients[which % 3].fetch(request, read, budget)
+            fetch(clients[which % 3], request, read, budget)
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(page, range(100)))

@@ -16,6 +16,7 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
+from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol, response, retry
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
@@ -37,7 +38,7 @@ def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 def listed(url: str, budget: RequestBudget) -> list[Any]:
     request = protocol.request_for(spec.list_pipelines, "acme")
     with Client(url, Token(TOKEN)) as asking:
-        return asking.fetch(request, lambda answer: _documents(request, answer), budget)
+        return fetch(asking, request, _documents, budget)
 
 
 def _documents(request: protocol.Request, answer: response.Response) -> list[Any]:
@@ -64,7 +65,7 @@ def test_many_requests_survive_a_service_of_which_one_answer_in_three_is_bad() -
     with Sandbox(builds=60, days=3, faults=FAULTS) as sandbox, Client(sandbox.url, Token(sandbox.token())) as asking:
         request = protocol.page_request(spec.list_builds, "acme", per_page=5)
         budget = RequestBudget()
-        pages = [asking.fetch(request, lambda answer: _documents(request, answer), budget) for _ in range(60)]
+        pages = [fetch(asking, request, _documents, budget) for _ in range(60)]
     assert all(page == pages[0] for page in pages)
     assert len(pages[0]) == 5
     assert budget.requests == 60 + budget.retries > 70

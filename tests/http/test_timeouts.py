@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import buildframe as bf
 from buildframe import spec
 from buildframe.cli import _parser
+from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol, retry
 from buildframe.http.budget import RequestBudget, within_deadline
 from buildframe.http.client import Client
@@ -70,7 +71,7 @@ DRIPPING = {
 
 
 def listed(client: Client, budget: RequestBudget | None = None) -> list[dict[str, Any]]:
-    return client.fetch(PIPELINES, lambda answer: protocol.read_documents(PIPELINES, answer), budget)
+    return fetch(client, PIPELINES, protocol.read_documents, budget)
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind
     server = scripted(DRIPPING[kind])
     refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
-        asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer), advice="Look here.")
+        fetch(asking, CANCEL, protocol.read_nothing, advice="Look here.")
     assert len(server.requests) == 1
 
 
@@ -265,7 +266,7 @@ def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
         with Client(url, Token(TOKEN), tls=ours, timeout=1.0) as asking, ends_soon():
             assert [listed(asking) for _ in range(2)] == [[], []]
             with pytest.raises(bf.OutcomeUnknown, match="within 1 s"):
-                asking.fetch(CANCEL, lambda answer: protocol.read_nothing(CANCEL, answer))
+                fetch(asking, CANCEL, protocol.read_nothing)
 
 
 def certificate(folder: Path) -> Path:
@@ -294,7 +295,7 @@ def test_a_server_that_takes_nothing_in_ends_at_the_time_limit() -> None:
     request = protocol.Request(spec.create_pipeline, "/v2/organizations/acme/pipelines", b"x" * 50_000_000, False)
     refused = pytest.raises(bf.OutcomeUnknown, match=r"within 0\.5 s")
     with listener(deaf) as where, Client(f"http://{where}", Token(TOKEN), timeout=0.5) as asking, ends_soon(), refused:
-        asking.fetch(request, lambda answer: protocol.read_nothing(request, answer))
+        fetch(asking, request, protocol.read_nothing)
 
 
 # --- deadlines --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
+from buildframe.fetching.exchange import fetch
 from buildframe.fetching.listing_state import NewRows, PageQuery
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import CheckedOptions
@@ -78,7 +79,7 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
     """Fetch a single build; return its frame, and the frame of its jobs."""
     decoder, budget = PageDecoder(Build, ColumnSelection("builds"), ColumnSelection("jobs")), RequestBudget()
 
-    def read(response: Response) -> Page:
+    def read(request: Request, response: Response) -> Page:
         protocol.check(request, response)
         page = decoder.read(request, response._replace(body=b"[" + response.body + b"]"))
         found = sum(row.id is not None for row in page.rows)
@@ -88,7 +89,7 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         return page
 
     with redacted_errors(source.client):
-        page = source.client.fetch(request, read, budget)
+        page = fetch(source.client, request, read, budget)
     tables = decoder.tables(page)
     assert tables.jobs is not None
     metadata = ListingMetadata(source.client.base_url + request.target, budget)

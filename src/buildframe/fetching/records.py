@@ -10,6 +10,7 @@ import pandas as pd
 
 from buildframe.errors import BuildframeError
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
+from buildframe.fetching.exchange import fetch
 from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import check_max_requests
@@ -90,7 +91,7 @@ def _pages(fetcher: PageFetcher, filters: Mapping[str, Any], pagination: LinkPag
 def record(client: Client, request: Request, kind: type[R], advice: str = "", *, deadline: Deadline = None) -> R:
     """Send a request and return the record in its response; `advice` says how to check an action that is lost."""
     with within_deadline(deadline):
-        found = client.fetch(request, lambda response: protocol.read_record(request, response), advice=advice)
+        found = fetch(client, request, protocol.read_record, advice=advice)
     assert isinstance(found, kind)
     return found
 
@@ -98,4 +99,4 @@ def record(client: Client, request: Request, kind: type[R], advice: str = "", *,
 def send_action(client: Client, request: Request, advice: str, *, deadline: Deadline = None) -> None:
     """Send an action whose response contains no record."""
     with within_deadline(deadline):
-        client.fetch(request, lambda response: protocol.read_nothing(request, response), advice=advice)
+        fetch(client, request, protocol.read_nothing, advice=advice)

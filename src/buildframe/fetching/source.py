@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from buildframe.errors import Malformed
+from buildframe.fetching.exchange import fetch
 from buildframe.fetching.link_pagination import PageReference
 from buildframe.http import protocol
 from buildframe.http.budget import RequestBudget
@@ -76,10 +77,10 @@ class PageFetcher:
     def service_time(self) -> Moment:
         """Fetch the service's time, with the smallest possible response."""
         request = self._source.page({"exclude_jobs": True}, per_page=1)
-        return self._source.client.fetch(request, lambda response: protocol.read_date(request, response), self._budget)
+        return fetch(self._source.client, request, protocol.read_date, self._budget)
 
     def _fetch(self, request: Request) -> Page:
-        return self._source.client.fetch(request, lambda response: self._reader.read(request, response), self._budget)
+        return fetch(self._source.client, request, self._reader.read, self._budget)
 
 
 @contextmanager

@@ -1,15 +1,14 @@
-"""Send requests to one service over HTTP, as often as is safe. Does not know endpoints, pages or frames."""
+"""Send requests to one service over HTTP, each once. Does not know retries, pages or frames."""
 
 from __future__ import annotations
 
-import functools
 import secrets
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Never, Self, TypeVar
+from typing import Never, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,11 +18,8 @@ from buildframe.errors import (
     BuildframeError,
     Malformed,
     OutcomeUnknown,
-    ServiceError,
-    Unavailable,
     Unreachable,
 )
-from buildframe.guards import interrupts
 from buildframe.guards.forks import reset_in_children
 from buildframe.guards.secrets import without_frames
 from buildframe.http import decompression, urls
@@ -32,7 +28,6 @@ from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Request, is_loopback
 from buildframe.http.rate_limit import RateLimiter, RateLimiters
 from buildframe.http.response import Response
-from buildframe.http.retry import retry
 from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
 from buildframe.http.token import Token
 
@@ -42,9 +37,6 @@ _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, http
 _SALT = secrets.token_bytes(32)
 _RATE_LIMITERS = RateLimiters()
 _CLOSED = "This workspace is closed. Connect again."
-_CHECK_FIRST = "Check whether it was performed before you repeat the call."
-
-T = TypeVar("T")
 
 
 def _rate_limiter_of(base_url: str, token: Token | None) -> RateLimiter:
@@ -54,7 +46,7 @@ def _rate_limiter_of(base_url: str, token: Token | None) -> RateLimiter:
 
 
 class Client:
-    """A session with one service: `fetch` sends a request and reads its response. Threads may share it.
+    """A session with one service: `send` sends a request and returns its response. Threads may share it.
 
     `rate_limiter` knows the service's limits for this token. If `sends_token` is False, requests are anonymous.
     `timeout` is how many seconds a request may take, from sending it to the last byte of its response; `log_timeout`,
@@ -177,51 +169,13 @@ class Client:
             raise Malformed(f"The service links its next page at {link!r}, which is not below {self.base_url!r}.")
         return request._replace(target=url.removeprefix(self.base_url))
 
-    def fetch(
-        self,
-        request: Request,
-        read: Callable[[Response], T],
-        budget: RequestBudget | None = None,
-        *,
-        advice: str = "",
-        timeout: float | None = None,
-    ) -> T:
-        """Send a request and return what `read` makes of its response.
+    def send(self, request: Request, budget: RequestBudget, timeout: float | None = None) -> Response:
+        """Send a request once, when the rate limit allows it, and return the response, whatever its status.
 
-        A request is sent again after 429 and if no connection was made. One that is repeatable is also sent again
-        after 5xx, if there is no response within `timeout` seconds (by default the client's), and if `read` raises
-        Malformed: a proxy may have cut the response. The waits are the server's if it names one, else they grow, with
-        jitter. `retry` limits the number of attempts; `budget` counts them and may end them with Canceled or
-        DeadlineExceeded. In these cases a request that is not repeatable raises OutcomeUnknown, with `advice` on how
-        to check what happened.
+        If there is no response within `timeout` seconds (by default the client's), or only a part of one, this raises
+        OutcomeUnknown for an action, else Unreachable or Malformed. `budget` counts the request, and may end it with
+        Canceled or DeadlineExceeded.
         """
-        spent, advice = budget or RequestBudget(), advice or _CHECK_FIRST
-        interrupts.begin_request(None if request.repeatable else f"{_sent(request)}\n{advice}")
-        try:
-            return retry(functools.partial(self._attempt, request, read, spent, timeout or self.timeout), spent)
-        except OutcomeUnknown as lost:
-            raise OutcomeUnknown(f"{lost}\n{advice}") from None
-
-    def _attempt(self, request: Request, read: Callable[[Response], T], budget: RequestBudget, timeout: float) -> T:
-        failure: BuildframeError
-        response = self._send_when_allowed(request, budget, timeout)
-        budget.time.read(response)
-        try:
-            return read(response)
-        except Malformed as why:  # its text may quote the response
-            text = self.redact(str(why))
-            failure = Malformed(text) if request.repeatable else _lost(request, _unreadable(response, text))
-        except ServiceError as why:
-            if request.repeatable or not _may_be_performed(why):
-                raise
-            failure = _lost(request, f"{why.status}: {why.message}")
-        except RecursionError:
-            nested = "it is nested too deeply"
-            failure = Malformed(f"The response cannot be read: {nested}.\nRequest: {request.where}")
-            failure = failure if request.repeatable else _lost(request, _unreadable(response, nested))
-        raise failure
-
-    def _send_when_allowed(self, request: Request, budget: RequestBudget, timeout: float) -> Response:
         if self._sockets.is_aborted:
             raise Canceled("it was canceled")
         if self._http.is_closed:
@@ -230,11 +184,12 @@ class Client:
         response: Response | None = None
         try:
             self.rate_limiter.acquire(budget)
-            seconds = timeout if budget.seconds_left is None else min(timeout, budget.seconds_left)
-            response = self._send(request, seconds)
-            return response
+            seconds, left = self.timeout if timeout is None else timeout, budget.seconds_left
+            response = self._send(request, seconds if left is None else min(seconds, left))
         finally:
             self.rate_limiter.release(response)
+        budget.time.read(response)
+        return response
 
     def _renew_session(self) -> None:
         """Replace a session of the parent process or an interrupted one. Its locks may be held, so it is not closed."""
@@ -252,7 +207,7 @@ class Client:
         except httpx.HTTPError as why:
             failure = self._no_response(request, why, seconds)
         except Malformed as why:
-            failure = without_frames(why) if request.repeatable else _lost(request, str(why))
+            failure = without_frames(why) if request.repeatable else lost_response(request, str(why))
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
             self._needs_new_session = True
             close_idle(self._http)
@@ -290,7 +245,7 @@ class Client:
                 f"it was not complete within {seconds:.3g} s (see deadline=, and timeout= and log_timeout= of connect)"
             )
         if was_sent and not request.repeatable:
-            return _lost(request, f"none ({reason})")
+            return lost_response(request, f"none ({reason})")
         failure = Unreachable(
             f"No response from {self.base_url}: {reason}.\nRequest: {request.where}\n{_tls_hint(why)}"
             "Check the URL (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
@@ -300,24 +255,14 @@ class Client:
         return failure
 
 
-# --- actions whose response is lost -----------------------------------------------------------------------------------
+def lost_response(request: Request, response: str) -> OutcomeUnknown:
+    """Return the error of an action whose response is lost; `response` describes what is there of it."""
+    return OutcomeUnknown(f"{sent_note(request)}\nResponse: {response}\nThe request is not repeated automatically.")
 
 
-def _lost(request: Request, response: str) -> OutcomeUnknown:
-    return OutcomeUnknown(f"{_sent(request)}\nResponse: {response}\nThe request is not repeated automatically.")
-
-
-def _sent(request: Request) -> str:
+def sent_note(request: Request) -> str:
+    """Return a note that an action was sent and may have been performed."""
     return f"The request was sent, but it is unknown whether the service performed it.\nRequest: {request.where}"
-
-
-def _unreadable(response: Response, why: str) -> str:
-    return f"{response.status}, which cannot be read ({why.splitlines()[0]})"
-
-
-def _may_be_performed(error: ServiceError) -> bool:
-    """Whether the service may have performed an action despite this error: failures on the way, and redirects."""
-    return isinstance(error, Unavailable) or error.status < 400 or error.status in (408, 499)
 
 
 def _tls_hint(why: httpx.HTTPError) -> str:

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from buildframe.errors import BadInput, GraphQLError, Incomplete, Malformed
+from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
@@ -51,7 +52,7 @@ class GraphQL:
         """
         body = json_of({"query": _text(query), "variables": _object(variables or {})})
         request = Request(send_graphql, self._target, body, repeatable=not _MUTATION.search(query))
-        return self._client.fetch(request, lambda response: self._read(request, response), advice=advice)
+        return fetch(self._client, request, self._read, advice=advice)
 
     def _read(self, request: Request, response: Response) -> dict[str, Any]:
         if errors := self._errors(request, response):

@@ -9,6 +9,7 @@ import msgspec
 import pandas as pd
 
 from buildframe.errors import BadInput, Malformed, ServiceError
+from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
@@ -68,7 +69,7 @@ def fetch_log(client: Client, job: JobReference) -> Log:
     url, sends_token = _check_url(_url_of(job), home), True
     for _ in range(MAX_REDIRECTS + 1):
         sends_token = sends_token and url.origin == home.origin
-        text = _fetch(client, url) if sends_token else _fetch_anonymously(client, url)
+        text = _fetch_log(client, url) if sends_token else _fetch_anonymously(client, url)
         if not isinstance(text, _Redirect):
             return Log(text)
         url = _follow(url, text, home)
@@ -105,16 +106,16 @@ def _follow(url: SplitUrl, redirect: _Redirect, home: SplitUrl) -> SplitUrl:
         raise Malformed(f"The log was redirected to a URL that is not followed: {why}") from None
 
 
-def _fetch(client: Client, url: SplitUrl, *, sends_token: bool = True) -> str:
+def _fetch_log(client: Client, url: SplitUrl, *, sends_token: bool = True) -> str:
     request = Request(get_log, url.target, accept="text/plain", is_signed=True)
     host = client.for_origin(url.origin, sends_token=sends_token)
-    return host.fetch(request, lambda response: _read(request, response), timeout=client.log_timeout)
+    return fetch(host, request, _read, timeout=client.log_timeout)
 
 
 def _fetch_anonymously(client: Client, url: SplitUrl) -> str:
     """Fetch without the token. Errors of another host say nothing about the token, so they get the base type."""
     try:
-        return _fetch(client, url, sends_token=False)
+        return _fetch_log(client, url, sends_token=False)
     except ServiceError as why:
         where = f"GET {url.origin}{url.target.split('?')[0]}, the location of the log; the token was not sent there"
         raise ServiceError(why.status, why.message, where=where) from None
