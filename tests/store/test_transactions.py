@@ -125,7 +125,13 @@ class Commits(RuleBasedStateMachine):
 
     @rule(one=builds, other=builds, listed=lists, also=lists, instant=INSTANTS, retention=RETENTIONS)
     def overtaken(
-        self, one: list[Build], other: list[Build], listed: Any, also: Any, instant: tuple[int, str], retention: Retention
+        self,
+        one: list[Build],
+        other: list[Build],
+        listed: Any,
+        also: Any,
+        instant: tuple[int, str],
+        retention: Retention,
     ) -> None:
         """While one sync is under way, another begins and ends."""
         made, gone = self._batch(one, listed)
