@@ -1,4 +1,4 @@
-"""The command `export`: the same from a store and from the service, whole or not at all, and nobody's name unasked."""
+"""The command `export`: equal from a store and from the service, complete files only, no names by default."""
 
 from __future__ import annotations
 
@@ -78,20 +78,20 @@ TABLES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", TABLES, ids=" ".join)
+@pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
 def test_the_same_comes_from_a_store_and_from_the_service(
-    kept: dict[str, str], tmp_path: Path, asked: tuple[str, ...]
+    kept: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    told = [exported(tmp_path / "service.parquet", *asked)]
-    told.append(exported(tmp_path / "store.parquet", *asked, "--store", kept["all"]))
+    lines = [exported(tmp_path / "service.parquet", *arguments)]
+    lines.append(exported(tmp_path / "store.parquet", *arguments, "--store", kept["all"]))
     service, store = (in_order(tmp_path / f"{name}.parquet") for name in ("service", "store"))
     of_one_build_only = [name for name in ("agent_hostname", "agent_meta_data") if name in store]
     service, store = (frame.drop(columns=of_one_build_only) for frame in (service, store))
     assert len(service) > 0
     assert_frame_equal(service, store)
-    window = r" created from 2026-10-29T00:00:00Z to 2026-10-30T12:00:00Z" if asked[0] in ("builds", "jobs") else ""
-    for line, name in zip(told, ("service", "store"), strict=True):
-        assert line.startswith(f"{tmp_path / name}.parquet: {len(service):,} {asked[0].replace('_', ' ')}")
+    window = r" created from 2026-10-29T00:00:00Z to 2026-10-30T12:00:00Z" if arguments[0] in ("builds", "jobs") else ""
+    for line, name in zip(lines, ("service", "store"), strict=True):
+        assert line.startswith(f"{tmp_path / name}.parquet: {len(service):,} {arguments[0].replace('_', ' ')}")
         assert re.search(rf"{window}; complete as of 2026-10-\d\dT[\d:.]+Z\n$", line)
 
 
@@ -156,11 +156,11 @@ def test_nobodys_name_and_no_secret_is_written_unasked(
         assert not [name for name in known if name.encode() in text]
 
 
-def test_names_and_secrets_are_written_when_asked(ci: Workspace, tmp_path: Path) -> None:
+def test_names_and_secrets_are_written_on_request(ci: Workspace, tmp_path: Path) -> None:
     exported(tmp_path / "b.csv", "builds", "--personal", "--env", "--from", "10d")
-    told = (tmp_path / "b.csv").read_text()
+    text = (tmp_path / "b.csv").read_text()
     builds = ci.builds(created_from="10d", progress=False)
-    assert builds["creator_email"].dropna().iloc[0] in told
+    assert builds["creator_email"].dropna().iloc[0] in text
     assert {"creator", "creator_email", "author", "author_email", "env"} <= set(pd.read_csv(tmp_path / "b.csv"))
 
 
@@ -194,7 +194,7 @@ def test_names_and_secrets_are_written_when_asked(ci: Workspace, tmp_path: Path)
         (["o.csv", "builds", "--sandbox", "--store", "s"], "not allowed with"),
     ],
 )
-def test_what_cannot_be_meant_is_status_2_before_anything_is_asked(
+def test_invalid_options_are_status_2_before_any_request(
     arguments: list[str],
     words: str,
     tmp_path: Path,
@@ -232,9 +232,9 @@ def test_what_is_refused_is_a_line_and_status_1_and_the_old_file_stays(
     out = tmp_path / "o.csv"
     out.write_text("old")
     assert main(["export", str(out), *arguments, *(["--store", kept["all"]] if store else [])]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("buildframe: ")
-    assert words in told or (not store and "404" in told)
+    error = capsys.readouterr().err
+    assert error.startswith("buildframe: ")
+    assert words in error or (not store and "404" in error)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
@@ -248,9 +248,9 @@ def test_the_service_lists_flaky_tests_of_one_suite_and_a_store_of_all(kept: dic
 def test_what_a_store_does_not_keep_it_cannot_export(
     kept: dict[str, str], tmp_path: Path, flag: str, words: str
 ) -> None:
-    told = exported(tmp_path / "b.csv", "builds", flag, "--store", kept["ids"], status=1)
-    assert words in told
-    assert f"Sync it with {flag}" in told
+    line = exported(tmp_path / "b.csv", "builds", flag, "--store", kept["ids"], status=1)
+    assert words in line
+    assert f"Sync it with {flag}" in line
     assert "Sync with personal=True" in exported(
         tmp_path / "b.csv", "members", "--personal", "--store", kept["ids"], status=1
     )
@@ -261,9 +261,9 @@ def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     ci: Workspace, kept: dict[str, str], tmp_path: Path
 ) -> None:
     store = kept["ids"]
-    told = exported(tmp_path / "b.csv", "builds", "--from", "30d", "--store", store, status=3)
+    line = exported(tmp_path / "b.csv", "builds", "--from", "30d", "--store", store, status=3)
     since = bf.Store(store).covers["acme"][0].text()
-    assert told.endswith(f"INCOMPLETE: the store is complete from {since} only\n")
+    assert line.endswith(f"INCOMPLETE: the store is complete from {since} only\n")
     assert len(pd.read_csv(tmp_path / "b.csv")) == len(bf.Store(store).builds())
     own = tmp_path / "web"
     bf.Store(own).sync(ci.pipeline("web"), since="1d", progress=False)
@@ -272,7 +272,7 @@ def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     assert "INCOMPLETE" in exported(tmp_path / "b.csv", "jobs", "--store", own, status=3)
 
 
-def test_a_store_tells_up_to_when_it_knows_all(tmp_path: Path) -> None:
+def test_a_store_reports_until_when_it_is_complete(tmp_path: Path) -> None:
     with worlds.sandbox(builds=60, days=2) as ci:
         store = bf.Store(tmp_path / "s")
         whole = store.sync(ci, since="1d", progress=False).as_of
@@ -280,14 +280,14 @@ def test_a_store_tells_up_to_when_it_knows_all(tmp_path: Path) -> None:
         ci.pipeline("web").create_build(commit="HEAD", branch="main")
         last = store.sync(ci.pipeline("web"), since="1d", progress=False).as_of
     out = tmp_path / "b.csv"
-    asked = (out, "builds", "--from", "20h", "--store", tmp_path / "s")
-    told = exported(*asked)
-    assert f" to {whole.text()}; complete as of {whole.text()}\n" in told
+    arguments = (out, "builds", "--from", "20h", "--store", tmp_path / "s")
+    line = exported(*arguments)
+    assert f" to {whole.text()}; complete as of {whole.text()}\n" in line
     assert (pd.to_datetime(pd.read_csv(out)["created_at"]) < whole).all()
-    assert f" to {last.text()}; complete as of {last.text()}\n" in exported(*asked, "--pipeline", "web")
+    assert f" to {last.text()}; complete as of {last.text()}\n" in exported(*arguments, "--pipeline", "web")
     assert (pd.to_datetime(pd.read_csv(out)["created_at"]) > whole).any()
-    told = exported(*asked, "--to", last.text(), status=3)
-    assert told.endswith(f"INCOMPLETE: the store is complete up to {whole.text()} only\n")
+    line = exported(*arguments, "--to", last.text(), status=3)
+    assert line.endswith(f"INCOMPLETE: the store is complete up to {whole.text()} only\n")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Deliveries: which are genuine, what they tell, which rows they give."""
+"""Webhook deliveries: verification, parsing, and rows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_genuine_delivery_passes(headers: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", FORGED)
-def test_any_other_is_refused_without_telling_the_secret(headers: Any) -> None:
+def test_any_other_is_refused_without_showing_the_secret(headers: Any) -> None:
     with pytest.raises(Unverified) as refused:
         webhooks.verify(headers, BODY, SECRET, now=NOW)
     assert SECRET not in str(refused.value)
@@ -130,7 +130,7 @@ def test_a_misspelt_option_is_refused_with_the_right_name(call: Any, option: str
 
 
 @pytest.mark.parametrize("secret", ["", " ", None, f"{SECRET}\n", "gehëim", b"bytes"])
-def test_what_is_no_secret_is_refused_and_not_told(secret: Any) -> None:
+def test_an_invalid_secret_is_refused_and_not_shown(secret: Any) -> None:
     with pytest.raises(BadInput) as refused:
         webhooks.verify({TOKEN: ""}, BODY, secret)
     assert SECRET not in str(refused.value)
@@ -157,7 +157,7 @@ def test_whatever_arrives_is_unverified_and_nothing_else(headers: Any, body: byt
         webhooks.verify(headers, body, SECRET)
 
 
-# --- what it tells ----------------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------------------------
 
 URL = "https://api.example.com/v2/organizations/acme/pipelines/web"
 BUILD: dict[str, Any] = {
@@ -232,7 +232,7 @@ def test_what_cannot_be_read_is_malformed(body: bytes) -> None:
         webhooks.parse(body)
 
 
-def test_a_number_beyond_its_column_is_told() -> None:
+def test_a_number_too_large_for_its_column_is_malformed() -> None:
     with pytest.raises(Malformed, match="number"):
         received(delivery(build=BUILD | {"number": 2**63}))
 

@@ -1,4 +1,4 @@
-"""Deliveries made by hand, of builds that stores of `tests.store.batches` hold, too."""
+"""Deliveries of the builds that `tests.store.batches` creates, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.store.batches import BEGIN, PLAIN, Build, batch, moment
 
 URL = "https://api.example.com/v2/organizations/{}/pipelines/{}/builds/{}"
 SENT = Moment(2026, 11, 5, tzinfo=dt.UTC)
-"""When they come, unless a test says so: later than all that they tell."""
+"""Default time of receipt: later than all times in the deliveries."""
 
 
 def stamp(second: float) -> str:
@@ -57,7 +57,7 @@ def event(
 def of_job(
     second: float, number: int = 0, key: int = 1, state: str = "running", received_at: Moment = SENT, **more: Any
 ) -> Event:
-    """A job of that build began in this second."""
+    """Return the event of a job that started in this second."""
     own = {"id": f"build-{key}/{number}", "started_at": stamp(second), "state": state}
     return event(f"job.{state}", key, job=own | more, received_at=received_at)
 
@@ -70,7 +70,7 @@ def synced(
     options: dict[str, str] | None = None,
     **more: Any,
 ) -> bf.Store:
-    """A store as a sync of this second left it."""
+    """Return a store after a sync in this second."""
     mark = Coverage(moment(-100), moment(at))
     transactions.commit(
         Location.of(folder, options), PLAIN, batch(builds, at, scope=scope, coverage=mark, base=mark, **more)
@@ -79,6 +79,6 @@ def synced(
 
 
 def states(store: bf.Store) -> dict[str, str]:
-    """State by id of builds and jobs."""
+    """Return the states of builds and jobs by id."""
     both = [frame.set_index("id")["state"].to_dict() for frame in (store.builds(), store.jobs())]
     return both[0] | both[1]

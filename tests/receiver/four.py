@@ -31,26 +31,26 @@ STEP = dt.timedelta(minutes=4)
 SINCE = "4d"
 
 
-def keep_syncing(folder: str, url: str, token: str, pipelines: Sequence[str], told: Connection) -> None:
-    """What one of the four does whenever it is told to, until it is told to end; it says when it is done."""
+def keep_syncing(folder: str, url: str, token: str, pipelines: Sequence[str], commands: Connection) -> None:
+    """Sync at each command until a false one, and reply after each sync."""
     store = bf.Store(folder)
-    while told.recv():
+    while commands.recv():
         with bf.connect("acme", base_url=url, token=token) as ci:
             dones = [store.sync(ci.pipeline(slug), since=SINCE, progress=False) for slug in pipelines]
-        told.send(all(done.complete for done in dones))
+        commands.send(all(done.complete for done in dones))
 
 
 @contextmanager
 def four(ci: Workspace, folder: Path) -> Iterator[list[Connection]]:
-    """Four that sync the pipelines among them, as often as they are told to."""
+    """Four processes that each sync a quarter of the pipelines at each command."""
     slugs = list(ci.pipelines(columns=["slug"], progress=False)["slug"])
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["buildframe.store.store", "deltalake"])
     lines, processes = [], []
     for n in range(4):
         ours, theirs = context.Pipe()
-        asked = (str(folder), ci.sandbox.url, ci.sandbox.token(), slugs[n::4], theirs)
-        processes.append(context.Process(target=keep_syncing, args=asked, daemon=True))
+        arguments = (str(folder), ci.sandbox.url, ci.sandbox.token(), slugs[n::4], theirs)
+        processes.append(context.Process(target=keep_syncing, args=arguments, daemon=True))
         processes[-1].start()
         lines.append(ours)
     try:
@@ -90,8 +90,8 @@ def run(folder: Path, seed: int, rounds: int, builds: int = 80) -> Counter[str]:
                 with line(ci.sandbox, served.url, chance) as way:
                     for _ in range(rounds):
                         _round(lines, lambda: (ci.sandbox.clock.advance(STEP), people.use()))
-                told = served.status()
-                assert (told["lost"], told["failures"]) == (0, 0)
+                status = served.status()
+                assert (status["lost"], status["failures"]) == (0, 0)
                 process.terminate()
                 assert process.wait(60) == 0
             versions = store.version
@@ -113,16 +113,16 @@ def _round(lines: Sequence[Connection], meanwhile: Callable[[], object]) -> None
 
 
 def main() -> None:
-    """As often as asked."""
+    """Run several times, with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=4)
-    asked = parser.parse_args()
-    for seed in range(asked.seed, asked.seed + asked.times):
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.times):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            did = run(Path(folder), seed, asked.rounds)
+            did = run(Path(folder), seed, options.rounds)
         print(f"seed {seed}: {time.monotonic() - began:.1f} s, {dict(did)}", flush=True)
 
 

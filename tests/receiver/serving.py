@@ -1,4 +1,4 @@
-"""A receiver on a port of this machine, and a line between it and the service that is none of the best."""
+"""A receiver on a local port, and an unreliable proxy between it and the service."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class Served:
         return int(self.url.rstrip("/").rpartition(":")[2])
 
     def status(self) -> dict[str, Any]:
-        """What its health is."""
+        """Return the counts of the receiver."""
         found: dict[str, Any] = httpx.get(f"{self.url}health").json()
         return found
 
     def until(self, **wanted: int) -> dict[str, Any]:
-        """Its health when it says so."""
+        """Wait until the status contains these counts, and return it."""
         deadline = time.monotonic() + 30
-        while not wanted.items() <= (told := self.status()).items():
-            assert time.monotonic() < deadline, f"{told} never came to be {wanted}"
+        while not wanted.items() <= (status := self.status()).items():
+            assert time.monotonic() < deadline, f"{status} never became {wanted}"
             time.sleep(0.02)
-        return told
+        return status
 
 
 @contextmanager
 def serving(application: Starlette, per_peer: int = 400) -> Iterator[Served]:
-    """Serve it; in the end it writes what waits."""
+    """Serve an application; at the end it writes waiting deliveries."""
     server = uvicorn_server(application, per_peer)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -72,13 +72,13 @@ def serving(application: Starlette, per_peer: int = 400) -> Iterator[Served]:
 
 @contextmanager
 def receiver(store: Path, every: float = 0.1) -> Iterator[Served]:
-    """One that writes to a store."""
+    """Serve a receiver that writes to a store."""
     with serving(receiving.application(bf.Store(store), [SECRET], every=every)) as served:
         yield served
 
 
 class Line:
-    """A proxy that loses deliveries, and sends others twice, or later than those that came after; `did` counts."""
+    """A proxy that loses, repeats and delays deliveries; `did` counts these."""
 
     def __init__(self, to: str, chance: random.Random, bad: float = 0.3) -> None:
         self.did: Counter[str] = Counter()
@@ -123,7 +123,7 @@ class Line:
             self._send(*self._held.pop())
 
     def stop(self) -> None:
-        """End, once all that was held back is sent."""
+        """Send the delayed deliveries, then stop."""
         with self._lock:
             self._send_held()
         self._server.shutdown()
@@ -133,7 +133,7 @@ class Line:
 
 @contextmanager
 def line(sandbox: Sandbox, to: str, chance: random.Random, bad: float = 0.3) -> Iterator[Line]:
-    """A sandbox's deliveries by such a line, signed; in the end all have come that are to come."""
+    """Send signed deliveries of a sandbox through the proxy; at the end all have arrived that are not lost."""
     found = Line(to, chance, bad)
     hook = sandbox.webhook(found.url, token=SECRET, signed=True)
     try:
@@ -145,7 +145,7 @@ def line(sandbox: Sandbox, to: str, chance: random.Random, bad: float = 0.3) -> 
 
 
 def equal(ci: Workspace, store: bf.Store) -> None:
-    """The store has what the service has, field by field."""
+    """Assert that the store equals the service, field by field."""
     served = ci.history(progress=False)
     builds, jobs = store.builds(columns=None), store.jobs()
     comparing.same_as_served(served, (builds, jobs), store)

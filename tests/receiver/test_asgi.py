@@ -1,4 +1,4 @@
-"""The receiver as an application: what it answers, what it shows, and what it never tells."""
+"""The ASGI application of the receiver: responses, counts, and secrets that it never shows."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_what_is_genuine_comes_into_the_store(served: Served, store: bf.Store) -
     made = hmac.new(SECRET.encode(), now.encode() + b"." + body, hashlib.sha256).hexdigest()
     signed = {"X-Buildkite-Signature": f"timestamp={now},signature={made}"}
     assert sent(served.url, body, token=None, **signed).status_code == 204
-    told = served.until(waiting=0, received=2)
-    assert told == {"received": 2, "builds": told["builds"], "jobs": 2, "left_out": 0, "lost": 0, "waiting": 0,
+    status = served.until(waiting=0, received=2)
+    assert status == {"received": 2, "builds": status["builds"], "jobs": 2, "left_out": 0, "lost": 0, "waiting": 0,
                     "waiting_bytes": 0, "oldest_s": None, "failures": 0, "disk_failures": 0, "refused": {}}  # fmt: skip
     assert states(store) == {"build-1": "running", "build-1/0": "running", "build-1/1": "running"}
 
@@ -92,7 +92,7 @@ def test_what_is_not_foreseen_is_refused_and_logged_without_the_token(
 
 
 @pytest.mark.parametrize("body", [b'{"event": "ping"}', b'{"event": "agent.lost", "agent": {}}'])
-def test_what_tells_of_no_build_is_answered_and_not_kept(served: Served, body: bytes) -> None:
+def test_an_event_without_a_build_is_accepted_and_not_stored(served: Served, body: bytes) -> None:
     assert sent(served.url, body).status_code == 204
     assert served.status()["received"] == 0
 
@@ -146,9 +146,9 @@ def test_where_too_many_wait_the_service_is_to_come_again(store: bf.Store, monke
         answers = [sent(served.url, job(n)) for n in range(3)]
         assert [answer.status_code for answer in answers] == [204, 204, 503]
         assert answers[2].headers["Retry-After"] == "30"
-        told = served.status()
-        assert (told["waiting"], told["refused"]) == (2, {"503": 1})
-        assert 0 <= told["oldest_s"] < LONG
+        status = served.status()
+        assert (status["waiting"], status["refused"]) == (2, {"503": 1})
+        assert 0 <= status["oldest_s"] < LONG
     assert set(states(store)) == {"build-1", "build-1/0", "build-1/1"}, "what waits is written in the end"
 
 
@@ -158,8 +158,8 @@ def test_where_too_many_bytes_wait_the_service_is_to_come_again(
     monkeypatch.setattr(inbox, "MAX_WAITING_BYTES", 2 * size(0))
     with serving(receiving.application(store, [SECRET], every=LONG)) as served:
         assert [sent(served.url, job(n)).status_code for n in range(3)] == [204, 204, 503]
-        told = served.status()
-        assert (told["waiting"], told["waiting_bytes"], told["refused"]) == (2, 2 * size(0), {"503": 1})
+        status = served.status()
+        assert (status["waiting"], status["waiting_bytes"], status["refused"]) == (2, 2 * size(0), {"503": 1})
     assert set(states(store)) == {"build-1", "build-1/0", "build-1/1"}
 
 
@@ -169,9 +169,9 @@ def test_what_waits_is_held_once(store: bf.Store) -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number in range(10):
-        told = event(job={"id": f"j-{number}", "started_at": stamp(number)}, env={"A": "x" * 500_000})
-        assert held.put(told).result(30) is None
-    del told
+        delivery = event(job={"id": f"j-{number}", "started_at": stamp(number)}, env={"A": "x" * 500_000})
+        assert held.put(delivery).result(30) is None
+    del delivery
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 1.2 * held.status()["waiting_bytes"]
@@ -257,7 +257,7 @@ def test_many_are_written_without_waiting(store: bf.Store, monkeypatch: pytest.M
         served.until(waiting=0, jobs=3)
 
 
-def test_what_cannot_be_written_waits_and_is_told(
+def test_deliveries_that_cannot_be_written_wait_and_are_logged(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     true, works = bf.Store.receive, threading.Event()
@@ -325,7 +325,7 @@ def test_what_failed_is_tried_again_only_after_the_wait_and_once_more_in_the_end
     assert set(states(store)) == {"build-1", "build-1/0", "build-1/1", "build-1/2"}
 
 
-def test_what_cannot_be_written_in_the_end_is_told(
+def test_deliveries_that_cannot_be_written_at_the_end_are_logged(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def receive(self: bf.Store, events: Any, **options: bool) -> Any:

@@ -56,7 +56,7 @@ def test_the_next_sync_counts(service: Service, tmp_path: Path, ahead: dt.timede
     with bf.connect("acme", base_url=service.url, token="an-invented-token") as ci:
         store.sync(ci, since="1d", progress=False)
         with receiver(tmp_path) as served:
-            service.later(seconds=1)  # else what is told is of the second in which it was read
+            service.later(seconds=1)  # else the event is of the second in which the build was fetched
             while dt.datetime.now(dt.UTC) < service.now:
                 time.sleep(0.05)
             body = delivery(service, build, ahead)
@@ -82,8 +82,8 @@ def test_when_it_was_signed_counts_rather_than_the_clock_here(tmp_path: Path) ->
 
 def test_a_clock_here_that_is_behind_drops_nothing(tmp_path: Path) -> None:
     store = synced(tmp_path, Build(1, at=50, state="running"), at=50)
-    told = store.receive([of_job(55, received_at=moment(-9000), state="failed")])
-    assert told.jobs == 1
+    result = store.receive([of_job(55, received_at=moment(-9000), state="failed")])
+    assert result.jobs == 1
     assert states(store)["build-1/0"] == "failed"
     assert set(store.builds()["fetched_at"]) == {moment(50)}, "of the last sync, which is past by the service's clock"
 

@@ -1,4 +1,4 @@
-"""Builds of pipelines that syncs do not see: they are told of, not asked for, and not taken for gone."""
+"""Builds of pipelines that syncs do not see: webhooks store them, syncs do not request them, and they are not gone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def service(service: Service) -> Service:
     return service
 
 
-def told(service: Service, number: int, slug: str) -> Event:
-    """A build of this pipeline began now."""
+def started(service: Service, number: int, slug: str) -> Event:
+    """Return the event of a build of this pipeline that starts now."""
     created = Moment.of(service.now - dt.timedelta(minutes=10)).text()
     return event(
         key=number,
@@ -35,12 +35,12 @@ def told(service: Service, number: int, slug: str) -> Event:
 
 
 @pytest.mark.slow
-def test_they_are_not_asked_for_and_stay(service: Service, ws: Workspace, tmp_path: Path) -> None:
+def test_they_are_not_requested_and_stay(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
     for _ in range(2):
         service.later(minutes=10)
-        assert store.receive([told(service, number, "private") for number in range(1, 6)]).builds == 5
+        assert store.receive([started(service, number, "private") for number in range(1, 6)]).builds == 5
         service.later(minutes=10)
         service.paths()
         done = store.sync(ws, since="1d", progress=False)
@@ -51,7 +51,7 @@ def test_they_are_not_asked_for_and_stay(service: Service, ws: Workspace, tmp_pa
 def test_once_their_pipeline_is_seen_they_are_as_others(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
-    store.receive([told(service, 1, "private"), told(service, 2, "private")])
+    store.receive([started(service, 1, "private"), started(service, 2, "private")])
     service.pipelines["p-private"] = "private"
     service.later(minutes=10)
     service.add(1, "passed", pipeline_id="p-private")
@@ -71,7 +71,7 @@ def test_those_of_a_deleted_pipeline_are_gone(
     if not was_synced_alone:
         store.sync(ws, since="1d", progress=False)
     service.later(minutes=10)
-    store.receive([told(service, 1, "web")])
+    store.receive([started(service, 1, "web")])
     del service.pipelines["p-web"]
     service.later(minutes=10)
     assert store.sync(ws, since="1d", progress=False).gone == 1

@@ -1,4 +1,4 @@
-"""What deliveries do to a store: rows of builds and jobs, each by its own time; a sync's reading counts for more."""
+"""Rows of builds and jobs from deliveries, each dated by its event; rows of a sync take precedence."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ RUNNING = Build(1, at=0, state="running")
 
 def test_a_new_build_and_its_jobs(tmp_path: Path) -> None:
     store = synced(tmp_path)
-    told = store.receive([event(state="started", started_at=stamp(5.25)), of_job(7.75), of_job(6, 1, state="started")])
-    assert (told.builds, told.jobs, told.left_out) == (1, 2, 0)
+    result = store.receive(
+        [event(state="started", started_at=stamp(5.25)), of_job(7.75), of_job(6, 1, state="started")]
+    )
+    assert (result.builds, result.jobs, result.left_out) == (1, 2, 0)
     (build,) = store.builds(columns=["id", "state", "fetched_at", "is_open", "day", "pipeline_id"]).itertuples()
     assert (build.id, build.state, build.is_open, str(build.day)) == ("build-1", "running", True, "2026-10-01")
     assert build.fetched_at == moment(7), "by the service's clock, in whole seconds as answers have them"
@@ -34,14 +36,14 @@ def test_a_new_build_and_its_jobs(tmp_path: Path) -> None:
     assert dict(zip(jobs["id"], jobs["state"], strict=True)) == {"build-1/0": "running", "build-1/1": "running"}
     assert set(jobs["build_id"]) == {"build-1"}
     assert set(jobs["queue"]) == {"default"}
-    assert store.covers == {"acme": (moment(-100), moment(0))}, "the next sync asks as if nothing had been told"
+    assert store.covers == {"acme": (moment(-100), moment(0))}, "the next sync requests the same as without deliveries"
     assert store.as_of == moment(0)
 
 
 def test_other_jobs_stay_and_learn_the_state_of_their_build(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING, Build(3, at=0))
-    told = store.receive([event("build.finished", state="failed", finished_at=stamp(9))])
-    assert (told.builds, told.jobs) == (1, 0)
+    result = store.receive([event("build.finished", state="failed", finished_at=stamp(9))])
+    assert (result.builds, result.jobs) == (1, 0)
     jobs = store.jobs(columns=["id", "state", "build_state", "name", "fetched_at"]).set_index("id")
     assert jobs.loc[["build-1/0", "build-1/1"], "build_state"].tolist() == ["failed", "failed"]
     assert jobs.loc["build-1/0", ["state", "name", "fetched_at"]].tolist() == ["running", "as of 0", moment(0)]
@@ -67,7 +69,7 @@ def test_the_order_in_which_they_come_changes_nothing(tmp_path: Path, order: int
     assert states(store)["build-1/0"] == "passed"
 
 
-def test_what_is_no_news_makes_no_version(tmp_path: Path) -> None:
+def test_events_without_changes_create_no_version(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     first = store.receive([of_job(5)])
     assert store.receive([of_job(5), of_job(4)]) == type(first)(0, 0, 0, first.version)
@@ -78,12 +80,12 @@ def test_what_is_no_news_makes_no_version(tmp_path: Path) -> None:
 def test_a_late_one_after_a_sync_does_no_harm(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     synced(tmp_path, Build(1, at=60), at=60)
-    told = store.receive([of_job(59), event(started_at=stamp(30))])
-    assert (told.builds, told.jobs) == (0, 0)
+    result = store.receive([of_job(59), event(started_at=stamp(30))])
+    assert (result.builds, result.jobs) == (0, 0)
     assert states(store) == {"build-1": "passed", "build-1/0": "passed", "build-1/1": "passed"}
 
 
-def test_a_sync_replaces_what_was_told_before_it_and_settles_it(tmp_path: Path) -> None:
+def test_a_sync_replaces_earlier_events(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     store.receive([of_job(30), of_job(30, 7), event("build.finished", state="failed", finished_at=stamp(31))])
     synced(tmp_path, Build(1, at=31), at=31)
@@ -92,7 +94,7 @@ def test_a_sync_replaces_what_was_told_before_it_and_settles_it(tmp_path: Path) 
     assert not store.builds(columns=["is_open"])["is_open"].any()
 
 
-def test_what_was_told_while_a_sync_was_reading_stays_and_what_it_read_is_added(tmp_path: Path) -> None:
+def test_events_during_a_sync_stay_and_its_rows_are_added(tmp_path: Path) -> None:
     store = synced(tmp_path)
     store.receive([of_job(40, 0), event("build.failing", state="failing", failing_at=stamp(41))])
     synced(tmp_path, Build(1, at=20, state="running", jobs=(0, 1, 2)), at=20)
@@ -117,14 +119,14 @@ def test_of_the_second_in_which_a_sync_read_a_build_its_jobs_are_as_read(tmp_pat
 
 
 @pytest.mark.parametrize("more", [{"state": "finished"}, {"started_at": None}], ids=str)
-def test_where_only_a_job_is_news_its_build_is_asked_for_too(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_if_only_a_job_changed_its_build_is_requested_too(tmp_path: Path, more: dict[str, Any]) -> None:
     store = synced(tmp_path, Build(1, at=5))
     second = 9 if "state" in more else 5
     event_of_job = event(
         "job.finished", job={"id": "build-1/7", "state": "failed", "finished_at": stamp(second)}, **more
     )
-    told = store.receive([event_of_job])
-    assert (told.builds, told.jobs) == (0, 1)
+    result = store.receive([event_of_job])
+    assert (result.builds, result.jobs) == (0, 1)
     (build,) = store.builds(columns=["state", "is_open", "has_webhook_update", "fetched_at"]).itertuples(index=False)
     assert tuple(build) == ("passed", True, True, moment(second))
 
@@ -142,7 +144,7 @@ def test_one_of_before_it_was_gone_does_not_bring_it_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("sent", "stored"),
     [
         ({"state": "started"}, "running"),
         ({"state": "passed"}, "passed"),
@@ -155,12 +157,12 @@ def test_one_of_before_it_was_gone_does_not_bring_it_back(tmp_path: Path) -> Non
     ],
     ids=str,
 )
-def test_states_of_builds(tmp_path: Path, told: dict[str, Any], kept: str) -> None:
+def test_states_of_builds(tmp_path: Path, sent: dict[str, Any], stored: str) -> None:
     store = synced(tmp_path, Build(1, at=0, state="scheduled"))
-    store.receive([event(started_at=stamp(5), **told)])
+    store.receive([event(started_at=stamp(5), **sent)])
     (build,) = store.builds().itertuples()
-    assert build.state == kept
-    assert pd.isna(build.blocked) or build.blocked == (told["state"] == "blocked")
+    assert build.state == stored
+    assert pd.isna(build.blocked) or build.blocked == (sent["state"] == "blocked")
 
 
 def test_a_build_that_is_blocked_is_so_where_only_its_state_says_so(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_a_build_that_is_blocked_is_so_where_only_its_state_says_so(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("sent", "stored"),
     [
         ({"state": "started"}, "running"),
         ({"state": "finished", "exit_status": 0}, "passed"),
@@ -181,10 +183,10 @@ def test_a_build_that_is_blocked_is_so_where_only_its_state_says_so(tmp_path: Pa
     ],
     ids=str,
 )
-def test_states_of_jobs(tmp_path: Path, told: dict[str, Any], kept: str) -> None:
+def test_states_of_jobs(tmp_path: Path, sent: dict[str, Any], stored: str) -> None:
     store = synced(tmp_path, Build(1, at=0, state="scheduled"))
-    store.receive([of_job(5, **told)])
-    assert states(store)["build-1/0"] == kept
+    store.receive([of_job(5, **sent)])
+    assert states(store)["build-1/0"] == stored
 
 
 # --- what is left out
@@ -201,12 +203,12 @@ def test_states_of_jobs(tmp_path: Path, told: dict[str, Any], kept: str) -> None
         webhooks.parse(b'{"event": "ping"}'),
         webhooks.parse(b'{"event": "agent.connected", "agent": {}}'),
     ],
-    ids=lambda told: f"{told.name} {told.build}"[:40],
+    ids=lambda event: f"{event.name} {event.build}"[:40],
 )
 def test_what_a_store_cannot_hold_or_no_sync_covers(tmp_path: Path, left_out: Event) -> None:
     store = synced(tmp_path)
-    told = store.receive([left_out, of_job(5, key=2), left_out])
-    assert (told.builds, told.jobs, told.left_out) == (1, 1, 2)
+    result = store.receive([left_out, of_job(5, key=2), left_out])
+    assert (result.builds, result.jobs, result.left_out) == (1, 1, 2)
     assert set(states(store)) == {"build-2", "build-2/0"}
 
 
@@ -218,19 +220,19 @@ def test_of_a_store_of_single_pipelines_the_others_are_left_out(tmp_path: Path) 
 
 def test_a_job_of_a_build_that_is_not_known_waits_for_the_sync(tmp_path: Path) -> None:
     store = synced(tmp_path, Build(3, at=0))
-    told = store.receive([event("job.started", state="finished", job={"id": "j-1", "started_at": stamp(5)})])
-    assert (told.builds, told.jobs) == (0, 0)
+    result = store.receive([event("job.started", state="finished", job={"id": "j-1", "started_at": stamp(5)})])
+    assert (result.builds, result.jobs) == (0, 0)
     assert set(store.jobs()["build_id"]) == {"build-3"}
 
 
 def test_one_value_that_fits_no_column_holds_no_other_up(tmp_path: Path) -> None:
     store = synced(tmp_path)
     good = [of_job(5, key=key) for key in range(2, 9)]
-    told = store.receive([*good[:3], of_job(5, exit_status=2**70), *good[3:]])
-    assert (told.builds, told.jobs, told.left_out) == (7, 7, 1)
+    result = store.receive([*good[:3], of_job(5, exit_status=2**70), *good[3:]])
+    assert (result.builds, result.jobs, result.left_out) == (7, 7, 1)
 
 
-def test_names_and_variables_are_kept_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_names_and_variables_are_stored_only_on_request(tmp_path: Path) -> None:
     store = synced(tmp_path)
     store.receive([event(started_at=stamp(5))])
     text = store.sql("SELECT * FROM builds").to_csv()
@@ -255,15 +257,15 @@ def test_a_store_that_was_never_synced_is_refused(tmp_path: Path) -> None:
 
 def test_the_past_is_as_syncs_left_it(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
-    told = store.receive([of_job(30, state="passed")])
+    result = store.receive([of_job(30, state="passed")])
     synced(tmp_path, Build(1, at=60), at=60)
     assert states(bf.Store(tmp_path, as_of=moment(59)))["build-1/0"] == "running"
-    assert states(bf.Store(tmp_path, as_of=told.version))["build-1/0"] == "passed"
+    assert states(bf.Store(tmp_path, as_of=result.version))["build-1/0"] == "passed"
     assert states(bf.Store(tmp_path, as_of=moment(60)))["build-1/1"] == "passed"
 
 
 @pytest.mark.slow
-def test_compacting_keeps_what_was_told_apart(tmp_path: Path) -> None:
+def test_compacting_keeps_the_mark_of_webhook_updates(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING, Build(3, at=0))
     for second in range(5):
         store.receive([of_job(second + 1, number=second, key=5)])
@@ -282,8 +284,8 @@ def test_others_may_write_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return true(table, *change)
 
     monkeypatch.setattr(TableVersion, "commit", overtaken)
-    told = store.receive([of_job(40)])
+    result = store.receive([of_job(40)])
     assert late
-    assert (told.builds, told.jobs) == (1, 1)
+    assert (result.builds, result.jobs) == (1, 1)
     assert states(store).keys() == {"build-1", "build-1/0", "build-1/1", "build-3", "build-3/0", "build-3/1"}
     assert store.as_of == moment(50)

@@ -319,7 +319,7 @@ def test_killed_at_any_instant_the_store_gets_all_that_was_answered(tmp_path: Pa
     assert files(tmp_path / "_deliveries") == []
 
 
-# --- what is kept of a body
+# --- the reduced body
 
 
 @pytest.fixture(scope="module")
@@ -342,14 +342,14 @@ def bodies() -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("env", [False, True])
 def test_the_store_keeps_the_same_of_it(bodies: list[bytes], personal: bool, env: bool) -> None:
     retention = Retention(personal, env)
-    told = [body for body in bodies if b'"build":' in body]
-    assert len(told) > 50
+    with_build = [body for body in bodies if b'"build":' in body]
+    assert len(with_build) > 50
     for table in ("builds", "jobs"):
         frames = [
             getattr(webhooks.frames([parsed(body) for body in some]), table).drop(
                 columns=list(retention.excluded_columns(table))
             )
-            for some in (told, [reduce_body(body, personal=personal, env=env) for body in told])
+            for some in (with_build, [reduce_body(body, personal=personal, env=env) for body in with_build])
         ]
         assert frames[0].equals(frames[1])
 

@@ -1,4 +1,4 @@
-"""Batches made by hand, and what a store reads, in the same plain form."""
+"""Build batches for commits, and read a store in the same plain form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN = Retention()
 
 @dataclass(frozen=True)
 class Build:
-    """A build as it was fetched `at` a second, of a day (None: without `created_at`), with its jobs."""
+    """A build as fetched in second `at`, created on a day (None: without `created_at`), with its jobs."""
 
     key: int
     at: int
@@ -55,7 +55,7 @@ def batch(builds: Iterable[Build], at: int, gone: Iterable[Build] = (), **more: 
 
 
 def flaky(instances: Mapping[str, int], at: int, suite: str = "rspec") -> ListSnapshot:
-    """A list of flaky tests, by id how often each was seen."""
+    """A list of flaky tests, with the number of instances by id."""
     rows = [
         {"id": id, "name": f"name of {id}", "instances": n, "fetched_at": moment(at)} for id, n in instances.items()
     ]
@@ -108,10 +108,10 @@ def _job(build: Build, job: int) -> dict[str, Any]:
     }
 
 
-# --- what a store holds
+# --- content of a store
 
 Held = dict[str, tuple[str, bool, tuple[str, ...]]]
-"""By a build's id: its message, whether it is gone, and its jobs, each with its name."""
+"""By the id of a build: its message, whether it is gone, and its jobs with their names."""
 
 
 def expected(builds: Iterable[Build], gone: Collection[str] = ()) -> Held:
@@ -126,7 +126,7 @@ def expected(builds: Iterable[Build], gone: Collection[str] = ()) -> Held:
 
 
 def held(store: Store) -> Held:
-    """What a store reads; each id must be there once, and jobs only of builds that are."""
+    """Return the content of a store. Each id must occur once, and each job must have a build."""
     builds = store.builds(columns=["id", "message", "gone_at"])
     jobs = store.jobs(columns=["id", "build_id", "name"])
     assert builds["id"].is_unique
@@ -139,19 +139,16 @@ def held(store: Store) -> Held:
     return {id: (message, is_gone, tuple(sorted(texts[id]))) for id, message, is_gone in rows}
 
 
-# --- what comes in between
+# --- interruptions
 
 
 class Killed(BaseException):
-    """Stands for the end of a process: nothing of the package catches it, and nothing is tidied up after it."""
+    """The end of a process: the package does not catch it and does not clean up after it."""
 
 
 @contextmanager
 def at_each_instant(what: Callable[[str], None]) -> Iterator[None]:
-    """Do something at each instant at which a table or a file is made, changed or committed; it gets the name.
-
-    Each comes before or after one of these.
-    """
+    """Call `what` with a name before and after each creation, change and commit of a table or file."""
 
     def around(owner: Any, name: str) -> Any:
         true = getattr(owner, name)
@@ -175,7 +172,7 @@ def at_each_instant(what: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def at_instant(number: int, what: Any, of: str = "") -> Iterator[None]:
-    """Do something at the so-maniest instant; `of` chooses those whose name holds it, such as "commit"."""
+    """Call `what` at the instant with this number; `of` selects instants by a part of their name, such as "commit"."""
     left = [what, *[None] * number]
 
     def between(name: str) -> None:
@@ -188,7 +185,7 @@ def at_instant(number: int, what: Any, of: str = "") -> Iterator[None]:
 
 @contextmanager
 def dies_at(number: int, of: str = "") -> Iterator[None]:
-    """End what is done at an instant as kill -9 does: files stay as they lie."""
+    """End the block at an instant as kill -9 does: files stay as they are."""
 
     def kill() -> None:
         raise Killed

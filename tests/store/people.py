@@ -1,4 +1,4 @@
-"""What people do to a sandbox while it is synced, drawn from a chance of one's own."""
+"""Random actions of users on a sandbox while it is synced."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STEPS = [
     {"type": "waiter"},
     {"type": "manual", "label": "Ship?"},
     {"type": "script", "name": "Ship", "command": "make ship"},
-    {"type": "manual", "label": "Tell?"},
+    {"type": "manual", "label": "Announce?"},
 ]
 
 
 class People:
-    """Those who use a service; `did` counts what they did."""
+    """Users of a service; `did` counts their actions."""
 
     def __init__(self, ci: Workspace, chance: random.Random) -> None:
         self._ci, self._chance = ci, chance
@@ -46,11 +46,11 @@ class People:
         }
 
     def act(self) -> None:
-        """One of them does something; the service may fail it, or refuse."""
+        """Perform a random action; the service may fail or refuse it."""
         self._do(self._deeds)
 
     def use(self) -> None:
-        """The same, but for pipelines, which stay as they are."""
+        """Perform a random action that changes no pipeline."""
         changes = (self.found, self.rename, self.swap, self.delete)
         self._do({deed: often for deed, often in self._deeds.items() if deed not in changes})
 
@@ -63,7 +63,7 @@ class People:
             self.did["failed"] += 1
 
     def pipeline(self) -> str | None:
-        """The slug of some pipeline."""
+        """Return the slug of a random pipeline."""
         try:
             return str(self._chance.choice(list(self._ci.pipelines(progress=False)["slug"])))
         except BuildframeError:
@@ -71,9 +71,9 @@ class People:
 
     # --- builds
 
-    def _some(self, **asked: object) -> pd.Series | None:
-        """One of the newest."""
-        found = self._ci.builds(columns=["pipeline", "number"], max_requests=1, progress=False, **asked)
+    def _some(self, **filters: object) -> pd.Series | None:
+        """Return one of the newest builds."""
+        found = self._ci.builds(columns=["pipeline", "number"], max_requests=1, progress=False, **filters)
         return None if found.empty else found.iloc[self._chance.randrange(len(found))]
 
     def create(self) -> bool:
@@ -93,7 +93,7 @@ class People:
         return build is not None and bool(self._ci.pipeline(build["pipeline"]).rebuild(int(build["number"])))
 
     def retry(self) -> bool:
-        """Repeat a job that failed, however old it is."""
+        """Retry the failed jobs of a build of any age."""
         before = self._ci.sandbox.clock.now() - dt.timedelta(days=self._chance.randrange(14))
         build = self._some(state="failed", created_to=before)
         if build is None:
@@ -130,7 +130,7 @@ class People:
         return f"Line {self._names}"
 
     def found(self) -> bool:
-        """Make a pipeline that ends in a block step, and has two."""
+        """Create a pipeline that has two block steps and ends in one."""
         cluster = self._ci.pipeline("web").get().cluster_id
         made = self._ci.create_pipeline(
             name=self._name(), repository="git@example.com:acme/line.git", cluster_id=cluster, steps=_STEPS
@@ -147,7 +147,7 @@ class People:
         return True
 
     def swap(self) -> bool:
-        """One pipeline takes over the slug of another one."""
+        """Give one pipeline the slug of another one."""
         if len(self._own) < 2:
             return False
         one, other = self._chance.sample(self._own, 2)

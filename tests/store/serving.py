@@ -1,4 +1,4 @@
-"""A service of a few builds in any state, whose answers and failures a test sets one by one."""
+"""A service of a few builds, whose responses and failures a test sets one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Body = dict[str, Any]
 
 
 class Service:
-    """`builds` and `pipelines` (slug by id) are what it has, `now` its time; `asked` are paths and queries.
+    """`builds` and `pipelines` (slug by id) are its content, `now` its time, `requests` its paths and queries.
 
     Lists have `size` builds on a page. `counted_too_many` is by how much it miscounts; `failing` answers some
     requests in its place, and `after` is called with each path once it was answered. `date` makes the Date header of a
@@ -60,18 +60,18 @@ class Service:
         self.now = Moment.of(self.now + dt.timedelta(**by))
 
     def lists(self) -> list[dict[str, str]]:
-        """How lists of builds were asked since this was last called."""
-        asked = [query for path, query in self._taken() if path.endswith("/builds")]
+        """Return the filters of build lists that were requested since the last call."""
+        queries = [query for path, query in self._taken() if path.endswith("/builds")]
         plain = ("created_from", "created_to", "finished_from", "state[]")
-        return [{name: query[name] for name in plain if name in query} for query in asked]
+        return [{name: query[name] for name in plain if name in query} for query in queries]
 
     def paths(self) -> list[str]:
-        """What was asked since this was last called, in its order."""
+        """Return the paths requested since the last call, in order."""
         return [path for path, _ in self._taken()]
 
     def _taken(self) -> list[tuple[str, dict[str, str]]]:
-        asked, self.requests = self.requests, []
-        return asked
+        requests, self.requests = self.requests, []
+        return requests
 
     # --- answering
 

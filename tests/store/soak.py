@@ -123,8 +123,8 @@ class Soak:
     def _sync(self, since: str, pipeline: str | None = None) -> BaseProcess:
         sandbox = self._ci.sandbox
         scopes = ["read_builds", "read_pipelines", "read_suites", "read_organizations"]
-        asked = (str(self._folder), sandbox.url, sandbox.token(scopes), since, pipeline)
-        process = self._context.Process(target=child.sync, args=asked, daemon=True)
+        arguments = (str(self._folder), sandbox.url, sandbox.token(scopes), since, pipeline)
+        process = self._context.Process(target=child.sync, args=arguments, daemon=True)
         process.start()
         self.found.did["syncs: all"] += 1
         return process
@@ -139,8 +139,8 @@ class Soak:
             process.join(max(0.0, kill_at - time.monotonic()))
             self._kill(process)
         process.join(120)
-        told = {0: "complete", -9: "killed", 3: "incomplete", 4: "failed by the service"}
-        ended = told.get(process.exitcode, f"EXIT {process.exitcode}")  # type: ignore[arg-type]
+        outcomes = {0: "complete", -9: "killed", 3: "incomplete", 4: "failed by the service"}
+        ended = outcomes.get(process.exitcode, f"EXIT {process.exitcode}")  # type: ignore[arg-type]
         assert "EXIT" not in ended, ended
         self.found.did[f"syncs: {ended}"] += 1
 
@@ -171,16 +171,16 @@ class Soak:
 
 
 def main() -> None:
-    """Soak as asked for on the command line, and print the figures."""
+    """Run a soak with the options of the command line, and print its counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=int, default=336)
     parser.add_argument("--kills", type=float, default=0.65)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--builds", type=int, default=800)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    with bf.sandbox(builds=asked.builds, days=20, seed=asked.seed, cancels_at_once=False, quota=None) as ci:
-        print(Soak(folder / "store", ci, asked.seed, asked.kills).run(asked.hours))
+    with bf.sandbox(builds=options.builds, days=20, seed=options.seed, cancels_at_once=False, quota=None) as ci:
+        print(Soak(folder / "store", ci, options.seed, options.kills).run(options.hours))
     shutil.rmtree(folder)
 
 

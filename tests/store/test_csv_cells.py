@@ -36,7 +36,7 @@ DONE = re.compile("(^|[;\t\r\n])'(?='*[\" \u00a0\u3000\u200b\ufeff]*[=+\\-@ï¼ï¼
 
 
 def undone(text: str) -> str:
-    """As docs/exporting.md tells it."""
+    """As docs/exporting.md describes it."""
     return DONE.sub(r"\1", text)
 
 

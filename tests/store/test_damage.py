@@ -1,4 +1,4 @@
-"""What can lie where a store is thought to be: damaged, older, later, oddly named; and what a cleaning leaves."""
+"""Damaged stores, stores of other versions, unusual folder names; and the files that `clean` leaves."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _later_format(folder: Path) -> None:
     ],
     ids=["log", "first entry", "log of jobs", "file gone", "file spoilt", "later Delta", "later format"],
 )
-def test_damage_is_told_plainly(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+def test_damage_is_reported_in_one_line(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
     sync(tmp_path, Build(1, 1))
     damage(tmp_path)
-    for ask in (lambda: held(Store(tmp_path)), lambda: sync(tmp_path, Build(1, 2), at=2)):
+    for call in (lambda: held(Store(tmp_path)), lambda: sync(tmp_path, Build(1, 2), at=2)):
         with pytest.raises(StoreFailed) as failed:
-            ask()
+            call()
         assert len(str(failed.value).splitlines()) == 1
         assert "\x1b" not in str(failed.value)
         assert failed.value.__cause__ is None
@@ -83,7 +83,7 @@ def test_damage_is_told_plainly(tmp_path: Path, damage: Callable[[Path], None], 
         held(Store(tmp_path))
 
 
-def test_a_log_entry_that_is_empty_after_a_power_cut_is_written_anew(tmp_path: Path) -> None:
+def test_a_log_entry_that_is_empty_after_a_power_cut_is_written_again(tmp_path: Path) -> None:
     """The name of a file may outlast a power cut without its content; such a version has changed nothing."""
     sync(tmp_path, Build(1, 1))
     sync(tmp_path, Build(1, 2), at=2)
@@ -171,7 +171,7 @@ def make_older(folder: Path, days: float = 2) -> None:
         log.write_text("\n".join(map(json.dumps, lines)) + "\n")
 
 
-def test_a_cleaning_keeps_what_is_within_the_time_and_tells_of_the_rest(tmp_path: Path) -> None:
+def test_clean_keeps_versions_within_the_duration_and_refuses_older_ones(tmp_path: Path) -> None:
     versions = [sync(tmp_path, Build(1, at), at=at).state.version for at in (1, 2, 3)]
     make_older(tmp_path)
     store = Store(tmp_path)
@@ -249,15 +249,15 @@ def test_a_long_log_is_read_from_a_checkpoint_and_few_entries(tmp_path: Path, mo
     assert held(Store(tmp_path, as_of=moment(60))) == expected([Build(1, 1)])
 
 
-def test_all_that_is_raised_is_of_the_house(tmp_path: Path) -> None:
+def test_all_errors_are_errors_of_buildframe(tmp_path: Path) -> None:
     sync(tmp_path, Build(1, 1))
     for log in tmp_path.glob("*/_delta_log/*.json"):
         log.write_bytes(b"\xff\x00")
-    for ask in (
+    for call in (
         Store(tmp_path).builds,
         Store(tmp_path).compact,
         Store(tmp_path).clean,
         lambda: Store(tmp_path).version,
     ):
         with pytest.raises(BuildframeError):
-            ask()
+            call()

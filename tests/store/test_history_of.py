@@ -1,4 +1,4 @@
-"""One build as two frames: those that a list of builds gives of it."""
+"""One build as two frames, equal to those of a listing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conftest import says
 ONLY_ALONE = ["agent_hostname", "agent_meta_data"]
 
 
-def test_one_build_is_as_in_the_list_but_for_what_only_a_single_one_tells_of_agents(ci):
+def test_a_single_build_equals_the_listed_one_except_for_details_of_agents(ci):
     builds, jobs = ci.pipeline("web").history(progress=False)
     number = int(jobs.loc[jobs["retried"].fillna(False), "build_number"].iloc[0])
     found = ci.pipeline("web").history_of(number)
@@ -32,7 +32,7 @@ def test_without_retried_attempts(ci):
     assert len(last) < (jobs["build_number"] == number).sum()
 
 
-def test_its_frames_tell_where_they_are_from(ci):
+def test_attrs_contain_the_source(ci):
     number = int(ci.pipeline("web").builds(columns=["number"], progress=False)["number"].iloc[0])
     found = ci.pipeline("web").history_of(number)
     for name, frame in zip(("builds", "jobs"), found, strict=True):

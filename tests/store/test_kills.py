@@ -31,7 +31,7 @@ KILLS = int(os.environ.get("KILLS", "10"))
 
 
 def builds_of(step: int) -> list[Build]:
-    """What the sync of this number brings: some builds anew, some for the first time."""
+    """What the sync of this number brings: some builds again, some for the first time."""
     return [Build(key, at=step, day=key % 5, jobs=tuple(range(key % 4))) for key in range(step % 7, 30 + step, 3)]
 
 

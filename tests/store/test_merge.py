@@ -1,4 +1,4 @@
-"""What is later than what is stored, lists kept as they change, and marks: against plain rules."""
+"""Compare merging, histories of lists and coverage with simple models."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def test_nothing_that_was_fetched_earlier_replaces(new: dict[int, int], stored: 
 
 @settings(deadline=None)
 @given(fetched, fetched, st.sets(st.integers(0, 5)))
-def test_what_a_delivery_told_later_overtakes_what_was_read(
-    new: dict[int, int], stored: dict[int, int], told: set[int]
+def test_a_later_delivery_supersedes_a_fetched_build(
+    new: dict[int, int], stored: dict[int, int], delivered: set[int]
 ) -> None:
-    there = _rows(stored).append_column(HAS_WEBHOOK_UPDATE, pa.array([key in told for key in stored], pa.bool_()))
+    there = _rows(stored).append_column(HAS_WEBHOOK_UPDATE, pa.array([key in delivered for key in stored], pa.bool_()))
     found = merge.superseded_builds(_rows(new), there)["id"].to_pylist()
-    assert found == [str(key) for key, at in new.items() if key in told and at < stored.get(key, -1)]
-    assert not merge.superseded_builds(_rows(new), _rows(stored)).num_rows, "where nothing was ever told"
+    assert found == [str(key) for key, at in new.items() if key in delivered and at < stored.get(key, -1)]
+    assert not merge.superseded_builds(_rows(new), _rows(stored)).num_rows, "without deliveries"
 
 
 @settings(deadline=None)
 @given(fetched, st.lists(st.tuples(st.integers(0, 5), AT)))
-def test_jobs_told_since_are_those_of_later_than_the_reading(read: dict[int, int], jobs: list[tuple[int, int]]) -> None:
+def test_jobs_updated_since_are_later_than_the_fetch(read: dict[int, int], jobs: list[tuple[int, int]]) -> None:
     theirs = [(key, at) for key, at in jobs if key in read]
     at = pa.array([moment(at).us for _, at in theirs], pa.int64()).cast(pa.timestamp("us", "UTC"))
     rows = pa.table({"build_id": pa.array([str(key) for key, _ in theirs], pa.string()), "fetched_at": at})
@@ -60,12 +60,14 @@ def test_jobs_told_since_are_those_of_later_than_the_reading(read: dict[int, int
 @pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), AT), unique_by=lambda one: one[0]), min_size=1, max_size=3))
-def test_of_several_walks_each_build_as_the_last_walk_has_it(walks: list[list[tuple[int, int]]]) -> None:
-    parts = [batch([Build(key, at, jobs=(number, 7)) for key, at in walk], 9) for number, walk in enumerate(walks)]
+def test_each_build_comes_from_the_last_listing_that_contains_it(listings: list[list[tuple[int, int]]]) -> None:
+    parts = [
+        batch([Build(key, at, jobs=(number, 7)) for key, at in listing], 9) for number, listing in enumerate(listings)
+    ]
     builds, jobs = merge.latest_builds([(part.builds, part.jobs) for part in parts])
     wanted: dict[str, tuple[int, int]] = {}
-    for number, walk in enumerate(walks):
-        for key, at in walk:
+    for number, listing in enumerate(listings):
+        for key, at in listing:
             wanted[f"build-{key}"] = (at, number)
     assert dict(zip(builds["id"], builds["message"], strict=True)) == {
         id: f"as of {at}" for id, (at, _) in wanted.items()

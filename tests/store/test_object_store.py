@@ -133,10 +133,10 @@ def test_compaction_and_cleaning(url: str, options: dict[str, str], monkeypatch:
 
 def test_deliveries(url: str, options: dict[str, str]) -> None:
     store = synced(url, Build(1, 0, state="running"), options=options)
-    told = store.receive([of_job(5, number=7), of_job(6, key=2)])
-    assert (told.builds, told.jobs) == (2, 2)
+    result = store.receive([of_job(5, number=7), of_job(6, key=2)])
+    assert (result.builds, result.jobs) == (2, 2)
     assert states(store).keys() == {"build-1", "build-1/0", "build-1/1", "build-1/7", "build-2", "build-2/0"}
-    assert store.receive([of_job(5, number=7)]).version == told.version
+    assert store.receive([of_job(5, number=7)]).version == result.version
 
 
 def test_two_writers(url: str, options: dict[str, str]) -> None:
@@ -168,7 +168,7 @@ def test_no_object_store_there(ci: Workspace) -> None:
         Store("s3://bucket/ci", storage_options=gone).sync(ci, since="1d", progress=False)
 
 
-def test_wrong_credentials_are_refused_and_not_told() -> None:
+def test_wrong_credentials_are_refused_and_not_shown() -> None:
     server = _serve(INITIAL_NO_AUTH_ACTION_COUNT="2")
     try:
         url = next(server)
@@ -184,9 +184,9 @@ def test_wrong_credentials_are_refused_and_not_told() -> None:
         assert options[name] not in str(refused.value)
 
 
-def test_secrets_that_an_answer_tells_are_not_told_on(scripted: Callable[..., Scripted]) -> None:
-    told = f"<Error><Code>AccessDenied</Code>{OPTIONS['AWS_ACCESS_KEY_ID']} {SECRET}</Error>"
-    server = scripted(says(told.encode(), 403))
+def test_secrets_in_a_response_are_hidden(scripted: Callable[..., Scripted]) -> None:
+    body = f"<Error><Code>AccessDenied</Code>{OPTIONS['AWS_ACCESS_KEY_ID']} {SECRET}</Error>"
+    server = scripted(says(body.encode(), 403))
     with pytest.raises(StoreFailed) as refused:
         Store("s3://bucket/ci", storage_options={**OPTIONS, "AWS_ENDPOINT_URL": server.url}).builds()
     assert "AccessDenied" in str(refused.value)
@@ -194,11 +194,11 @@ def test_secrets_that_an_answer_tells_are_not_told_on(scripted: Callable[..., Sc
     assert SECRET not in str(refused.value)
 
 
-def test_what_an_error_would_tell_of_the_options_is_hidden() -> None:
+def test_option_values_in_errors_are_hidden() -> None:
     place = Location.of("s3://bucket/ci", {**OPTIONS, "AWS_SESSION_TOKEN": ""})
     said = place.redacted(f"key {OPTIONS['AWS_ACCESS_KEY_ID']}, {SECRET}, in us-east-1")
     assert said == "key [hidden], [hidden], in us-east-1"
 
 
-def test_the_face_takes_options_as_they_are() -> None:
+def test_options_are_passed_unchanged() -> None:
     assert repr(bf.Store("s3://bucket/ci", storage_options=OPTIONS)) == "<Store at s3://bucket/ci>"

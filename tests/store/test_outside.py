@@ -89,9 +89,9 @@ def test_another_program_reads_what_the_store_reads(folder: Path, reader: Any, t
 @pytest.mark.parametrize("table", sorted(KEYS))
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_lists_with_all_their_states_too(folder: Path, reader: Any, table: str) -> None:
-    asked = bf.Store(folder).sql(f"SELECT * FROM {table}").sort_values(KEYS[table], ignore_index=True)
-    assert_frame_equal(as_read(reader(folder, table), asked, KEYS[table]), asked)
-    assert len(asked) > 5
+    expected = bf.Store(folder).sql(f"SELECT * FROM {table}").sort_values(KEYS[table], ignore_index=True)
+    assert_frame_equal(as_read(reader(folder, table), expected, KEYS[table]), expected)
+    assert len(expected) > 5
 
 
 def test_columns_that_came_later_are_there_where_the_schema_is_named(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_columns_that_came_later_are_there_where_the_schema_is_named(folder: Pat
     assert 0 < many < len(store.builds())
     assert many == pd.read_parquet(store.files("builds"), schema=schema(folder, "builds"))["creator"].notna().sum()
     parted = [("creator" in pd.read_parquet(file)) for file in store.files("builds")]
-    assert set(parted) == {True, False}  # so the first file alone does not tell
+    assert set(parted) == {True, False}  # so the first file alone does not decide
 
 
 def test_a_folder_holds_rows_that_are_no_longer_valid(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""No name, address or secret of anybody is in any byte of a store, unless it was asked for."""
+"""No byte of a store contains names, addresses or secrets unless they were requested."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def held(folder: Path, needles: set[str]) -> set[str]:
     return {needle for needle in needles if needle in text}
 
 
-def test_without_being_asked_for_no_name_and_no_secret_is_stored(ci, people, tmp_path):
+def test_by_default_no_name_and_no_secret_is_stored(ci, people, tmp_path):
     store = bf.Store(tmp_path)
     store.sync(ci, suites=["rspec"], progress=False)
     assert len(list(tmp_path.rglob("*.parquet"))) > 10

@@ -1,4 +1,4 @@
-"""How far a store reaches: its marks, stretches, what could not be read, and one pipeline beside its organization."""
+"""Coverage of a store: time ranges, incomplete syncs, and a pipeline beside its organization."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def ago(service: Service, **by: float) -> Moment:
 
 
 def covered(service: Service) -> list[tuple[Moment, Moment]]:
-    """The times by creation that were asked for, oldest first; to the service's time where the end was left open."""
-    asked = [query for query in service.lists() if "created_from" in query]
-    ends = [(query["created_from"], query.get("created_to", service.now.text())) for query in asked]
+    """Return the requested ranges of creation times, oldest first; an open end is the time of the service."""
+    queries = [query for query in service.lists() if "created_from" in query]
+    ends = [(query["created_from"], query.get("created_to", service.now.text())) for query in queries]
     return sorted((Moment.parse(start), Moment.parse(end)) for start, end in ends)
 
 
@@ -63,7 +63,7 @@ def test_a_wider_since_fills_in_and_says_so(service, ws, store):
 def test_cut_off_amid_filling_in_the_next_sync_goes_on_from_there(service, ws, store):
     for number in range(60):
         service.add(number, "passed", days=number)
-    refuse_after(service, 5)  # under way, the newest, pipelines, two stretches
+    refuse_after(service, 5)  # under way, the newest, pipelines, two time ranges
     with pytest.raises(bf.Unauthorized):
         store.sync(ws, since="60d", progress=False)
     there, (oldest, _) = numbers(store), covered(service)[1]  # what was refused is the oldest
@@ -75,14 +75,14 @@ def test_cut_off_amid_filling_in_the_next_sync_goes_on_from_there(service, ws, s
     assert all(end <= oldest for start, end in covered(service) if end < ago(service, hours=1))
 
 
-def test_after_a_long_pause_it_catches_up_in_stretches_and_keeps_what_it_has(service, ws, store):
+def test_after_a_long_pause_it_catches_up_in_time_ranges_and_keeps_its_rows(service, ws, store):
     store.sync(ws, since="1d", progress=False)
     before = service.now
     service.later(days=30)
     for number in range(29):
         service.add(number, "passed", days=29 - number)
     service.lists()
-    refuse_after(service, 5)  # under way, ended, the first stretch, pipelines, the second stretch
+    refuse_after(service, 5)  # under way, ended, the first time range, pipelines, the second time range
     with pytest.raises(bf.Unauthorized):
         store.sync(ws, since="1d", progress=False)
     there = numbers(store)
@@ -99,7 +99,7 @@ def test_after_a_long_pause_it_catches_up_in_stretches_and_keeps_what_it_has(ser
     assert done.since < before
 
 
-def test_what_cannot_be_read_completely_is_kept_and_told_and_moves_no_mark(service, ws, store):
+def test_an_incomplete_sync_keeps_rows_reports_why_and_extends_no_coverage(service, ws, store):
     service.size = 3
     for number in range(10):
         service.add(number, "passed", days=number / 20)
@@ -157,7 +157,7 @@ def test_a_pipelines_sync_alone_does_not_reach_for_its_organization(service, ws,
     assert numbers(store) == [1, 2]
 
 
-def test_what_a_sync_did_is_told_in_a_sentence(service, ws, store):
+def test_a_result_describes_the_sync_in_a_sentence(service, ws, store):
     service.add(1, "waiting")
     service.add(2, "passed")
     assert str(store.sync(ws, since="1d", progress=False)) == (

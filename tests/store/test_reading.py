@@ -1,4 +1,4 @@
-"""Reading a store: the same frames as a fetch, what was then, and what is said where there is nothing to read."""
+"""Reading a store: frames equal those of a fetch; earlier versions; errors when there is nothing to read."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         yield Filled(folder, ci, first.version, flaky)
 
 
-def fetched(ci: Workspace, name: str, **asked: Any) -> pd.DataFrame:
-    found: pd.DataFrame = getattr(ci.history(progress=False, **asked), name)
+def fetched(ci: Workspace, name: str, **filters: Any) -> pd.DataFrame:
+    found: pd.DataFrame = getattr(ci.history(progress=False, **filters), name)
     return found.drop(columns=LEFT_OUT[name])
 
 
@@ -90,16 +90,16 @@ def test_the_order_is_newest_first(filled: Filled) -> None:
 @pytest.mark.slow
 @given(hours=st.tuples(st.integers(0, 150), st.integers(0, 150)).filter(lambda ends: ends[0] != ends[1]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_stretch_of_time_is_what_the_service_lists_of_it(filled: Filled, hours: tuple[int, int]) -> None:
-    asked = {"created_from": f"{max(hours)}h", "created_to": f"{min(hours)}h"}
+def test_a_time_range_equals_the_listing_of_the_service(filled: Filled, hours: tuple[int, int]) -> None:
+    filters = {"created_from": f"{max(hours)}h", "created_to": f"{min(hours)}h"}
     whole, now = filled.store.builds(), filled.store.as_of
     start, end = (now - dt.timedelta(hours=one) for one in (max(hours), min(hours)))
     inside = whole["created_at"].between(start, end, inclusive="left")
-    assert_frame_equal(filled.store.builds(**asked), whole[inside].reset_index(drop=True))
-    assert set(filled.store.jobs(**asked)["build_id"]) <= set(whole[inside]["id"])
+    assert_frame_equal(filled.store.builds(**filters), whole[inside].reset_index(drop=True))
+    assert set(filled.store.jobs(**filters)["build_id"]) <= set(whole[inside]["id"])
 
 
-def test_a_stretch_without_builds_has_the_columns_and_dtypes_of_all(filled: Filled) -> None:
+def test_a_time_range_without_builds_has_the_columns_and_dtypes_of_all(filled: Filled) -> None:
     for read in (filled.store.builds, filled.store.jobs):
         empty = read(created_to="2020-01-01")
         assert len(empty) == 0
@@ -128,7 +128,7 @@ def test_columns_beyond_a_fetch_are_those_of_the_metrics(filled: Filled) -> None
 )
 def test_numbers_from_the_store_are_those_of_a_fetch(filled: Filled, summary: Any) -> None:
     builds, jobs = filled.ci.history(progress=False)
-    now = builds["fetched_at"].max()  # rows that were over when last seen are not asked for again
+    now = builds["fetched_at"].max()  # rows that were over when last seen are not requested again
     slugs = {"pipeline": "name"}
     stored = [frame.assign(fetched_at=now, **slugs) for frame in (filled.store.builds(), filled.store.jobs())]
     assert_frame_equal(summary(*stored), summary(builds.assign(**slugs), jobs.assign(fetched_at=now, **slugs)))
@@ -209,7 +209,7 @@ def test_the_past_is_not_written(filled: Filled) -> None:
             write()
 
 
-def test_how_far_it_reaches_is_told_beside_every_frame(filled: Filled, tmp_path: Path) -> None:
+def test_attrs_contain_the_coverage(filled: Filled, tmp_path: Path) -> None:
     assert filled.store.covers == {"acme": (bf.Store(filled.folder).as_of - dt.timedelta(days=92), filled.store.as_of)}
     builds = filled.store.builds()
     assert builds.attrs == {
@@ -275,7 +275,7 @@ def test_sql_joins_tables_and_counts_days_in_utc(filled: Filled) -> None:
     assert wrong["n"].item() == 0
 
 
-def test_what_duckdb_refuses_is_told(filled: Filled) -> None:
+def test_errors_of_duckdb_are_shown(filled: Filled) -> None:
     with pytest.raises(bf.BadInput, match="DuckDB rejects the query"):
         filled.store.sql("SELECT nothing FROM nowhere")
 
@@ -284,7 +284,7 @@ def test_what_duckdb_refuses_is_told(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("filters", "words"),
     [
         ({"columns": ["creator"]}, "'creator' is not a stored column of builds. Did you mean 'creator_id'"),
         ({"columns": []}, "is not a list of names"),
@@ -295,9 +295,9 @@ def test_what_duckdb_refuses_is_told(filled: Filled) -> None:
         ({"pipeline": 3}, "pipeline=3: pass text or None"),
     ],
 )
-def test_what_cannot_be_read_is_refused(filled: Filled, asked: Any, words: str) -> None:
+def test_what_cannot_be_read_is_refused(filled: Filled, filters: Any, words: str) -> None:
     with pytest.raises(bf.BadInput, match=words):
-        filled.store.builds(**asked)
+        filled.store.builds(**filters)
 
 
 def test_where_there_is_no_store_nothing_is_made(tmp_path: Path) -> None:
@@ -343,9 +343,9 @@ def loaded_by(statement: str) -> str:
 
 @pytest.mark.slow
 def test_packages_of_the_store_are_loaded_at_first_use() -> None:
-    tell = "print(sorted({'deltalake', 'duckdb'} & set(sys.modules)))"
-    assert loaded_by(f"bf.connect('a', token='t'); bf.Store; {tell}") == "[]\n"
-    assert loaded_by(f"bf.Store('none'); {tell}") == "['deltalake']\n"
+    loaded = "print(sorted({'deltalake', 'duckdb'} & set(sys.modules)))"
+    assert loaded_by(f"bf.connect('a', token='t'); bf.Store; {loaded}") == "[]\n"
+    assert loaded_by(f"bf.Store('none'); {loaded}") == "['deltalake']\n"
 
 
 @pytest.mark.slow

@@ -38,23 +38,23 @@ def test_an_organization_begins_from_what_its_pipelines_know_together(service: S
     new = service.add(3, "passed", pipeline_id="p-api")
     service._taken()
     synced(service, tmp_path, "")
-    asked = service.requests
+    requests = service.requests
     assert set(store.builds()["id"]) == {"b1", "b2", new["id"]}
     assert store.covers["acme"] == (max(begins), service.now)
-    created = [query["created_from"] for path, query in asked if path == BUILDS and "created_from" in query]
-    assert len(created) == 1, "nothing further back is asked for"
+    created = [query["created_from"] for path, query in requests if path == BUILDS and "created_from" in query]
+    assert len(created) == 1, "older builds are not requested"
     assert created[0] < min(ends).text()
-    assert [path for path, _ in asked].count(PIPELINES) == 2
+    assert [path for path, _ in requests].count(PIPELINES) == 2
 
 
-def test_a_pipeline_that_was_never_synced_has_all_be_asked_for(service: Service, tmp_path: Path) -> None:
+def test_a_pipeline_that_was_never_synced_requires_all_builds(service: Service, tmp_path: Path) -> None:
     service.add(1, "passed", days=3)
     service.add(2, "passed", days=3, pipeline_id="p-api")
     store = synced(service, tmp_path, "web", "")
     assert set(store.builds()["id"]) == {"b1", "b2"}
 
 
-def test_two_that_know_no_time_together_have_all_be_asked_for(service: Service, tmp_path: Path) -> None:
+def test_two_coverages_without_a_common_time_require_all_builds(service: Service, tmp_path: Path) -> None:
     service.add(1, "passed", days=3)
     store = synced(service, tmp_path, "web", since="1h")
     service.later(days=4)
@@ -72,8 +72,8 @@ def test_a_command_takes_several_pipelines(
     service.add(1, "passed")
     service.add(2, "passed", pipeline_id="p-api")
     assert main(["sync", str(tmp_path), "--since", "1d", "--pipeline", "web", "--pipeline", "api"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0].removeprefix(str(tmp_path)) for line in told] == [", pipeline web", ", pipeline api"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0].removeprefix(str(tmp_path)) for line in lines] == [", pipeline web", ", pipeline api"]
     assert set(bf.Store(tmp_path).covers) == {"acme/p-web", "acme/p-api"}
 
 

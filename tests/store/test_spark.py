@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def session() -> SparkSession:
-    """A session of one's own, so that its settings are nobody else's."""
+    """A separate session, whose settings affect no other test."""
     own = spark_session.get_session().newSession()
     own.conf.set("spark.sql.session.timeZone", "UTC")
     return own
@@ -104,7 +104,7 @@ def test_one_definition_of_what_rows_measure(folder: Path, session: SparkSession
     assert_frame_equal(as_read(frame.select("id", *names), expected, ["id"]), expected)
 
 
-def test_days_tell_groups_apart_as_elsewhere(folder: Path, session: SparkSession) -> None:
+def test_groups_by_day_equal_those_of_pandas(folder: Path, session: SparkSession) -> None:
     store = bf.Store(folder)
     columns = ["day", "type", "run_time_s", "started_at", "finished_at"]
     expected = metrics.percentiles(store.jobs(columns=columns), of=metrics.run_time, by="day")
@@ -155,15 +155,15 @@ def test_folders_may_be_named_oddly(tmp_path: Path, session: SparkSession, name:
     assert frames["flaky_tests"].count() == 1
 
 
-def test_a_file_that_is_not_there_is_told_in_a_sentence(tmp_path: Path, session: SparkSession) -> None:
+def test_a_missing_file_is_reported_in_a_sentence(tmp_path: Path, session: SparkSession) -> None:
     store = filled(tmp_path, Build(1, 1))
     Path(store.files("jobs")[0]).unlink()
     before = session.conf.get(TASKS)
     with pytest.raises(
         bf.StoreFailed, match=r"could not open the table 'jobs'.*does not exist.*every machine of the cluster"
-    ) as told:
+    ) as failed:
         store.spark(session)
-    assert "\tat " not in str(told.value)
+    assert "\tat " not in str(failed.value)
     assert session.conf.get(TASKS) == before
 
 
@@ -176,7 +176,7 @@ def test_folders_of_this_machine_are_found_where_paths_are_those_of_a_cluster(
 
 
 @pytest.mark.parametrize("setting", ["none", "ignoreMissingFiles", "ignoreCorruptFiles"])
-def test_a_file_that_is_gone_later_is_told_and_never_left_out(
+def test_a_file_that_is_deleted_later_is_reported_and_never_skipped(
     tmp_path: Path, session: SparkSession, setting: str
 ) -> None:
     store = filled(tmp_path / "with space. And dots", Build(1, 1), Build(2, 1, day=1))
@@ -187,9 +187,9 @@ def test_a_file_that_is_gone_later_is_told_and_never_left_out(
     for summary in (metrics.waste, metrics.concurrency, metrics.retry_rate):
         with pytest.raises(
             bf.StoreFailed, match=r"The file file:.*\.parquet is gone, because a cleanup.*Create the frames again"
-        ) as told:
+        ) as failed:
             summary(jobs)
-        assert "\tat " not in str(told.value)
+        assert "\tat " not in str(failed.value)
 
 
 @pytest.mark.parametrize("setting", ["none", "ignoreCorruptFiles"])

@@ -56,12 +56,12 @@ def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
         return frame[frame[column] != hidden].reset_index(drop=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "pipelines", lambda self, **asked: without(lists(self, **asked), "slug"))
+        patch.setattr(Workspace, "pipelines", lambda self, **options: without(lists(self, **options), "slug"))
         patch.setattr(
             Workspace,
             "history",
-            lambda self, **asked: bf.workspace.build_queries.History(
-                *(without(f, "pipeline") for f in history(self, **asked))
+            lambda self, **options: bf.workspace.build_queries.History(
+                *(without(f, "pipeline") for f in history(self, **options))
             ),
         )
         store.sync(ci, since="2d", progress=False)
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_a_slug_of_two_organizations_has_to_be_told_apart(ci: Workspace, store: Store) -> None:
+def test_a_slug_of_two_organizations_is_ambiguous(ci: Workspace, store: Store) -> None:
     globex = Workspace(ci._client, "globex")
     globex.pipeline("site").update(slug="web")
     store.sync(globex, since="2d", progress=False)

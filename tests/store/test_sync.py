@@ -33,7 +33,7 @@ def back(**by: float) -> str:
 # --- (a), (b) and (c)
 
 
-def test_open_builds_are_asked_for_over_all_time_and_blocked_ones_are_not(service, ws, store):
+def test_open_builds_are_requested_without_time_range_and_blocked_ones_are_not(service, ws, store):
     for number, state in enumerate(["scheduled", "running", "failing", "canceling", "waiting", "passed"]):
         service.add(number, state, days=400)
     service.add(9, "passed", days=400, blocked=True)
@@ -47,7 +47,7 @@ def test_then_what_finished_and_what_was_created_since_the_last_sync(service, ws
     store.sync(ws, since="1d", progress=False)
     since = Moment.of(service.now - dt.timedelta(minutes=5)).text()
     service.later(hours=1)
-    service.builds[0]["finished_at"] = service.now.text()  # it was reopened, and ended anew
+    service.builds[0]["finished_at"] = service.now.text()  # it was reopened, and ended again
     service.add(2, "not_run")
     service.lists()
     store.sync(ws, since="1d", progress=False)
@@ -75,11 +75,11 @@ def test_with_nothing_new_there_are_three_requests_for_builds_and_one_for_each_l
 
 
 @pytest.mark.parametrize("state", ["waiting", "creating", "waiting_failed", "scheduled", "running"])
-def test_a_build_that_was_open_is_asked_for_by_its_number(service, ws, store, state):
+def test_a_build_that_was_open_is_requested_by_its_number(service, ws, store, state):
     build = service.add(1, state)
     store.sync(ws, since="1d", progress=False)
     service.later(hours=1)
-    build["state"] = "skipped"  # without an end, so that no list tells
+    build["state"] = "skipped"  # without an end, so that no list contains it
     service.paths()
     done = store.sync(ws, since="1d", progress=False)
     assert states(store) == {1: "skipped"}
@@ -90,7 +90,7 @@ def test_a_build_that_was_open_is_asked_for_by_its_number(service, ws, store, st
 
 
 @pytest.mark.parametrize("held", ["assigned", "accepted", "running", "canceling", "timing_out"])
-def test_a_build_that_is_over_is_asked_for_while_an_agent_has_a_job_of_it(service, ws, store, held):
+def test_an_ended_build_is_requested_while_an_agent_has_a_job_of_it(service, ws, store, held):
     build = service.add(1, "canceled", jobs=held)
     store.sync(ws, since="1d", progress=False)
     service.later(hours=1)
@@ -111,7 +111,7 @@ def test_a_build_that_is_over_is_asked_for_while_an_agent_has_a_job_of_it(servic
         ("running", "limited", True),
     ],
 )
-def test_what_is_over_or_blocked_is_not_asked_for(service, ws, store, state, jobs, blocked):
+def test_ended_and_blocked_builds_are_not_requested(service, ws, store, state, jobs, blocked):
     service.add(1, state, jobs=jobs, blocked=blocked)
     store.sync(ws, since="1d", progress=False)
     service.later(days=3)
@@ -121,7 +121,7 @@ def test_what_is_over_or_blocked_is_not_asked_for(service, ws, store, state, job
     assert not [path for path in service.paths() if path.endswith("/1")]
 
 
-def test_a_job_of_a_single_build_is_stored_as_lists_tell_it(service, ws, store):
+def test_a_job_of_a_single_build_is_stored_as_in_lists(service, ws, store):
     build = service.add(1, "waiting")
     store.sync(ws, since="1d", progress=False)
     service.later(hours=1)
@@ -134,7 +134,7 @@ def test_a_job_of_a_single_build_is_stored_as_lists_tell_it(service, ws, store):
 
 
 @pytest.mark.parametrize("status", [404, 403])
-def test_a_build_that_is_gone_is_marked_and_not_asked_for_again(service, ws, store, status):
+def test_a_build_that_is_gone_is_marked_and_not_requested_again(service, ws, store, status):
     service.add(1, "running")
     store.sync(ws, since="1d", progress=False)
     kept = store.jobs()
@@ -176,7 +176,7 @@ def test_a_build_is_not_gone_because_the_response_has_another_one(service, ws, s
     assert states(store) == {1: "waiting", 2: "passed"}
 
 
-def test_a_renamed_pipeline_is_asked_by_its_new_slug_and_who_took_over_the_old_one_is_not_mistaken(service, ws, store):
+def test_a_renamed_pipeline_is_read_by_its_new_slug_though_another_has_the_old_one(service, ws, store):
     build = service.add(1, "waiting")
     store.sync(ws, since="1d", progress=False)
     service.later(hours=1)

@@ -1,4 +1,4 @@
-"""Commits of batches against a plain model: whatever is killed or overtaken, each version is what a sync left."""
+"""Compare commits with a plain model: after kills and concurrent commits, each version is as a sync left it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _day_of(key: int) -> int | None:
 
 @dataclass
 class Model:
-    """What a store holds, by plain rules."""
+    """The content of a store, by plain rules."""
 
     builds: dict[int, Build] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -69,11 +69,11 @@ class Model:
         if listed is not None and listed[0] > self.read_at:
             self.read_at, self.tests = listed
 
-    def told(self) -> tuple[Held, dict[str, int] | None]:
+    def content(self) -> tuple[Held, dict[str, int] | None]:
         return expected(self.builds.values(), self.gone), None if self.tests is None else dict(self.tests)
 
 
-def told(store: Store) -> tuple[Held, dict[str, int] | None]:
+def content_of(store: Store) -> tuple[Held, dict[str, int] | None]:
     builds = held(store)
     try:
         listed = store.flaky_tests("rspec")
@@ -83,7 +83,7 @@ def told(store: Store) -> tuple[Held, dict[str, int] | None]:
 
 
 class Commits(RuleBasedStateMachine):
-    """Syncs, killed and overtaken ones too, compactions and cleanings."""
+    """Syncs, also killed and concurrent ones, `compact` and `clean`."""
 
     @initialize()
     def begin(self) -> None:
@@ -94,7 +94,7 @@ class Commits(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for version, was in self.versions.items():
-            assert told(Store(self.folder, as_of=version)) == was
+            assert content_of(Store(self.folder, as_of=version)) == was
         shutil.rmtree(self.folder)
 
     def _batch(self, new: list[Build], listed: tuple[int, dict[str, int]] | None) -> tuple[SyncBatch, list[Build]]:
@@ -105,7 +105,7 @@ class Commits(RuleBasedStateMachine):
         return batch(new, self.now, gone, lists=found), gone
 
     def _committed(self, done: transactions.CommitResult) -> None:
-        self.versions[done.state.version] = self.model.told()
+        self.versions[done.state.version] = self.model.content()
 
     @rule(new=builds, listed=lists, retention=RETENTIONS)
     def sync(self, new: list[Build], listed: Any, retention: Retention) -> None:
@@ -121,10 +121,10 @@ class Commits(RuleBasedStateMachine):
             transactions.commit(self.place, retention, made)
         if (after := self._newest()) > before:
             self.model.take(new, gone, listed)
-            self.versions[after] = self.model.told()
+            self.versions[after] = self.model.content()
 
     @rule(one=builds, other=builds, listed=lists, also=lists, instant=INSTANTS, retention=RETENTIONS)
-    def overtaken(
+    def concurrent(
         self,
         one: list[Build],
         other: list[Build],
@@ -133,7 +133,7 @@ class Commits(RuleBasedStateMachine):
         instant: tuple[int, str],
         retention: Retention,
     ) -> None:
-        """While one sync is under way, another begins and ends."""
+        """Commit another sync while one is running."""
         made, gone = self._batch(one, listed)
         between, also_gone = self._batch(other, also)
         before, order = self._newest(), []
@@ -145,7 +145,7 @@ class Commits(RuleBasedStateMachine):
         def come_between() -> None:
             if (done_already := self._newest()) > before:
                 take_one()
-                self.versions[done_already] = self.model.told()
+                self.versions[done_already] = self.model.content()
             order.append("other")
             self.model.take(other, also_gone, also)
             self._committed(transactions.commit(self.place, PLAIN, between))
@@ -179,7 +179,7 @@ class Commits(RuleBasedStateMachine):
     @invariant()
     def the_newest_is_the_model(self) -> None:
         if self.versions:
-            assert told(Store(self.folder)) == self.model.told()
+            assert content_of(Store(self.folder)) == self.model.content()
 
     @invariant()
     def others_read_whole_tables(self) -> None:

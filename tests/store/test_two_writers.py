@@ -126,7 +126,7 @@ def test_one_that_is_overtaken_again_and_again_says_so_and_leaves_nothing(tmp_pa
 
 @pytest.mark.parametrize("name", ["builds", "jobs"])
 def test_a_commit_whose_answer_was_lost_is_known_for_ones_own(tmp_path: Path, name: str) -> None:
-    """A checkpoint that fails after the commit, or an object store's answer that is lost: the error tells nothing."""
+    """An error after a commit that succeeded: a failed checkpoint, or a lost response of an object store."""
     import deltalake
 
     place, true, lost = Location.of(tmp_path, None), deltalake.DeltaTable.create_write_transaction, []
