@@ -405,6 +405,15 @@ def test_numbers_that_python_does_not_print_are_refused(options: dict[str, Any])
         bf.connect("acme", token="bkua_invented0123").builds(**options)
 
 
+@pytest.mark.parametrize("name", ["version", "as_of", "covers"])
+def test_properties_of_a_store_refuse_numbers_that_python_does_not_print(tmp_path: Path, name: str) -> None:
+    with bf.sandbox(builds=5, days=1) as ci:
+        bf.Store(tmp_path).sync(ci, since="1d", progress=False)
+    for as_of in (10**5000, [10**5000]):
+        with pytest.raises(bf.BadInput, match="at most 300 digits"):
+            getattr(bf.Store(tmp_path, as_of=as_of), name)  # type: ignore[arg-type]
+
+
 def test_a_list_that_holds_itself_is_refused() -> None:
     states: list[Any] = []
     states.append(states)

@@ -35,10 +35,15 @@ _TOO_LONG = ("set_int_max_str_digits", "too large for a float")  # in Python's e
 
 
 def checked(owner: type[T]) -> type[T]:
-    """Decorate a class so that its public methods raise BadInput for unknown options and values of another type."""
+    """Decorate a class so that its public methods raise BadInput for unknown options and values of another type.
+
+    Properties raise it for arguments of the constructor that they cannot use.
+    """
     for name, method in list(vars(owner).items()):
         if isinstance(method, types.FunctionType) and not name.startswith("_"):
             setattr(owner, name, _confined_if_secret(method, _check_options if _has_options(method) else _check_names))
+        elif isinstance(method, property) and not name.startswith("_"):
+            setattr(owner, name, method.getter(_confined_if_secret(method.fget, _check_names)))
     return owner
 
 
