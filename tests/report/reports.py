@@ -1,4 +1,4 @@
-"""Reports to print, of what a sandbox tells."""
+"""Reports on the builds of a sandbox."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERDICTS = (
 
 
 def report_of(ws: Workspace, days: int, **changes: Any) -> Report:
-    """The last days that a workspace tells of."""
+    """Return a report of the last days of a workspace."""
     builds, jobs = ws.history()
     flaky = ws.flaky_tests(suite="rspec")
     flaky = flaky.assign(valid_from=flaky["fetched_at"], valid_to=pd.Series(pd.NaT, flaky.index, "datetime64[us, UTC]"))
@@ -39,7 +39,7 @@ def made(
     as_of: str = "2026-10-30T15:00Z",
     **changes: Any,
 ) -> Report:
-    """As the command makes it."""
+    """Return a report as the command makes it."""
     now = pd.Timestamp(as_of)
     period = Period.last(now, days)
     measurements = measure(builds, jobs, pipelines, flaky, period)
@@ -61,7 +61,7 @@ def made(
 
 
 def nothing(report: Report, pipelines: pd.DataFrame) -> Report:
-    """The same without a build."""
+    """Return the same report without builds."""
     return made(report.builds.iloc[:0], report.jobs.iloc[:0], pipelines, None, report.period.days)
 
 

@@ -41,7 +41,7 @@ def text(of: Report) -> str:
     return made["text"]
 
 
-def test_it_tells_what_is_beyond_its_limit_then_news_then_counts_the_rest() -> None:
+def test_exceeded_limits_come_first_then_findings_then_counts_of_the_rest() -> None:
     verdicts = [
         Verdict("macos", "over", "Jobs of the queue macos wait 2 h; the limit is 1 h at most."),
         Verdict("web", "perhaps", "Perhaps."),
@@ -120,9 +120,9 @@ def test_names_stay_readable() -> None:
 @pytest.mark.parametrize("many", [0, 5, 60, 500])
 @pytest.mark.parametrize("length", [10, 400, 5_000])
 def test_what_does_not_fit_is_counted(many: int, length: int) -> None:
-    told = text(report(findings=[f"{n} ".ljust(length, "x") for n in range(many)]))
-    assert len(told) <= MAX_MESSAGE
-    head, *lines = told.split("\n")
+    message = text(report(findings=[f"{n} ".ljust(length, "x") for n in range(many)]))
+    assert len(message) <= MAX_MESSAGE
+    head, *lines = message.split("\n")
     shown = [line for line in lines if line.startswith("• ")]
     assert all(line.startswith(f"• {n} x") for n, line in enumerate(shown))
     left = many - len(shown)

@@ -159,9 +159,9 @@ def test_a_folder_that_is_none_or_not_for_reports(store: Path, folder: Path, tmp
     assert "is not a link to a report and would be replaced. Choose another folder" in last_line(run)
     assert list((tmp_path / "own").rglob("*")) == [tmp_path / "own" / "latest"]
     check_left(report(tmp_path / "none", folder, "--no-sync"), folder, "There is no store at")
-    told = json.loads(last_line(report(tmp_path / "none", folder, "--no-sync", "--log", "json")))
-    assert (told["level"], told["error"], told["status"]) == ("ERROR", "BadInput", 1)
-    assert told["latest"] == str(folder / GOOD)
+    line = json.loads(last_line(report(tmp_path / "none", folder, "--no-sync", "--log", "json")))
+    assert (line["level"], line["error"], line["status"]) == ("ERROR", "BadInput", 1)
+    assert line["latest"] == str(folder / GOOD)
 
 
 def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
@@ -354,7 +354,7 @@ def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(
 
 
 @pytest.mark.parametrize("where", ["store_reader.measure", "page.render", "chat.body", "save"])
-def test_an_error_of_our_own_is_told_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
+def test_an_internal_error_is_logged_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
     bug = f"from buildframe.report import run\nrun.{where} = lambda *_, **__: 1 // 0"

@@ -31,7 +31,7 @@ def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataF
         yield ci, builds, jobs, ci.pipelines()
 
 
-def told_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, list[Finding]]:
+def measured_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, list[Finding]]:
     _, builds, jobs, pipelines = month
     builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
     measurements = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
@@ -41,7 +41,7 @@ def told_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, li
 def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
     ci = month[0]
     slower = ci.sandbox.truth.slower_step
-    measurements, found = told_on(month, MONDAY)
+    measurements, found = measured_on(month, MONDAY)
     whole, step = [one for one in found if one.question == "speed"]
     assert (whole.subject, whole.bad, whole.since) == (slower.pipeline, True, None)
     assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
@@ -55,12 +55,12 @@ def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
 
 
 def test_before_it_there_is_no_news_of_speed(month):
-    _, found = told_on(month, MONDAY - pd.Timedelta("7D"))
+    _, found = measured_on(month, MONDAY - pd.Timedelta("7D"))
     assert [one for one in found if one.question == "speed"] == []
 
 
-def test_a_change_in_the_midst_of_both_periods_is_told_by_its_day(month):
-    _, found = told_on(month, pd.Timestamp("2026-10-30T15:00:00", tz="UTC"))
+def test_a_change_in_the_midst_of_both_periods_is_reported_with_its_day(month):
+    _, found = measured_on(month, pd.Timestamp("2026-10-30T15:00:00", tz="UTC"))
     (news,) = [one for one in found if one.question == "speed"]
     assert "api" in news.subject
     assert "integration" in news.text
@@ -70,7 +70,7 @@ def test_a_change_in_the_midst_of_both_periods_is_told_by_its_day(month):
 
 def test_numbers_are_those_of_the_metrics(month):
     _, builds, jobs, _ = month
-    measurements, _ = told_on(month, MONDAY)
+    measurements, _ = measured_on(month, MONDAY)
     week = (builds["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (builds["finished_at"] < MONDAY)
     expected = metrics.percentiles(builds[week & (builds["state"] == "passed")], metrics.wall_time, "pipeline")
     own = measurements.wall_time[["pipeline", "n", "p50_s", "p95_s"]]
@@ -88,15 +88,15 @@ def test_numbers_are_those_of_the_metrics(month):
 
 def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month):
     _, builds, _, _ = month
-    measurements, _ = told_on(month, MONDAY)
+    measurements, _ = measured_on(month, MONDAY)
     own = builds[builds["created_at"] < MONDAY]
     week = own[(own["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (own["finished_at"] < MONDAY)]
     is_over = ~week["blocked"]
     passed = week[week["state"] == "passed"]
     minutes = (passed["finished_at"] - passed["created_at"]).dt.total_seconds()
-    told = measurements.wall_time.set_index("pipeline")
-    assert told["p50_s"].to_dict() == minutes[~passed["blocked"]].groupby(passed["pipeline"]).median().to_dict()
-    assert told["n_censored"].sum() == passed["blocked"].sum() > 0
+    wall_time = measurements.wall_time.set_index("pipeline")
+    assert wall_time["p50_s"].to_dict() == minutes[~passed["blocked"]].groupby(passed["pipeline"]).median().to_dict()
+    assert wall_time["n_censored"].sum() == passed["blocked"].sum() > 0
     assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
@@ -105,7 +105,7 @@ def test_nothing_measured_is_nothing_found(month):
     assert findings(measurements, BEFORE) == []
     empty = {name for name, table in measurements.tables().items() if table.empty}
     assert empty == set(measurements.tables()) - {"load"}
-    whole, _ = told_on(month, MONDAY)
+    whole, _ = measured_on(month, MONDAY)
     for name, table in measurements.tables().items():
         assert list(table) == list(getattr(whole, name)), name
 
@@ -205,7 +205,7 @@ def test_what_is_broken_now_is_no_change(month):
     assert describe_outages(replace(measurements, outages=pd.DataFrame(outage | {"open": False}))) == []
 
 
-def test_waiting_is_told_once_a_queue(month):
+def test_waiting_is_reported_once_per_queue(month):
     same = wall(queue="macos").drop(columns="pipeline")
     both = same.assign(**{name.replace("p50", "p95"): same[name] * 2 for name in same if "p50" in name})
     (text,) = said(month, queue_time=both)

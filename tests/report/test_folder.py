@@ -167,7 +167,7 @@ with ReportFolder(sys.argv[1]).lock():
 
 
 @pytest.mark.slow
-def test_a_second_run_is_told_who_is_at_it_until_that_is_over(tmp_path: Path) -> None:
+def test_a_second_run_fails_and_names_the_process_that_holds_the_lock(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None
@@ -176,10 +176,10 @@ def test_a_second_run_is_told_who_is_at_it_until_that_is_over(tmp_path: Path) ->
             for _ in range(2):
                 with pytest.raises(BuildframeError) as busy, ReportFolder(tmp_path).lock():
                     raise AssertionError
-                told = (
+                message = (
                     rf".* is locked by another report: process {other.pid}, since \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ\."
                 )
-                assert re.fullmatch(told, str(busy.value))
+                assert re.fullmatch(message, str(busy.value))
             assert (tmp_path / ".2026-10-25T080000Z.part").exists()
         finally:
             other.send_signal(signal.SIGKILL)

@@ -28,17 +28,17 @@ def test_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_json_line(capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr("json"):
         log_event("synced: 3 builds", builds=3, why=None)
-    told = json.loads(capsys.readouterr().err)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.pop("time"))
-    assert told == {"level": "INFO", "event": "synced: 3 builds", "builds": 3, "why": None}
+    record = json.loads(capsys.readouterr().err)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record.pop("time"))
+    assert record == {"level": "INFO", "event": "synced: 3 builds", "builds": 3, "why": None}
 
 
 @given(st.text())
 def test_any_text_is_one_line(text: str) -> None:
     for form in FORMS:
-        with redirect_stderr(io.StringIO()) as told, log_to_stderr(form):
+        with redirect_stderr(io.StringIO()) as stderr, log_to_stderr(form):
             log_event(text)
-        line = told.getvalue()
+        line = stderr.getvalue()
         assert line.endswith("\n")
         assert line[:-1].isprintable()
         assert form == "plain" or json.loads(line)["event"] == text
@@ -69,13 +69,13 @@ def test_warnings_are_lines(form: LogFormat, capsys: pytest.CaptureFixture[str])
         logging.getLogger("other").warning("mind the gap")
     levels = ["WARNING Incomplete: 3 of 4", "WARNING mind the gap"]
     if form == "json":
-        told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-        assert [f"{line['level']} {line['event']}" for line in told] == levels
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        assert [f"{line['level']} {line['event']}" for line in lines] == levels
     else:
         assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == levels
 
 
-def test_what_other_packages_tell_of_themselves_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_records_of_other_packages_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr("plain"):
         logging.getLogger("httpx").info('HTTP Request: GET https://example.com/log?signature=abc "HTTP/1.1 200 OK"')
         logging.getLogger("asyncio").debug("poll")

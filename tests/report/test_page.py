@@ -99,15 +99,15 @@ def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_answers_tell_news_and_never_more_than_was_compared(reports: dict[str, Report]) -> None:
-    told = dict(answered(render(reports["month"])))
+def test_the_conclusions_claim_no_more_than_was_compared(reports: dict[str, Report]) -> None:
+    answers = dict(conclusions(render(reports["month"])))
     assert re.match(
         r"Yes The median wall time of passed builds of api is .*The median run time of step integration .* since ",
-        told["Are we slower?"],
+        answers["Are we slower?"],
     )
-    assert "The longest waits are in the queue macos: of its " in told["Do we wait for agents?"]
-    assert "builds created (" in told["What else changed?"]
-    quiet = dict(answered(render(replace(reports["month"], findings=()))))
+    assert "The longest waits are in the queue macos: of its " in answers["Do we wait for agents?"]
+    assert "builds created (" in answers["What else changed?"]
+    quiet = dict(conclusions(render(replace(reports["month"], findings=()))))
     assert quiet["Are we slower?"].startswith("No significant change Compared: the median wall time of 8 pipelines (")
     reliable = quiet["Are we less reliable?"]
     assert reliable.startswith("No significant change Now: ")
@@ -116,18 +116,18 @@ def test_the_answers_tell_news_and_never_more_than_was_compared(reports: dict[st
     assert "points cannot be detected for a typical pipeline." in reliable
     assert quiet["Do we wait for agents?"].startswith("No significant change ")
     better = Finding("speed", "web", "Builds of web take less.", bad=False)
-    good = dict(answered(render(replace(reports["month"], findings=(better,)))))
+    good = dict(conclusions(render(replace(reports["month"], findings=(better,)))))
     assert good["Are we slower?"].startswith("No, faster Builds of web take less. Compared: ")
 
 
 @pytest.mark.parametrize("name", ["one build", "no builds"])
 def test_of_nothing_nothing_is_claimed(pages: dict[str, str], name: str) -> None:
-    told = dict(answered(pages[name]))
+    answers = dict(conclusions(pages[name]))
     first = ("Are we slower?", "Are we less reliable?", "Do we wait for agents?")
-    assert all(told[question].startswith("Nothing to compare There are ") for question in first)
+    assert all(answers[question].startswith("Nothing to compare There are ") for question in first)
 
 
-def answered(page: str) -> list[tuple[str, str]]:
+def conclusions(page: str) -> list[tuple[str, str]]:
     articles = re.findall(r"<article[^>]*>\s*<h2>(.*?)</h2>(.*?)</article>", page, re.DOTALL)
     return [(question, " ".join(re.sub("<[^>]*>", " ", rest).split())) for question, rest in articles]
 
@@ -140,27 +140,29 @@ def test_limits_that_are_over_stand_first(pages: dict[str, str]) -> None:
 
 
 def test_the_tables_hold_what_was_measured(whole: Report) -> None:
-    told = {table.name: table for table in format_tables(whole)}
-    assert " ".join(told) == "wall_time step_time success step_failures outages queue_time load waste flips"
-    assert all(len(row) == len(table.heads) for table in told.values() for row in table.rows)
-    assert len(told["wall_time"].rows) == len(whole.measurements.wall_time)
-    api = next(row for row in told["success"].rows if row[0].text == "api")
+    tables = {table.name: table for table in format_tables(whole)}
+    assert " ".join(tables) == "wall_time step_time success step_failures outages queue_time load waste flips"
+    assert all(len(row) == len(table.heads) for table in tables.values() for row in table.rows)
+    assert len(tables["wall_time"].rows) == len(whole.measurements.wall_time)
+    api = next(row for row in tables["success"].rows if row[0].text == "api")
     found = whole.measurements.success.set_index("pipeline").loc["api"]
     assert api[2].text == f"{found['passed']:.0f} of {found['n']:.0f}"
     assert api[3].text == f"{100 * found['rate']:.1f} %"
-    assert told["step_time"].rows[0][1].text == "integration"
-    assert told["step_time"].rows[0][3].text == "▲ longer"
-    still = [row[3].text for row in told["outages"].rows].index(
-        next(row[3].text for row in told["outages"].rows if "still" not in row[3].text)
+    assert tables["step_time"].rows[0][1].text == "integration"
+    assert tables["step_time"].rows[0][3].text == "▲ longer"
+    still = [row[3].text for row in tables["outages"].rows].index(
+        next(row[3].text for row in tables["outages"].rows if "still" not in row[3].text)
     )
     assert still == whole.measurements.outages["open"].sum() > 0
-    link = told["outages"].rows[0][6].link
+    link = tables["outages"].rows[0][6].link
     assert link is not None
     assert link in set(whole.builds["web_url"])
-    assert sum(float(cell.text.removesuffix(" %")) for cell in told["waste"].rows[0][3:]) == pytest.approx(100, abs=0.3)
+    assert sum(float(cell.text.removesuffix(" %")) for cell in tables["waste"].rows[0][3:]) == pytest.approx(
+        100, abs=0.3
+    )
 
 
-def test_flaky_tests_are_told_where_they_are_kept(ci: Workspace, whole: Report) -> None:
+def test_flaky_tests_are_listed_if_the_store_has_them(ci: Workspace, whole: Report) -> None:
     assert "flaky_tests" not in [table.name for table in format_tables(whole)]
     found = {table.name: table for table in format_tables(report_of(ci, 3))}["flaky_tests"]
     assert len(found.rows) == 10
@@ -168,7 +170,7 @@ def test_flaky_tests_are_told_where_they_are_kept(ci: Workspace, whole: Report) 
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_was_cut_off_or_negative_is_told(whole: Report) -> None:
+def test_censored_and_negative_durations_are_counted(whole: Report) -> None:
     queues = whole.measurements.queue_time.assign(n_censored=2, n_negative=1)
     page = render(replace(whole, measurements=replace(whole.measurements, queue_time=queues)))
     assert f"{2 * len(queues)} waits in the period had no end" in page

@@ -70,7 +70,7 @@ def test_two_reports_at_once_do_not_mix_their_looks(report: Report, drawn: list[
 
 
 def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made, "_draw_png", lambda *_: "")  # the captions tell
+    monkeypatch.setattr(made, "_draw_png", lambda *_: "")  # captions suffice
     busiest = report.builds["pipeline"].value_counts().idxmax()
     other = report.builds["pipeline"].value_counts().idxmin()
     better = Finding("speed", str(busiest), "It takes less.", bad=False)
@@ -109,7 +109,7 @@ def test_any_name_is_drawn_as_it_is(report: Report, at: int, monkeypatch: pytest
     names = texts.reindex(jobs.index % len(texts)).set_axis(jobs.index)
     jobs = jobs.assign(name=names, queue=names, step_key=pd.Series(pd.NA, jobs.index, "str"), pipeline=texts[0])
     builds = report.builds.assign(pipeline=texts[0])
-    monkeypatch.setattr(made, "_embed", lambda draw, *_: made._draw_png(draw, LIGHT))  # one ground tells
+    monkeypatch.setattr(made, "_embed", lambda draw, *_: made._draw_png(draw, LIGHT))  # one background suffices
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(render_plots(replace(report, builds=builds, jobs=jobs, findings=()))) == 4

@@ -105,7 +105,7 @@ def test_json_lines_have_fields(store: Path, tmp_path: Path) -> None:
     assert (written["complete"], written["why"]) == (True, [])
 
 
-def assert_told(folder: Path, words: str) -> None:
+def assert_page_contains(folder: Path, words: str) -> None:
     for name in ("report.html", "report.md"):
         assert words in (folder / "latest" / name).read_text(encoding="utf-8")
 
@@ -122,7 +122,7 @@ def test_a_store_of_a_pipeline_alone(world: Workspace, tmp_path: Path) -> None:
     run = report(tmp_path / "ci", tmp_path / "reports", "--pipeline", "web", env=at(world))
     assert run.returncode == 0
     assert "WARNING The store has no list of pipelines" in run.stderr
-    assert_told(tmp_path / "reports", "The store has no list of pipelines")
+    assert_page_contains(tmp_path / "reports", "The store has no list of pipelines")
     assert set(reported(tmp_path / "reports", "success")["pipeline"]) == {"web"}
     assert reported(tmp_path / "reports", "outages").empty
 
@@ -166,7 +166,7 @@ def test_half_a_period_before_is_nothing_to_compare_with(world: Workspace, store
     run = report(tmp_path / "ci", tmp_path / "reports", "--since", "10d", env=at(world))
     assert run.returncode == 0
     assert "so the report compares with no period before" in run.stderr
-    assert_told(tmp_path / "reports", "so the report compares with no period before")
+    assert_page_contains(tmp_path / "reports", "so the report compares with no period before")
     load = reported(tmp_path / "reports", "load")
     assert load["before"].isna().all()
     assert (load["now"] > 0).all()

@@ -69,7 +69,7 @@ AGENT = """#!/bin/sh
 echo "$@" >> "$CALLED"
 case "$1" in annotate) cat > "$CALLED.body";; esac
 """
-"""What stands for the service's agent: it keeps what it is told."""
+"""A stand-in for the service's agent that records its input."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def machine(tmp_path: Path, store: Path) -> Path:
 
 
 def run_step(world: Workspace, machine: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """What the service tells an agent to run, in a shell."""
+    """Run the command of the pipeline in a shell, as an agent does."""
     configuration = block("yaml", "ci-report.sh")
     pipeline = f"ci-report-{machine.name}".replace("_", "-")
     made = world.create_pipeline(
@@ -150,10 +150,10 @@ echo posted to $WEBHOOK
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "output"),
     [(0, ""), (1, "the reason is 1\n"), (3, "the reason is 3\n"), (4, "posted to https://example.com/hook\n")],
 )
-def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Path, status: int, told: str) -> None:
+def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Path, status: int, output: str) -> None:
     (line,) = re.findall(r"^0 7 \* \* 1 +(.* --alert .*)$", DOC, re.M)
     fake_report(tmp_path / "buildframe", status)
     curl = tmp_path / "bin" / "curl"
@@ -163,7 +163,7 @@ def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Pat
     (tmp_path / ".buildframe").write_text("export WEBHOOK=https://example.com/hook\n")
     env = {"HOME": str(tmp_path), "PATH": f"{curl.parent}:{os.environ['PATH']}"}
     run = subprocess.run(["sh", "-c", line], cwd="/", env=env, capture_output=True, text=True, timeout=60)
-    assert (run.stdout, run.stderr) == (told, "")
+    assert (run.stdout, run.stderr) == (output, "")
 
 
 def test_old_reports_are_deleted_but_for_the_newest_however_old(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ WALL = {
 NAN = float("nan")
 
 
-def told(limits: dict[str, dict[str, float]], **tables: list[dict[str, Any]]) -> list[Verdict]:
+def verdicts_for(limits: dict[str, dict[str, float]], **tables: list[dict[str, Any]]) -> list[Verdict]:
     empty = {name: pd.DataFrame(columns=list(row)) for name, row in _ROWS.items()}
     made = {name: pd.DataFrame(rows) for name, rows in tables.items()}
     measurements = Measurements(**{name: pd.DataFrame() for name in Measurements.__dataclass_fields__} | empty | made)
@@ -139,7 +139,7 @@ _ROWS = {"queue_time": QUEUE, "success": SUCCESS, "wall_time": WALL}
 def test_a_queue_is_over_its_limit_where_its_whole_interval_is(
     row: dict[str, float], limit: float, status: str, words: str
 ) -> None:
-    [verdict] = told({"queue_time": {"macos": limit}}, queue_time=[QUEUE | row])
+    [verdict] = verdicts_for({"queue_time": {"macos": limit}}, queue_time=[QUEUE | row])
     assert (verdict.subject, verdict.status) == ("macos", status)
     assert words in verdict.text
 
@@ -156,13 +156,13 @@ def test_a_queue_is_over_its_limit_where_its_whole_interval_is(
 def test_a_pipeline_passes_too_seldom_where_its_whole_interval_is_below(
     row: dict[str, float], limit: float, status: str, words: str
 ) -> None:
-    [verdict] = told({"success_rate": {"*": limit}}, success=[SUCCESS | row])
+    [verdict] = verdicts_for({"success_rate": {"*": limit}}, success=[SUCCESS | row])
     assert (verdict.subject, verdict.status) == ("web", status)
     assert words in verdict.text
 
 
 def test_a_pipeline_of_which_nothing_settled_is_unknown() -> None:
-    [verdict] = told({"success_rate": {"*": 0.9}}, success=[SUCCESS | {"passed": 0, "n": 0, "rate": NAN}])
+    [verdict] = verdicts_for({"success_rate": {"*": 0.9}}, success=[SUCCESS | {"passed": 0, "n": 0, "rate": NAN}])
     assert verdict.status == "unknown"
     assert verdict.text == "No build of web passed or failed; the limit is at least 90.0 %."
 
@@ -182,33 +182,33 @@ def test_a_pipeline_of_which_nothing_settled_is_unknown() -> None:
 def test_a_pipeline_takes_too_long_where_the_whole_interval_of_the_change_does(
     row: dict[str, float], limit: float, status: str, words: str
 ) -> None:
-    [verdict] = told({"wall_time": {"web": limit}}, wall_time=[WALL | row])
+    [verdict] = verdicts_for({"wall_time": {"web": limit}}, wall_time=[WALL | row])
     assert (verdict.subject, verdict.status) == ("web", status)
     assert words in verdict.text
 
 
 def test_a_name_has_its_own_limit_and_all_others_that_of_the_star() -> None:
     rows = [QUEUE | {"queue": name} for name in ("macos", "mac*", "[a-z]", "*", None)]
-    found = told({"queue_time": {"*": 600.0, "macos": 800.0}}, queue_time=rows)
+    found = verdicts_for({"queue_time": {"*": 600.0, "macos": 800.0}}, queue_time=rows)
     assert [(v.subject, v.status) for v in found] == [
         ("mac*", "over"), ("[a-z]", "over"), ("*", "over"), ("(no name)", "over"), ("macos", "within")
     ]  # fmt: skip
-    assert told({"queue_time": {"mac*": 800.0, "None": 1.0}}, queue_time=rows) == [
+    assert verdicts_for({"queue_time": {"mac*": 800.0, "None": 1.0}}, queue_time=rows) == [
         Verdict("None", "unknown", "The queue None has no rows in this period or the one before."),
-        *told({"queue_time": {"mac*": 800.0}}, queue_time=rows),
+        *verdicts_for({"queue_time": {"mac*": 800.0}}, queue_time=rows),
     ]
 
 
 def test_a_named_one_without_rows_is_unknown_and_the_star_says_nothing_of_nothing() -> None:
     limits = {"queue_time": {"gone": 60.0, "*": 60.0}, "success_rate": {"*": 0.9, "old": 0.9}, "wall_time": {"*": 0.1}}
-    assert told(limits) == [
+    assert verdicts_for(limits) == [
         Verdict("gone", "unknown", "The queue gone has no rows in this period or the one before."),
         Verdict("old", "unknown", "The pipeline old has no rows in this period or the one before."),
     ]
 
 
 def test_names_are_shown_and_not_obeyed() -> None:
-    [verdict] = told({"queue_time": {"*": 600.0}}, queue_time=[QUEUE | {"queue": "a\n\u202eb"}])
+    [verdict] = verdicts_for({"queue_time": {"*": 600.0}}, queue_time=[QUEUE | {"queue": "a\n\u202eb"}])
     assert "\n" not in verdict.text + verdict.subject
     assert "\u202e" not in verdict.text + verdict.subject
 

@@ -84,8 +84,8 @@ def test_the_page_shows_it_and_nothing_more(
     assert {name: n for name, n in found.items() if name != link} == harmless
     assert (link in found) == (web_link(text) is not None)
     assert all(one.startswith(("http: ", "https: ")) for one in page.evaluate(LINKS))
-    told = page.evaluate("document.body.textContent")
-    assert [field for field in FIELDS if shown(text, field) not in told] == []
+    content = page.evaluate("document.body.textContent")
+    assert [field for field in FIELDS if shown(text, field) not in content] == []
     assert page.title() == " ".join(f"Incomplete: CI of {whose(text)}, ".split()) + (page.title().rpartition(",")[2])
     assert seen == []
     page.context.close()
@@ -93,13 +93,13 @@ def test_the_page_shows_it_and_nothing_more(
 
 @pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
 def test_the_summary_is_text_whoever_renders_it(report: Report, text: str) -> None:
-    told = summary(with_text(report, text))
-    assert tags(told) == tags(summary(with_text(report, "harmless")))
-    assert not set("\x1b\x07\x9b\r\x08\u202e") & set(told)
-    plain = text_of(told)
+    markdown = summary(with_text(report, text))
+    assert tags(markdown) == tags(summary(with_text(report, "harmless")))
+    assert not set("\x1b\x07\x9b\r\x08\u202e") & set(markdown)
+    plain = text_of(markdown)
     assert [field for field in IN_SUMMARY if squeezed(in_sentence(text, field)) not in plain] == []
-    assert not re.search(r"(?<!\w)@\w|#\d|!\d|GH-\d|:\w+:|//|[0-9a-f]{7}", told.split("\n", 1)[1])
-    assert not re.search(r"<[!@#a-z/]", told)  # what chat tools take up, whatever is escaped for Markdown
+    assert not re.search(r"(?<!\w)@\w|#\d|!\d|GH-\d|:\w+:|//|[0-9a-f]{7}", markdown.split("\n", 1)[1])
+    assert not re.search(r"<[!@#a-z/]", markdown)  # what chat tools take up, whatever is escaped for Markdown
 
 
 def tags(markdown: str) -> list[str]:
