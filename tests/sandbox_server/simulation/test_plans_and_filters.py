@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from buildframe.errors import BadInput
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun
-from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Plan, wait_step, with_upload_step
+from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Plan
 from buildframe.spec.states import FINISHED_STATES
 
 
@@ -46,7 +46,8 @@ def test_needs_are_of_all_jobs_of_a_step_and_go_both_ways():
 
 
 def test_a_first_step_may_upload_the_others():
-    plan = Plan(with_upload_step(PipelineStep(key="lint"), wait_step(), PipelineStep(key="ship")))
+    wait_step = PipelineStep(key="wait-2", kind="waiter")
+    plan = Plan((PipelineStep(key=UPLOAD), PipelineStep(key="lint"), wait_step, PipelineStep(key="ship")))
     assert (plan.uploads, plan.first()) == (True, (UPLOAD,))
     assert list(plan.needs) == ["lint", "wait-2", "ship"]
     plain = Plan((PipelineStep(key="lint"),))

@@ -1,7 +1,8 @@
-"""The teams and test suites of the two organizations."""
+"""The teams and test suites of the two organizations, from `roster.json`."""
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Literal
 
 import msgspec
@@ -27,40 +28,14 @@ class Suite(msgspec.Struct, frozen=True):
     tests: int
 
 
-TEAMS: dict[str, tuple[TeamBlueprint, ...]] = {
-    "acme": (
-        TeamBlueprint("Everyone", "All people of Acme", {"*": "build_and_read"}),
-        TeamBlueprint("Frontend", "The shop and its pages", {"web": "manage_build_and_read", "docs": "build_and_read"}),
-        TeamBlueprint(
-            "Backend",
-            "Orders, payments and bills",
-            {"api": "manage_build_and_read", "billing": "manage_build_and_read", "web": "read_only"},
-        ),
-        TeamBlueprint("Mobile", "The apps for phones", {"mobile": "manage_build_and_read", "api": "read_only"}),
-        TeamBlueprint(
-            "Platform",
-            'Clusters, agents & "glue"',
-            {"platform": "manage_build_and_read", "docs": "manage_build_and_read", "*": "read_only"},
-        ),
-        TeamBlueprint(
-            "Data", "Tables and their checks", {"data": "manage_build_and_read", "platform": "build_and_read"}
-        ),
-        TeamBlueprint("Visitors", "Has no pipeline yet", {}),
-    ),
-    "globex": (
-        TeamBlueprint("Everyone", "All people of Globex", {"*": "build_and_read"}),
-        TeamBlueprint(
-            "Site", "The public pages", {"site": "manage_build_and_read", "widgets": "manage_build_and_read"}
-        ),
-    ),
-}
+class Roster(msgspec.Struct, frozen=True):
+    """Teams and test suites by the slug of their organization."""
 
-SUITES: dict[str, tuple[Suite, ...]] = {
-    "acme": (
-        Suite("rspec", "ruby", "billing", "Backend", 170),
-        Suite("jest", "javascript", "web", "Frontend", 64),
-        Suite("pytest", "python", "api", "Backend", 48),
-        Suite("go-test", "go", "platform", "Platform", 25),
-    ),
-    "globex": (Suite("vitest", "javascript", "site", "Site", 22),),
-}
+    teams: dict[str, tuple[TeamBlueprint, ...]]
+    suites: dict[str, tuple[Suite, ...]]
+
+
+_ROSTER = msgspec.json.decode(
+    resources.files("buildframe.sandbox_server.world").joinpath("roster.json").read_bytes(), type=Roster
+)
+TEAMS, SUITES = _ROSTER.teams, _ROSTER.suites

@@ -71,7 +71,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Plan:
-    """The steps of a build, and the dependencies dependencies their jobs.
+    """The steps of a build, and the dependencies of their jobs.
 
     `uploads`: the first step adds the others when it has run. `slots`: the jobs by id, in order. `needs`: the slots
     that a slot depends on. `dependents`: the slots that depend on a slot. Raises `BadInput` if steps share a key,
@@ -148,18 +148,3 @@ def _invert(needs: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for other in before:
             dependents[other].append(slot)
     return {slot: tuple(after) for slot, after in dependents.items()}
-
-
-def wait_step() -> PipelineStep:
-    """Return a wait step; `with_upload_step` sets its key."""
-    return PipelineStep(key="", kind="waiter")
-
-
-def with_upload_step(*steps: PipelineStep) -> tuple[PipelineStep, ...]:
-    """Prepend the step that uploads the others."""
-    first = PipelineStep(key=UPLOAD, label=":pipeline: upload", command="buildframe-agent pipeline upload", seconds=7)
-    keyed = (
-        msgspec.structs.replace(step, key=f"wait-{place}") if step.kind == "waiter" else step
-        for place, step in enumerate(steps, 1)
-    )
-    return (first, *keyed)
