@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -16,8 +15,10 @@ from buildframe.http.request_body import nearest
 from buildframe.spec import Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store.delta import TableVersion
-from buildframe.store.sync_state import SyncState
 from buildframe.terminal import show
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_READ_ERROR = "reading the stream registered as"
 
 
 def read(
@@ -46,12 +47,8 @@ def read(
 
 
 def _in_range(created: str, first: Moment | None, last: Moment | None) -> pc.Expression:
-    from_first = pc.scalar(True) if first is None else pc.field(created) >= _at(first)
-    return from_first if last is None else from_first & (pc.field(created) < _at(last))
-
-
-def _at(moment: Moment) -> pa.Scalar[Any]:
-    return pa.scalar(moment.us, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    from_first = pc.scalar(True) if first is None else pc.field(created) >= pa.scalar(first, _TIMESTAMP)
+    return from_first if last is None else from_first & (pc.field(created) < pa.scalar(last, _TIMESTAMP))
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
@@ -78,16 +75,6 @@ def as_last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -
     names = ["/".join([table, *map(str, row)]) for row in frame[keys].itertuples(index=False)]
     at = pd.Series([lists.get(name) for name in names], frame.index, dtype=frame["fetched_at"].dtype)
     return frame.assign(fetched_at=at.fillna(frame["fetched_at"]))
-
-
-def with_attrs(frame: pd.DataFrame, table: str, url: str, state: SyncState) -> pd.DataFrame:
-    """Describe the source of a frame in its `attrs`."""
-    assert state.as_of is not None
-    frame.attrs.update(table=table, source=url, as_of=state.as_of.text(), version=state.version)
-    return frame
-
-
-_READ_ERROR = "reading the stream registered as"
 
 
 def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:

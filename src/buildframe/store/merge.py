@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,11 @@ def newer_builds(new: pa.Table, stored: pa.Table) -> pa.Table:
 
     The service reports whole seconds. Of two rows of the same second, the one that is stored last wins.
     """
-    at = _by_id(stored)
-    rows: Any = zip(new["id"].to_pylist(), new["fetched_at"].to_pylist(), strict=True)
-    return new.filter(pa.array([id not in at or at[id] <= fetched for id, fetched in rows], pa.bool_()))
+    at = dict(fetch_times(stored))
+    return new.filter(mask(id not in at or at[id] <= fetched for id, fetched in fetch_times(new)))
 
 
-def newest_mask(rows: pa.Table, stored: pa.Table, event_times: Sequence[str]) -> list[bool]:
+def newest_mask(rows: pa.Table, stored: pa.Table, event_times: Sequence[str]) -> pa.Array[Any]:
     """Return a mask that selects, for each id, the newest row if it is newer than the stored one.
 
     Of two rows of the same second, the one with the later event time is newer, then the one with more event times.
@@ -51,7 +50,7 @@ def newest_mask(rows: pa.Table, stored: pa.Table, event_times: Sequence[str]) ->
         if id not in newest or age > newest[id][0]:
             newest[id] = age, position
     selected = {position for _, position in newest.values()}
-    return [position in selected for position in range(rows.num_rows)]
+    return mask(position in selected for position in range(rows.num_rows))
 
 
 def _row_ages(rows: pa.Table, event_times: Sequence[str]) -> Iterator[tuple[Any, tuple[int, int, int]]]:
@@ -66,44 +65,53 @@ def superseded_builds(new: pa.Table, stored: pa.Table) -> pa.Table:
     """Return the builds of `new` that a webhook delivery has updated since they were fetched."""
     if HAS_WEBHOOK_UPDATE not in stored.column_names:
         return new.slice(0, 0)
-    at = _by_id(stored.filter(pc.field(HAS_WEBHOOK_UPDATE)))
-    rows: Any = zip(new["id"].to_pylist(), new["fetched_at"].to_pylist(), strict=True)
-    return new.filter(pa.array([id in at and at[id] > fetched for id, fetched in rows], pa.bool_()))
+    at = dict(fetch_times(stored.filter(pc.field(HAS_WEBHOOK_UPDATE))))
+    return new.filter(mask(id in at and at[id] > fetched for id, fetched in fetch_times(new)))
 
 
 def jobs_updated_since(jobs: pa.Table, builds: pa.Table) -> pa.Table:
     """Return the stored jobs that a webhook delivery has updated since their builds were fetched."""
-    at = _by_id(builds)
-    rows: Any = zip(jobs["build_id"].to_pylist(), jobs["fetched_at"].to_pylist(), strict=True)
-    return jobs.filter(pa.array([updated > at[id] for id, updated in rows], pa.bool_()))
+    at = dict(fetch_times(builds))
+    return jobs.filter(mask(updated > at[id] for id, updated in fetch_times(jobs, "build_id")))
 
 
-def _by_id(builds: pa.Table) -> dict[Any, Any]:
-    return dict(zip(builds["id"].to_pylist(), builds["fetched_at"].to_pylist(), strict=True))
+def fetch_times(rows: pa.Table, key: str = "id") -> list[tuple[Any, Any]]:
+    """Return the id and `fetched_at` of each row."""
+    return list(zip(rows[key].to_pylist(), rows["fetched_at"].to_pylist(), strict=True))
+
+
+def mask(values: Iterable[bool]) -> pa.Array[Any]:
+    """Return a filter that selects the rows whose value is true."""
+    return pa.array(values, pa.bool_())
+
+
+def with_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    """Replace the values of a column."""
+    return rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
 
 
 def dated_by_deletion(builds: pa.Table) -> pa.Table:
     """Set `fetched_at` of deleted builds to the time of their deletion, so that no earlier update replaces them."""
     seen, gone = builds["fetched_at"], builds[GONE_AT]
     last = pc.coalesce(pc.if_else(pc.greater(gone, seen), gone, seen), seen)
-    return builds.set_column(builds.column_names.index("fetched_at"), builds.schema.field("fetched_at"), last)
+    return with_column(builds, "fetched_at", last)
 
 
 def builds_with_updates(builds: pa.Table, new: pa.Table, jobs: pa.Table) -> pa.Table:
     """Return the builds that are new or have updated jobs, marked so that the next sync fetches them completely."""
     at: dict[Any, Any] = {}
-    updates: Any = zip(jobs["build_id"].to_pylist(), jobs["fetched_at"].to_pylist(), strict=True)
-    for id, updated in updates:
+    for id, updated in fetch_times(jobs, "build_id"):
         at[id] = max(updated, at.get(id, updated))
     ids = pa.array({*at, *new["id"].to_pylist()}, builds.schema.field("id").type)
     rows = builds.filter(pc.is_in(builds["id"], value_set=ids))
-    fetched: Any = zip(rows["id"].to_pylist(), rows["fetched_at"].to_pylist(), strict=True)
-    times = [max(time, at.get(id, time)) for id, time in fetched]
-    marked = [True] * len(times)
-    for name, values in (("fetched_at", times), (IS_OPEN, marked), (HAS_WEBHOOK_UPDATE, marked)):
-        field = rows.schema.field(name)
-        rows = rows.set_column(rows.column_names.index(name), field, pa.array(values, field.type))
-    return rows
+    times = [max(time, at.get(id, time)) for id, time in fetch_times(rows)]
+    rows = with_column(rows, "fetched_at", pa.array(times, rows.schema.field("fetched_at").type))
+    return with_constant(with_constant(rows, IS_OPEN, True), HAS_WEBHOOK_UPDATE, True)
+
+
+def with_constant(rows: pa.Table, name: str, value: Any) -> pa.Table:
+    """Set a column to one value in all rows."""
+    return with_column(rows, name, pa.repeat(pa.scalar(value, rows.schema.field(name).type), rows.num_rows))
 
 
 def upsert(new: pa.Table, rows: pa.Table) -> pa.Table:
@@ -117,7 +125,7 @@ def with_build_columns(jobs: pa.Table, builds: pa.Table) -> pa.Table:
     index = pc.index_in(jobs["build_id"], value_set=builds["id"].combine_chunks())
     for name, source in BUILD_COLUMNS_OF_JOBS.items():
         values = pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
-        jobs = jobs.set_column(jobs.column_names.index(name), jobs.schema.field(name), values)
+        jobs = with_column(jobs, name, values)
     return jobs
 
 
@@ -136,9 +144,8 @@ def update_history(stored: pa.Table, listed: pa.Table, keys: Mapping[str, str], 
         return stored
     ended = [current and row["id"] not in same for row, current in zip(rows, is_current, strict=True)]
     valid_to = stored["valid_to"]
-    closed = pc.if_else(pa.array(ended, pa.bool_()), pa.scalar(at, valid_to.type), valid_to)
-    old = stored.set_column(stored.column_names.index("valid_to"), "valid_to", closed)
-    fresh = listed.filter(pa.array([id not in same for id in listed["id"].to_pylist()], pa.bool_()))
+    old = with_column(stored, "valid_to", pc.if_else(mask(ended), pa.scalar(at, valid_to.type), valid_to))
+    fresh = listed.filter(mask(id not in same for id in listed["id"].to_pylist()))
     return pa.concat_tables([old, fresh.select(old.column_names)])
 
 

@@ -482,10 +482,8 @@ class Store:
         MissingExtra
             If DuckDB is not installed.
         """
-        state = self._state()
         with store_errors("read", self._location):
-            tables = {name: state.table(self._location, name) for name in STORED}
-            return frames.query({name: table for name, table in tables.items() if table is not None}, query)
+            return frames.query(self._tables(), query)
 
     def spark(self, session: SparkSession) -> dict[str, DataFrame]:
         """
@@ -514,10 +512,8 @@ class Store:
             If Spark cannot open a table.
         """
         spark.check(session)
-        state = self._state()
         with store_errors("read", self._location):
-            tables = {name: state.table(self._location, name) for name in STORED}
-            return spark.frames({name: table for name, table in tables.items() if table is not None}, session)
+            return spark.frames(self._tables(), session)
 
     def files(self, table: str) -> list[str]:
         """
@@ -593,11 +589,15 @@ class Store:
                 f"as_of={show(self._as_of)}: an earlier state cannot be {action}. Create the Store without as_of."
             )
 
-    def _count_files(self) -> int:
+    def _tables(self) -> dict[str, TableVersion]:
+        """Open the tables that exist."""
         state = self._state()
+        tables = ((name, state.table(self._location, name)) for name in STORED)
+        return {name: table for name, table in tables if table is not None}
+
+    def _count_files(self) -> int:
         with store_errors("read", self._location):
-            tables = (state.table(self._location, name) for name in STORED)
-            return sum(len(table.files()) for table in tables if table is not None)
+            return sum(len(table.files()) for table in self._tables().values())
 
     def _state(self) -> SyncState:
         with store_errors("read", self._location):
@@ -683,8 +683,10 @@ class Store:
             raise BadInput(f"suite={show(suite)} is not in the store.{nearest(show(suite), suites)}")
 
     def _with_attrs(self, frame: pd.DataFrame, name: str, state: SyncState) -> pd.DataFrame:
-        frame.attrs["covers"] = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
-        return frames.with_attrs(frame, name, self._location.url, state)
+        assert state.as_of is not None
+        covers = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
+        frame.attrs.update(covers=covers, table=name, source=self.url, as_of=state.as_of.text(), version=state.version)
+        return frame
 
 
 _VALIDITY = ["valid_from", "valid_to"]

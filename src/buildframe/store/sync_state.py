@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import msgspec
+
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
 from buildframe.store.delta import TableVersion
@@ -51,10 +53,6 @@ class Coverage:
     def resync_from(self) -> Moment:
         """The time from which the next sync must read again."""
         return max(self.since, self.confirmed_until)
-
-    def to_json(self) -> list[str]:
-        """Return a JSON representation."""
-        return [at.text() for at in (self.since, self.until, self.confirmed) if at is not None]
 
     def capped(self, confirmed: Moment) -> Coverage:
         """Return a copy whose confirmed time is no later than `confirmed`."""
@@ -146,34 +144,12 @@ class SyncState:
                 f"The store has format {metadata.get('format')}, and this version of buildframe reads format {FORMAT}. "
                 'Upgrade with pip install --upgrade "buildframe[store]", or sync to another folder.'
             )
-        return cls(
-            version,
-            Moment.parse(metadata["as_of"]),
-            metadata["versions"],
-            {scope: Coverage(*map(Moment.parse, ends)) for scope, ends in metadata["coverage"].items()},
-            {name: Moment.parse(at) for name, at in metadata["lists"].items()},
-            metadata["first"],
-            metadata["has_webhook_updates"],
-            Moment.parse(metadata["local_time"]) if metadata["local_time"] else None,
-            Moment.parse(metadata["confirmed"]),
-            metadata["ordered_from"],
-        )
+        return msgspec.convert({**metadata, "version": version}, cls, dec_hook=lambda _, text: Moment.parse(text))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON representation; the names of its keys are the stored format."""
-        assert self.as_of is not None
-        return {
-            "format": FORMAT,
-            "as_of": self.as_of.text(),
-            "versions": dict(self.versions),
-            "coverage": {scope: coverage.to_json() for scope, coverage in self.coverage.items()},
-            "lists": {name: at.text() for name, at in self.lists.items()},
-            "first": self.first,
-            "has_webhook_updates": self.has_webhook_updates,
-            "local_time": self.local_time.text() if self.local_time else None,
-            "confirmed": self.confirmed.text(),
-            "ordered_from": self.ordered_from,
-        }
+        """Return a JSON representation without the version; the names of the fields are the stored format."""
+        fields = msgspec.to_builtins(self, enc_hook=Moment.text)
+        return {"format": FORMAT, **{name: value for name, value in fields.items() if name != "version"}}
 
     @property
     def covers(self) -> dict[str, tuple[Moment, Moment]]:

@@ -155,21 +155,15 @@ def _commit_with_retries(location: Location, commit: Callable[[_Transaction], Co
     )
 
 
-class _Transaction:
+class _Transaction(ExitStack):
     """One attempt at a commit. Files that no commit lists are deleted when it ends."""
 
     def __init__(self, location: Location) -> None:
+        super().__init__()
         self._location = location
         self._state = SyncState()
         self._versions: dict[str, int] = {}
-        self._stack = ExitStack()
         self._changes: list[TableChange] = []
-
-    def __enter__(self) -> _Transaction:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._stack.close()
 
     def sync(self, retention: Retention, batch: SyncBatch) -> CommitResult:
         builds = self._builds(retention.schema("builds"))
@@ -199,7 +193,7 @@ class _Transaction:
         days = _days_received(received)
         stored = _rows_of(builds, "id", _ids(received.builds["id"], received.jobs["build_id"]), days)
         rows = self._rows(builds, retained_columns.webhook_builds(received.builds), retention)
-        rows = rows.filter(_mask(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"])))
+        rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
         jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days, retention)
         if not rows.num_rows + jobs.num_rows:
@@ -209,9 +203,7 @@ class _Transaction:
         return self._finish(replace(self._state, has_webhook_updates=True), rows.num_rows, jobs.num_rows, 0)
 
     def compact(self) -> CommitResult:
-        builds = TableVersion.at(self._location, "builds")
-        assert builds is not None
-        self._start_from(builds)
+        builds = self._builds()
         if (jobs := self._open_table("jobs")) is not None:
             self._new_change(jobs).compact_days()
         self._new_change(builds).compact_days()
@@ -221,23 +213,23 @@ class _Transaction:
 
     def forget(self, first: int) -> CommitResult:
         """Record that versions before this one can no longer be read."""
-        builds = TableVersion.at(self._location, "builds")
-        assert builds is not None
-        self._start_from(builds)
-        state = replace(self._state, first=max(first, self._state.first))
-        self._new_change(builds)
-        return self._finish(state, 0, 0, 0)
+        self._new_change(self._builds())
+        return self._finish(replace(self._state, first=max(first, self._state.first)), 0, 0, 0)
 
     # --- the builds
 
-    def _builds(self, schema: pa.Schema) -> TableVersion:
-        builds = TableVersion.open_or_create(self._location, "builds", schema)
-        self._start_from(builds)
-        return builds.add_columns(schema)
-
-    def _start_from(self, builds: TableVersion) -> None:
+    def _builds(self, schema: pa.Schema | None = None) -> TableVersion:
+        """Open the builds and read the newest state. With a schema, create the table or add missing columns."""
+        builds = self._newest("builds", schema)
+        assert builds is not None
         self._state = SyncState.newest(builds)
         self._versions = dict(self._state.versions)
+        return builds if schema is None else builds.add_columns(schema)
+
+    def _newest(self, name: str, schema: pa.Schema | None) -> TableVersion | None:
+        if schema is None:
+            return TableVersion.at(self._location, name)
+        return TableVersion.open_or_create(self._location, name, schema)
 
     def _stored_since(
         self, builds: TableVersion, base_state: SyncState, days: Collection[str | None], columns: list[str]
@@ -252,7 +244,7 @@ class _Transaction:
         assert earlier is not None
         before = set(map(tuple, _stored(earlier, days, ["id", "fetched_at"]).to_pandas().to_numpy()))
         now = rows.select(["id", "fetched_at"]).to_pandas().to_numpy()
-        return rows.filter(_mask([tuple(one) not in before for one in now]))
+        return rows.filter(merge.mask(tuple(one) not in before for one in now))
 
     def _is_later(self, listed: ListSnapshot, base_state: SyncState) -> bool:
         """Whether a list was read after the stored one, which is certain if the stored one has not changed since."""
@@ -279,22 +271,14 @@ class _Transaction:
         days = {None if pd.isna(day) else str(day) for day in batch.gone["day"]}
         stored = _stored(builds, days, builds.column_names)
         seen = dict(zip(batch.gone["id"], batch.gone["fetched_at"], strict=True))
-        same = [
-            seen.get(id) == at
-            for id, at in zip(stored["id"].to_pylist(), stored["fetched_at"].to_pylist(), strict=True)
-        ]
-        rows = stored.filter(pa.array(same, pa.bool_()))
-        return _with_constant(_with_constant(rows, GONE_AT, batch.as_of), IS_OPEN, False)
+        rows = stored.filter(merge.mask(seen.get(id) == at for id, at in merge.fetch_times(stored)))
+        return merge.with_constant(merge.with_constant(rows, GONE_AT, batch.as_of), IS_OPEN, False)
 
     # --- the other tables
 
     def _open_table(self, name: str, schema: pa.Schema | None = None) -> TableVersion | None:
         """Open a table; roll it back if its newest version is not the one that the newest state lists."""
-        table = (
-            TableVersion.at(self._location, name)
-            if schema is None
-            else TableVersion.open_or_create(self._location, name, schema)
-        )
+        table = self._newest(name, schema)
         if table is None:
             return None
         version = self._versions.get(name, 0)
@@ -336,7 +320,7 @@ class _Transaction:
         ids = builds["id"].combine_chunks()
         stored = _rows_of(table, "build_id", ids, days)
         rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]), retention)
-        rows = rows.filter(_mask(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"])))
+        rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
         whole = merge.with_build_columns(merge.upsert(rows, stored), builds)
         theirs = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
@@ -360,7 +344,7 @@ class _Transaction:
 
     def _new_change(self, table: TableVersion) -> TableChange:
         change = TableChange(table)
-        self._stack.callback(change.discard)
+        self.callback(change.discard)
         self._changes.append(change)
         return change
 
@@ -396,12 +380,3 @@ def _days_received(received: WebhookFrames) -> list[str | None]:
 
 def _ids(*columns: pd.Series[str]) -> pa.Array[Any]:
     return pa.array(pd.concat(columns).unique(), pa.string())
-
-
-def _mask(values: Sequence[bool]) -> pa.Array[Any]:
-    return pa.array(values, pa.bool_())
-
-
-def _with_constant(rows: pa.Table, name: str, value: Any) -> pa.Table:
-    field = rows.schema.field(name)
-    return rows.set_column(rows.column_names.index(name), field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -115,5 +114,5 @@ def _job_states(jobs: pd.DataFrame) -> pd.DataFrame:
 def _latest(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the latest row of each id, with `fetched_at` in whole seconds as in responses."""
     ages = pa.Table.from_pandas(frame[["id", "fetched_at", *EVENT_TIMES[table]]], preserve_index=False)
-    latest = frame.loc[np.array(merge.newest_mask(ages, ages.slice(0, 0), EVENT_TIMES[table]), bool)]
+    latest = frame.loc[merge.newest_mask(ages, ages.slice(0, 0), EVENT_TIMES[table]).to_numpy(zero_copy_only=False)]
     return latest.assign(fetched_at=latest["fetched_at"].dt.floor("s"))
