@@ -166,7 +166,7 @@ def filled(folder: Path, builds: int, parts: int) -> bf.Store:
     for part in range(parts):
         heads, jobs = (year.moved(frame, name, part, 0) for name, frame in _day(builds)._asdict().items())
         as_of = Moment.of(year.as_of(heads) + dt.timedelta(seconds=part))
-        mark = Coverage(Moment.of(as_of - dt.timedelta(days=60)), as_of)
+        mark = Coverage(Moment.of(as_of - dt.timedelta(days=60)), as_of, as_of)
         transactions.commit(
             Location.of(folder, None), Retention(), SyncBatch(heads, jobs, as_of, scope="acme", coverage=mark)
         )

@@ -71,7 +71,7 @@ def synced(
     **more: Any,
 ) -> bf.Store:
     """Return a store after a sync in this second."""
-    mark = Coverage(moment(-100), moment(at))
+    mark = Coverage(moment(-100), moment(at), moment(at))
     transactions.commit(
         Location.of(folder, options), PLAIN, batch(builds, at, scope=scope, coverage=mark, base=mark, **more)
     )

@@ -109,7 +109,7 @@ def _valid_at(stored: pa.Table, at: int, suite: str) -> dict[str, int]:
 
 
 def _coverage(since: int, until: int) -> Coverage:
-    return Coverage(moment(since), moment(until))
+    return Coverage(moment(since), moment(until), moment(until))
 
 
 @pytest.mark.parametrize(

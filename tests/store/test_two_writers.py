@@ -34,7 +34,7 @@ def write(folder: str, writer: int) -> None:
     mark = None
     for step in range(STEPS):
         at = 2 * step + writer
-        basis, mark = mark, Coverage(moment(-100), moment(at))
+        basis, mark = mark, Coverage(moment(-100), moment(at), moment(at))
         listed = flaky({f"of {writer}": step}, at, suite=f"suite-{writer}")
         made = batch(_builds(writer, step), at, lists=(listed,), scope=f"acme/{writer}", coverage=mark, base=basis)
         transactions.commit(Location.of(folder, None), PLAIN, made)
@@ -83,11 +83,11 @@ def test_a_mark_worked_out_before_another_sync_does_not_claim_what_that_one_did_
     place = Location.of(tmp_path, None)
 
     def sync(since: int, until: int, basis: Coverage | None) -> None:
-        mark = Coverage(moment(since), moment(until))
+        mark = Coverage(moment(since), moment(until), moment(until))
         transactions.commit(place, PLAIN, batch([], until, scope="acme", coverage=mark, base=basis))
 
     sync(0, 10, None)
-    basis = Coverage(moment(0), moment(10))
+    basis = Coverage(moment(0), moment(10), moment(10))
     with at_instant(3, lambda: sync(0, 20, basis)):
         sync(-50, 10, basis)  # fills in what lies before, as of the sync that it belongs to
     assert Store(tmp_path).covers == {"acme": (moment(-50), moment(10))}

@@ -136,6 +136,13 @@ class TableVersion:
         partitions = ({name: None if day is None else str(day) for name, day in (one or {}).items()} for one in days)
         return [DataFile(*one) for one in zip(*columns, partitions, strict=True)]
 
+    def files_by_day(self) -> dict[str | None, list[DataFile]]:
+        """Return the data files of each day."""
+        files: dict[str | None, list[DataFile]] = {}
+        for file in self.files():
+            files.setdefault(file.day, []).append(file)
+        return files
+
     def uris(self) -> list[str]:
         """Return the paths or URLs of the data files, for programs that cannot read Delta tables."""
         return [f"{self.location.table_url(self.name)}/{file.path}" for file in self.files()]
@@ -338,9 +345,7 @@ class TableChange:
     def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
         """Replace the rows of these days whose `key` is in `ids` by `rows`."""
         by_day = _by_day(rows)
-        files: dict[str | None, list[DataFile]] = {}
-        for file in self.table.files():
-            files.setdefault(file.day, []).append(file)
+        files = self.table.files_by_day()
         affected_paths = {file.path for file in self.table.files_with(key, ids, days)}
         for day in {**by_day, **dict.fromkeys(days)}:
             own = files.get(day, [])
@@ -382,10 +387,7 @@ class TableChange:
 
     def compact_days(self) -> None:
         """Merge the files of each day into as few as possible."""
-        files: dict[str | None, list[DataFile]] = {}
-        for file in self.table.files():
-            files.setdefault(file.day, []).append(file)
-        for day, own in files.items():
+        for day, own in self.table.files_by_day().items():
             if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS):
                 self._write_sorted(day, [self.table.read(file) for file in own])
                 self.removed.extend(own)

@@ -102,14 +102,10 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
         _check_attrs(frame)
     with _atomic_write(resolved) as file:
         try:
-            (_write_csv if is_csv else _write_parquet)(frame, file)
+            _write_csv(frame, file) if is_csv else frame.to_parquet(file, engine="pyarrow")
         except (pa.ArrowException, TypeError, ValueError) as why:
             raise BadInput(f"The frame cannot be written as {'CSV' if is_csv else 'Parquet'}: {why}") from why
     return Path(path)
-
-
-def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
-    frame.to_parquet(file, engine="pyarrow")
 
 
 def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:

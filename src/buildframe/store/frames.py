@@ -52,7 +52,7 @@ def _in_range(created: str, first: Moment | None, last: Moment | None) -> pc.Exp
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
-    if isinstance(columns, str) or not isinstance(columns, Sequence | pd.Index) or not len(columns):
+    if not len(columns):
         raise BadInput(f'columns={show(columns)} is not a list of names. Pass a list, such as ["id"].')
     for name in columns:
         if name not in table.column_names:

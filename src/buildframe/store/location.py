@@ -59,14 +59,11 @@ def store_errors(action: str, location: Location) -> Iterator[None]:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
         message = location.redacted(_one_line(without_frames(why)))[:_MAX_MESSAGE]
+        advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
         raise StoreFailed(
-            f"The store at {location.url} could not be {action}: {message}{_next_step(message)}"
+            f"The store at {location.url} could not be {action}: {message}. {advice} and try again. "
+            "The store is as the last commit left it."
         ) from None
-
-
-def _next_step(message: str) -> str:
-    advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
-    return f". {advice} and try again. The store is as the last commit left it."
 
 
 def _one_line(why: BaseException) -> str:

@@ -634,8 +634,6 @@ class Store:
 
     def _pipeline_condition(self, pipeline: str, state: SyncState) -> pc.Expression:
         """Select by id, because slugs change; a slug without a pipeline means the one that had it last."""
-        if not isinstance(pipeline, str):
-            raise BadInput(f"pipeline={show(pipeline)} is not a string. Pass a slug or an id.")
         pipelines = self._listed_pipelines(state)
         matches = [row for row in pipelines if pipeline in (row["id"], row["slug"])]
         if not matches:
@@ -734,13 +732,12 @@ def _events(events: Iterable[Event]) -> Sequence[Event]:
 
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:
-    is_list = isinstance(suites, Sequence) and not isinstance(suites, str)
-    if not is_list:
-        raise BadInput(f"suites={show(suites)} is not a list. Pass a list of slugs, such as ['rspec'].")
-    for suite in suites:
-        protocol.slug_segment(list_flaky_tests.parameters[-1], suite)  # raises BadInput for an invalid slug
-    if suites and isinstance(ci, Pipeline):
+    """Return the distinct slugs; raise BadInput for an invalid one."""
+    names = list(dict.fromkeys(suites))
+    for name in names:
+        protocol.slug_segment(list_flaky_tests.parameters[-1], name)
+    if names and isinstance(ci, Pipeline):
         raise BadInput(
             "suites requires a workspace, because test suites belong to an organization. Sync a workspace instead."
         )
-    return list(dict.fromkeys(suites))
+    return names

@@ -163,7 +163,7 @@ class Sync:
         self._refuse_another_service(state, lists)
         gone = self._fetch_missed_builds(state, histories, lists)
         if basis is not None:
-            lists = self._fetch_newly_visible_pipelines(state, histories, lists, Coverage(basis.since, again))
+            lists = self._fetch_newly_visible_pipelines(state, histories, lists, basis.since, again)
         begin = min(again, self._clock.now) if basis is None else basis.since
         coverage = self._clock.coverage(begin, until, basis)
         self._commit(histories, lists=lists, gone=gone, coverage=coverage, base=basis)
@@ -198,7 +198,7 @@ class Sync:
         together = Coverage(
             max(coverage.since for coverage in single),
             min(coverage.until for coverage in single),
-            min(coverage.confirmed_until for coverage in single),
+            min(coverage.confirmed for coverage in single),
         )
         is_new = listed["created_at"] >= pd.Timestamp(together.resync_from)
         return together if together.since < together.until and (is_new | listed["id"].isin(by_id)).all() else None
@@ -267,7 +267,7 @@ class Sync:
         """
         builds, jobs = (self._clock.limit_fetched_at(frame) for frame in merge.latest_builds(histories))
         if self._why and base is None:
-            coverage = Coverage.starting_at(self._clock.confirmed)
+            coverage = Coverage(self._clock.confirmed, self._clock.confirmed, self._clock.confirmed)
         batch = SyncBatch(
             builds,
             jobs,
@@ -332,7 +332,7 @@ class Sync:
         return tuple(found)
 
     def _fetch_newly_visible_pipelines(
-        self, state: SyncState, histories: list[History], lists: tuple[ListSnapshot, ...], known: Coverage
+        self, state: SyncState, histories: list[History], lists: tuple[ListSnapshot, ...], since: Moment, until: Moment
     ) -> tuple[ListSnapshot, ...]:
         """Fetch older builds of pipelines that the token could not see before.
 
@@ -343,12 +343,12 @@ class Sync:
         if isinstance(ci, Pipeline) or not seen:
             return lists
         listed, reasons, reported = lists[0].frame, len(self._why), self._clock.reported
-        is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(known.until))
+        is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(until))
         pipelines = map(ci.pipeline, listed.loc[is_new, "slug"])
-        older = [self._fetch(pipeline, created_from=known.since, created_to=known.until) for pipeline in pipelines]
+        older = [self._fetch(pipeline, created_from=since, created_to=until) for pipeline in pipelines]
         histories += older
         is_current = self._clock.reported >= reported or all(
-            self._clock.time_of(history.builds) >= known.until for history in older
+            self._clock.time_of(history.builds) >= until for history in older
         )
         return lists if len(self._why) == reasons and is_current else lists[1:]
 

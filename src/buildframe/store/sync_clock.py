@@ -86,8 +86,8 @@ class SyncClock:
         """Return the coverage of a commit of this sync."""
         until = min(until, self.now)
         if self._is_simulated:
-            return Coverage(since, until)
-        confirmed = NEVER if previous is None else previous.confirmed_until
+            return Coverage(since, until, until)
+        confirmed = NEVER if previous is None else previous.confirmed
         return Coverage(since, until, max(min(until, self.confirmed), confirmed))
 
     def limit_fetched_at(self, frame: pd.DataFrame) -> pd.DataFrame:

@@ -27,42 +27,27 @@ class Coverage:
 
     The store contains the builds created from `since` on, in their state at `until` or later. `until` is the time that
     the service reported, and may be ahead. `confirmed` is a time that the service had certainly reached (see
-    `SyncState.confirmed`); None means `until`.
+    `SyncState.confirmed`). After an incomplete first sync the range is empty.
     """
 
     since: Moment
     until: Moment
-    confirmed: Moment | None = None
-
-    @classmethod
-    def starting_at(cls, at: Moment) -> Self:
-        """Return the empty coverage after an incomplete first sync."""
-        return cls(at, at, at)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no sync of the scope was complete."""
-        return self.since == self.until
-
-    @property
-    def confirmed_until(self) -> Moment:
-        """The latest time that the service had certainly reached."""
-        return self.until if self.confirmed is None else self.confirmed
+    confirmed: Moment
 
     @property
     def resync_from(self) -> Moment:
         """The time from which the next sync must read again."""
-        return max(self.since, self.confirmed_until)
+        return max(self.since, self.confirmed)
 
     def capped(self, confirmed: Moment) -> Coverage:
         """Return a copy whose confirmed time is no later than `confirmed`."""
-        return replace(self, confirmed=min(self.confirmed_until, confirmed))
+        return replace(self, confirmed=min(self.confirmed, confirmed))
 
     def combine(self, other: Coverage) -> Coverage:
         """Combine two coverages that concurrent syncs computed, keeping what both guarantee."""
-        is_legacy = self.confirmed is None and other.confirmed is None
-        confirmed = None if is_legacy else min(self.confirmed_until, other.confirmed_until)
-        return Coverage(min(self.since, other.since), min(self.until, other.until), confirmed)
+        return Coverage(
+            min(self.since, other.since), min(self.until, other.until), min(self.confirmed, other.confirmed)
+        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +140,9 @@ class SyncState:
     def covers(self) -> dict[str, tuple[Moment, Moment]]:
         """The time range of each scope that has one."""
         ranges = sorted(self.coverage.items())
-        return {scope: (coverage.since, coverage.until) for scope, coverage in ranges if not coverage.is_empty}
+        return {
+            scope: (coverage.since, coverage.until) for scope, coverage in ranges if coverage.since != coverage.until
+        }
 
     def table(self, location: Location, name: str) -> TableVersion | None:
         """Open a table as it was in this state; return None if the store had no such table."""
@@ -181,7 +168,7 @@ class SyncState:
         }
         coverage = {**self.coverage, **{name: other.capped(confirmed) for name, other in concurrent.items()}}
         if scope in coverage and concurrent:
-            coverage[scope] = coverage[scope].capped(min(other.confirmed_until for other in concurrent.values()))
+            coverage[scope] = coverage[scope].capped(min(other.confirmed for other in concurrent.values()))
         return replace(self, coverage=coverage)
 
 

@@ -254,11 +254,10 @@ class _Transaction(ExitStack):
     def _dated(self, batch: SyncBatch, version: int) -> SyncState:
         """Return the state with the time of this sync, unless a concurrent sync has stored a later time."""
         stored = self._state.as_of
-        if stored is None:
-            return replace(self._state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed)
-        if batch.as_of < stored != batch.base_state.as_of:
+        is_earlier = stored is not None and batch.as_of < stored
+        if is_earlier and stored != batch.base_state.as_of:
             return self._state
-        ordered = version if batch.as_of < stored else self._state.ordered_from
+        ordered = version if is_earlier else self._state.ordered_from
         return replace(
             self._state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed, ordered_from=ordered
         )
