@@ -81,13 +81,11 @@ class Simulation:
         """Load the state that was written last."""
         self._agents = AgentPool(self.world.organizations, self.scenario.random)
         self._builds: dict[str, BuildRun] = {}
-        self._dirty: set[str] = set()
-        self._notices: list[WebhookEvent] = []
+        self._begin_changes()
         self._unsent: list[tuple[str, JobRun | None]] = []  # events of the build that `_settle` updates next
         self._built, self._numbers = self._store.load_counters()
         self.now = self._store.load_now()
         self._events = self._store.load_events()
-        self._events_changed = False
         heapq.heapify(self._events)
         self._next_seq = 1 + max((event.seq for event in self._events), default=0)
         if self._events or self._built:
@@ -110,32 +108,35 @@ class Simulation:
         for build in self._store.load_active():
             self._builds[build.id] = build
             for job in build.jobs:
-                self._resume_job(build, job)
+                if job.state == "scheduled" and self._step(build, job).kind == "script":
+                    self._enqueue(build, job)
+                elif job.state in AGENT_STATES and job.agent is not None:
+                    self._agents.occupy(self._queue(build, job), job.agent)
         for event in self._events:
             if event.kind == "return":
                 self._agents.occupy((event.about[0], queue_of_agent(event.about[1])), event.about[1])
 
-    def _resume_job(self, build: BuildRun, job: JobRun) -> None:
-        if job.state == "scheduled" and self._step(build, job).kind == "script":
-            self._enqueue(build, job)
-        elif job.state in AGENT_STATES and job.agent is not None:
-            self._agents.occupy(self._queue(build, job), job.agent)
-
     # --- persistence ---
 
-    def _flush(self, deleted: Collection[str] = (), deleted_pipeline: PipelineEntry | None = None) -> None:
+    def _flush(self) -> None:
         """Write all changes, then drop builds that are over from memory."""
         self._store.save(
             [self._builds[id] for id in sorted(self._dirty)],
             self._events if self._events_changed else None,
             self.now,
             notices=self._notices,
-            deleted=deleted,
-            deleted_pipeline=deleted_pipeline,
+            deleted=self._deleted,
+            deleted_pipeline=self._deleted_pipeline,
         )
-        self._dirty.clear()
-        self._notices, self._events_changed = [], False
+        self._begin_changes()
         self._builds = {id: build for id, build in self._builds.items() if not rules.is_over(build)}
+
+    def _begin_changes(self) -> None:
+        self._dirty: set[str] = set()
+        self._notices: list[WebhookEvent] = []
+        self._deleted: set[str] = set()
+        self._deleted_pipeline: PipelineEntry | None = None
+        self._events_changed = False
 
     def _schedule(self, after: int, kind: str, *about: str) -> None:
         heapq.heappush(self._events, ScheduledEvent(self.now + after, self._next_seq, kind, about))
@@ -146,12 +147,6 @@ class Simulation:
         """Queue an event with the job as it is now; it is sent when its build is settled."""
         if self._store.has_webhooks(self.pipelines[build.pipeline_key].organization.slug):
             self._unsent.append((event, copy.copy(job)))
-
-    def _send_events(self, build: BuildRun) -> None:
-        """Send the queued events of a build; `job.scheduled` comes last, after the events that caused it."""
-        for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
-            self._notices.append(self._store.serialize_event(self.now, event, build, job))
-        self._unsent.clear()
 
     # --- builds ---
 
@@ -174,20 +169,17 @@ class Simulation:
             rebuilt_from=rebuilt_from, triggered_from=cause, is_requested=is_requested,
         )  # fmt: skip
         self._builds[build.id] = build
-        self._begin_build(entry, build)
-        return build
-
-    def _begin_build(self, entry: PipelineEntry, build: BuildRun) -> None:
         self._supersede(entry, build)
         self._notify("build.scheduled", build)
         build.pending = not rules.has_first_jobs(entry.plan, build.commit.branch)
         if build.pending:
-            self._schedule(self.scenario.begin_delay(build), "begin", build.id)
+            self._schedule(self.scenario.delay("begin", build.id), "begin", build.id)
         self._add_jobs(build, entry.plan.first())
         self._settle(build)
         wait = self.scenario.manual_cancel_delay(entry, build)
         if wait is not None:
             self._schedule(wait, "cancel", build.id)
+        return build
 
     def _supersede(self, entry: PipelineEntry, build: BuildRun) -> None:
         """Skip or cancel older builds of the branch if the pipeline is configured to do so."""
@@ -210,21 +202,18 @@ class Simulation:
         build.state = rules.build_state(build)
         if build.state in ("failing", "failed") and build.failing is None:
             build.failing = self.now
-        if build.state not in FINISHED_STATES:
-            build.finished = None
-        elif build.finished is None:
-            build.finished = self.now
+        build.finished = (build.finished or self.now) if build.state in FINISHED_STATES else None
         if (build.state, build.blocked) != before:
-            self._notify_state(build)
-        self._send_events(build)
+            if build.state in ("running", "failing", "skipped"):
+                self._notify(f"build.{build.state}", build)
+            elif build.state in ENDED_STATES:
+                self._notify("build.finished", build)
+        # `job.scheduled` comes last, after the events that caused it.
+        for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
+            self._notices.append(self._store.serialize_event(self.now, event, build, job))
+        self._unsent.clear()
         if rules.is_over(build) and not was_over:
             self._after_end(build)
-
-    def _notify_state(self, build: BuildRun) -> None:
-        if build.state in ("running", "failing", "skipped"):
-            self._notify(f"build.{build.state}", build)
-        elif build.state in ENDED_STATES:
-            self._notify("build.finished", build)
 
     def _after_end(self, build: BuildRun) -> None:
         wait = None if build.reopened else self.scenario.rebuild_delay(self.pipelines[build.pipeline_key], build)
@@ -238,7 +227,7 @@ class Simulation:
         for job in sorted(build.latest().values(), key=lambda job: job.agent is not None):  # waiting jobs first
             if job.state == "running" and job.agent is not None and not self._cancels_at_once:
                 job.state = "canceling"
-                self._schedule(self.scenario.stop_delay(job), "stop", build.id, job.id)
+                self._schedule(self.scenario.delay("stop", job.id), "stop", build.id, job.id)
             elif job.state in rules.ACTIVE_JOB:
                 self._stop(build, job)
         self._settle(build)
@@ -262,6 +251,10 @@ class Simulation:
         build = self._find_build(id)
         assert build is not None
         return build
+
+    def _find_job(self, build_id: str, job_id: str) -> tuple[BuildRun, JobRun]:
+        build = self._build(build_id)
+        return build, build.job(job_id)
 
     # --- jobs ---
 
@@ -305,10 +298,13 @@ class Simulation:
         if step.kind == "waiter":
             job.state, job.finished = "passed", self.now
         elif step.kind == "manual":
-            self._block(build, job)
+            job.state = "blocked"
+            unblocking = self.scenario.manual_unblock(self.pipelines[build.pipeline_key], build, job)
+            if unblocking is not None:
+                self._schedule(unblocking[0], "unblock", build.id, job.id, str(unblocking[1]))
         elif step.kind == "trigger":
             job.state, job.runnable = "scheduled", self.now
-            self._schedule(self.scenario.trigger_delay(job), "trigger", build.id, job.id)
+            self._schedule(self.scenario.delay("trigger", job.id), "trigger", build.id, job.id)
             self._notify("job.scheduled", build, job)
         else:
             self._schedule_job(build, job)
@@ -318,12 +314,6 @@ class Simulation:
         self._enqueue(build, job)
         self._notify("job.scheduled", build, job)
         self._dispatch(self._queue(build, job))
-
-    def _block(self, build: BuildRun, job: JobRun) -> None:
-        job.state = "blocked"
-        unblocking = self.scenario.manual_unblock(self.pipelines[build.pipeline_key], build, job)
-        if unblocking is not None:
-            self._schedule(unblocking[0], "unblock", build.id, job.id, str(unblocking[1]))
 
     def _unblock(self, build: BuildRun, job: JobRun, who: Actor) -> None:
         job.state, job.unblocked_by, job.unblocked_at = "unblocked", who, self.now
@@ -347,7 +337,7 @@ class Simulation:
             if job is not None and job.state == "scheduled":
                 job.state, job.agent = "assigned", self._agents.take(queue, job_id)
                 self._dirty.add(build_id)
-                self._schedule(self.scenario.dispatch_delay(job), "start", build_id, job_id)
+                self._schedule(self.scenario.delay("dispatch", job.id), "start", build_id, job_id)
 
     def _started(self, build: BuildRun) -> None:
         if build.started is None or build.restarts:
@@ -378,7 +368,7 @@ class Simulation:
     def _release(self, build: BuildRun, job: JobRun, agent: str) -> None:
         queue = self._queue(build, job)
         if job.signal_reason == "agent_lost":
-            self._schedule(self.scenario.agent_absence(job), "return", queue[0], agent)
+            self._schedule(self.scenario.delay("away", job.id), "return", queue[0], agent)
             return
         self._agents.release(queue, agent)
         if job.started is None:

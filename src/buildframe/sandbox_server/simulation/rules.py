@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from buildframe.sandbox_server.world.build_state import BuildRun, BuildState, JobRun
@@ -149,15 +151,4 @@ def matches(pattern: str | None, branch: str) -> bool:
 
 def _globs(pattern: str, text: str) -> bool:
     """Return whether a pattern matches a whole text; only `*` is special."""
-    first, *others = pattern.split("*")
-    if not others:
-        return pattern == text
-    *middle, last = others
-    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
-        return False
-    place, end = len(first), len(text) - len(last)
-    for part in middle:
-        place = text.find(part, place, end) + len(part)
-        if place < len(part):
-            return False
-    return True
+    return fnmatchcase(text, re.sub(r"[?[]", r"[\g<0>]", pattern))

@@ -5,7 +5,7 @@ Pure functions of the world and their arguments; does not know the state of the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,17 @@ _MESSAGES = (
 _TOPICS = ("checkout", "search", "prices", "login", "import", "cleanup", "speed", "labels")
 
 
+Action = Literal["begin", "trigger", "dispatch", "stop", "away"]
+_DELAYS: dict[Action, tuple[float, float, int]] = {
+    "begin": (0.3, 1.5, SECOND),  # of a build without immediate jobs
+    "trigger": (0.3, 1.5, SECOND),
+    "dispatch": (0.4, 2.2, SECOND),  # from the assignment of a job to its start
+    "stop": (1, 9, SECOND),  # of a canceled job
+    "away": (4, 15, MINUTE),  # until a lost agent returns
+}
+"""Bounds of each random delay, and their unit."""
+
+
 class JobOutcome(NamedTuple):
     """The run time of a job, and how it ends."""
 
@@ -71,9 +82,7 @@ class Scenario:
         random, pipeline = self.random, entry.pipeline
         on_main = random.happens(pipeline.main_share, entry.key, key, "main")
         branch = pipeline.default_branch if on_main else self._branch(entry, key, now)
-        person = int(
-            random.uniform(entry.key, branch if not on_main else key, "person") * len(entry.organization.people)
-        )
+        person = self._person(entry, entry.key, key if on_main else branch, "person")
         how = random.uniform(entry.key, key, "source")
         source = "webhook" if how > 0.08 else "api" if how > 0.04 else "ui"
         in_pull_request = not on_main and random.happens(0.6, entry.key, branch, "pr")
@@ -114,7 +123,7 @@ class Scenario:
 
     def repair_commit(self, entry: PipelineEntry, key: str) -> Commit:
         """Return a commit that attempts to repair the default branch."""
-        person = int(self.random.uniform(entry.key, key, "person") * len(entry.organization.people))
+        person = self._person(entry, entry.key, key, "person")
         return Commit(
             sha=self.random.sha(entry.key, key, "sha"),
             branch=entry.pipeline.default_branch,
@@ -126,7 +135,7 @@ class Scenario:
 
     def rebuild_commit(self, entry: PipelineEntry, build: BuildRun) -> Commit:
         """Return the commit of a build with the person who rebuilds it."""
-        person = int(self.random.uniform(build.id, "rebuilder") * len(entry.organization.people))
+        person = self._person(entry, build.id, "rebuilder")
         return msgspec.structs.replace(build.commit, source="ui", creator=person, author=None)
 
     def follow_up_delay(self, entry: PipelineEntry, n: str) -> int | None:
@@ -165,10 +174,6 @@ class Scenario:
     def skipped_numbers(self, entry: PipelineEntry, number: int) -> int:
         """Return how many build numbers are skipped before this one."""
         return int(self.random.happens(0.02, entry.key, number, "gap")) * (1 + number % 3)
-
-    def dispatch_delay(self, job: JobRun) -> int:
-        """Return the time from the assignment of a job to its start."""
-        return int(self.random.uniform_between(0.4, 2.2, job.id, "dispatch") * SECOND)
 
     def outcome(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> JobOutcome:
         """Return the outcome of an attempt, limited by the timeout of its step."""
@@ -234,47 +239,36 @@ class Scenario:
     def manual_retry_delay(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int | None:
         """Return the delay until someone retries a failed job; None if nobody does."""
         is_skipped = build.is_requested or job.soft_failed or self.is_broken(entry, build)
-        if is_skipped or not self.random.happens(0.3, job.id, "by hand"):
-            return None
-        return int(self.random.lognormal(7 * MINUTE, 0.6, job.id, "by hand after"))
+        return None if is_skipped else self._reaction_delay(0.3, 7 * MINUTE, 0.6, job.id, "by hand")
 
     def manual_unblock(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> tuple[int, int] | None:
         """Return the delay until someone unblocks a job, and the person; None if nobody does."""
-        if build.is_requested or not self.random.happens(0.8, job.id, "unblock"):
-            return None
-        person = int(self.random.uniform(job.id, "unblocker") * len(entry.organization.people))
-        return int(self.random.lognormal(35 * MINUTE, 1.2, job.id, "unblock after")), person
+        delay = None if build.is_requested else self._reaction_delay(0.8, 35 * MINUTE, 1.2, job.id, "unblock")
+        return None if delay is None else (delay, self._person(entry, job.id, "unblocker"))
 
     def manual_cancel_delay(self, entry: PipelineEntry, build: BuildRun) -> int | None:
         """Return the delay until someone cancels a build; None if nobody does."""
         is_skipped = build.is_requested or build.commit.branch == entry.pipeline.default_branch
-        if is_skipped or not self.random.happens(0.04, build.id, "cancel"):
-            return None
-        return int(self.random.lognormal(4 * MINUTE, 0.7, build.id, "cancel after"))
+        return None if is_skipped else self._reaction_delay(0.04, 4 * MINUTE, 0.7, build.id, "cancel")
 
     def rebuild_delay(self, entry: PipelineEntry, build: BuildRun) -> int | None:
         """Return the delay until someone rebuilds a finished build; None if nobody does."""
         probability = 0.25 if build.state == "failed" else 0.02 if build.state == "passed" else 0.0
         is_skipped = build.is_requested or build.triggered_from or build.commit.branch == entry.pipeline.default_branch
-        if is_skipped or not self.random.happens(probability, build.id, "rebuild"):
+        return None if is_skipped else self._reaction_delay(probability, 12 * MINUTE, 0.8, build.id, "rebuild")
+
+    def _reaction_delay(self, probability: float, median: float, spread: float, id: str, action: str) -> int | None:
+        if not self.random.happens(probability, id, action):
             return None
-        return int(self.random.lognormal(12 * MINUTE, 0.8, build.id, "rebuild after"))
+        return int(self.random.lognormal(median, spread, id, f"{action} after"))
 
-    def begin_delay(self, build: BuildRun) -> int:
-        """Return the time that a build without immediate jobs takes to begin."""
-        return int(self.random.uniform_between(0.3, 1.5, build.id, "begin") * SECOND)
+    def _person(self, entry: PipelineEntry, *key: str) -> int:
+        return self.random.choice(range(len(entry.organization.people)), *key)
 
-    def trigger_delay(self, job: JobRun) -> int:
-        """Return the time that a trigger job takes to create its build."""
-        return int(self.random.uniform_between(0.3, 1.5, job.id, "trigger") * SECOND)
-
-    def stop_delay(self, job: JobRun) -> int:
-        """Return the time that a canceled job takes to stop."""
-        return int(self.random.uniform_between(1, 9, job.id, "stop") * SECOND)
-
-    def agent_absence(self, job: JobRun) -> int:
-        """Return how long a lost agent stays offline."""
-        return int(self.random.uniform_between(4, 15, job.id, "away") * MINUTE)
+    def delay(self, action: Action, id: str) -> int:
+        """Return how long an action of a build or a job takes."""
+        low, high, unit = _DELAYS[action]
+        return int(self.random.uniform_between(low, high, id, action) * unit)
 
 
 def _author(entry: PipelineEntry, person: int, source: str) -> tuple[str, str] | str | None:

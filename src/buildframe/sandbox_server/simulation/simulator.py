@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -53,6 +53,7 @@ class Simulator(Simulation):
             self.catch_up()
             with self._all_or_nothing():
                 yield
+                self._flush()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -84,9 +85,7 @@ class Simulator(Simulation):
         with self._action():
             first = self._built
             commits = [self.scenario.commit(entry, f"pushed {first + place}", self.now) for place in range(count)]
-            numbers = [self._create(entry, commit).number for commit in commits if self._is_built(entry, commit.branch)]
-            self._flush()
-            return numbers
+            return [self._create(entry, commit).number for commit in commits if self._is_built(entry, commit.branch)]
 
     def create_build(self, entry: PipelineEntry, commit: Commit, *, ignore_branch_filters: bool = False) -> BuildRun:
         """Create a build. Raises `ActionRejected` if the pipeline is archived, has no steps or excludes the branch."""
@@ -94,9 +93,7 @@ class Simulator(Simulation):
             self._check(entry)
             if not ignore_branch_filters and not rules.matches(entry.pipeline.branch_configuration, commit.branch):
                 raise ActionRejected(f"Branch {commit.branch} is not built by this pipeline's branch configuration.")
-            build = self._create(entry, commit, is_requested=True)
-            self._flush()
-            return build
+            return self._create(entry, commit, is_requested=True)
 
     def _check(self, entry: PipelineEntry) -> None:
         if entry.pipeline.archived_at is not None:
@@ -111,7 +108,6 @@ class Simulator(Simulation):
             if build.state not in CANCELABLE_STATES:
                 raise ActionRejected(f"Build can't be canceled because it's already {build.state.replace('_', ' ')}.")
             self._cancel(build, "Canceled by request")
-            self._flush()
             return build
 
     def rebuild(self, id: str, who: Actor) -> BuildRun:
@@ -123,9 +119,7 @@ class Simulator(Simulation):
             if not entry.pipeline.allow_rebuilds:
                 raise ActionRejected("The pipeline does not allow rebuilds.")
             commit = msgspec.structs.replace(build.commit, source="api", creator=who)
-            again = self._create(entry, commit, rebuilt_from=(build.id, build.number), is_requested=True)
-            self._flush()
-            return again
+            return self._create(entry, commit, rebuilt_from=(build.id, build.number), is_requested=True)
 
     def unblock(self, build_id: str, job_id: str, who: Actor, fields: Mapping[str, str] | None = None) -> JobRun:
         """Unblock a block step; the values of its fields become meta-data of the build.
@@ -133,45 +127,39 @@ class Simulator(Simulation):
         Raises `ActionRejected` unless the job is blocked.
         """
         with self._action():
-            build = self._build(build_id)
-            job = build.job(job_id)
+            build, job = self._find_job(build_id, job_id)
             if job.state != "blocked":
                 raise ActionRejected("The job can't be unblocked because it isn't blocked.")
             meta_data = {**build.commit.meta_data, **(fields or {})}
             build.commit = msgspec.structs.replace(build.commit, meta_data=meta_data)
             self._unblock(build, job, who)
-            self._flush()
             return job
 
     def retry(self, build_id: str, job_id: str) -> None:
         """Retry a failed job. Raises `ActionRejected` unless it failed and was not retried."""
         with self._action():
-            build = self._build(build_id)
-            job = build.job(job_id)
+            build, job = self._find_job(build_id, job_id)
             if not rules.can_be_retried(build, job):
                 raise ActionRejected(f"The job can't be retried because it is {job.state}, or was retried already.")
             self._retry(build, job)
-            self._flush()
 
     def delete_builds(self, entry: PipelineEntry, numbers: Sequence[int]) -> None:
         """Delete builds, as retention does."""
         with self._action():
-            ids = self._store.find_build_ids(entry.key, numbers)
-            self._discard(ids)
-            self._flush(deleted=ids)
+            self._discard(self._store.find_build_ids(entry.key, numbers))
 
     def delete_pipeline(self, entry: PipelineEntry) -> None:
         """Delete a pipeline and all its builds."""
         with self._action():
-            ids = self._store.find_build_ids(entry.key)
-            self._discard(ids | {entry.key})
-            self._flush(deleted=ids, deleted_pipeline=entry)
+            self._discard(self._store.find_build_ids(entry.key), entry)
 
-    def _discard(self, ids: Collection[str]) -> None:
-        """Drop active builds from memory, together with their scheduled events."""
+    def _discard(self, ids: set[str], pipeline: PipelineEntry | None = None) -> None:
+        """Delete builds, and their pipeline if it is given, together with their scheduled events."""
+        self._deleted, self._deleted_pipeline = ids, pipeline
         removed = [self._builds.pop(id) for id in sorted(ids) if id in self._builds]
         self._dirty.difference_update(ids)
-        self._events = [event for event in self._events if event.about[0] not in ids]
+        dropped = ids | {pipeline.key} if pipeline else ids
+        self._events = [event for event in self._events if event.about[0] not in dropped]
         heapq.heapify(self._events)
         self._events_changed = True
         for build in removed:
@@ -186,23 +174,19 @@ class Simulator(Simulation):
 
     def _is_built(self, entry: PipelineEntry, branch: str) -> bool:
         """Return whether commits pushed to a branch are built."""
-        matches = rules.matches(entry.pipeline.branch_configuration, branch)
-        return matches and entry.pipeline.archived_at is None and bool(entry.plan.slots)
+        return entry.can_be_built and rules.matches(entry.pipeline.branch_configuration, branch)
 
     def _on_push(self, pipeline_key: str, n: str) -> None:
         entry = self.pipelines[pipeline_key]
         self._schedule(self.scenario.next_push(entry, int(n) + 1), "push", pipeline_key, str(int(n) + 1))
-        if self.scenario.push_happens(entry, int(n), self.now):
-            self._build_push(entry, n)
-
-    def _build_push(self, entry: PipelineEntry, n: str) -> None:
-        commit = self.scenario.commit(entry, n, self.now)
-        if not self._is_built(entry, commit.branch):
+        if not self.scenario.push_happens(entry, int(n), self.now):
             return
-        build = self._create(entry, commit)
-        delay = self.scenario.follow_up_delay(entry, n)
-        if delay is not None:
-            self._schedule(delay, "follow_up", build.id)
+        commit = self.scenario.commit(entry, n, self.now)
+        if self._is_built(entry, commit.branch):
+            build = self._create(entry, commit)
+            delay = self.scenario.follow_up_delay(entry, n)
+            if delay is not None:
+                self._schedule(delay, "follow_up", build.id)
 
     def _on_follow_up(self, build_id: str) -> None:
         build = self._build(build_id)
@@ -232,8 +216,7 @@ class Simulator(Simulation):
         self._settle(build)
 
     def _on_start(self, build_id: str, job_id: str) -> None:
-        build = self._build(build_id)
-        job = build.job(job_id)
+        build, job = self._find_job(build_id, job_id)
         if job.state != "assigned":
             return
         job.state, job.started = "running", self.now
@@ -252,23 +235,21 @@ class Simulator(Simulation):
             self._settle(build)
 
     def _on_finish(self, build_id: str, job_id: str) -> None:
-        build = self._build(build_id)
-        job = build.job(job_id)
+        build, job = self._find_job(build_id, job_id)
         if job.state == "running":
             outcome = self.scenario.outcome(self.pipelines[build.pipeline_key], build, job)
             job.exit_status, job.signal_reason = outcome.exit_status, outcome.signal_reason
             self._finish_job(build, job, outcome.state)
 
     def _on_trigger(self, build_id: str, job_id: str) -> None:
-        build = self._build(build_id)
-        job = build.job(job_id)
+        build, job = self._find_job(build_id, job_id)
         if job.state != "scheduled":
             return
         self._started(build)
         trigger = self._step(build, job).trigger
         target = trigger and self.pipelines.find(self.pipelines[build.pipeline_key].organization.slug, trigger.slug)
         cause = self._cause(build, job)
-        if not trigger or not target or not cause or not self._can_be_triggered(target):
+        if not trigger or not target or not cause or not target.can_be_built:
             self._finish_job(build, job, "failed")
             return
         job.state = "running"
@@ -290,12 +271,8 @@ class Simulator(Simulation):
             return None
         return TriggerCause(build.link(), job.id, depth, root.id)
 
-    def _can_be_triggered(self, target: PipelineEntry) -> bool:
-        return target.pipeline.archived_at is None and bool(target.plan.slots)
-
     def _on_unblock(self, build_id: str, job_id: str, person: str) -> None:
-        build = self._build(build_id)
-        job = build.job(job_id)
+        build, job = self._find_job(build_id, job_id)
         if job.state == "blocked":
             self._unblock(build, job, int(person))
 
@@ -305,8 +282,7 @@ class Simulator(Simulation):
         self._settle(build)
 
     def _on_retry(self, build_id: str, job_id: str) -> None:
-        build = self._build(build_id)
-        job = build.job(job_id)
+        build, job = self._find_job(build_id, job_id)
         if rules.can_be_retried(build, job):
             self._retry(build, job)
 
@@ -325,7 +301,7 @@ class Simulator(Simulation):
     def _on_rebuild(self, build_id: str) -> None:
         build = self._build(build_id)
         entry = self.pipelines[build.pipeline_key]
-        if entry.pipeline.allow_rebuilds and entry.pipeline.archived_at is None and entry.plan.slots:
+        if entry.pipeline.allow_rebuilds and entry.can_be_built:
             self._create(entry, self.scenario.rebuild_commit(entry, build), rebuilt_from=(build.id, build.number))
 
     def _on_return(self, organization: str, agent: str) -> None:

@@ -68,14 +68,12 @@ def make_world(seed: int, builds: int, days: int, until: Moment, organizations: 
 
 def _scale_organization(organization: Organization, builds: int, start: int, until: int) -> Organization:
     hours = work_hours.busy_hours(start, until)
-    pipelines = tuple(_scale_pipeline(each, builds * organization.share, hours) for each in organization.pipelines)
+    pipelines = tuple(
+        msgspec.structs.replace(pipeline, pushes_per_hour=builds * organization.share * pipeline.share / hours)
+        for pipeline in organization.pipelines
+    )
     organization = msgspec.structs.replace(organization, pipelines=pipelines)
     return msgspec.structs.replace(organization, agents=_agents(organization))
-
-
-def _scale_pipeline(pipeline: PipelineRecord, builds: float, hours: float) -> PipelineRecord:
-    rate = builds * pipeline.share / hours
-    return msgspec.structs.replace(pipeline, pushes_per_hour=rate)
 
 
 SHORT_QUEUE = "macos"

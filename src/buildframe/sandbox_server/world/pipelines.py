@@ -26,6 +26,11 @@ class PipelineEntry:
         return PipelineEntry(self.key, self.organization, pipeline)
 
     @property
+    def can_be_built(self) -> bool:
+        """Whether the pipeline is not archived and has steps."""
+        return self.pipeline.archived_at is None and bool(self.plan.slots)
+
+    @property
     def path(self) -> str:
         """The current path: `organization/slug`."""
         return f"{self.organization.slug}/{self.pipeline.slug}"

@@ -11,8 +11,6 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, initial_pip
 from buildframe.sandbox_server.world.roster import TEAMS, TeamBlueprint
 
 _AGE_OF_TEAMS = 700 * DAY
-
-
 _AGE_OF_LEVELS = 90 * DAY
 
 
