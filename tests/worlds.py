@@ -29,7 +29,7 @@ def made(**world: Any) -> Path:
 
 @contextmanager
 def sandbox(organization: str = "acme", *, path: Path | None = None, **settings: Any) -> Iterator[Workspace]:
-    """What `bf.sandbox` starts, sooner: its world is its own, and the same as one made anew."""
+    """Start what `bf.sandbox` starts, but sooner: its world is its own, and the same as a newly created one."""
     world = made(**{name: settings[name] for name in MAKING if name in settings})
     with (
         tempfile.TemporaryDirectory(dir=_KEPT.name) as folder,

@@ -34,7 +34,7 @@ def block(key, *needs, **more):
 
 
 class Planted:
-    """A pipeline of these steps in acme, and its builds as GET tells of them."""
+    """A pipeline of these steps in acme, and its builds as GET returns them."""
 
     def __init__(self, api, *steps, slug="planted", **record):
         self.api, self.sandbox = api, api.sandbox
@@ -77,7 +77,7 @@ class Planted:
 
 
 def jobs_of(build):
-    """State of each job by the key of its step; of wait steps nothing is told."""
+    """State of each job by the key of its step; wait steps have none."""
     return {job["step_key"]: job["state"] for job in build["jobs"] if job["type"] != "waiter"}
 
 

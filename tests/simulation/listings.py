@@ -28,7 +28,7 @@ from buildframe.http.token import Token
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
 from tests.simulation import loopback
-from tests.simulation.network import AFTER, BEFORE, REFUSED, Adversary, Weather, Wire
+from tests.simulation.network import AFTER, BEFORE, REFUSED, Adversary, SimulatedConnections, Weather
 from tests.simulation.scheduler import Scheduler, now
 from tests.simulation.service import ORDERS, ORGANIZATION, SECOND, Build, Query, Service
 
@@ -177,7 +177,7 @@ class Listing:
         """Ask, and hold what comes against what was there; Broken where a promise was."""
         with overheard(self._output), pages_of(self._plan.page_size):
             scheduler = Scheduler(self._plan.chance, longest=LONGEST)
-            with Wire(self._adversary).laid():
+            with SimulatedConnections(self._adversary).installed():
                 return scheduler.run(lambda: self._ask_at(BASE))
 
     def run_on_loopback(self) -> Ran:

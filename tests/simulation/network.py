@@ -1,8 +1,8 @@
 """The network as an adversary: what lies between a client and the service loses, cuts, alters, repeats and delays.
 
-`Adversary.exchange` takes a request and gives the bytes that come back, with the seconds before each. `Wire` puts that
-in the place of sockets, below the HTTP library of the client, so that all above them is real; `loopback` serves the
-same over real sockets.
+`Adversary.exchange` takes a request and returns the bytes of the response, with the seconds before each.
+`SimulatedConnections` puts that in the place of sockets, below the HTTP library of the client, so that all above them
+is real; `loopback` serves the same over real sockets.
 """
 
 from __future__ import annotations
@@ -387,15 +387,15 @@ def _bytes(it: Exchange) -> Iterator[tuple[float, bytes]]:
 # --- in the place of sockets
 
 
-class Wire:
+class SimulatedConnections:
     """Connections of a client that end at an adversary, in simulated time."""
 
     def __init__(self, adversary: Adversary) -> None:
         self._adversary = adversary
 
     @contextmanager
-    def laid(self) -> Iterator[None]:
-        """All connections that are made meanwhile lead there."""
+    def installed(self) -> Iterator[None]:
+        """Replace the connections that are made meanwhile."""
         with mock.patch.object(httpcore.SyncBackend, "connect_tcp", self._connect):
             yield
 

@@ -30,7 +30,7 @@ from buildframe.workspace.build_queries import History as Listed
 from tests.simulation import listings
 from tests.simulation.disk import Died, Disk
 from tests.simulation.listings import BASE, TLS, Ran, demand, live, overheard, pages_of
-from tests.simulation.network import DAY, Adversary, Weather, Wire
+from tests.simulation.network import DAY, Adversary, SimulatedConnections, Weather
 from tests.simulation.scheduler import Scheduler, Thread, now
 from tests.simulation.service import ORGANIZATION, SECOND, Service
 from tests.store import comparing
@@ -145,7 +145,7 @@ class History:
             shutil.rmtree(folder)
 
     def _in_time(self, folder: Path) -> Ran:
-        with Wire(self._adversary).laid():
+        with SimulatedConnections(self._adversary).installed():
             for step in self._plan.steps:
                 self._pass(step.after, step.changes)
                 self._adversary.weather = step.weather

@@ -1,4 +1,4 @@
-"""Every address that the sandbox hands out answers; what the pages and pictures hold."""
+"""Every URL in a response of the sandbox works; the contents of pages and images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from buildframe import spec
 
 ACME = "/organizations/acme"
-_OF_ONE_SHAPE = 12
+_MOST_OF_ONE_PATTERN = 12
 
 
 @pytest.fixture(scope="module")
@@ -22,26 +22,26 @@ def builds(sandbox_api):
     return sandbox_api.all_pages("/builds", include_retried_jobs="true")
 
 
-# --- every address
+# --- every URL
 
 
-def answers_of_reading(sandbox, sandbox_api) -> dict[str, Any]:
-    """What each operation that reads answers."""
+def responses_of_reads(sandbox, sandbox_api) -> dict[str, Any]:
+    """Return the response of each operation that reads."""
     (flaky, *_), team = sandbox.suites(), sandbox.teams()["Everyone"]
     pipeline = sandbox_api(f"{ACME}/pipelines/web").json()["id"]
     numbers = [build["number"] for build in sandbox_api(f"{ACME}/pipelines/web/builds").json()]
     user = sandbox_api(f"{ACME}/members").json()[0]["id"]
-    told = {}
+    responses = {}
     for endpoint in spec.ENDPOINTS:
         if endpoint.method == "GET":
             names = {"org": "acme", "pipeline": "web", "team": team, "user": user, "suite": flaky}
             path = endpoint.path.format(**names, number=numbers[-1], pipeline_id=pipeline)
-            told[endpoint.name] = sandbox_api.all_pages(path) if endpoint.paginated else sandbox_api(path).json()
-    return told
+            responses[endpoint.name] = sandbox_api.all_pages(path) if endpoint.paginated else sandbox_api(path).json()
+    return responses
 
 
-def answers_of_writing(sandbox, sandbox_api) -> dict[str, Any]:
-    """What each operation that writes answers, on a pipeline of its own."""
+def responses_of_writes(sandbox, sandbox_api) -> dict[str, Any]:
+    """Return the response of each operation that writes, on its own pipeline."""
     team, here = sandbox.teams()["Visitors"], f"{ACME}/pipelines/pages-test"
     new = {"name": "Pages test", "repository": "git@github.com:acme/pages.git", "cluster_id": None}
     made = {
@@ -71,62 +71,62 @@ def answers_of_writing(sandbox, sandbox_api) -> dict[str, Any]:
     return {name: response.json() for name, response in made.items()}
 
 
-def addresses_in(value: Any, own: str) -> Iterator[str]:
+def urls_in(value: Any, own: str) -> Iterator[str]:
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from addresses_in(part, own)
+            yield from urls_in(part, own)
     elif isinstance(value, str) and value.startswith(own):
         yield value
 
 
-def shape_of(address: str) -> str:
-    """An address without what tells one thing from another of its kind."""
-    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{40}|\d+|(?<=/pipelines/)[^/]+|(?<=emojis/)[^/]+", "*", address)
+def url_pattern(url: str) -> str:
+    """Replace the parts of a URL that differ between resources of one kind."""
+    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{40}|\d+|(?<=/pipelines/)[^/]+|(?<=emojis/)[^/]+", "*", url)
 
 
-def kind_of(address: str) -> str:
-    """The content type that an address promises."""
-    if address.endswith(".svg"):
+def content_type_of(url: str) -> str:
+    """Return the content type that a URL must have."""
+    if url.endswith(".svg"):
         return "image/svg+xml"
-    if "/v2/" in address:
-        return "text/plain; charset=utf-8" if address.endswith("/log.txt") else "application/json; charset=utf-8"
-    return "text/plain; charset=utf-8" if "/deliver/" in address else "text/html; charset=utf-8"
+    if "/v2/" in url:
+        return "text/plain; charset=utf-8" if url.endswith("/log.txt") else "application/json; charset=utf-8"
+    return "text/plain; charset=utf-8" if "/deliver/" in url else "text/html; charset=utf-8"
 
 
 @pytest.mark.slow
-def test_every_address_in_every_answer_answers(sandbox, sandbox_api):
-    responses = answers_of_reading(sandbox, sandbox_api) | answers_of_writing(sandbox, sandbox_api)
+def test_every_url_in_every_response_works(sandbox, sandbox_api):
+    responses = responses_of_reads(sandbox, sandbox_api) | responses_of_writes(sandbox, sandbox_api)
     no_body = {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.success == 204}
     assert responses.keys() == {endpoint.name for endpoint in spec.ENDPOINTS} - no_body
-    asked: dict[str, set[str]] = {}
-    waiting = set(addresses_in(responses, sandbox.url))
+    seen_by_pattern: dict[str, set[str]] = {}
+    waiting = set(urls_in(responses, sandbox.url))
     while waiting:
-        address = waiting.pop()
-        seen = asked.setdefault(shape_of(address), set())
-        if address in seen or len(seen) == _OF_ONE_SHAPE:
+        url = waiting.pop()
+        seen = seen_by_pattern.setdefault(url_pattern(url), set())
+        if url in seen or len(seen) == _MOST_OF_ONE_PATTERN:
             continue
-        seen.add(address)
-        response = sandbox_api.http.get(address)
-        if address.endswith("/unblock"):  # is PUT
+        seen.add(url)
+        response = sandbox_api.http.get(url)
+        if url.endswith("/unblock"):  # is PUT
             assert response.status_code == 405
             continue
-        assert (response.status_code, response.headers["content-type"]) == (200, kind_of(address)), address
-        if "json" in kind_of(address):
-            waiting |= set(addresses_in(response.json(), sandbox.url))
-    assert len(asked) > 20
+        assert (response.status_code, response.headers["content-type"]) == (200, content_type_of(url)), url
+        if "json" in content_type_of(url):
+            waiting |= set(urls_in(response.json(), sandbox.url))
+    assert len(seen_by_pattern) > 20
 
 
-def test_nothing_is_handed_out_that_lies_elsewhere(sandbox, sandbox_api):
-    told = answers_of_reading(sandbox, sandbox_api)
-    assert list(addresses_in(told, "http://buildframe.invalid")) == []
-    assert list(addresses_in(told, "https://")) == []
+def test_responses_contain_no_foreign_urls(sandbox, sandbox_api):
+    responses = responses_of_reads(sandbox, sandbox_api)
+    assert list(urls_in(responses, "http://buildframe.invalid")) == []
+    assert list(urls_in(responses, "https://")) == []
 
 
 # --- pages
 
 
 class Page(HTMLParser):
-    """What a page consists of; `convert_charrefs` gives texts as they are shown."""
+    """The parts of a page; `convert_charrefs` returns texts as they are shown."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def test_a_pipeline_page_names_its_newest_builds(sandbox_api):
     assert pipeline["description"] in page.text
 
 
-def test_a_flaky_tests_page_tells_its_name(sandbox_api):
+def test_a_flaky_tests_page_shows_its_name(sandbox_api):
     for test in sandbox_api.all_pages("/analytics/organizations/acme/suites/rspec/flaky-tests")[:30]:
         page = Page(httpx.get(test["web_url"]).text)
         assert test["name"] in page.text
@@ -196,7 +196,7 @@ def test_what_is_not_there_is_404(sandbox, path):
     assert response.json() == {"message": f"No route matches {path[1:]}"}
 
 
-def test_a_badge_tells_how_the_default_branch_stands(sandbox_api):
+def test_a_badge_shows_the_state_of_the_default_branch(sandbox_api):
     states = set()
     for pipeline in sandbox_api(f"{ACME}/pipelines").json():
         newest = sandbox_api(

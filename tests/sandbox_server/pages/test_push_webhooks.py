@@ -53,8 +53,8 @@ def test_a_push_creates_a_build(sandbox_api, address):
     build = newest(sandbox_api)
     assert response.status_code == 201
     assert response.json() == {"id": build["id"], "number": build["number"]}
-    told = {key: build[key] for key in ("source", "branch", "commit", "message", "author", "creator", "state")}
-    assert told == {
+    fields = {key: build[key] for key in ("source", "branch", "commit", "message", "author", "creator", "state")}
+    assert fields == {
         "source": "webhook", "branch": "feature/a", "commit": SHA, "message": "Say <b>it</b>", "author": author,
         "creator": None, "state": "scheduled",
     }  # fmt: skip
@@ -77,7 +77,7 @@ def test_the_address_explains_itself(address):
         ({}, push("refs/heads/nobody/builds-this"), "branch configuration"),
     ],
 )
-def test_what_the_pipeline_does_not_build_is_told(sandbox_api, address, settings, report, why):
+def test_the_response_says_why_a_push_is_not_built(sandbox_api, address, settings, report, why):
     before = newest(sandbox_api)["id"]
     if settings:
         change(sandbox_api, **settings)

@@ -303,7 +303,7 @@ VISUAL = [
 ]
 
 
-def test_visual_steps_are_told_as_they_were_sent() -> None:
+def test_visual_steps_are_returned_as_they_were_sent() -> None:
     steps = parse_visual_steps(VISUAL).steps
     assert [step.key for step in steps] == ["test", "wait-2", "go", "deploy", "step-5"]
     script, wait_step, manual, trigger, bare = map(step_json, steps)

@@ -1,4 +1,4 @@
-"""How builds of all kinds of steps live, as GET tells of them."""
+"""The lives of builds with all kinds of steps, as GET returns them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def plant(api, request):
 def test_a_build_has_what_it_was_created_with(plant):
     pipeline = plant(step("a"))
     build = pipeline.get(pipeline.create(env={"A": "1"}, meta_data={"b": "2"}))
-    told = {key: build[key] for key in ("state", "source", "commit", "branch", "message", "env", "meta_data", "author")}
-    assert told == {
+    fields = {
+        key: build[key] for key in ("state", "source", "commit", "branch", "message", "env", "meta_data", "author")
+    }
+    assert fields == {
         "state": "scheduled", "source": "api", "commit": "c" * 40, "branch": "main", "message": "Try",
         "env": {"A": "1"}, "meta_data": {"b": "2"}, "author": {"name": "Zoe", "email": "zoe@example.com"},
     }  # fmt: skip
@@ -148,13 +150,13 @@ def test_a_build_whose_branch_has_no_steps_is_not_run(plant):
 def test_parallel_and_matrix_steps_make_several_jobs(plant):
     matrix = {"os": ("linux", "mac"), "python": ("3.11",)}
     build = plant(
-        labelled("test %n/%t", key="test", parallelism=2),
-        labelled("build {{matrix.os}}", key="build", matrix=matrix),
+        labeled("test %n/%t", key="test", parallelism=2),
+        labeled("build {{matrix.os}}", key="build", matrix=matrix),
     ).ended()
-    told = [
+    job_fields = [
         (job["name"], job["parallel_group_index"], job["parallel_group_total"], job["matrix"]) for job in build["jobs"]
     ]
-    assert told == [
+    assert job_fields == [
         ("test 1/2", 0, 2, None), ("test 2/2", 1, 2, None),
         ("build linux", None, None, {"os": "linux", "python": "3.11"}),
         ("build mac", None, None, {"os": "mac", "python": "3.11"}),
@@ -163,7 +165,7 @@ def test_parallel_and_matrix_steps_make_several_jobs(plant):
     assert len({job["step"]["id"] for job in build["jobs"]}) == 4
 
 
-def labelled(label, **more):
+def labeled(label, **more):
     from buildframe.sandbox_server.world.steps import PipelineStep
 
     return PipelineStep(label=label, seconds=5.0, **more)
@@ -201,9 +203,9 @@ def test_a_trigger_step_waits_for_the_build_it_made(plant):
     run = pipeline.create(branch="dev")
     during = pipeline.after(run, minutes=5)
     assert jobs_of(during) == {"first": "passed", "call": "running", "last": "waiting"}
-    told = job_of(during, "call")["triggered_build"]
-    child = pipeline.api.http.get(told["url"]).json()
-    assert {key: child[key] for key in told} == told
+    link = job_of(during, "call")["triggered_build"]
+    child = pipeline.api.http.get(link["url"]).json()
+    assert {key: child[key] for key in link} == link
     assert {key: child[key] for key in ("source", "message", "branch", "commit", "env")} == {
         "source": "trigger_job", "message": "Called", "branch": "dev", "commit": "c" * 40, "env": {"A": "1"},
     }  # fmt: skip
@@ -212,7 +214,7 @@ def test_a_trigger_step_waits_for_the_build_it_made(plant):
     }  # fmt: skip
     over = pipeline.after(run)
     assert (over["state"], jobs_of(over)["call"]) == ("passed", "passed")
-    assert job_of(over, "call")["finished_at"] == pipeline.api.http.get(told["url"]).json()["finished_at"]
+    assert job_of(over, "call")["finished_at"] == pipeline.api.http.get(link["url"]).json()["finished_at"]
 
 
 @pytest.mark.parametrize(("is_async", "state"), [(False, "failed"), (True, "passed")])

@@ -19,7 +19,7 @@ def steps_of(kinds):
     return tuple(PipelineStep(key=f"{kind}-{place}", kind=kind) for place, kind in enumerate(kinds))
 
 
-def test_a_step_makes_one_job_unless_it_is_told_otherwise():
+def test_a_step_makes_one_job_by_default():
     plan = Plan(
         (
             PipelineStep(key="one"),
@@ -173,7 +173,7 @@ def test_a_blocked_build_has_nothing_else_to_do(jobs):
 
 @given(jobs)
 def test_a_canceled_build_stays_canceled(jobs):
-    state = rules.build_state(build_of(jobs, cancel_reason="by hand"))
+    state = rules.build_state(build_of(jobs, cancel_reason="manually"))
     assert state in ("canceling", "canceled")
 
 

@@ -1,4 +1,4 @@
-"""The rules by themselves, on builds made by hand."""
+"""Test the rules alone, on constructed builds."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def build(*states, started=1, cancel_reason=None, branch="main", seq=1, state="r
         (["failed", "running"], {}, "failing"),
         (["failed", "waiting_failed"], {}, "failed"),
         (["passed", "broken", "passed"], {}, "passed"),
-        (["passed", "canceling"], {"cancel_reason": "by hand"}, "canceling"),
-        (["failed", "canceled"], {"cancel_reason": "by hand"}, "canceled"),
+        (["passed", "canceling"], {"cancel_reason": "manually"}, "canceling"),
+        (["failed", "canceled"], {"cancel_reason": "manually"}, "canceled"),
     ],
 )
 def test_a_build_follows_from_its_jobs(states, more, expected):
@@ -116,7 +116,7 @@ def test_chance_depends_on_seed_and_key_alone():
     )
 
 
-def test_chance_is_as_likely_as_told():
+def test_events_happen_with_their_probability():
     draws = [SeededRandom(1).lognormal(100, 0.3, n) for n in range(4001)]
     assert sorted(draws)[2000] == pytest.approx(100, rel=0.03)
     assert sum(SeededRandom(1).happens(0.12, n) for n in range(10_000)) == pytest.approx(1200, abs=120)

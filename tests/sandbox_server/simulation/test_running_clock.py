@@ -78,7 +78,7 @@ def test_a_running_clock_can_be_moved_forward_only():
             sandbox.clock.set(then)
 
 
-def test_what_is_asked_happens_now(api_client):
+def test_actions_happen_at_the_current_time(api_client):
     with Sandbox(**TINY, speed=3600) as sandbox:
         pipeline = Planted(api_client(sandbox), step("a"), block("b"))
         before = sandbox.clock.now()
@@ -134,13 +134,13 @@ def test_it_is_whole_however_often_it_is_killed(tmp_path):
     path, numbers = tmp_path / "world.db", set()
     for lines in (1, 4, 9, 15, 40):
         process = subprocess.Popen([sys.executable, "-c", RUNS, str(path)], stdout=subprocess.PIPE, text=True)
-        told = [process.stdout.readline().strip() for _ in range(lines)][-1]
+        last_line = [process.stdout.readline().strip() for _ in range(lines)][-1]
         time.sleep(lines / 100)
         process.send_signal(signal.SIGKILL)
         process.wait(10)
         process.stdout.close()
         with Sandbox(path) as again:
-            assert again.clock.now() >= Moment.parse(told)
+            assert again.clock.now() >= Moment.parse(last_line)
             assert_whole(again)
             found = {(run.pipeline_key, run.number) for run in runs_of(again)}
             assert numbers < found

@@ -1,4 +1,4 @@
-"""What is asked of the simulation: cancel, rebuild, unblock, forget, rename, delete; and what it refuses."""
+"""Actions: cancel, rebuild, unblock, forget, rename, delete; and which of them are rejected."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_only_what_is_blocked_can_be_unblocked(api):
         pipeline.simulator.unblock(run.id, job, SOMEONE)
 
 
-def test_nobody_meddles_with_a_build_that_was_asked_for(api):
+def test_simulated_people_leave_requested_builds_alone(api):
     pipeline = Planted(api, *[step(f"bad-{n}", **FAILS) for n in range(20)], step("good"), block("b", "good"))
     build = pipeline.after(pipeline.create(branch="dev"), days=3)
     assert {job["state"] for job in build["jobs"]} == {"timed_out", "passed", "blocked"}
@@ -186,8 +186,8 @@ def test_a_renamed_pipeline_is_found_at_its_new_address_only(api):
     assert re.sub(r'"name":"Other"|"name":"child"', "", api(child.path).text).replace("/other", "/child") == (
         re.sub(r'"name":"Other"|"name":"child"', "", before).replace('"slug":"child"', '"slug":"other"')
     )
-    told = job_of(parent.get(run), "call")["triggered_build"]
-    assert told["url"].endswith("/pipelines/other/builds/" + str(told["number"]))
+    link = job_of(parent.get(run), "call")["triggered_build"]
+    assert link["url"].endswith("/pipelines/other/builds/" + str(link["number"]))
     parent.change(slug="caller")
     (of_child,) = api(child.path).json()
     assert of_child["triggered_from"]["build_pipeline_slug"] == "caller"

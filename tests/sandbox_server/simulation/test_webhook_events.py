@@ -1,4 +1,4 @@
-"""What webhooks are told of builds: every event once, in the order of causes, with bodies of its moment."""
+"""Events of builds that webhooks receive: each once, in the order of causes, with the bodies of that time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bodies(pipeline):
     return [(event, body) for event, body in read if body["pipeline"]["slug"] in ("planted", "parent", "child")]
 
 
-def told(pipeline):
+def event_lines(pipeline):
     """Event, state of the build, and step and state of the job, in order."""
     for event, body in bodies(pipeline):
         assert_of_its_moment(event, body)
@@ -61,7 +61,7 @@ def unblock(pipeline, run, key):
 def test_a_normal_end(plant):
     pipeline = plant(step("a"), wait("w"), step("b"))
     pipeline.ended()
-    assert told(pipeline) == [
+    assert event_lines(pipeline) == [
         "build.scheduled scheduled",
         "job.scheduled scheduled a scheduled",
         "job.started running a running",
@@ -77,11 +77,11 @@ def test_a_normal_end(plant):
 def test_a_failure_while_others_run(plant):
     pipeline = plant(step("a", seconds=300.0), step("bad", "a", **FAILS), step("c", "a", seconds=3000.0))
     pipeline.ended()
-    assert told(pipeline)[4:] == [
+    assert event_lines(pipeline)[4:] == [
         "job.finished running a passed",
         "job.scheduled running bad scheduled",
         "job.scheduled running c scheduled",
-        *sorted(each for each in told(pipeline) if each in (
+        *sorted(each for each in event_lines(pipeline) if each in (
             "job.started running bad running", "job.started running c running",
         )),
         "job.finished failing bad timed_out",
@@ -100,7 +100,7 @@ def test_a_cancel(plant, state):
     pipeline.after(run, minutes=1)
     pipeline.simulator.cancel(run.id)
     pipeline.after(run, minutes=1)
-    assert told(pipeline)[3:] == [
+    assert event_lines(pipeline)[3:] == [
         "job.started running a running",
         "build.running running",
         f"job.finished {state} b canceled",
@@ -112,23 +112,23 @@ def test_a_cancel(plant, state):
 def test_a_cancel_before_anything_began(plant):
     pipeline = plant(block("a"), step("b"))
     pipeline.simulator.cancel(pipeline.create().id)
-    assert told(pipeline) == ["build.scheduled scheduled", "build.finished canceled"]
+    assert event_lines(pipeline) == ["build.scheduled scheduled", "build.finished canceled"]
 
 
 def test_a_block_and_its_unblocking(plant):
     pipeline = plant(step("a"), block("b"), step("c"))
     run = pipeline.create()
     pipeline.after(run)
-    before = told(pipeline)
+    before = event_lines(pipeline)
     assert before[-2:] == ["job.finished blocked a passed", "build.finished blocked"]
     unblock(pipeline, run, "b")
-    assert told(pipeline)[len(before) :] == [
+    assert event_lines(pipeline)[len(before) :] == [
         "job.activated running b unblocked",
         "build.running running",
         "job.scheduled running c scheduled",
     ]
     pipeline.after(run)
-    assert told(pipeline)[-2:] == ["job.finished passed c passed", "build.finished passed"]
+    assert event_lines(pipeline)[-2:] == ["job.finished passed c passed", "build.finished passed"]
 
 
 def test_blocks_at_the_beginning_and_at_the_end(plant):
@@ -137,7 +137,7 @@ def test_blocks_at_the_beginning_and_at_the_end(plant):
     pipeline.after(run)
     unblock(pipeline, run, "a")
     unblock(pipeline, run, "b")
-    assert told(pipeline) == [
+    assert event_lines(pipeline) == [
         "build.scheduled scheduled",
         "build.finished blocked",
         "job.activated blocked a unblocked",
@@ -149,7 +149,7 @@ def test_blocks_at_the_beginning_and_at_the_end(plant):
 def test_an_automatic_retry(plant):
     pipeline = plant(step("bad", retries=1, **FAILS))
     pipeline.ended()
-    assert told(pipeline) == [
+    assert event_lines(pipeline) == [
         "build.scheduled scheduled",
         "job.scheduled scheduled bad scheduled",
         "job.started running bad running",
@@ -168,13 +168,13 @@ def test_a_retry_by_hand_reopens_a_build(plant):
     pipeline = plant(step("bad", **FAILS))
     run = pipeline.create()
     pipeline.after(run)
-    before = told(pipeline)
+    before = event_lines(pipeline)
     with pipeline.simulator._action():
         (failed,) = next(each for each in runs_of(pipeline.sandbox) if each.id == run.id).jobs
         pipeline.simulator._on_retry(run.id, failed.id)
         pipeline.simulator._flush()
     pipeline.after(run)
-    assert told(pipeline)[len(before) :] == [
+    assert event_lines(pipeline)[len(before) :] == [
         "build.running running",
         "job.scheduled running bad scheduled",
         "job.started running bad running",
@@ -186,7 +186,7 @@ def test_a_retry_by_hand_reopens_a_build(plant):
 def test_a_skip_by_a_newer_build(plant):
     pipeline = plant(step("a", queue="nowhere"), step("b", "a"), block("c"), skip_queued_branch_builds=True)
     first, second = pipeline.create(), pipeline.create()
-    assert told(pipeline) == [
+    assert event_lines(pipeline) == [
         "build.scheduled scheduled",
         "job.scheduled scheduled a scheduled",
         "job.finished skipped a skipped",
@@ -224,13 +224,13 @@ def test_a_trigger_and_what_it_triggers(plant):
     ]
 
 
-def test_every_step_of_a_builds_life_is_told_once(plant):
+def test_every_event_of_a_build_is_sent_once(plant):
     pipeline = plant(step("a"), block("b"), step("bad", **FAILS), step("c", seconds=120.0))
     run = pipeline.create()
     pipeline.after(run)
     unblock(pipeline, run, "b")
     pipeline.after(run)
-    events = [tuple(each.split()) for each in told(pipeline)]
+    events = [tuple(each.split()) for each in event_lines(pipeline)]
     assert [each for each in events if each[0].startswith("build.")] == [
         ("build.scheduled", "scheduled"),
         ("build.running", "running"),
