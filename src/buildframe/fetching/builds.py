@@ -21,14 +21,13 @@ from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import CheckedOptions
 from buildframe.fetching.ordering import Batch, newest_first
 from buildframe.fetching.progress import ProgressBar
-from buildframe.fetching.source import ListSource, PageFetcher, redacted_errors
+from buildframe.fetching.source import ListSource, redacted_errors
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
 from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
-from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.spec import Build, Moment
@@ -99,50 +98,38 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
     )
 
 
-class _SerialDecoder:
-    """Decodes one page at a time: decoding in parallel is slower, since threads share the interpreter."""
+class _BuildPages:
+    """Fetches and decodes the pages of a list of builds, in the threads of the workers.
 
-    def __init__(self, decoder: PageDecoder, budget: RequestBudget) -> None:
-        self._decoder, self._budget, self._lock = decoder, budget, threading.Lock()
+    One page at a time is decoded: decoding in parallel is slower, since threads share the interpreter.
+    """
 
-    def read(self, request: Request, response: Response) -> Page:
-        """Decode a page."""
-        with self._lock:
-            if self._budget.is_canceled:
+    def __init__(
+        self, source: ListSource, filters: Mapping[str, Any], decoder: PageDecoder, budget: RequestBudget, workers: int
+    ) -> None:
+        self.budget = budget
+        self._source, self._decoder, self._workers = source, decoder, workers
+        self._filters = {name: value for name, value in filters.items() if name not in _RANGE_FILTERS}
+        self._decoding = threading.Lock()
+
+    def fetch(self, query: PageQuery) -> Page:
+        """Fetch and decode the page of a query."""
+        filters = {**self._filters, **query.range.filters(), **({"exclude_jobs": True} if query.only_count else {})}
+        request = self._source.page(filters, query.number, per_page=1 if query.only_count else None)
+        return fetch(self._source.client, request, self._decode, self.budget)
+
+    def _decode(self, request: Request, response: Response) -> Page:
+        with self._decoding:
+            if self.budget.is_canceled:
                 raise Canceled("it was canceled")
             return self._decoder.read(request, response)
 
     def convert(self, query: PageQuery, page: Page, new: NewRows) -> Batch:
         """Convert the new rows of a page to Arrow tables."""
-        with self._lock:
+        with self._decoding:
             tables, jobs = self._decoder.tables(replace(page, rows=new.rows))
         counts = [] if jobs is None else [len(row.jobs or ()) for row in new.rows]
         return Batch(tables, new.created, jobs, counts, query.number)
-
-
-class _BuildPages:
-    """Fetches and converts the pages of a list of builds, in the threads of the workers."""
-
-    def __init__(
-        self,
-        client: Client,
-        fetcher: PageFetcher,
-        decoder: _SerialDecoder,
-        filters: Mapping[str, Any],
-        budget: RequestBudget,
-        workers: int,
-    ) -> None:
-        self.budget = budget
-        self.convert = decoder.convert
-        self._client, self._fetcher, self._workers = client, fetcher, workers
-        self._filters = {name: value for name, value in filters.items() if name not in _RANGE_FILTERS}
-
-    def fetch(self, query: PageQuery) -> Page:
-        """Fetch and decode the page of a query."""
-        filters = {**self._filters, **query.range.filters()}
-        if query.only_count:
-            return self._fetcher.page({**filters, "exclude_jobs": True}, number=query.number, per_page=1)
-        return self._fetcher.page(filters, number=query.number)
 
     def useful_workers(self, pages_left: float | None) -> int:
         """Return how many workers make sense: one, if the number of requests is the limit, not the service's speed."""
@@ -150,11 +137,11 @@ class _BuildPages:
         pages = None if pages_left is None else math.ceil(pages_left) + most  # each range may end with a short page
         if requests_left is not None and (pages is None or pages > requests_left):
             return 1
-        return self._client.rate_limiter.useful_workers(pages, most)
+        return self._source.client.rate_limiter.useful_workers(pages, most)
 
     def abort(self) -> None:
         """End the requests of all threads."""
-        self._client.abort()
+        self._source.client.abort()
 
 
 class _Listing:
@@ -170,12 +157,10 @@ class _Listing:
     ) -> None:
         self._source, self._decoder, self._options, self._bar = source, decoder, options, bar
         self._budget = RequestBudget(max_requests=options.max_requests, seconds=options.seconds, on_wait=bar.wait)
-        serial = _SerialDecoder(decoder, self._budget)
-        fetcher = PageFetcher(source, serial, self._budget)
         self._time_filters = source.time_filters(filters)
-        self._filters = dict(filters) | _absolute_times(self._time_filters, fetcher)
+        self._filters = dict(filters) | _absolute_times(self._time_filters, source, self._budget)
         self._counted_from = self._budget.time.at
-        self._pages = _BuildPages(source.client, fetcher, serial, self._filters, self._budget, options.workers)
+        self._pages = _BuildPages(source, self._filters, decoder, self._budget, options.workers)
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
         self._pagination = TimePagination(
             _time_range(self._filters), overlap=options.overlap, is_steady=not self._changing
@@ -275,11 +260,13 @@ def _check_filters(source: ListSource, filters: Mapping[str, Any]) -> None:
     source.page({name: value for name, value in filters.items() if name not in ages})
 
 
-def _absolute_times(time_filters: Mapping[str, Any], fetcher: PageFetcher) -> dict[str, Moment]:
+def _absolute_times(time_filters: Mapping[str, Any], source: ListSource, budget: RequestBudget) -> dict[str, Moment]:
     """Return the time filters as times; ages are counted back from the service's time, which takes a request."""
+    now: Moment | None = None
     try:
-        has_ages = any(spec.is_relative(value) for value in time_filters.values())
-        now = fetcher.service_time() if has_ages else None
+        if any(spec.is_relative(value) for value in time_filters.values()):
+            request = source.page({"exclude_jobs": True}, per_page=1)
+            now = fetch(source.client, request, protocol.read_date, budget)
     except Canceled as canceled:
         raise Incomplete(f"Nothing was read, not even the service's time: {canceled}.") from None
     return {name: spec.when(value, name, now) for name, value in time_filters.items()}

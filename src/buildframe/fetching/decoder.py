@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import GenericAlias
 from typing import Any, NamedTuple
 
@@ -124,8 +125,9 @@ class PageDecoder:
         self._selection = selection
         self._jobs = jobs
         from_builds = {} if jobs is None else arrow.build_columns_of(jobs.declared)
-        self._decoded_columns = _and(selection.declared, from_builds.values())
+        self._decoded_columns = tuple(dict.fromkeys([*selection.declared, *from_builds.values()]))
         self._resource = resource
+        self.key: Callable[[Any], Hashable] = attrgetter(*key_of(resource))
         self._paths = self._needed()
         self._decoder = self._new_decoder()
         self._knows_order = False
@@ -136,8 +138,8 @@ class PageDecoder:
     def _needed(self) -> tuple[Path, ...]:
         """Return the paths that must be decoded."""
         keys = (*key_of(self._resource), *_ORDERED_BY.get(self._selection.table, ()))
-        own = arrow.source_columns(self._selection.table, _and(self._decoded_columns, keys))
-        jobs = [] if self._jobs is None else arrow.source_columns("jobs", _and(self._jobs.declared, ["id"]))
+        own = arrow.source_columns(self._selection.table, (*self._decoded_columns, *keys))
+        jobs = [] if self._jobs is None else arrow.source_columns("jobs", (*self._jobs.declared, "id"))
         return (*(c.path for c in own if c.path), *(("jobs", *c.path) for c in jobs if c.path))
 
     @property
@@ -188,11 +190,6 @@ class PageDecoder:
     def job_frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
         """Return the frame of tables of jobs."""
         return _frame(self._jobs or ColumnSelection("jobs"), tables)
-
-
-def _and(names: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Return all names, each once."""
-    return tuple(dict.fromkeys([*names, *others]))
 
 
 def _frame(selection: ColumnSelection, tables: Sequence[pa.Table]) -> pd.DataFrame:

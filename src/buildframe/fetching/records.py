@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from operator import attrgetter
-from typing import Any, TypeVar
+from collections.abc import Hashable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 
@@ -15,20 +14,38 @@ from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import check_max_requests
 from buildframe.fetching.progress import ProgressBar
-from buildframe.fetching.source import ListSource, PageFetcher, PageReader, redacted_errors
+from buildframe.fetching.source import ListSource, redacted_errors
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http import protocol
 from buildframe.http.budget import RequestBudget, within_deadline
 from buildframe.http.cancellation import Canceled
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
-from buildframe.spec import Resource, key_of
+from buildframe.http.response import Response
+from buildframe.spec import Resource
 from buildframe.spec.times import Deadline
 
 R = TypeVar("R", bound=Resource)
-P = TypeVar("P")
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
 
 _BY_NUMBER = "read by page numbers: if an entry was deleted in the meantime, another one may be missing"
+
+
+class PageReader(Protocol[T_co]):
+    """Decodes the pages of a list, and converts their rows."""
+
+    def read(self, request: Request, response: Response) -> Page:
+        """Return the page in a response; raise Malformed if it cannot be read."""
+        ...
+
+    def tables(self, page: Page) -> T_co:
+        """Convert the rows of a page."""
+        ...
+
+    def key(self, row: Any) -> Hashable:
+        """Return what identifies a row in the list."""
+        ...
 
 
 def records(
@@ -38,36 +55,34 @@ def records(
     assert source.endpoint.returns is not None
     selection = ColumnSelection(table, options.get("columns"), options.get("extra") or {}, options.get("raw", False))
     decoder = PageDecoder(source.endpoint.returns, selection)
-    key = attrgetter(*key_of(source.endpoint.returns))
-    batches, metadata = list_pages(source, decoder, lambda page: decoder.tables(page).rows, key, options, filters)
-    return metadata.attach(decoder.frame(batches), table)
+    pages, metadata = list_pages(source, decoder, options, filters)
+    return metadata.attach(decoder.frame([page.rows for page in pages]), table)
 
 
 def list_pages(
-    source: ListSource,
-    reader: PageReader,
-    convert: Callable[[Page], P],
-    key: Callable[[Any], Hashable],
-    options: Mapping[str, Any],
-    filters: Mapping[str, Any] | None = None,
-) -> tuple[list[P], ListingMetadata]:
-    """Fetch all pages of a list along its links, each converted, without rows that came before by `key`."""
-    chosen, batches, why = filters or {}, [], None
+    source: ListSource, reader: PageReader[T], options: Mapping[str, Any], filters: Mapping[str, Any] | None = None
+) -> tuple[list[T], ListingMetadata]:
+    """Fetch all pages of a list along its links, each converted, without rows of earlier pages."""
+    chosen, tables, why = filters or {}, [], None
     with (
         within_deadline(options.get("deadline")),
         redacted_errors(source.client),
         ProgressBar(source.name, options.get("progress")) as bar,
     ):
         budget = RequestBudget(max_requests=check_max_requests(options.get("max_requests")), on_wait=bar.wait)
-        pagination = LinkPagination(key)
+        pagination = LinkPagination(reader.key)
         try:
-            for page in _pages(PageFetcher(source, reader, budget), chosen, pagination):
-                batches.append(convert(page))
+            while pagination.next is not None:
+                request = source.referenced_page(pagination.next, chosen)
+                page = fetch(source.client, request, reader.read, budget)
+                tables.append(reader.tables(pagination.take(page)))
                 bar.show(pagination.rows, pagination.requests, pagination.share)
             bar.end()
         except (BuildframeError, KeyboardInterrupt) as error:
             why = reason_for_partial(error, options.get("partial", False), pagination.requests)
             if why is None:
+                if pagination.requests and isinstance(error, BuildframeError):
+                    error.add_note(pagination.progress())
                 raise
         except Canceled as canceled:
             if budget.is_canceled:
@@ -75,17 +90,7 @@ def list_pages(
             why = str(canceled)
     note = _BY_NUMBER if pagination.requests > 1 else None
     remaining = [TimeRange()] if why else []
-    return batches, ListingMetadata(source.url(chosen), budget, note, why and source.client.redact(why), remaining)
-
-
-def _pages(fetcher: PageFetcher, filters: Mapping[str, Any], pagination: LinkPagination) -> Iterator[Page]:
-    try:
-        while pagination.next is not None:
-            yield pagination.take(fetcher.referenced_page(pagination.next, filters))
-    except BuildframeError as error:
-        if pagination.requests:
-            error.add_note(pagination.progress())
-        raise
+    return tables, ListingMetadata(source.url(chosen), budget, note, why and source.client.redact(why), remaining)
 
 
 def record(client: Client, request: Request, kind: type[R], advice: str = "", *, deadline: Deadline = None) -> R:

@@ -56,7 +56,7 @@ def _records(
     client: Client, path: str, parameters: Mapping[str, Any], reader: _RecordReader, progress: bool | None
 ) -> tuple[list[Any], ListingMetadata]:
     source = _PathSource.of(client, path, parameters)
-    pages, metadata = records.list_pages(source, reader, _records_in, _identity_of, {"progress": progress})
+    pages, metadata = records.list_pages(source, reader, {"progress": progress})
     return list(itertools.chain.from_iterable(pages)), metadata
 
 
@@ -216,6 +216,14 @@ class _RecordReader:
         self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
         return replace(page, rows=rows, open=is_open)
 
+    def tables(self, page: Page) -> list[Any]:
+        """Return the records of a page."""
+        return [row.record for row in page.rows]
+
+    def key(self, row: _Row) -> Hashable:
+        """Return what identifies a record."""
+        return row.identity
+
 
 _DECODER = msgspec.json.Decoder(list[Any])
 
@@ -225,14 +233,6 @@ class _Row(NamedTuple):
 
     record: Any
     identity: Hashable
-
-
-def _records_in(page: Page) -> list[Any]:
-    return [row.record for row in page.rows]
-
-
-def _identity_of(row: _Row) -> Hashable:
-    return row.identity
 
 
 def _with_identity(records: Sequence[Any]) -> list[_Row]:
