@@ -43,7 +43,7 @@ class PageReader(Protocol[T_co]):
         """Convert the rows of a page."""
         ...
 
-    def key(self, row: Any) -> Hashable:
+    def key(self, row: Any, /) -> Hashable:
         """Return what identifies a row in the list."""
         ...
 
