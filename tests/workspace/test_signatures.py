@@ -6,12 +6,15 @@ import doctest
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import jedi
 import pandas as pd
 import pytest
 
 import buildframe as bf
+from buildframe.spec import TABLES
 from buildframe.workspace import Pipeline, Workspace
 
 METHODS = [
@@ -20,6 +23,15 @@ METHODS = [
     for name, member in inspect.getmembers(owner, inspect.isfunction)
     if not name.startswith("_")
 ]
+
+TABLE_METHODS = ("builds", "jobs", "pipelines", "team_pipelines", "members", "flaky_tests", "emojis")
+RETURNED = {
+    **{name: [name] for name in TABLE_METHODS},
+    **{name: ["builds", "jobs"] for name in ("history", "history_of")},
+}
+"""Tables of the frames that a method returns."""
+
+PROJECT = jedi.Project(Path(bf.__file__).parent.parent)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +50,33 @@ def test_signatures_and_docstrings_agree(name: str, method: Callable[..., Any]) 
     documented = re.findall(r"^(\*{0,2}\w+)", section, re.MULTILINE)
     assert documented == [f"**{each.name}" if each.kind is each.VAR_KEYWORD else each.name for each in parameters]
     assert "Examples\n--------\n>>> " in document
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS, ids=[name for name, _ in METHODS])
+def test_returns_list_each_column_with_its_dtype(name: str, method: Callable[..., Any]) -> None:
+    section = (inspect.getdoc(method) or "").partition("Returns\n-------\n")[2].partition("\n\nRaises\n")[0]
+    tables = RETURNED.get(name.partition(".")[2], [])
+    assert re.findall(r"^    Columns of `(\w+)`", section, re.MULTILINE) == tables
+    dtypes = r"str \(JSON\)|str|Int64|boolean|datetime64\[us, UTC\]"
+    rows = re.findall(rf"^    (\w+) +(?:{dtypes}) +(\S.*)$", section, re.MULTILINE)
+    assert rows == [(column.name, column.doc) for table in tables for column in TABLES[table]]
+
+
+def test_dtypes_in_docstrings_are_those_of_frames(ci: Workspace) -> None:
+    document = Workspace.jobs.__doc__ or ""
+    dtypes = {name: str(dtype) for name, dtype in ci.jobs(created_from="1d").dtypes.items()}
+    assert all(re.search(rf"^ +{name} +{re.escape(dtype)} ", document, re.MULTILINE) for name, dtype in dtypes.items())
+
+
+@pytest.mark.parametrize(("name", "method"), METHODS, ids=[name for name, _ in METHODS])
+def test_static_tools_complete_each_keyword(name: str, method: Callable[..., Any]) -> None:
+    call = name.replace("Workspace", "ci").replace("Pipeline", "ci.pipeline('web')") + "("
+    code = f"import buildframe as bf\nimport buildframe.workspace\nci: bf.workspace.Workspace\n{call}"
+    completions = jedi.Script(code, project=PROJECT).complete(4, len(call))
+    completed = {each.name.removesuffix("=") for each in completions if each.name.endswith("=")}
+    parameters = inspect.signature(method).parameters.values()
+    names = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+    assert completed | {"self"} == names  # Jedi also completes `self` if a decorator has a ParamSpec
 
 
 def test_keywords_are_parameters() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypedDict
 
 from buildframe.errors import BadInput
+from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline, parse_duration, seconds_of
 from buildframe.terminal import show
 
@@ -23,6 +24,7 @@ MAX_WORKERS = 64
 """Each worker is a thread with a connection. The service's rate limit is reached with far fewer."""
 
 
+@keywords
 class ListOptions(TypedDict, total=False):
     """Options of a list without an order in time."""
 
@@ -37,6 +39,7 @@ class ListOptions(TypedDict, total=False):
     max_requests: Annotated[int | None, "stop after so many requests and return what was read, marked incomplete"]
 
 
+@keywords
 class BuildListOptions(TypedDict, total=False):
     """Options of a list of builds."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, SECRET, Resource, derived, flat, table
 from buildframe.spec.jobs import Job
-from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint
+from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint, keywords
 from buildframe.spec.people import Author, User
 from buildframe.spec.pipelines import Pipeline, organization_of, pipeline_of
 from buildframe.spec.times import Moment, When
@@ -86,6 +86,7 @@ class Build(Resource):
     jobs: Annotated[list[Job] | None, "its jobs"] = None
 
 
+@keywords
 class BuildFilters(TypedDict, total=False):
     """Filters of lists of builds; a filter that is left out does not restrict the list."""
 
@@ -104,6 +105,7 @@ class BuildFilters(TypedDict, total=False):
     exclude_pipeline: Annotated[bool, "omit the pipeline from the response"]
 
 
+@keywords
 class JobsOfBuild(TypedDict, total=False):
     """Options for the jobs of a single build."""
 
@@ -117,6 +119,7 @@ class CommitAuthor(TypedDict, total=False):
     email: Annotated[str, "e-mail address of the author"]
 
 
+@keywords
 class NewBuild(TypedDict, total=False):
     """Properties of a new build."""
 

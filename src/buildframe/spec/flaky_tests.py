@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, Resource, table
-from buildframe.spec.operations import Name, endpoint
+from buildframe.spec.operations import Name, endpoint, keywords
 from buildframe.spec.times import Moment
 
 
@@ -26,6 +26,7 @@ class FlakyTest(Resource):
     web_url: Annotated[str | None, "web page", PLAIN] = None
 
 
+@keywords
 class FlakyTestFilters(TypedDict, total=False):
     """Filters of lists of flaky tests."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 import msgspec
 
 from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, derived, flat, table
-from buildframe.spec.operations import Check, Name, Slug, Uuid, endpoint
+from buildframe.spec.operations import Check, Name, Slug, Uuid, endpoint, keywords
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -140,6 +140,7 @@ class Job(Resource):
     raw_log_url: Annotated[str | None, "API URL of the log as plain text", PLAIN] = None
 
 
+@keywords
 class Unblocking(TypedDict, total=False):
     """Properties of an unblock request."""
 

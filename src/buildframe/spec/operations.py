@@ -16,7 +16,18 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Required, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Required,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from buildframe.spec.declare import Resource
 from buildframe.spec.forms import Form
@@ -297,6 +308,18 @@ def check_in(hint: Any) -> Check | None:
     """Return the format check of an annotation."""
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return next((note for note in notes if isinstance(note, Check)), None)
+
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True)
+def keywords(declared: type[T]) -> type[T]:
+    """Decorate a TypedDict whose keys are the keyword arguments of a method.
+
+    Jedi does not know `Unpack`. It completes these names if it sees a dataclass, and the method calls `X(**keywords)`.
+    """
+    return declared
 
 
 @functools.cache

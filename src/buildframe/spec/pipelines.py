@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_type_hints
 
 from buildframe.spec.declare import GAUGE, KEY, PLAIN, SECRET, Resource, derived, flat, table
-from buildframe.spec.operations import Check, Filled, Name, Slug, Uuid, endpoint
+from buildframe.spec.operations import Check, Filled, Name, Slug, Uuid, endpoint, keywords
 from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
@@ -206,6 +206,7 @@ AnyStep = ScriptStep | WaiterStep | ManualStep | TriggerStep
 AccessLevel = Literal["read_only", "build_and_read", "manage_build_and_read"]
 
 
+@keywords
 class _Changeable(TypedDict, total=False):
     branch_configuration: Annotated[str, "pattern of the pushed branches that are built"]
     cancel_running_branch_builds: Annotated[bool, "a new build cancels earlier running ones of its branch"]
@@ -222,6 +223,7 @@ class _Changeable(TypedDict, total=False):
     visibility: Annotated[str, "`private`, or `public`: visible to everyone, also outside the organization"]
 
 
+@keywords
 class NewPipeline(_Changeable, total=False):
     """A new pipeline: its steps are either YAML (`configuration`) or visual (`steps`)."""
 
@@ -237,6 +239,7 @@ class NewPipeline(_Changeable, total=False):
     ]
 
 
+@keywords
 class PipelineChanges(_Changeable, total=False):
     """Changes of a pipeline; properties that are left out do not change."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Required, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, Resource, derived, table
-from buildframe.spec.operations import Name, Uuid, endpoint
+from buildframe.spec.operations import Name, Uuid, endpoint, keywords
 from buildframe.spec.pipelines import AccessLevel, organization_of, pipeline_of
 from buildframe.spec.times import Moment
 
@@ -29,6 +29,7 @@ class TeamPipeline(Resource):
     created_at: Annotated[Moment | None, "when the team got access", PLAIN] = None
 
 
+@keywords
 class NewTeamPipeline(TypedDict):
     """Properties that give a team access to a pipeline."""
 
@@ -36,6 +37,7 @@ class NewTeamPipeline(TypedDict):
     access_level: Required[Annotated[AccessLevel, "access level of the team"]]
 
 
+@keywords
 class TeamPipelineChanges(TypedDict):
     """Changes of the access of a team to a pipeline."""
 

@@ -16,6 +16,7 @@ from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
 from buildframe.http.client import Client
 from buildframe.spec import BuildFilters, Endpoint
+from buildframe.spec.operations import keywords
 from buildframe.workspace.signatures import accepts
 
 
@@ -35,6 +36,7 @@ class History(NamedTuple):
     jobs: pd.DataFrame
 
 
+@keywords
 class BuildQuery(BuildFilters, BuildListOptions, total=False):
     """Filters and options of a list of builds."""
 
@@ -97,7 +99,7 @@ class BuildQueries:
         Returns
         -------
         pandas.DataFrame
-            One row per build, with the columns of the table `builds` (docs/reference/tables.md), also if there is no
+            One row per build, with the columns of the table `builds`, also if there is no
             row. Its `attrs` describe the listing.
 
         Raises
@@ -123,7 +125,7 @@ class BuildQueries:
         >>> builds.attrs["complete"]
         True
         """
-        filters, options = split_query(query, BuildListOptions)
+        filters, options = split_query(BuildQuery(**query), BuildListOptions)
         selection = ColumnSelection("builds", columns, extra or {}, raw)
         return self._fetch({"exclude_jobs": True, **filters}, selection, None, options).builds
 
@@ -156,7 +158,7 @@ class BuildQueries:
         Returns
         -------
         pandas.DataFrame
-            One row per job, newest build first, with the columns of the table `jobs` (docs/reference/tables.md), some
+            One row per job, newest build first, with the columns of the table `jobs`, some
             of which are those of its build. Its `attrs` describe the listing.
 
         Raises
@@ -174,7 +176,7 @@ class BuildQueries:
         >>> list(jobs.columns)
         ['build_number', 'name', 'state']
         """
-        filters, options = split_query(query, BuildListOptions)
+        filters, options = split_query(BuildQuery(**query), BuildListOptions)
         selection = ColumnSelection("jobs", columns, extra or {}, raw)
         return self._fetch(_with_jobs(filters), ColumnSelection("builds", ["id"]), selection, options).jobs
 
@@ -212,8 +214,8 @@ class BuildQueries:
         Returns
         -------
         History
-            Two frames: `builds` with one row per build, and `jobs` with one row per job. Both have the columns of the
-            tables of these names (docs/reference/tables.md). Their `attrs` describe the listing.
+            Two frames: `builds` with one row per build and the columns of the table `builds`, and `jobs` with one row
+            per job and the columns of the table `jobs`. Their `attrs` describe the listing.
 
         Raises
         ------
@@ -230,7 +232,7 @@ class BuildQueries:
         >>> bool(jobs["build_id"].isin(builds["id"]).all())
         True
         """
-        filters, options = split_query(query, BuildListOptions)
+        filters, options = split_query(BuildQuery(**query), BuildListOptions)
         selection = ColumnSelection("builds", columns, extra or {}, raw)
         jobs = ColumnSelection("jobs", job_columns, job_extra or {}, raw)
         return self._fetch(_with_jobs(filters), selection, jobs, options)

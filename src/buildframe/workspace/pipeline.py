@@ -102,7 +102,7 @@ class Pipeline(BuildQueries):
         >>> ci.pipeline("web").build(1).number
         1
         """
-        options = {"include_retried_jobs": True, **filters}
+        options = {"include_retried_jobs": True, **JobsOfBuild(**filters)}
         request = protocol.request_for(spec.get_build, *self._place, number, **options)
         return records.record(self._client, request, spec.Build, deadline=deadline)
 
@@ -123,7 +123,8 @@ class Pipeline(BuildQueries):
         Returns
         -------
         History
-            Two frames as returned by `history`: `builds` with one row, and `jobs`.
+            Two frames as returned by `history`: `builds` with one row and the columns of the table `builds`, and `jobs`
+            with the columns of the table `jobs`.
 
         Raises
         ------
@@ -138,7 +139,7 @@ class Pipeline(BuildQueries):
         >>> len(builds)
         1
         """
-        options = {"include_retried_jobs": True, **filters}
+        options = {"include_retried_jobs": True, **JobsOfBuild(**filters)}
         request = protocol.request_for(spec.get_build, *self._place, number, **options)
         with within_deadline(deadline):
             return History(*builds.one_build(self._source(), request))
@@ -177,7 +178,7 @@ class Pipeline(BuildQueries):
         >>> build.message
         'Try it'
         """
-        request = protocol.request_for(spec.create_build, *self._place, **properties)
+        request = protocol.request_for(spec.create_build, *self._place, **NewBuild(**properties))
         advice = f"Look for it among the newest builds: .builds(branch={properties['branch']!r}, created_from='1h')."
         return records.record(self._client, request, spec.Build, advice, deadline=deadline)
 
@@ -297,7 +298,7 @@ class Pipeline(BuildQueries):
         'unblocked'
         """
         with within_deadline(deadline):
-            return unblocking.unblock(self._client, job, properties, self._place)
+            return unblocking.unblock(self._client, job, Unblocking(**properties), self._place)
 
     @confined
     def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:
@@ -398,7 +399,7 @@ class Pipeline(BuildQueries):
         >>> ci.pipeline("web").update(description="The web site").description
         'The web site'
         """
-        request = protocol.request_for(spec.update_pipeline, *self._place, **properties)
+        request = protocol.request_for(spec.update_pipeline, *self._place, **PipelineChanges(**properties))
         advice = "Look at .get(), or at pipelines() of the workspace if the slug changes. Repeating the call is safe."
         changed = records.record(self._client, request, spec.Pipeline, advice, deadline=deadline)
         if changed.slug:

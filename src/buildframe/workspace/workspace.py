@@ -19,6 +19,7 @@ from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client
 from buildframe.http.urls import check_url
 from buildframe.spec import AccessLevel, FlakyTestFilters, NewPipeline, NewTeamPipeline, TeamPipelineChanges, Unblocking
+from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline
 from buildframe.terminal import show
 from buildframe.workspace import graphql, logs, rest, unblocking
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["History", "Pipeline", "Workspace"]
 
 
+@keywords
 class FlakyTestListing(FlakyTestFilters, ListOptions, total=False):
     """Filters and options of a list of flaky tests."""
 
@@ -134,7 +136,7 @@ class Workspace(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `pipelines` (docs/reference/tables.md), also if
+            One row each, with the columns of the table `pipelines`, also if
             there is no row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
@@ -152,7 +154,7 @@ class Workspace(BuildQueries):
         >>> "web" in set(pipelines["slug"])
         True
         """
-        return records.records(self._list_of(spec.list_pipelines), "pipelines", options)
+        return records.records(self._list_of(spec.list_pipelines), "pipelines", ListOptions(**options))
 
     def pipeline(self, slug: str) -> Pipeline:
         """
@@ -216,7 +218,7 @@ class Workspace(BuildQueries):
         >>> ci.create_pipeline(name="New Site", cluster_id=None, repository=repository, steps=steps).slug
         'new-site'
         """
-        request = protocol.request_for(spec.create_pipeline, self._require_organization(), **properties)
+        request = protocol.request_for(spec.create_pipeline, self._require_organization(), **NewPipeline(**properties))
         return records.record(
             self._client, request, spec.Pipeline, "Check whether .pipelines() contains it.", deadline=deadline
         )
@@ -238,7 +240,7 @@ class Workspace(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `team_pipelines` (docs/reference/tables.md), also if
+            One row each, with the columns of the table `team_pipelines`, also if
             there is no row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
@@ -258,7 +260,7 @@ class Workspace(BuildQueries):
         0      web  manage_build_and_read
         1     docs         build_and_read
         """
-        return records.records(self._list_of(spec.list_team_pipelines, team), "team_pipelines", options)
+        return records.records(self._list_of(spec.list_team_pipelines, team), "team_pipelines", ListOptions(**options))
 
     def team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> spec.TeamPipeline:
         """
@@ -335,7 +337,8 @@ class Workspace(BuildQueries):
         'read_only'
         >>> ci.delete_team_pipeline(team, api.id)
         """
-        request = protocol.request_for(spec.create_team_pipeline, self._require_organization(), team, **properties)
+        place = self._require_organization(), team
+        request = protocol.request_for(spec.create_team_pipeline, *place, **NewTeamPipeline(**properties))
         return records.record(self._client, request, spec.TeamPipeline, _CHECK_TEAM, deadline=deadline)
 
     @accepts(spec.update_team_pipeline, TeamPipelineChanges)
@@ -379,9 +382,8 @@ class Workspace(BuildQueries):
         >>> ci.update_team_pipeline(team, docs.id, access_level="build_and_read").access_level
         'build_and_read'
         """
-        request = protocol.request_for(
-            spec.update_team_pipeline, self._require_organization(), team, pipeline_id, **properties
-        )
+        place = self._require_organization(), team, pipeline_id
+        request = protocol.request_for(spec.update_team_pipeline, *place, **TeamPipelineChanges(**properties))
         return records.record(self._client, request, spec.TeamPipeline, _CHECK_TEAM, deadline=deadline)
 
     def delete_team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> None:
@@ -513,7 +515,7 @@ class Workspace(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `members` (docs/reference/tables.md), also if
+            One row each, with the columns of the table `members`, also if
             there is no row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
@@ -531,7 +533,7 @@ class Workspace(BuildQueries):
         >>> "email" in members
         True
         """
-        return records.records(self._list_of(spec.list_members), "members", options)
+        return records.records(self._list_of(spec.list_members), "members", ListOptions(**options))
 
     def member(self, id: str, *, deadline: Deadline = None) -> spec.Member:
         """
@@ -584,7 +586,7 @@ class Workspace(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `flaky_tests` (docs/reference/tables.md), also if
+            One row each, with the columns of the table `flaky_tests`, also if
             there is no row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
@@ -602,7 +604,7 @@ class Workspace(BuildQueries):
         >>> "name" in tests
         True
         """
-        filters, options = split_query(query, ListOptions)
+        filters, options = split_query(FlakyTestListing(**query), ListOptions)
         return records.records(self._list_of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
 
     @accepts(spec.list_emojis, ListOptions)
@@ -618,7 +620,7 @@ class Workspace(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `emojis` (docs/reference/tables.md), also if
+            One row each, with the columns of the table `emojis`, also if
             there is no row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
@@ -640,7 +642,7 @@ class Workspace(BuildQueries):
         >>> bool(emojis["url"].notna().any())
         True
         """
-        return records.records(self._list_of(spec.list_emojis), "emojis", options)
+        return records.records(self._list_of(spec.list_emojis), "emojis", ListOptions(**options))
 
     # --- jobs
 
@@ -680,7 +682,7 @@ class Workspace(BuildQueries):
         'unblocked'
         """
         with within_deadline(deadline):
-            return unblocking.unblock(self._client, job, properties, self._place)
+            return unblocking.unblock(self._client, job, Unblocking(**properties), self._place)
 
     # --- any path
 
