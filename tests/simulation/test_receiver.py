@@ -122,7 +122,7 @@ class Run:
             self.disk.bad = self.disk.deadly = self.store.bad = 0
             self._kill()
             self._start()
-            while self.inbox._waiting:
+            while self.inbox._queue:
                 self._write()
             self.inbox._log.close()
         assert self.answered <= set(self.store.jobs), f"lost: {sorted(self.answered - set(self.store.jobs))}"
