@@ -21,6 +21,7 @@ from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
+from buildframe.sandbox_server.pages.push_webhooks import find_by_secret
 from buildframe.sandbox_server.simulation.simulator import Simulator
 
 _HTML, _SVG = "text/html; charset=utf-8", "image/svg+xml"
@@ -101,16 +102,10 @@ class WebPages:
         return svg(f"avatar {UUID(names['id'])}")
 
     def _badge(self, names: Names) -> str:
-        serializer = self._db.serializer
-        for entry in self._db.pipelines:
-            if serializer.random.sha("badge", serializer.pipeline_id(entry)) == names["secret"]:
-                states = self._db.query(
-                    "SELECT state FROM builds WHERE pipeline_key = ? AND branch = ?"
-                    " ORDER BY created DESC, seq DESC LIMIT 1",
-                    (entry.key, entry.pipeline.default_branch),
-                )
-                return svg(f"build: {states[0][0] if states else 'unknown'}")
-        raise HTTPException(404)
+        entry = find_by_secret(self._db, "badge", names["secret"])
+        sql = "SELECT state FROM builds WHERE pipeline_key = ? AND branch = ? ORDER BY created DESC, seq DESC LIMIT 1"
+        states = self._db.query(sql, (entry.key, entry.pipeline.default_branch))
+        return svg(f"build: {states[0][0] if states else 'unknown'}")
 
     # --- pages ---
 

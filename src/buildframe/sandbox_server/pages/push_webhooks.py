@@ -69,6 +69,14 @@ def rejection_reason(push: PushReport, settings: Mapping[str, bool | str]) -> st
     return None
 
 
+def find_by_secret(db: Database, purpose: str, secret: str) -> PipelineEntry:
+    """Return the pipeline whose URL for a purpose contains a secret. Raises 404 if there is none."""
+    for entry in db.pipelines:
+        if db.serializer.random.sha(purpose, db.serializer.pipeline_id(entry)) == secret:
+            return entry
+    raise HTTPException(404)
+
+
 class PushRoutes:
     """Receives reports of pushes. The URL is secret, so no token is needed."""
 
@@ -81,7 +89,7 @@ class PushRoutes:
 
     def _explain(self, http: HttpRequest) -> Response:
         with self._db.lock:
-            entry = self._entry(http.path_params["secret"])
+            entry = find_by_secret(self._db, "webhook", http.path_params["secret"])
         return PlainTextResponse(f"Pushes to the repository of {entry.path} are reported here, by POST.\n")
 
     async def _deliver(self, http: HttpRequest) -> Response:
@@ -91,17 +99,11 @@ class PushRoutes:
         self._simulator.catch_up()
         try:
             with self._simulator.lock, self._db.lock:
-                status, body = self._take(self._entry(secret), parse_push(parse_object(sent)))
+                entry = find_by_secret(self._db, "webhook", secret)
+                status, body = self._take(entry, parse_push(parse_object(sent)))
         except HttpError as refused:
             status, body = refused.status, refused.body
         return Response(msgspec.json.encode(body), status, media_type=JSON)
-
-    def _entry(self, secret: str) -> PipelineEntry:
-        serializer = self._db.serializer
-        for entry in self._db.pipelines:
-            if serializer.random.sha("webhook", serializer.pipeline_id(entry)) == secret:
-                return entry
-        raise HTTPException(404)
 
     def _take(self, entry: PipelineEntry, push: PushReport) -> tuple[int, JsonObject]:
         settings = entry.pipeline.settings

@@ -201,15 +201,9 @@ def _trigger(item: YamlMap) -> PipelineStep:
 
 
 _MAKERS: dict[str, Callable[[YamlMap], PipelineStep]] = {
-    "command": _script,
-    "commands": _script,
-    "script": _script,
-    "plugins": _script,
-    "wait": _waiter,
-    "waiter": _waiter,
-    "block": _manual,
-    "manual": _manual,
-    "input": _manual,
+    **dict.fromkeys(("command", "commands", "script", "plugins"), _script),
+    **dict.fromkeys(("wait", "waiter"), _waiter),
+    **dict.fromkeys(("block", "manual", "input"), _manual),
     "trigger": _trigger,
 }
 """The function that creates a step with an attribute of this name; the first attribute counts."""
@@ -271,13 +265,9 @@ def _needs(item: YamlMap) -> tuple[str, ...]:
 
 
 def _agents(item: YamlMap) -> tuple[str, tuple[str, ...]]:
+    """Return the queue (`queue=docker`) and the other query rules."""
     value = item.get("agents")
     rules = [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")
-    return _queue_and_rules(rules)
-
-
-def _queue_and_rules(rules: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Split rules into the queue (`queue=docker`) and the others."""
     queues = [rule.removeprefix("queue=") for rule in rules if rule.startswith("queue=")]
     others = [rule for rule in rules if not rule.startswith("queue=")]
     return next(filter(None, queues), "default"), tuple(others)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # its stubs are not among our tools
 
-from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep
+from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep, Trigger
 
 Body = dict[str, Any]
 
@@ -67,13 +67,12 @@ def _value(step: PipelineStep, place: int) -> Any:
 def _of_trigger(step: PipelineStep) -> Body:
     assert step.trigger is not None
     trigger = step.trigger
-    build = {"message": trigger.message, "branch": trigger.branch, "commit": trigger.commit, "env": trigger.env}
-    return {
-        "trigger": trigger.slug,
-        "async": trigger.is_async,
-        "build": _non_empty(build),
-        "soft_fail": step.soft_fail,
-    }
+    build = _non_empty(_triggered_build(trigger))
+    return {"trigger": trigger.slug, "async": trigger.is_async, "build": build, "soft_fail": step.soft_fail}
+
+
+def _triggered_build(trigger: Trigger) -> Body:
+    return {"message": trigger.message, "branch": trigger.branch, "commit": trigger.commit, "env": trigger.env}
 
 
 def _of_script(step: PipelineStep) -> Body:
@@ -141,12 +140,7 @@ def _trigger_json(step: PipelineStep) -> Body:
         "type": "trigger",
         "label": step.label,
         "pipeline": trigger.slug,
-        "build": {
-            "message": trigger.message,
-            "branch": trigger.branch,
-            "commit": trigger.commit,
-            "env": trigger.env,
-        },
+        "build": _triggered_build(trigger),
         "async": trigger.is_async,
         "branch_configuration": step.branches,
         "concurrency": None,

@@ -103,19 +103,15 @@ def _measure(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
     if id(node) in above:
         raise InvalidYaml(f"line {node.start_mark.line + 1}: a value contains itself.")
     if id(node) not in sizes:
-        inner = _measure_all(node, sizes, above | {id(node)}) if isinstance(node, yaml.CollectionNode) else 0
-        sizes[id(node)] = 1 + inner
+        inside = above | {id(node)}
+        sizes[id(node)] = 1 + sum(_measure(child, sizes, inside) for child in _children(node))
     if sizes[id(node)] > _MOST_VALUES:
         raise InvalidYaml(f"The YAML holds more than {_MOST_VALUES} values.")
     return sizes[id(node)]
 
 
-def _measure_all(node: yaml.CollectionNode, sizes: dict[int, int], above: set[int]) -> int:
-    return sum(_measure(child, sizes, above) for child in _children(node))
-
-
-def _children(node: yaml.CollectionNode) -> Iterator[yaml.Node]:
-    for child in node.value:
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
         yield from child if isinstance(child, tuple) else (child,)
 
 
