@@ -76,9 +76,10 @@ class ExportOptions:
         self._refuse("--suite", ("flaky_tests",), self.suite)
         if self.table == "members" and not self.retention.personal:
             raise BadInput("members contain names and e-mail addresses. Add --personal to export them.")
+        known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.retention.schema(self.table).names])
         for name in self.columns or ():
             self._refuse_excluded(name)
-            self._refuse_unknown(name)
+            _check_column(self.table, name, list(known))
         self._check_times()
         return self
 
@@ -96,11 +97,6 @@ class ExportOptions:
             needed = [flag for flag, columns in _FLAGS.items() if name in columns.get(self.table, ())]
             why = f"Add {needed[0]} to export it." if needed else "It is valid at the time of a request only."
             raise BadInput(f"--columns: {name} of {self.table} is not exported. {why}")
-
-    def _refuse_unknown(self, name: str) -> None:
-        known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.retention.schema(self.table).names])
-        if name not in known:
-            raise BadInput(f"--columns: {self.table} has no column {name!r}.{nearest(name, list(known))}")
 
     def _check_times(self) -> None:
         """Compare the times if both are ages or both are dates. Mixed times need the time of the service."""
@@ -243,15 +239,14 @@ def _stored_list(store: Store, options: ExportOptions) -> ExportResult:
 
 def _complete_range(store: Store, pipeline: str | None) -> tuple[Moment, Moment]:
     """Return the time range for which the store has all builds, or all builds of a pipeline."""
-    marks = store.covers
-    if pipeline is None:
-        scopes = [scope for scope in marks if "/" not in scope or scope.split("/")[0] not in marks]
-        return max(marks[scope][0] for scope in scopes), min(marks[scope][1] for scope in scopes)
-    rows = store.builds(pipeline=pipeline, columns=["organization", "pipeline_id"]).drop_duplicates()
-    names = {name for org, id in rows.itertuples(index=False) for name in (org, f"{org}/{id}")} & set(marks)
-    if not names:
-        return _complete_range(store, None)
-    return _latest_contiguous([marks[name] for name in names])
+    covers = store.covers
+    if pipeline is not None:
+        rows = store.builds(pipeline=pipeline, columns=["organization", "pipeline_id"]).drop_duplicates()
+        scopes = {scope for org, id in rows.itertuples(index=False) for scope in (org, f"{org}/{id}")} & set(covers)
+        if scopes:
+            return _latest_contiguous([covers[scope] for scope in scopes])
+    ranges = [times for scope, times in covers.items() if "/" not in scope or scope.split("/")[0] not in covers]
+    return max(since for since, _ in ranges), min(until for _, until in ranges)
 
 
 def _latest_contiguous(ranges: Sequence[tuple[Moment, Moment]]) -> tuple[Moment, Moment]:
@@ -269,11 +264,13 @@ def _selected(frame: pd.DataFrame, options: ExportOptions) -> pd.DataFrame:
         _refuse_unstored(frame, options)
         return frame.drop(columns=[name for name in frame if name in options.excluded])
     for name in options.columns:
-        if name not in frame:
-            raise BadInput(
-                f"--columns: {options.table} has no column {name!r}.{nearest(name, [str(known) for known in frame])}"
-            )
+        _check_column(options.table, name, [*map(str, frame)])
     return frame[list(options.columns)]
+
+
+def _check_column(table: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise BadInput(f"--columns: {table} has no column {name!r}.{nearest(name, known)}")
 
 
 def _refuse_unstored(frame: pd.DataFrame, options: ExportOptions) -> None:

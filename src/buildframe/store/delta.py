@@ -462,14 +462,14 @@ def _split(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _by_day(rows: pa.Table) -> dict[str | None, pa.Table]:
-    return {day: rows.filter(_is_of(rows["day"], day)) for day in distinct_days(rows)}
-
-
-def _is_of(days: pa.ChunkedArray[Any], day: str | None) -> Any:
-    return pc.is_null(days) if day is None else pc.equal(days, pa.scalar(dt.date.fromisoformat(day)))
+    days = rows["day"].cast(pa.string())
+    return {
+        day: rows.filter(pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day)))
+        for day in distinct_days(rows)
+    }
 
 
 def distinct_days(rows: pa.Table) -> list[str | None]:
     """Return the distinct days of rows in ascending order, null last."""
-    days = pc.unique(rows["day"]).to_pylist()
-    return sorted((None if day is None else str(day) for day in days), key=lambda day: (day is None, day or ""))
+    days: list[str | None] = pc.unique(rows["day"].cast(pa.string())).to_pylist()
+    return sorted(days, key=lambda day: (day is None, day or ""))

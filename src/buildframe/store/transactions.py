@@ -191,7 +191,8 @@ class _Transaction(ExitStack):
         """Store newer rows only; commit nothing if there are none."""
         builds = self._builds(retention.webhook_schema)
         days = _days_received(received)
-        stored = _rows_of(builds, "id", _ids(received.builds["id"], received.jobs["build_id"]), days)
+        ids = pd.concat([received.builds["id"], received.jobs["build_id"]]).unique()
+        stored = _read_rows(builds, "id", pa.array(ids, pa.string()), days)
         rows = self._rows(builds, retained_columns.webhook_builds(received.builds), retention)
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
@@ -305,8 +306,8 @@ class _Transaction(ExitStack):
         rows = self._rows(table, metrics.with_seconds(selected), retention)
         if superseded.num_rows:
             days, theirs = distinct_days(superseded), superseded["id"].combine_chunks()
-            since = merge.jobs_updated_since(_rows_of(table, "build_id", theirs, days), superseded)
-            rows = merge.with_build_columns(merge.upsert(since, rows), _rows_of(builds_table, "id", theirs, days))
+            since = merge.jobs_updated_since(_read_rows(table, "build_id", theirs, days), superseded)
+            rows = merge.with_build_columns(merge.upsert(since, rows), _read_rows(builds_table, "id", theirs, days))
         self._new_change(table).replace(rows, "build_id", ids, distinct_days(both))
         return rows.num_rows
 
@@ -317,7 +318,7 @@ class _Transaction(ExitStack):
         table = self._open_table("jobs", retention.schema("jobs"))
         assert table is not None
         ids = builds["id"].combine_chunks()
-        stored = _rows_of(table, "build_id", ids, days)
+        stored = _read_rows(table, "build_id", ids, days)
         rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]), retention)
         rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
@@ -366,7 +367,7 @@ def _stored(table: TableVersion, days: Collection[str | None], columns: list[str
     return table.dataset().to_table(columns, filter=in_days | pc.field("day").is_null() if None in days else in_days)
 
 
-def _rows_of(table: TableVersion, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> pa.Table:
+def _read_rows(table: TableVersion, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> pa.Table:
     """Read the rows of these days whose `key` is in `ids`."""
     return table.read_rows(table.files_with(key, ids, days), key, ids)
 
@@ -375,7 +376,3 @@ def _days_received(received: WebhookFrames) -> list[str | None]:
     """Return the days of all builds in the deliveries."""
     created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
     return [str(day) for day in sorted(set(created.dt.date))]
-
-
-def _ids(*columns: pd.Series[str]) -> pa.Array[Any]:
-    return pa.array(pd.concat(columns).unique(), pa.string())
