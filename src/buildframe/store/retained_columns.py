@@ -48,12 +48,17 @@ _SINGLE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
 """Job fields that the service returns for a single build but not in lists."""
 
 _ARROW = arrow_types(large=False)
-_DURATIONS = {
-    "builds": ("wall_time_s",),
-    "jobs": ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s"),
-}
 _LIST_KEYS: dict[str, tuple[str, ...]] = {"flaky_tests": ("organization", "suite"), "members": ("organization",)}
 """Leading columns that identify the list of a row."""
+
+_DURATIONS_OF_JOBS = ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s")
+_DAY = ("day", pa.date32())
+_VALIDITY = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
+_COMPUTED = {
+    "builds": [("wall_time_s", pa.float64()), (IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"]), _DAY],
+    "jobs": [*((name, pa.float64()) for name in _DURATIONS_OF_JOBS), ("step", _ARROW["text"]), _DAY],
+}
+"""Columns that the store adds to a table, at its end. Lists have `_VALIDITY`."""
 
 
 @dataclass(frozen=True)
@@ -72,26 +77,14 @@ class Retention:
     def schema(self, table: str) -> pa.Schema:
         """Return the stored schema of a table; the partition column `day` is last."""
         excluded = self.excluded_columns(table)
+        keys = [(name, pa.string()) for name in _LIST_KEYS.get(table, ())]
         declared = [(c.name, _ARROW[c.kind]) for c in TABLES[table] if c.name not in excluded]
-        return pa.schema([*_leading_columns(table), *declared, *_trailing_columns(table)])
+        return pa.schema([*keys, *declared, *_COMPUTED.get(table, _VALIDITY)])
 
     @property
     def webhook_schema(self) -> pa.Schema:
         """The schema of builds in a store that receives webhook deliveries."""
         return self.schema("builds").append(pa.field(HAS_WEBHOOK_UPDATE, _ARROW["flag"]))
-
-
-def _leading_columns(table: str) -> list[tuple[str, pa.DataType]]:
-    return [(name, pa.string()) for name in _LIST_KEYS.get(table, ())]
-
-
-def _trailing_columns(table: str) -> list[tuple[str, pa.DataType]]:
-    if table not in _DURATIONS:
-        return [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
-    seconds: list[tuple[str, pa.DataType]] = [(name, pa.float64()) for name in _DURATIONS[table]]
-    of_builds = [(IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"])]
-    others = of_builds if table == "builds" else [("step", _ARROW["text"])]
-    return [*seconds, *others, ("day", pa.date32())]
 
 
 def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
@@ -100,13 +93,6 @@ def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     is_open = ~(frame["state"].isin(FINAL_STATES) | frame["blocked"].fillna(False)) | frame["id"].isin(held_by_agents)
     never = pd.Series(pd.NaT, frame.index, dtype=frame["created_at"].dtype)
     return metrics.with_seconds(frame).assign(**{IS_OPEN: is_open, GONE_AT: never})
-
-
-def webhook_builds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the stored columns to builds of webhook deliveries, marked open so that the next sync fetches them."""
-    return builds(frame, pd.DataFrame({"state": [], "build_id": []})).assign(
-        **{IS_OPEN: True, HAS_WEBHOOK_UPDATE: True}
-    )
 
 
 def as_list_rows(jobs: pd.DataFrame) -> pd.DataFrame:

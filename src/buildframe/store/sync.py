@@ -28,7 +28,8 @@ from buildframe.store.transactions import CommitResult, ListSnapshot, SyncBatch
 from buildframe.workspace import Pipeline, Workspace
 from buildframe.workspace.build_queries import History
 
-_IDENTITY = ("id", "pipeline_id", "pipeline", "number")
+_IDENTITY = ["id", "pipeline_id", "pipeline", "number"]
+_MISSED_COLUMNS = [*_IDENTITY, "day", "fetched_at"]
 
 _FIRST_RANGE = dt.timedelta(hours=30)
 """Length of the first time range: more than a day, so that a daily sync needs only one."""
@@ -361,14 +362,14 @@ class Sync:
         slugs = _slugs_by_id(lists[0].frame) if lists else {}
         missed = self._missed_builds(state, histories, slugs)
         is_gone = []
-        for id, pipeline_id, slug, number in missed[list(_IDENTITY)].itertuples(index=False):
+        for id, pipeline_id, slug, number in missed[_IDENTITY].itertuples(index=False):
             found = self._fetch_build(slugs.get(pipeline_id) or slug, number)
             is_there = (
                 found is not None and found.builds["id"].iloc[0] == id
             )  # the slug may now belong to another pipeline
             histories += [found] if found is not None and is_there else []
             is_gone.append(not is_there)
-        gone = missed.loc[is_gone, [*_IDENTITY, "day", "fetched_at"]]
+        gone = missed.loc[is_gone, _MISSED_COLUMNS]
         return gone[~gone["pipeline_id"].isin(self._renamed_since(slugs) if len(gone) else ())]
 
     def _renamed_since(self, slugs: Mapping[str, str]) -> set[str]:
@@ -382,16 +383,17 @@ class Sync:
 
     def _missed_builds(self, state: SyncState, histories: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
         """Return open builds that no listing contained, except webhook-only builds of unseen pipelines."""
-        columns = [*_IDENTITY, "day", "fetched_at"]
         own = pc.field("organization") == self._scope.organization
         if self._scope.pipeline_id is not None:
             own = own & (pc.field("pipeline_id") == self._scope.pipeline_id)
         with store_errors("read", self._location):
             builds = state.table(self._location, "builds")
             if builds is None:
-                return pd.DataFrame(columns=columns)
+                return pd.DataFrame(columns=_MISSED_COLUMNS)
             has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
-            found = builds.dataset().to_table([*columns, *has_updates], filter=pc.field(IS_OPEN) & own).to_pandas()
+            found = (
+                builds.dataset().to_table([*_MISSED_COLUMNS, *has_updates], filter=pc.field(IS_OPEN) & own).to_pandas()
+            )
         missed = found[~found["id"].isin(pd.concat([history.builds["id"] for history in histories]))]
         if not has_updates or self._scope.pipeline_id is not None:
             return missed

@@ -193,7 +193,7 @@ class _Transaction(ExitStack):
         days = _days_received(received)
         ids = pd.concat([received.builds["id"], received.jobs["build_id"]]).unique()
         stored = _read_rows(builds, "id", pa.array(ids, pa.string()), days)
-        rows = self._rows(builds, retained_columns.webhook_builds(received.builds), retention)
+        rows = self._rows(builds, metrics.with_seconds(received.builds), retention)
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
         jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days, retention)
