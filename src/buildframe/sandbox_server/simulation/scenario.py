@@ -28,6 +28,7 @@ _REGRESSION_SHARE = 0.007
 _BAD_UPLOAD_SHARE = 0.002
 _FOLLOW_UP_SHARE = 0.04
 _QUIET_PERIOD = 3 * HOUR
+"""Time before and after the planted outage in which nothing else fails on its branch, so that it stands out."""
 
 _MESSAGES = (
     "Round totals before tax", "Retry the search once", "Move settings to their own page", "Pin the base image",
@@ -208,33 +209,24 @@ class Scenario:
         return (f"{planted.organization}/{planted.pipeline}", planted.step_key) == (entry.key, job.step)
 
     def _fails(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> bool:
+        is_quiet = self.is_broken(entry, build, _QUIET_PERIOD)
         if job.step == UPLOAD:
-            return not self._is_quiet_period(entry, build) and self.random.happens(_BAD_UPLOAD_SHARE, job.id, "fails")
+            return not is_quiet and self.random.happens(_BAD_UPLOAD_SHARE, job.id, "fails")
         flaky, broken = self.world.truth.flaky_step, self.world.truth.broken_branch
         if self._is(broken, entry, job) and self.is_broken(entry, build):
             return True
-        if self._is_quiet_period(entry, build):
+        if is_quiet:
             return False
         if self._is(flaky, entry, job):
             return self.random.happens(flaky.rate, job.id, "flake")
         regressed = self.random.happens(_REGRESSION_SHARE, entry.key, build.commit.sha, job.step, "bad")
         return regressed or self.random.happens(_FLAKE_SHARE, job.id, "flake")
 
-    def is_broken(self, entry: PipelineEntry, build: BuildRun) -> bool:
-        """Return whether a build falls into the planted outage of its branch."""
+    def is_broken(self, entry: PipelineEntry, build: BuildRun, margin: int = 0) -> bool:
+        """Return whether a build falls into the planted outage of its branch, or lies within `margin` of it."""
         broken = self.world.truth.broken_branch
-        return self._is_on_broken_branch(entry, build) and broken.since.us <= build.created < broken.until.us
-
-    def _is_quiet_period(self, entry: PipelineEntry, build: BuildRun) -> bool:
-        """Return whether a build is in or near the planted outage: nothing else fails there, so that it stands out."""
-        broken = self.world.truth.broken_branch
-        if not self._is_on_broken_branch(entry, build):
-            return False
-        return broken.since.us - _QUIET_PERIOD <= build.created < broken.until.us + _QUIET_PERIOD
-
-    def _is_on_broken_branch(self, entry: PipelineEntry, build: BuildRun) -> bool:
-        broken = self.world.truth.broken_branch
-        return (f"{broken.organization}/{broken.pipeline}", broken.branch) == (entry.key, build.commit.branch)
+        is_on_branch = (f"{broken.organization}/{broken.pipeline}", broken.branch) == (entry.key, build.commit.branch)
+        return is_on_branch and broken.since.us - margin <= build.created < broken.until.us + margin
 
     def manual_retry_delay(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int | None:
         """Return the delay until someone retries a failed job; None if nobody does."""
