@@ -51,7 +51,6 @@ class ControlApp:
         self, db: Database, clock: Clock, faults: FaultInjector, outbox: Outbox, origin: str, service: ASGIApp
     ) -> None:
         self._db, self._clock, self._faults, self._outbox, self._origin = db, clock, faults, outbox, origin
-        self._document = msgspec.json.encode(create_document(origin))
         routes: list[tuple[str, str, ControlHandler]] = [
             ("GET", "/sandbox/clock", self._get_clock),
             ("POST", "/sandbox/clock", self._advance),
@@ -89,7 +88,7 @@ class ControlApp:
             raise error_responses.lacks_scope(CONTROL)
 
     def _openapi(self, http: HttpRequest) -> Response:
-        return Response(self._document, media_type="application/json")
+        return Response(msgspec.json.encode(create_document(self._origin)), media_type="application/json")
 
     def _get_clock(self, http: HttpRequest, raw_body: bytes) -> Response:
         return _respond({"now": self._clock.now()})

@@ -75,6 +75,15 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await asyncio.wrap_future(self.stopping)  # uvicorn's own loop looks for the end ten times a second
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)  # idle connections close
+        if self.server_state.connections:  # uvicorn waits 100 ms even if there are none
+            await super().shutdown(sockets)
+
 
 class HttpServer:
     """Serves an application until it is stopped."""
