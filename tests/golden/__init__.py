@@ -21,11 +21,11 @@ DOCUMENTED: dict[str, dict[str, str]] = {name: fields for name, fields in _TABLE
 """The document's resources: their fields' types."""
 
 RESOURCES = sorted(DOCUMENTED | HOSTED["fields"])
-"""Names of all resources, also of those that only the hosted service's pages tell of."""
+"""Names of all resources, also of those that only the hosted service's pages describe."""
 
 
 def fields_of(resource: str) -> dict[str, str]:
-    """Every field that a resource may have, with its type as exactly as anyone tells it."""
+    """Every field that a resource may have, with its type as exactly as it is described."""
     known = DOCUMENTED.get(resource, {}) | HOSTED["fields"].get(resource, {})
     return {name: HOSTED["refined"].get(f"{resource}.{name}", type) for name, type in known.items()}
 

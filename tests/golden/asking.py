@@ -73,13 +73,13 @@ class Service:
 
     def graphql(self, query: str) -> Body:
         headers = {"Authorization": f"Bearer {self.token}"}
-        told = httpx.post(f"{self.origin}/graphql", json={"query": query}, headers=headers, timeout=30).json()
-        assert "errors" not in told, told
-        data: Body = told["data"]
+        result = httpx.post(f"{self.origin}/graphql", json={"query": query}, headers=headers, timeout=30).json()
+        assert "errors" not in result, result
+        data: Body = result["data"]
         return data
 
     def team_of(self, org: str, pipeline: str) -> str:
-        """UUID of a team that has a pipeline; only GraphQL tells of teams."""
+        """UUID of a team that has a pipeline; only GraphQL returns teams."""
         ask = '{ pipeline(slug: "%s/%s") { teams(first: 1) { edges { node { team { id } } } } } }'
         (edge,) = self.graphql(ask % (org, pipeline))["pipeline"]["teams"]["edges"]
         return base64.b64decode(edge["node"]["team"]["id"]).decode().removeprefix("Team---")
@@ -92,13 +92,13 @@ def method_of(operation: str) -> str:
 
 def path_of(operation: str, *, hosted: bool = False) -> str:
     """The path as the document writes it, or, where it is another, as the hosted service has it."""
-    told = golden.OPERATIONS[operation]
-    path: str = told["hosted_route" if hosted else "route"].split(" ")[1]
+    result = golden.OPERATIONS[operation]
+    path: str = result["hosted_route" if hosted else "route"].split(" ")[1]
     return path
 
 
 def place_of(build: Body) -> Place:
-    """The place of a build, with nothing but what its address tells."""
+    """The place of a build, with nothing but what its address reports."""
     found = re.search(r"/organizations/([^/]+)/pipelines/([^/]+)/builds/", build["url"])
     assert found is not None, build["url"]
     return Place(found[1], found[2], build["number"])

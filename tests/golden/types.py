@@ -1,4 +1,4 @@
-"""Whether what was sent is of the types that the witness tells."""
+"""Whether what was sent is of the types that the witness reports."""
 
 from __future__ import annotations
 

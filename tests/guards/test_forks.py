@@ -49,7 +49,7 @@ def _quiet() -> Iterator[None]:
 
 
 def slug_of(handler: BaseHTTPRequestHandler) -> None:
-    """Answers with the pipeline that was asked for, in two pieces, so that readers of one connection would mix them."""
+    """Answers with the pipeline that was requested, in two pieces, so that readers of one connection would mix them."""
     slug = handler.path.rpartition("/")[2]
     body = json.dumps({"slug": slug, "name": f"{slug} " * 2_000}).encode()
     handler.send_response_only(200)
@@ -107,7 +107,7 @@ def list_for(ws: Workspace, slug: str) -> None:
 
 
 @pytest.mark.slow
-def test_parent_and_child_get_what_each_asked_for(scripted: Callable[..., Scripted]) -> None:
+def test_parent_and_child_get_what_each_requested(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(slug_of))
     ask_for(ws, "web", 2)  # over a connection that stays open
     children = [in_child(lambda name=name: ask_for(ws, name)) for name in ("api", "docs")]
@@ -145,7 +145,7 @@ def test_while_other_threads_are_in_a_request(scripted: Callable[..., Scripted])
     def ask(slug: str) -> None:
         while not stop.is_set():
             got = ws.pipeline(slug).get().slug
-            wrong.extend([f"asked {slug}, got {got}"] if got != slug else [])
+            wrong.extend([f"requested {slug}, got {got}"] if got != slug else [])
 
     threads = [threading.Thread(target=ask, args=(f"thread-{i}",)) for i in range(4)]
     for thread in threads:

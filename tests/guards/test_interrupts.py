@@ -1,4 +1,4 @@
-"""Ctrl-C, as a terminal sends it to a process whose walk is under way: nothing hangs on, nothing is lost unsaid."""
+"""Ctrl-C, as a terminal sends it to a process whose listing is under way: nothing hangs on, nothing is lost unsaid."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ CHILD = textwrap.dedent("""
         abort(client)
         signal.raise_signal(signal.SIGINT)
 
-    url, token, again, asked = sys.argv[1], sys.argv[2], sys.argv[3] == "again", json.loads(sys.argv[4])
+    url, token, again, requested = sys.argv[1], sys.argv[2], sys.argv[3] == "again", json.loads(sys.argv[4])
     if again:
         Client.abort = interrupted_again
-    told = {"raised": None, "notes": [], "attrs": None, "numbers": []}
+    reported = {"raised": None, "notes": [], "attrs": None, "numbers": []}
     try:
-        frame = bf.connect("acme", base_url=url, token=token).builds(**asked)
-        told |= {"attrs": frame.attrs, "numbers": frame["number"].tolist()}
+        frame = bf.connect("acme", base_url=url, token=token).builds(**requested)
+        reported |= {"attrs": frame.attrs, "numbers": frame["number"].tolist()}
     except BaseException as error:
-        told |= {"raised": type(error).__name__, "notes": getattr(error, "__notes__", [])}
+        reported |= {"raised": type(error).__name__, "notes": getattr(error, "__notes__", [])}
     readers = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     for thread in readers if again else []:
         thread.join()
-    told["threads"] = [] if again else [thread.name for thread in readers]
+    reported["threads"] = [] if again else [thread.name for thread in readers]
     links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
-    told["sockets"] = [os.readlink(link) for link in links if os.path.islink(link)]
-    told["sockets"] = [link for link in told["sockets"] if link.startswith("socket:")]
-    print(json.dumps(told), flush=True)
+    reported["sockets"] = [os.readlink(link) for link in links if os.path.islink(link)]
+    reported["sockets"] = [link for link in reported["sockets"] if link.startswith("socket:")]
+    print(json.dumps(reported), flush=True)
 """)
 
 
@@ -77,20 +77,20 @@ class Stage:
         hang_up(handler)
 
 
-def interrupted(stage: Stage, *, again: bool = False, **asked: Any) -> tuple[dict[str, Any], Listing]:
-    """What a child has to tell that was interrupted when the stage was reached."""
+def interrupted(stage: Stage, *, again: bool = False, **requested: Any) -> tuple[dict[str, Any], Listing]:
+    """What a child has to report that was interrupted when the stage was reached."""
     with listing(BUILDS, stage) as service:
-        command = [sys.executable, "-c", CHILD, service.url, TOKEN, "again" if again else "once", json.dumps(asked)]
+        command = [sys.executable, "-c", CHILD, service.url, TOKEN, "again" if again else "once", json.dumps(requested)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             try:
                 assert stage.reached.wait(LONGEST)
                 time.sleep(0.3)  # it is waiting by now, or will be interrupted a little before
                 child.send_signal(signal.SIGINT)
-                told = json.loads(child.communicate(timeout=LONGEST)[0])
+                result = json.loads(child.communicate(timeout=LONGEST)[0])
             finally:
                 child.kill()
                 stage.over.set()
-    return told, service
+    return result, service
 
 
 FLAWS = {
@@ -103,40 +103,40 @@ FLAWS = {
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("flaw", FLAWS)
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-def test_an_interrupt_ends_a_walk_and_says_how_far_it_came(flaw: str, workers: int, again: bool) -> None:
-    told, _ = interrupted(Stage(FLAWS[flaw], workers if flaw == "hanging" else 1), workers=workers, again=again)
-    assert told["raised"] == "KeyboardInterrupt"
-    assert (told["threads"], told["sockets"]) == ([], [])
+def test_an_interrupt_ends_a_listing_and_says_how_far_it_came(flaw: str, workers: int, again: bool) -> None:
+    result, _ = interrupted(Stage(FLAWS[flaw], workers if flaw == "hanging" else 1), workers=workers, again=again)
+    assert result["raised"] == "KeyboardInterrupt"
+    assert (result["threads"], result["sockets"]) == ([], [])
     if not again:
-        [note] = told["notes"]
+        [note] = result["notes"]
         assert note.startswith("The listing had read ")
         assert re.search(r" [12]\d\d rows in [12] responses, back to builds created at 2026-10-", note)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("flaw", FLAWS)
-def test_an_interrupted_partial_walk_hands_back_what_is_there(flaw: str, workers: int) -> None:
+def test_an_interrupted_partial_listing_hands_back_what_is_there(flaw: str, workers: int) -> None:
     stage = Stage(FLAWS[flaw], workers if flaw == "hanging" else 1)
-    told, _ = interrupted(stage, workers=workers, partial=True)
-    assert told["raised"] is None
-    assert (told["threads"], told["sockets"]) == ([], [])
-    assert (told["attrs"]["complete"], told["attrs"]["why"]) == (False, "it was interrupted")
-    assert 100 <= len(told["numbers"]) <= 200
+    result, _ = interrupted(stage, workers=workers, partial=True)
+    assert result["raised"] is None
+    assert (result["threads"], result["sockets"]) == ([], [])
+    assert (result["attrs"]["complete"], result["attrs"]["why"]) == (False, "it was interrupted")
+    assert 100 <= len(result["numbers"]) <= 200
     with listing(BUILDS) as service:
-        rest = [service.connected().builds(**window)["number"] for window in told["attrs"]["left"]]
-    assert set(told["numbers"]).union(*rest) == set(range(1, 1501))
+        rest = [service.connected().builds(**window)["number"] for window in result["attrs"]["left"]]
+    assert set(result["numbers"]).union(*rest) == set(range(1, 1501))
 
 
-def test_a_second_interrupt_while_the_readers_are_waited_for_is_raised_whatever_was_asked() -> None:
-    told, _ = interrupted(Stage(None, 4), workers=4, partial=True, again=True)
-    assert told["raised"] == "KeyboardInterrupt"
-    assert told["sockets"] == []
+def test_a_second_interrupt_while_the_readers_are_waited_for_is_raised_whatever_was_requested() -> None:
+    result, _ = interrupted(Stage(None, 4), workers=4, partial=True, again=True)
+    assert result["raised"] == "KeyboardInterrupt"
+    assert result["sockets"] == []
 
 
-def test_an_interrupt_before_the_walk_has_begun() -> None:
-    told, service = interrupted(Stage(None, 1, well=0), created_from="60d", partial=True)
-    assert told["raised"] == "KeyboardInterrupt"
-    assert (told["threads"], told["sockets"], len(service.requests)) == ([], [], 1)
+def test_an_interrupt_before_the_listing_has_begun() -> None:
+    result, service = interrupted(Stage(None, 1, well=0), created_from="60d", partial=True)
+    assert result["raised"] == "KeyboardInterrupt"
+    assert (result["threads"], result["sockets"], len(service.requests)) == ([], [], 1)
 
 
 def interrupting(number: int) -> Callable[[int, dict[str, str]], None]:
@@ -292,7 +292,7 @@ def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scrip
 
 @contextmanager
 def interrupted_at(event: str, file: str, name: str, number: int = 1) -> Iterator[None]:
-    """Interrupts this thread where, for the so-manieth time, a file has this event with a function of this name."""
+    """Interrupts this thread where, for the n-th time, a file has this event with a function of this name."""
     count = itertools.count(1)
 
     def look(frame: FrameType, this: str, function: Any) -> None:

@@ -1,4 +1,4 @@
-"""The spec against the second witness: what the service's document says, transcribed by hand into `golden/`."""
+"""The spec against the second witness: what the service's document says, transcribed manually into `golden/`."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_transcribed_types_are_of_the_vocabulary(resource: str) -> None:
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_transcribed_operations_refer_to_what_is_transcribed(operation: str) -> None:
-    told = golden.OPERATIONS[operation]
+    documented = golden.OPERATIONS[operation]
     assert golden.item_of(operation) in {*golden.DOCUMENTED, "nothing", "any"}
-    assert told["scope"] in {*golden.STATES["scopes"], ""}
-    assert told.get("query", "builds") in golden.QUERIES
-    assert told.get("body", "create_build") in golden.BODIES
+    assert documented["scope"] in {*golden.STATES["scopes"], ""}
+    assert documented.get("query", "builds") in golden.QUERIES
+    assert documented.get("body", "create_build") in golden.BODIES
 
 
 def test_transcribed_refinements_belong_to_documented_fields() -> None:
@@ -88,18 +88,18 @@ def path_types(path: str) -> list[type]:
     return [int if name == "number" else str for name in re.findall(r"\{([^}]*)\}", path)]
 
 
-def told_of(operation: str) -> dict[str, Any]:
+def documented_of(operation: str) -> dict[str, Any]:
     """What the witness says of an operation, in the spec's terms."""
-    told = golden.OPERATIONS[operation]
-    method, path = told.get("hosted_route", told["route"]).split(" ", 1)
+    documented = golden.OPERATIONS[operation]
+    method, path = documented.get("hosted_route", documented["route"]).split(" ", 1)
     return {
         "method": method,
         "path": shape_of(path),
         "parameters": path_types(path),
-        "success": told["success"],
-        "scope": told["scope"] or None,
-        "lists": told["returns"].startswith("array of "),
-        "paginated": told.get("paginated", False),
+        "success": documented["success"],
+        "scope": documented["scope"] or None,
+        "lists": documented["returns"].startswith("array of "),
+        "paginated": documented.get("paginated", False),
         "returns": golden.item_of(operation).replace("any", "nothing"),  # of no known shape: not read either
     }
 
@@ -119,7 +119,7 @@ def declared_of(endpoint: Endpoint) -> dict[str, Any]:
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_operation_is_declared_as_documented(operation: str) -> None:
-    assert declared_of(ENDPOINTS[operation]) == told_of(operation)
+    assert declared_of(ENDPOINTS[operation]) == documented_of(operation)
 
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
@@ -130,8 +130,8 @@ def test_arguments_of_an_operation_are_its_paths_parameters_in_order(operation: 
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_uuids_in_paths_are_declared_as_such(operation: str) -> None:
-    told = golden.OPERATIONS[operation]
-    names = re.findall(r"\{([^}]*)\}", told.get("hosted_route", told["route"]))
+    documented = golden.OPERATIONS[operation]
+    names = re.findall(r"\{([^}]*)\}", documented.get("hosted_route", documented["route"]))
     checks = [parameter.check for parameter in ENDPOINTS[operation].parameters]
     assert [check == spec.Check("uuid") for check in checks] == [name.endswith(".uuid") for name in names]
 
@@ -153,7 +153,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: "-".join(map(str, next(iter(wrong.items())))))
 def test_a_wrong_operation_would_be_seen(wrong: dict[str, Any]) -> None:
-    assert declared_of(dataclasses.replace(spec.get_build, **wrong)) != told_of("get_build")
+    assert declared_of(dataclasses.replace(spec.get_build, **wrong)) != documented_of("get_build")
 
 
 # --- query parameters
@@ -167,10 +167,15 @@ def choices_of(parameter: dict[str, Any]) -> set[str]:
     return {*golden.STATES[parameter["values"]], *golden.HOSTED["states"]["build"]}
 
 
-def told_filters(operation: str) -> dict[str, tuple[Any, ...]]:
+def documented_filters(operation: str) -> dict[str, tuple[Any, ...]]:
     return {
-        name: (FILTER_KINDS[told["type"]], told.get("many", False), told.get("form"), choices_of(told))
-        for name, told in golden.query_of(operation).items()
+        name: (
+            FILTER_KINDS[documented["type"]],
+            documented.get("many", False),
+            documented.get("form"),
+            choices_of(documented),
+        )
+        for name, documented in golden.query_of(operation).items()
     }
 
 
@@ -183,7 +188,7 @@ def declared_filters(filters: tuple[Filter, ...]) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_query_parameters_are_declared_as_documented(operation: str) -> None:
-    assert declared_filters(ENDPOINTS[operation].filters) == told_filters(operation)
+    assert declared_filters(ENDPOINTS[operation].filters) == documented_filters(operation)
 
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
@@ -206,7 +211,7 @@ STATE = next(entry for entry in spec.list_builds.filters if entry.name == "state
 )
 def test_a_wrong_query_parameter_would_be_seen(wrong: dict[str, Any]) -> None:
     others = tuple(entry for entry in spec.list_builds.filters if entry is not STATE)
-    assert declared_filters((*others, STATE._replace(**wrong))) != told_filters("list_builds")
+    assert declared_filters((*others, STATE._replace(**wrong))) != documented_filters("list_builds")
 
 
 # --- fields
@@ -214,13 +219,13 @@ def test_a_wrong_query_parameter_would_be_seen(wrong: dict[str, Any]) -> None:
 LOOSELY = {"uuid": "string", "map": "object"}
 
 
-def loosely(told: str) -> set[str]:
-    words = [part.removeprefix("array of ") for part in told.split(" or ")]
-    arrays = ["array of " * part.startswith("array of ") for part in told.split(" or ")]
+def loosely(documented: str) -> set[str]:
+    words = [part.removeprefix("array of ") for part in documented.split(" or ")]
+    arrays = ["array of " * part.startswith("array of ") for part in documented.split(" or ")]
     return {array + LOOSELY.get(word, word) for array, word in zip(arrays, words, strict=True)} - {"null"}
 
 
-def told_fields(resource: str) -> dict[str, set[str]]:
+def documented_fields(resource: str) -> dict[str, set[str]]:
     return {name: loosely(type) for name, type in golden.fields_of(resource).items()}
 
 
@@ -234,7 +239,7 @@ def test_every_declared_resource_is_known() -> None:
 
 @pytest.mark.parametrize("resource", sorted(DECLARED))
 def test_fields_are_declared_as_documented(resource: str) -> None:
-    assert declared_fields(DECLARED[resource]) == told_fields(resource)
+    assert declared_fields(DECLARED[resource]) == documented_fields(resource)
 
 
 def nullable_fields() -> list[tuple[str, str]]:
@@ -267,7 +272,7 @@ def with_one_more(name: str, hint: Any) -> type[Resource]:
 )
 def test_a_wrong_field_would_be_seen(name: str, hint: Any) -> None:
     wrong = with_one_more(name, Annotated[hint, "a wrong field"])
-    assert declared_fields(wrong) != told_fields("Pipeline")
+    assert declared_fields(wrong) != documented_fields("Pipeline")
 
 
 def without(name: str) -> type[Resource]:
@@ -279,7 +284,7 @@ def without(name: str) -> type[Resource]:
 
 @pytest.mark.parametrize("name", golden.fields_of("Pipeline"))
 def test_a_missing_field_would_be_seen(name: str) -> None:
-    assert declared_fields(without(name)) != told_fields("Pipeline")
+    assert declared_fields(without(name)) != documented_fields("Pipeline")
 
 
 # --- columns
@@ -290,19 +295,19 @@ COLUMN_KINDS = {"string": "text", "integer": "integer", "boolean": "flag", "time
 TABULAR = [*spec.RESOURCES.values()]
 
 
-def told_kind(resource: str, path: tuple[str, ...]) -> str:
+def documented_kind(resource: str, path: tuple[str, ...]) -> str:
     """What a column holds by the witness's word; everything but plain values is JSON text."""
-    words = told_fields(resource)[path[0]]
+    words = documented_fields(resource)[path[0]]
     nested = next((word for word in words if word in golden.RESOURCES), None)
     if nested and len(path) > 1:
-        return told_kind(nested, path[1:])
+        return documented_kind(nested, path[1:])
     return COLUMN_KINDS.get("".join(words), "json")
 
 
 @pytest.mark.parametrize("resource", TABULAR, ids=lambda resource: resource.__name__)
 def test_columns_hold_what_is_documented(resource: type[Resource]) -> None:
     columns = [column for column in spec.columns_of(resource) if column.path]
-    wrong = [column.name for column in columns if column.kind != told_kind(resource.__name__, column.path)]
+    wrong = [column.name for column in columns if column.kind != documented_kind(resource.__name__, column.path)]
     assert wrong == []
 
 

@@ -16,33 +16,38 @@ from tests import golden
 from tests.golden.spelled import spelled
 
 ENDPOINTS = {endpoint.name: endpoint for endpoint in spec.ENDPOINTS}
-WITH_BODY = {name: told["body"] for name, told in golden.OPERATIONS.items() if "body" in told}
+WITH_BODY = {name: documented["body"] for name, documented in golden.OPERATIONS.items() if "body" in documented}
 BEYOND_THE_DOCUMENT = {("create_pipeline", "teams"): {"object"}}  # access levels by team: SERVICE's "list or object"
 UUIDS_BEYOND_THE_DOCUMENT = {"cluster_id", "pipeline_template_uuid"}  # the document shows only such values
 
-Told = dict[str, set[str]]
+Documented = dict[str, set[str]]
 
 
-def words_of(told: str) -> set[str]:
+def words_of(documented: str) -> set[str]:
     """Types of the witness in the loose words that declarations have."""
-    return {re.sub("uuid", "string", re.sub("map|Author", "object", word)) for word in told.split(" or ")}
+    return {re.sub("uuid", "string", re.sub("map|Author", "object", word)) for word in documented.split(" or ")}
 
 
-def told_properties(operation: str) -> tuple[Told, set[str]]:
+def documented_properties(operation: str) -> tuple[Documented, set[str]]:
     """Every property with its types, and the names of the required ones."""
-    told = golden.BODIES[WITH_BODY[operation]]
-    groups = (told["required"], told["optional"], told.get("one_of", {}), told.get("only_with_steps", {}))
-    types: Told = {}
+    documented = golden.BODIES[WITH_BODY[operation]]
+    groups = (
+        documented["required"],
+        documented["optional"],
+        documented.get("one_of", {}),
+        documented.get("only_with_steps", {}),
+    )
+    types: Documented = {}
     for group in groups:
         for name, type in group.items():
             types[name] = types.get(name, set()) | words_of(type)
     for (where, name), more in BEYOND_THE_DOCUMENT.items():
         if where == operation:
             types[name] |= more
-    return types, set(told["required"])
+    return types, set(documented["required"])
 
 
-def declared_properties(properties: Sequence[spec.Property]) -> tuple[Told, set[str]]:
+def declared_properties(properties: Sequence[spec.Property]) -> tuple[Documented, set[str]]:
     types = {entry.name: spelled(entry.type) | allows_null(entry.type) for entry in properties}
     return types, {entry.name for entry in properties if entry.required}
 
@@ -53,7 +58,7 @@ def allows_null(hint: Any) -> set[str]:
 
 @pytest.mark.parametrize("operation", WITH_BODY)
 def test_properties_are_declared_as_documented(operation: str) -> None:
-    assert declared_properties(ENDPOINTS[operation].properties) == told_properties(operation)
+    assert declared_properties(ENDPOINTS[operation].properties) == documented_properties(operation)
 
 
 @pytest.mark.parametrize("operation", sorted(golden.OPERATIONS.keys() - WITH_BODY.keys()))
@@ -63,8 +68,8 @@ def test_operations_without_a_body_declare_none(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", WITH_BODY)
 def test_uuids_of_bodies_are_checked(operation: str) -> None:
-    told = golden.BODIES[WITH_BODY[operation]]
-    uuids = {name for group in ("required", "optional") for name, type in told[group].items() if type == "uuid"}
+    documented = golden.BODIES[WITH_BODY[operation]]
+    uuids = {name for group in ("required", "optional") for name, type in documented[group].items() if type == "uuid"}
     checked = {entry.name for entry in ENDPOINTS[operation].properties if entry.check == spec.Check("uuid")}
     assert checked == uuids | (UUIDS_BEYOND_THE_DOCUMENT & set(ENDPOINTS[operation].property_names))
 
@@ -84,34 +89,34 @@ CREATE = {entry.name: entry for entry in spec.create_pipeline.properties}
 )
 def test_a_wrong_property_would_be_seen(name: str, wrong: dict[str, Any]) -> None:
     changed = [entry._replace(**wrong) if entry.name == name else entry for entry in CREATE.values()]
-    assert declared_properties(changed) != told_properties("create_pipeline")
+    assert declared_properties(changed) != documented_properties("create_pipeline")
 
 
 # --- objects inside bodies
 
 
-def names_and_types(declared: type) -> Told:
+def names_and_types(declared: type) -> Documented:
     return declared_properties(spec.properties_of(declared))[0]
 
 
-def told_types(told: Mapping[str, str]) -> Told:
-    return {name: words_of(type) for name, type in told.items()}
+def documented_types(documented: Mapping[str, str]) -> Documented:
+    return {name: words_of(type) for name, type in documented.items()}
 
 
 def test_authors_are_declared_as_documented() -> None:
-    assert names_and_types(CommitAuthor) == told_types(golden.BODIES["Author"])
+    assert names_and_types(CommitAuthor) == documented_types(golden.BODIES["Author"])
 
 
 def test_every_kind_of_step_is_declared_as_documented() -> None:
     steps = {get_args(spec.properties_of(step)[0].type)[0]: names_and_types(step) for step in get_args(AnyStep)}
     accepted = golden.BODIES["steps_accepted"]
-    assert steps == {kind: {"type": {"string"}} | told_types(told) for kind, told in accepted.items()}
+    assert steps == {kind: {"type": {"string"}} | documented_types(documented) for kind, documented in accepted.items()}
 
 
 def test_provider_settings_are_declared_as_documented() -> None:
     only_in_answers = set(golden.PIPELINES["settings_apply"]["only_in_answers"])
-    told = {name: type for name, type in golden.PIPELINES["settings"].items() if name not in only_in_answers}
-    assert names_and_types(ProviderSettings) == told_types(told)
+    documented = {name: type for name, type in golden.PIPELINES["settings"].items() if name not in only_in_answers}
+    assert names_and_types(ProviderSettings) == documented_types(documented)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +129,8 @@ def test_provider_settings_are_declared_as_documented() -> None:
     ],
 )
 def test_settings_apply_to_the_documented_kinds_of_hosts(provider: str, groups: list[str]) -> None:
-    told = {name for group in groups for name in golden.PIPELINES["settings_apply"][group]}
-    assert spec.provider_settings_of(provider) == told
+    documented = {name for group in groups for name in golden.PIPELINES["settings_apply"][group]}
+    assert spec.provider_settings_of(provider) == documented
 
 
 def test_access_levels_are_the_documented_ones() -> None:

@@ -76,10 +76,10 @@ def test_a_repr_stays_short_whatever_a_record_holds() -> None:
         "meta_data": {str(key): "x" for key in range(50)},
         "jobs": [{"id": str(number), "name": "n" * 300} for number in range(30)],
     }
-    told = repr(decode_record(spec.Build, msgspec.json.encode(document)))
-    assert len(told) < 600
-    assert "jobs=<30 items>" in told
-    assert "meta_data=<50 keys>" in told
+    result = repr(decode_record(spec.Build, msgspec.json.encode(document)))
+    assert len(result) < 600
+    assert "jobs=<30 items>" in result
+    assert "meta_data=<50 keys>" in result
 
 
 def test_fields_that_no_declaration_names_are_in_unknown() -> None:
@@ -87,7 +87,7 @@ def test_fields_that_no_declaration_names_are_in_unknown() -> None:
         "id": "b1",
         "number": 7,
         "canary": {"share": 0.5},
-        "pipeline": {"slug": "web", "colour": "teal"},
+        "pipeline": {"slug": "web", "color": "teal"},
         "jobs": [{"id": "j1", "type": "script", "gpu": True}, {"id": "j2"}],
         "unknown": "a field of that name",
     }
@@ -95,7 +95,7 @@ def test_fields_that_no_declaration_names_are_in_unknown() -> None:
     assert build.pipeline is not None
     assert build.jobs is not None
     assert build.unknown == {"canary": {"share": 0.5}, "unknown": "a field of that name"}
-    assert build.pipeline.unknown == {"colour": "teal"}
+    assert build.pipeline.unknown == {"color": "teal"}
     assert [job.unknown for job in build.jobs] == [{"gpu": True}, {}]
     assert repr(build).endswith("unknown={'canary': {'share': 0.5}, 'unknown': 'a field of that name'})")
     assert "unknown" not in repr(build.jobs[1])

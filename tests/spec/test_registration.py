@@ -27,8 +27,8 @@ def resources(base: type[Resource] = Resource) -> list[type[Resource]]:
 
 def without_privacy(resource: type[Resource]) -> list[str]:
     """Fields that say nothing. Nested rows and flattened objects say it in their own fields."""
-    told_inside = (field for field in fields_of(resource) if field.flat is None and not is_list_of_resources(field))
-    return [field.name for field in told_inside if field.privacy is None]
+    stated_inside = (field for field in fields_of(resource) if field.flat is None and not is_list_of_resources(field))
+    return [field.name for field in stated_inside if field.privacy is None]
 
 
 @pytest.mark.parametrize("resource", resources(), ids=lambda resource: resource.__name__)
