@@ -32,6 +32,7 @@ class Walks(RuleBasedStateMachine):
 
     overlap = dt.timedelta(seconds=1)
     jitters = (0, 0, 300_000, SECOND)
+    is_initialized = False
 
     @initialize(
         gaps=st.lists(st.tuples(GAPS, st.integers(0, 3 * SECOND)), max_size=50),
@@ -60,6 +61,7 @@ class Walks(RuleBasedStateMachine):
         self.arrived: list[Build] = []
         self.begun = False
         self.deleted = 0
+        self.is_initialized = True
         self.reader()
 
     # --- the world
@@ -124,7 +126,7 @@ class Walks(RuleBasedStateMachine):
     # --- what must hold
 
     def teardown(self):
-        if not hasattr(self, "walk"):
+        if not self.is_initialized:
             return
         self.finish()
         lived = {build.id for build in self.world.builds if build.lived and self.within(build)}

@@ -213,7 +213,7 @@ def test_a_filter_that_changes_takes_one_small_request_more(workers: int) -> Non
         passed = ci.builds(state="passed", columns=["id", "state"], workers=workers)
     assert passed.attrs["complete"]
     assert "filtered by state, which changes" in passed.attrs["note"]
-    assert "did not tell" not in passed.attrs["note"]
+    assert "did not report" not in passed.attrs["note"]
     assert set(passed["id"]) == set(every.loc[every["state"] == "passed", "id"])
     assert passed.attrs["requests"] <= every.attrs["requests"]
 
