@@ -72,7 +72,7 @@ def test_a_passing_fault_leaves_no_trace(scripted: Start, fault: Callable[..., N
         (says(b'[{"id":1,"number":"x"}]'), bf.Malformed, r"cannot be read.*\$\[0\]"),
     ],
 )
-def test_a_lasting_fault_is_told_after_bounded_tries(
+def test_a_permanent_fault_is_raised_after_a_limited_number_of_attempts(
     scripted: Start, fault: Callable[..., None], kind: type[bf.BuildframeError], says_so: str
 ) -> None:
     server = scripted(fault)
@@ -82,14 +82,14 @@ def test_a_lasting_fault_is_told_after_bounded_tries(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-def test_what_would_not_help_is_not_tried_again(scripted: Start, status: int) -> None:
+def test_requests_that_cannot_succeed_are_not_retried(scripted: Start, status: int) -> None:
     server = scripted(says(b'{"message":"no"}', status, Location="http://127.0.0.1:1/elsewhere"))
     with pytest.raises(bf.ServiceError):
         connected(server).builds()
     assert len(server.requests) == 1
 
 
-def test_the_wait_that_the_server_names_is_kept(scripted: Start) -> None:
+def test_the_client_waits_as_long_as_the_server_says(scripted: Start) -> None:
     limited = says(b'{"message":"x","reset":1}', 429, RateLimit_Remaining="0", RateLimit_Reset="1")
     server = scripted(limited, says(BUILD))
     start = time.monotonic()
@@ -97,7 +97,7 @@ def test_the_wait_that_the_server_names_is_kept(scripted: Start) -> None:
     assert time.monotonic() - start >= 1.0
 
 
-def test_a_wait_that_is_too_long_is_told_instead(scripted: Start) -> None:
+def test_a_wait_that_is_too_long_raises_an_error(scripted: Start) -> None:
     server = scripted(says(b'{"message":"x"}', 429, Retry_After="3600"))
     with pytest.raises(bf.RateLimited, match="Wait 3600 s") as caught:
         connected(server).builds()
@@ -115,7 +115,7 @@ def test_an_exhausted_limit_is_waited_out_before_the_next_request(scripted: Star
 
 
 @pytest.mark.parametrize("link", ["http://127.0.0.1:1/v2/x", "https://evil.example.com/", "//evil.example.com/v2"])
-def test_the_token_follows_no_link_to_elsewhere(scripted: Start, link: str) -> None:
+def test_the_token_is_not_sent_to_links_of_another_origin(scripted: Start, link: str) -> None:
     server = scripted(says(b'[{"id":"p"}]', Link=f'<{link}>; rel="next"'))
     with pytest.raises(bf.Malformed, match="not below"):
         connected(server).pipelines()
@@ -185,7 +185,7 @@ def test_a_host_that_is_not_there() -> None:
         (5, "Pass text"),
     ],
 )
-def test_addresses_that_would_betray_the_token_are_refused(url: str, says_so: str) -> None:
+def test_urls_that_would_leak_the_token_are_refused(url: str, says_so: str) -> None:
     with pytest.raises(bf.BadInput, match=says_so) as caught:
         bf.connect("acme", base_url=url, token=TOKEN)
     assert "pw" not in str(caught.value)
@@ -199,7 +199,7 @@ def test_addresses_are_read_with_and_without_version() -> None:
 
 
 @pytest.mark.parametrize("token", [None, "", "two words", "line\nbreak", "tökén", 5])
-def test_what_is_no_token_is_refused_before_anything_is_sent(token: str | None) -> None:
+def test_an_invalid_token_is_refused_before_anything_is_sent(token: str | None) -> None:
     with pytest.raises(bf.BadInput, match="token"):
         bf.connect("acme", base_url="https://api.example.com", token=token)
 
@@ -280,12 +280,12 @@ def test_a_token_that_comes_back_as_data_is_in_no_error(scripted: Start, answer:
     assert TOKEN not in str(caught.value)
 
 
-def test_a_client_whose_address_is_refused_can_be_printed() -> None:
+def test_a_client_whose_url_is_refused_can_be_printed() -> None:
     with pytest.raises(bf.BadInput) as refused:
         Client("http://example.com", Token(TOKEN))
-    told = "".join(traceback.TracebackException.from_exception(refused.value, capture_locals=True).format())
-    assert "<Client of unknown>" in told
-    assert TOKEN not in told
+    shown = "".join(traceback.TracebackException.from_exception(refused.value, capture_locals=True).format())
+    assert "<Client of unknown>" in shown
+    assert TOKEN not in shown
 
 
 @pytest.mark.parametrize("address", ["user:pa55word@api.example.com", "ftp://pa55word@api.example.com"])
@@ -370,7 +370,7 @@ def test_a_token_is_not_pickled() -> None:
         pickle.dumps(Token(TOKEN))
 
 
-def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+def test_requests_to_this_machine_do_not_use_a_proxy_of_the_environment(
     scripted: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
@@ -378,7 +378,7 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
     assert len(connected(scripted(says(BUILD))).builds()) == 1
 
 
-def test_what_is_not_given_comes_from_the_environment(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_arguments_come_from_the_environment(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     server = scripted(says(BUILD))
     monkeypatch.setenv("BUILDFRAME_URL", server.url + "/v2")
     monkeypatch.setenv("BUILDFRAME_TOKEN", TOKEN)

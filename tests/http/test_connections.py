@@ -112,7 +112,7 @@ def test_of_an_action_that_is_cut_off_the_outcome_is_unknown(scripted: Start) ->
     silent.over.set()
 
 
-def test_what_is_cut_off_sends_no_more_and_holds_nobody_up(scripted: Start) -> None:
+def test_a_call_that_is_cut_off_sends_no_more_requests_and_delays_no_other_call(scripted: Start) -> None:
     server = scripted(says(b"[]"))
     with Client(server.url, TOKEN) as home, home.copy() as apart:
         listed(apart)
@@ -165,7 +165,7 @@ def test_no_thread_and_no_socket_stays_behind(scripted: Start) -> None:
     home.close()
 
 
-def test_clients_apart_have_connections_of_their_own_and_the_same_pace(scripted: Start) -> None:
+def test_a_copied_client_has_its_own_connections_and_the_same_rate_limiter(scripted: Start) -> None:
     ports: list[int] = []
 
     def note(handler: BaseHTTPRequestHandler) -> None:

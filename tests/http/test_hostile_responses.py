@@ -98,7 +98,7 @@ PACKED = gzip.compress(b"[]", mtime=0)
 
 
 @pytest.mark.parametrize("body", [b"no gzip", PACKED[:-9], PACKED + b"more"], ids=["none", "cut off", "with more"])
-def test_gzip_that_is_broken_is_asked_for_again(scripted: Start, body: bytes) -> None:
+def test_a_request_with_a_broken_gzip_response_is_sent_again(scripted: Start, body: bytes) -> None:
     server = scripted(says(body, Content_Encoding="gzip"), says(gzip.compress(b"[]"), Content_Encoding="gzip"))
     assert len(connected(server).pipelines()) == 0
     assert len(server.requests) == 2

@@ -237,7 +237,7 @@ def test_each_status_has_its_error(status: int, kind: type, retryable: bool) -> 
     assert "GET /v2/organizations/acme/builds" in str(error)
 
 
-def test_the_elements_of_errors_are_told() -> None:
+def test_an_error_message_contains_each_error_of_the_response() -> None:
     body = b'{"message":"Validation Failed","errors":[{"field":"name","code":"already_exists"},"odd",{"x":1}]}'
     error = refused(422, body)
     assert "422: Validation Failed (name already_exists; odd; x: 1)" in str(error)
@@ -245,7 +245,7 @@ def test_the_elements_of_errors_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "told"),
+    ("errors", "message"),
     [
         (b'[{"field":"name","code":"invalid","message":"is too long"}]', "(name invalid, message: is too long)"),
         (b'[{"field":"name","message":"is too long"}]', "(name, message: is too long)"),
@@ -254,8 +254,8 @@ def test_the_elements_of_errors_are_told() -> None:
         (b"[]", "422: Validation Failed\n"),
     ],
 )
-def test_errors_of_any_shape_are_told(errors: bytes, told: str) -> None:
-    assert told in str(refused(422, b'{"message":"Validation Failed","errors":' + errors + b"}"))
+def test_an_error_message_contains_errors_of_any_shape(errors: bytes, message: str) -> None:
+    assert message in str(refused(422, b'{"message":"Validation Failed","errors":' + errors + b"}"))
 
 
 def test_a_missing_scope_is_named_from_the_text_or_the_headers() -> None:
@@ -269,14 +269,14 @@ def test_a_missing_scope_is_named_from_the_text_or_the_headers() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>gateway</html>", b"[1]", b'{"error": 1}', b"\xff\xfe"])
-def test_an_error_without_the_services_body_is_still_told(body: bytes) -> None:
+def test_an_unreadable_error_body_does_not_hide_the_status(body: bytes) -> None:
     assert refused(502, body).status == 502
 
 
 def test_the_wait_is_the_largest_that_the_server_names() -> None:
     body = b'{"message":"x","scope":"rest","limit":200,"current":201,"reset":7}'
-    told = refused(429, body, ratelimit_remaining="0", ratelimit_reset="9", ratelimit_user_remaining="3")
-    assert told.retry_after == 9
+    error = refused(429, body, ratelimit_remaining="0", ratelimit_reset="9", ratelimit_user_remaining="3")
+    assert error.retry_after == 9
     assert refused(429, body).retry_after == 7
     assert refused(429, body, retry_after="30").retry_after == 30
     assert refused(429, b"nonsense", retry_after="soon").retry_after is None
@@ -306,11 +306,11 @@ def test_a_sha_in_capitals_is_the_same_sha() -> None:
     assert pairs(commit=SHA.upper()) == [("commit", SHA)]
 
 
-def test_a_page_tells_its_rows_its_link_and_the_services_time() -> None:
+def test_a_page_contains_its_rows_its_next_link_and_the_time_of_the_service() -> None:
     page = protocol.read_page(REQUEST, Response(200, DATE, b"[1]", "https://x/next"), msgspec.json.Decoder(list[int]))
     assert (page.rows, page.next, page.of) == ([1], "https://x/next", None)
-    told = Response(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
-    assert protocol.read_page(REQUEST, told, msgspec.json.Decoder(list[int])).of == 268
+    response = Response(200, DATE, b"[1]", None, "https://x/v2/builds?page=268&per_page=2")
+    assert protocol.read_page(REQUEST, response, msgspec.json.Decoder(list[int])).of == 268
     assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
 
 

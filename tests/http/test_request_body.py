@@ -107,7 +107,7 @@ def test_builds_that_the_service_would_refuse(properties: dict[str, Any], says: 
         protocol.request_for(spec.create_build, "acme", "web", **properties)
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_one_error_names_all_wrong_arguments() -> None:
     with pytest.raises(BadInput) as caught:
         protocol.request_for(spec.create_pipeline, "acme", nmae="Web", cluster_id=None, slug="-web", tags="x")
     for word in (

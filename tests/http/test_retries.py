@@ -88,7 +88,7 @@ def test_how_often_a_lasting_fault_was_tried_is_noted(scripted: Start, fault: Ca
     assert not hasattr(refused.value, "__notes__")
 
 
-def test_where_nobody_is_there_it_is_given_up_sooner() -> None:
+def test_failed_connections_are_retried_less_often() -> None:
     budget = RequestBudget()
     with pytest.raises(bf.Unreachable) as caught:
         listed(nowhere(), budget)
@@ -110,13 +110,15 @@ def test_only_tries_in_a_row_count_for_that(scripted: Start) -> None:
     assert budget.requests == 4 + MAX_CONNECTS
 
 
-def test_what_is_waited_for_is_told_and_can_be_ended(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_a_retry_is_reported_with_its_reason_and_can_be_canceled(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(3600.0))
     server = scripted(says(b"oops", 503))
-    told: list[tuple[float, str]] = []
+    waits: list[tuple[float, str]] = []
 
     def stop(seconds: float, why: str) -> None:
-        told.append((seconds, why))
+        waits.append((seconds, why))
         budget.cancel()
 
     budget = RequestBudget(on_wait=stop)
@@ -124,21 +126,21 @@ def test_what_is_waited_for_is_told_and_can_be_ended(scripted: Start, monkeypatc
         listed(server.url, budget)
     with pytest.raises(bf.DeadlineExceeded, match="deadline=90s would pass"):
         listed(server.url, RequestBudget(seconds=90))
-    assert told == [(3600.0, "the service returned 503")]
+    assert waits == [(3600.0, "the service returned 503")]
     assert len(server.requests) == 2
 
 
 def test_after_a_second_refusal_the_waits_grow(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(0.01))
-    told: list[tuple[float, str]] = []
+    waits: list[tuple[float, str]] = []
     refused = says(b'{"message":"slow down","reset":0}', 429)
-    budget = RequestBudget(on_wait=lambda *wait: told.append(wait))
+    budget = RequestBudget(on_wait=lambda *wait: waits.append(wait))
     assert listed(scripted(*[refused] * 3, says(b"[]")).url, budget) == []
-    assert told == [(0.01, "the rate limit is used up")] * 2
+    assert waits == [(0.01, "the rate limit is used up")] * 2
     assert budget.retries == 3
 
 
-def test_no_more_is_sent_than_may_be(scripted: Start) -> None:
+def test_no_more_requests_are_sent_than_max_requests(scripted: Start) -> None:
     server = scripted(says(b"oops", 503))
     with pytest.raises(Canceled, match="max_requests=3 is used up"):
         listed(server.url, RequestBudget(max_requests=3))
@@ -162,7 +164,7 @@ def test_no_more_requests_are_sent_than_allowed_by_any_number_of_threads() -> No
     assert len(sent) == budget.requests == 50
 
 
-def test_a_wait_is_told_and_counted() -> None:
+def test_a_wait_is_reported_and_counted() -> None:
     heard: list[tuple[float, str]] = []
     budget = RequestBudget(on_wait=lambda seconds, why: heard.append((seconds, why)))
     budget.wait(0.02, "because")
@@ -173,7 +175,7 @@ def test_a_wait_is_told_and_counted() -> None:
     assert budget.waited_s >= 0.03
 
 
-def test_a_stop_wakes_who_waits() -> None:
+def test_canceling_ends_a_wait() -> None:
     budget = RequestBudget()
     threading.Timer(0.1, budget.cancel).start()
     with pytest.raises(Canceled, match="it was canceled"):
@@ -183,7 +185,7 @@ def test_a_stop_wakes_who_waits() -> None:
         budget.count_request()
 
 
-def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
+def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     budget = RequestBudget(seconds=90)
     with pytest.raises(bf.DeadlineExceeded, match="deadline=90s would pass while waiting 100 s: because"):
         budget.wait(100.0, "because")
@@ -202,7 +204,7 @@ def test_a_reset_that_is_no_time_until_then_is_passed_over(scripted: Start) -> N
     assert len(server.requests) == 2
 
 
-def test_with_a_deadline_a_long_limit_ends_the_walk_with_what_is_there(scripted: Start) -> None:
+def test_a_partial_listing_ends_with_the_rows_so_far_when_a_limit_lasts_beyond_the_deadline(scripted: Start) -> None:
     row = b'[{"id":"b1","number":1,"created_at":"2026-10-30T10:00:00Z"}]'
     more = '</v2/organizations/acme/builds?page=2>; rel="next"'
     server = scripted(says(row, Link=more), says(b'{"message":"x"}', 429, Retry_After="500"))

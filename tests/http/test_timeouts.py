@@ -114,13 +114,13 @@ def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind
     assert len(server.requests) == 1
 
 
-def test_a_time_limit_holds_for_each_request_anew(scripted: Start) -> None:
+def test_the_time_limit_applies_to_each_request_separately(scripted: Start) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.2)
         says(b"[]")(handler)
 
-    with Client(scripted(slow).url, Token(TOKEN), timeout=0.5) as asking:
-        assert [listed(asking) for _ in range(4)] == [[]] * 4
+    with Client(scripted(slow).url, Token(TOKEN), timeout=0.5) as client:
+        assert [listed(client) for _ in range(4)] == [[]] * 4
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_logs_have_a_time_limit_of_their_own(scripted: Start) -> None:
 
 @pytest.mark.parametrize("wrong", [60, "soon", "0s", "-5s", None])
 @pytest.mark.parametrize("name", ["timeout", "log_timeout"])
-def test_a_time_limit_that_is_none_is_refused(name: str, wrong: Any) -> None:
+def test_an_invalid_time_limit_is_refused(name: str, wrong: Any) -> None:
     with pytest.raises(bf.BadInput, match=f"{name}={wrong!r}"):
         bf.connect("acme", base_url="http://127.0.0.1:1", token=TOKEN, **{name: wrong})
 
@@ -378,7 +378,7 @@ def test_a_deadline_ends_a_wait_for_a_limit_before_it_begins(scripted: Start, ca
 
 @pytest.mark.parametrize("call", [*READS, *ACTIONS])
 @pytest.mark.parametrize("wrong", ["soon", "0s", 5])
-def test_a_deadline_that_is_none_is_refused_before_anything_is_sent(scripted: Start, call: str, wrong: Any) -> None:
+def test_an_invalid_deadline_is_refused_before_anything_is_sent(scripted: Start, call: str, wrong: Any) -> None:
     server = scripted(says(b"[]"))
     with pytest.raises(bf.BadInput, match="deadline"):
         (READS | ACTIONS)[call](connected(server), wrong)
@@ -394,7 +394,7 @@ def test_a_deadline_ends_a_connection_that_is_never_made() -> None:
             ci.pipeline("web").cancel(7, deadline=SOON)
 
 
-def test_partial_lists_hold_what_came_before_their_deadline(scripted: Start) -> None:
+def test_partial_lists_contain_the_rows_received_before_their_deadline(scripted: Start) -> None:
     rows = b'[{"id":"a","slug":"web"},{"id":"b","slug":"api"}]'
     link = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
     ci = connected(scripted(says(rows, Link=link), DRIPPING["body"]))
@@ -453,7 +453,7 @@ def test_a_sync_ends_at_its_deadline_and_says_what_stays(scripted: Start, tmp_pa
 
 
 @pytest.mark.parametrize("words", [["sync", "ci"], ["report", "ci", "reports"], ["export", "out.csv", "builds"]])
-def test_the_deadline_of_a_command_is_six_hours_or_what_it_is_given(words: list[str]) -> None:
+def test_commands_have_a_deadline_option_that_defaults_to_six_hours(words: list[str]) -> None:
     assert _parser().parse_args(words).deadline == "6h"
     assert _parser().parse_args([*words, "--deadline", "90s"]).deadline == "90s"
     assert _parser().parse_args([*words, "--deadline", "none"]).deadline is None
