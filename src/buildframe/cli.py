@@ -86,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_arguments(parser: argparse._ActionsContainer, arguments: dict[str, dict[str, Any]]) -> None:
     for name, options in arguments.items():
         converter = {"type": CONVERTERS[options["type"]]} if "type" in options else {}
-        parser.add_argument(name, **options | converter)
+        checked: dict[str, Any] = options | converter
+        parser.add_argument(name, **checked)
 
 
 def _deadline_of(args: argparse.Namespace) -> contextlib.AbstractContextManager[None]:

@@ -186,10 +186,10 @@ class Client:
             self.rate_limiter.acquire(budget)
             seconds, left = self.timeout if timeout is None else timeout, budget.seconds_left
             response = self._send(request, seconds if left is None else min(seconds, left))
+            budget.time.read(response)
+            return response
         finally:
             self.rate_limiter.release(response)
-        budget.time.read(response)
-        return response
 
     def _renew_session(self) -> None:
         """Replace a session of the parent process or an interrupted one. Its locks may be held, so it is not closed."""
