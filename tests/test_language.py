@@ -127,7 +127,7 @@ ALLOWED: dict[str, set[str]] = {
 FOLDERS = ["src", "docs", "notebooks", "tests"]
 UNCHECKED = (
     "tests/test_language.py",
-    "tests/fetching/", "tests/report/", "tests/widgets/", "tests/workspace/",
+    "tests/fetching/", "tests/report/", "tests/widgets/",
     "tests/listing.py", "tests/leaks.py", "tests/random_lists.py", "tests/walked.py",
     "tests/test_cli.py", "tests/test_emojis.py",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every action as it is sent, and what happens when its answer is lost, over real HTTP on loopback."""
+"""The request of every action, and its outcome if the response is lost, over real HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def test_no_action_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_an_action_as_it_is_sent(scripted: Start, name: str) -> None:
-    call, method, path, body, status, answer = ACTIONS[name]
-    server = scripted(says(answer, status))
+def test_the_request_of_an_action(scripted: Start, name: str) -> None:
+    call, method, path, body, status, response = ACTIONS[name]
+    server = scripted(says(response, status))
     result = call(connected(server))
     assert (server.methods, server.requests) == ([method], [path])
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
@@ -95,18 +95,18 @@ def test_an_action_as_it_is_sent(scripted: Start, name: str) -> None:
 
 @pytest.mark.parametrize("name", ACTIONS)
 @pytest.mark.parametrize("status", [200, 201, 202])
-def test_any_success_is_success(scripted: Start, name: str, status: int) -> None:
-    call, *_, answer = ACTIONS[name]
-    call(connected(scripted(says(b"" if name in NO_BODY else answer, status))))
+def test_any_status_of_success_is_accepted(scripted: Start, name: str, status: int) -> None:
+    call, *_, response = ACTIONS[name]
+    call(connected(scripted(says(b"" if name in NO_BODY else response, status))))
 
 
 @pytest.mark.parametrize("name", sorted(NO_BODY))
-def test_an_answer_without_a_record_is_no_success_if_it_says_something_else(scripted: Start, name: str) -> None:
+def test_an_unexpected_body_of_an_action_without_a_record_is_an_unknown_outcome(scripted: Start, name: str) -> None:
     call, *_, status, _ = ACTIONS[name]
-    answers = [says(b"{}", 299), says(b"<html>sign in</html>", 200), says(b"<html>", 201)]
-    for answer in answers if status == 204 else [*answers, says(b'{"a":', status)]:
+    responses = [says(b"{}", 299), says(b"<html>sign in</html>", 200), says(b"<html>", 201)]
+    for response in responses if status == 204 else [*responses, says(b'{"a":', status)]:
         with pytest.raises(bf.OutcomeUnknown, match="Response: 2"):
-            call(connected(scripted(answer)))
+            call(connected(scripted(response)))
 
 
 LOST: dict[str, Callable[..., None]] = {
@@ -125,7 +125,7 @@ REFUSED = {401: bf.Unauthorized, 403: bf.Forbidden, 404: bf.NotFound, 410: bf.Se
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(ACTIONS) - {"cancel_build"}))
 @pytest.mark.parametrize("fault", LOST)
-def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, name: str, fault: str) -> None:
+def test_an_action_whose_response_is_lost_is_never_sent_again(scripted: Start, name: str, fault: str) -> None:
     call, method, path, *_ = ACTIONS[name]
     server = scripted(LOST[fault])
     with pytest.raises(bf.OutcomeUnknown, match=f"(?s)Request: {method} {path}\n.*Response: .*(Look|Check)") as caught:
@@ -136,7 +136,7 @@ def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, nam
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         (LOST["500"], "Response: 500: oops"),
         (LOST["502"], "Response: 502: <html>bad gateway"),
@@ -145,16 +145,16 @@ def test_an_action_whose_answer_is_lost_is_never_sent_again(scripted: Start, nam
         (LOST["500"], r"builds\(branch='main', created_from='1h'\)"),
     ],
 )
-def test_a_lost_answer_tells_what_came_back_and_where_to_look(
-    scripted: Start, fault: Callable[..., None], told: str
+def test_the_error_of_a_lost_response_describes_it_and_the_next_step(
+    scripted: Start, fault: Callable[..., None], message: str
 ) -> None:
-    with pytest.raises(bf.OutcomeUnknown, match=told):
+    with pytest.raises(bf.OutcomeUnknown, match=message):
         ACTIONS["create_build"][0](connected(scripted(fault)))
 
 
 @pytest.mark.parametrize("name", ACTIONS)
 @pytest.mark.parametrize("status", REFUSED)
-def test_a_refusal_is_told_at_once(scripted: Start, name: str, status: int) -> None:
+def test_a_refusal_is_raised_without_a_retry(scripted: Start, name: str, status: int) -> None:
     server = scripted(says(b'{"message":"because"}', status))
     with pytest.raises(REFUSED[status], match=f"{status}: because"):
         ACTIONS[name][0](connected(server))
@@ -162,9 +162,9 @@ def test_a_refusal_is_told_at_once(scripted: Start, name: str, status: int) -> N
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_over_the_limit_every_action_waits_and_is_sent_again(scripted: Start, name: str) -> None:
-    call, *_, status, answer = ACTIONS[name]
-    server = scripted(says(b'{"message":"slow down","reset":0}', 429), says(answer, status))
+def test_a_rate_limited_action_waits_and_is_sent_again(scripted: Start, name: str) -> None:
+    call, *_, status, response = ACTIONS[name]
+    server = scripted(says(b'{"message":"slow down","reset":0}', 429), says(response, status))
     call(connected(server))
     assert len(server.requests) == 2
     assert server.bodies[0] == server.bodies[1]
@@ -175,7 +175,7 @@ def test_over_the_limit_every_action_waits_and_is_sent_again(scripted: Start, na
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_a_host_that_is_not_there_was_sent_nothing(name: str) -> None:
+def test_an_action_on_a_missing_host_is_unreachable(name: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -184,7 +184,7 @@ def test_a_host_that_is_not_there_was_sent_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("never_sent", [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout])
-def test_what_was_never_sent_is_sent_again(
+def test_an_action_that_was_never_sent_is_sent_again(
     scripted: Start, monkeypatch: pytest.MonkeyPatch, never_sent: type[httpx.HTTPError]
 ) -> None:
     server = scripted(says(BUILD, 201))
@@ -203,7 +203,7 @@ def test_what_was_never_sent_is_sent_again(
 
 
 @pytest.mark.parametrize("sent", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.WriteError, httpx.RemoteProtocolError])
-def test_what_may_have_been_sent_is_not(
+def test_an_action_that_may_have_been_sent_is_not_sent_again(
     scripted: Start, monkeypatch: pytest.MonkeyPatch, sent: type[httpx.HTTPError]
 ) -> None:
     ws, tries = connected(scripted(says(BUILD, 201))), []
@@ -220,14 +220,14 @@ def test_what_may_have_been_sent_is_not(
 
 @pytest.mark.parametrize("fault", LOST)
 @pytest.mark.parametrize("state", ["canceled", "canceling"])
-def test_a_cancel_without_answer_looks_what_became_of_it(scripted: Start, fault: str, state: str) -> None:
+def test_a_cancel_whose_response_is_lost_fetches_the_build(scripted: Start, fault: str, state: str) -> None:
     server = scripted(LOST[fault], says(b"", 503), says(b'{"id":"b7","number":7,"state":"%s"}' % state.encode()))
     assert connected(server).pipeline("web").cancel(7).state == state
     assert server.methods == ["PUT", "GET", "GET"]
     assert server.requests[-1] == f"{WEB}/builds/7?include_retried_jobs=true"
 
 
-def test_a_cancel_that_did_not_happen_says_so(scripted: Start) -> None:
+def test_a_cancel_that_did_not_happen_raises_an_error(scripted: Start) -> None:
     server = scripted(hang_up, says(b'{"id":"b7","number":7,"state":"running"}'))
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*Build 7 is running now"):
         connected(server).pipeline("web").cancel(7)
@@ -235,7 +235,7 @@ def test_a_cancel_that_did_not_happen_says_so(scripted: Start) -> None:
         connected(scripted(hang_up)).pipeline("web").cancel(7)
 
 
-def test_a_pipeline_goes_on_under_its_new_slug(scripted: Start) -> None:
+def test_a_renamed_pipeline_uses_its_new_slug(scripted: Start) -> None:
     server = scripted(says(b'{"id":"p","slug":"site"}'), says(PIPELINE))
     web = connected(server).pipeline("web")
     web.update(name="Site")
@@ -258,14 +258,14 @@ def test_actions_belong_to_an_organization(scripted: Start, name: str) -> None:
     assert not server.requests
 
 
-def test_nothing_is_sent_of_what_is_refused(scripted: Start) -> None:
+def test_an_unknown_option_is_refused_before_anything_is_sent(scripted: Start) -> None:
     server = scripted(says(b"{}"))
     with pytest.raises(bf.BadInput, match="Did you mean 'branch'"):
         connected(server).pipeline("web").create_build(commit="HEAD", brnach="main")  # type: ignore[call-arg]
     assert not server.requests
 
 
-def test_a_number_out_of_a_frame_is_a_number(scripted: Start) -> None:
+def test_a_build_number_from_a_frame_is_accepted(scripted: Start) -> None:
     server = scripted(says(b'[{"id":"b","number":7,"created_at":"2026-10-30T10:00:00Z"}]'), says(BUILD))
     ws = connected(server)
     assert ws.pipeline("web").cancel(ws.builds()["number"].iloc[0]).number == 7

@@ -1,4 +1,4 @@
-"""Actions and smaller lists the whole way: a user's call, real HTTP, the sandbox's data, and back."""
+"""Actions and smaller lists end to end: a user's call, real HTTP and the sandbox's database."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ YAML = "steps:\n  - label: ':hammer: \"all\"'\n    command: make\n"
 
 @pytest.fixture(scope="module")
 def ci() -> Iterator[Workspace]:
-    """A workspace on a sandbox of its own, which these tests change."""
+    """A workspace on a separate sandbox, which these tests change."""
     with bf.sandbox(builds=150, days=5) as workspace:
         yield workspace
 
 
 @pytest.fixture
 def hello(ci: Workspace) -> Iterator[spec.Pipeline]:
-    """A pipeline that is deleted again."""
+    """A pipeline that is deleted after the test."""
     made = ci.create_pipeline(name="Hello  World", cluster_id=None, repository="git@git.example.com:acme/hello.git",
                               configuration=YAML, tags=[":wave:"], env={"DEPTH": "all"})  # fmt: skip
     yield made
@@ -59,7 +59,7 @@ def test_a_build_is_created_canceled_and_built_again(ci: Workspace) -> None:
     assert found.loc[again.number, "rebuilt_from"] == build.number
 
 
-def test_a_pipeline_lives_and_dies(ci: Workspace, hello: spec.Pipeline) -> None:
+def test_a_pipeline_is_updated_archived_and_deleted(ci: Workspace, hello: spec.Pipeline) -> None:
     assert (hello.slug, hello.configuration, hello.tags, hello.cluster_id) == ("hello-world", YAML, [":wave:"], None)
     pipeline = ci.pipeline("hello-world")
     changed = pipeline.update(name="Hello You", description="Says hello")
@@ -74,7 +74,7 @@ def test_a_pipeline_lives_and_dies(ci: Workspace, hello: spec.Pipeline) -> None:
         pipeline.get()
 
 
-def test_visual_steps_and_refusals(ci: Workspace, hello: spec.Pipeline) -> None:
+def test_a_pipeline_with_steps_is_created_and_a_duplicate_name_is_refused(ci: Workspace, hello: spec.Pipeline) -> None:
     with pytest.raises(bf.Invalid, match="name already_exists"):
         ci.create_pipeline(name=hello.name or "", cluster_id=None, repository="r", configuration=YAML)
     made = ci.create_pipeline(
@@ -157,7 +157,7 @@ def test_the_log_of_a_job(ci: Workspace) -> None:
     assert ci.log(record) == text
 
 
-def test_a_scope_that_is_missing_is_named(ci: Workspace) -> None:
+def test_the_error_names_the_missing_scope(ci: Workspace) -> None:
     reader = bf.connect("acme", base_url=ci.sandbox.url, token=ci.sandbox.token())
     with pytest.raises(bf.Forbidden, match="has the scope write_builds"):
         reader.pipeline("web").create_build(commit="HEAD", branch="main")
@@ -166,7 +166,7 @@ def test_a_scope_that_is_missing_is_named(ci: Workspace) -> None:
     assert len(reader.emojis())
 
 
-def test_a_record_shows_itself_in_a_few_lines(ci: Workspace) -> None:
+def test_the_repr_of_a_record_is_short(ci: Workspace) -> None:
     jobs = ci.jobs(created_from=ci.sandbox.clock.now() - dt.timedelta(days=5))
     biggest = jobs.groupby(["pipeline", "build_number"]).size().idxmax()
     build = ci.pipeline(biggest[0]).build(int(biggest[1]))

@@ -1,4 +1,4 @@
-"""GraphQL over real HTTP on loopback: what is sent, what its errors become, and the teams of a pipeline."""
+"""GraphQL over real HTTP on loopback: requests, errors, and the teams of a pipeline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data(**fields: Any) -> Callable[..., None]:
     return says(json.dumps({"data": fields}).encode())
 
 
-def test_a_query_as_it_is_sent(scripted: Start) -> None:
+def test_the_request_of_a_query(scripted: Start) -> None:
     server = scripted(data(viewer={"user": {"name": "Ada"}}))
     assert connected(server).graphql(QUERY, {"a": [1, None]}) == {"viewer": {"user": {"name": "Ada"}}}
     assert (server.methods, server.requests) == (["POST"], ["/graphql"])
@@ -42,22 +42,22 @@ def test_a_query_as_it_is_sent(scripted: Start) -> None:
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
 
 
-def test_it_needs_no_organization(scripted: Start) -> None:
+def test_graphql_needs_no_organization(scripted: Start) -> None:
     assert bf.connect(base_url=scripted(data(a=1)).url, token=TOKEN).graphql("{ a }") == {"a": 1}
 
 
-def test_another_address_is_named_three_ways(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    rest, door = scripted(says(b"{}")), scripted(data(a=1))
-    bf.connect("acme", base_url=rest.url, token=TOKEN, graphql_url=f"{door.url}/v2").graphql("{ a }")
-    connected(rest).graphql("{ a }", url=f"{door.url}/api/graphql/")
-    monkeypatch.setenv("BUILDFRAME_GRAPHQL_URL", f"{door.url}/v1")
+def test_the_graphql_url_is_set_in_three_ways(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    rest, graphql = scripted(says(b"{}")), scripted(data(a=1))
+    bf.connect("acme", base_url=rest.url, token=TOKEN, graphql_url=f"{graphql.url}/v2").graphql("{ a }")
+    connected(rest).graphql("{ a }", url=f"{graphql.url}/api/graphql/")
+    monkeypatch.setenv("BUILDFRAME_GRAPHQL_URL", f"{graphql.url}/v1")
     connected(rest).graphql("{ a }")
-    assert door.requests == ["/v2", "/api/graphql", "/v1"]
-    assert {headers["Authorization"] for headers in door.headers} == {f"Bearer {TOKEN}"}
+    assert graphql.requests == ["/v2", "/api/graphql", "/v1"]
+    assert {headers["Authorization"] for headers in graphql.headers} == {f"Bearer {TOKEN}"}
     assert not rest.requests
 
 
-def test_the_hosted_service_has_an_address_of_its_own() -> None:
+def test_the_hosted_service_has_its_own_graphql_url() -> None:
     assert bf.connect("acme", token=TOKEN)._graphql_url == "https://graphql.buildkite.com/v1"
     other = bf.connect("acme", base_url="https://ci.example.com/v2", token=TOKEN)
     assert other._graphql_url == "https://ci.example.com/graphql"
@@ -66,7 +66,7 @@ def test_the_hosted_service_has_an_address_of_its_own() -> None:
 @pytest.mark.parametrize(
     "url", ["http://graphql.example.com", "graphql.example.com", "https://a:b@graphql.example.com"]
 )
-def test_an_address_that_would_betray_the_token_is_refused(scripted: Start, url: str) -> None:
+def test_a_url_that_would_expose_the_token_is_refused(scripted: Start, url: str) -> None:
     with pytest.raises(bf.BadInput):
         bf.connect("acme", token=TOKEN, graphql_url=url)
     with pytest.raises(bf.BadInput):
@@ -86,14 +86,14 @@ def test_an_address_that_would_betray_the_token_is_refused(scripted: Start, url:
         ("{ a }", {"a": b"x"}, "JSON"),
     ],
 )
-def test_what_is_no_json_is_not_sent(scripted: Start, query: Any, variables: Any, says_so: str) -> None:
+def test_a_query_that_is_not_json_is_not_sent(scripted: Start, query: Any, variables: Any, says_so: str) -> None:
     server = scripted(data(a=1))
     with pytest.raises(bf.BadInput, match=says_so):
         connected(server).graphql(query, variables)
     assert not server.requests
 
 
-def test_errors_win_over_data(scripted: Start) -> None:
+def test_a_response_with_data_and_errors_raises_an_error(scripted: Start) -> None:
     errors = [{"message": "No such field", "path": ["a"]}, {"message": "Nor this"}, "odd"]
     server = scripted(says(json.dumps({"data": {"a": 1}, "errors": errors}).encode()))
     with pytest.raises(bf.GraphQLError, match="No such field; Nor this; odd") as caught:
@@ -115,7 +115,7 @@ def test_errors_win_over_data(scripted: Start) -> None:
     ],
     ids=["reset", "cut body", "500", "unreadable", "no data", "429"],
 )
-def test_a_query_is_asked_again_and_a_mutation_is_not(
+def test_a_query_is_sent_again_and_a_mutation_is_not(
     scripted: Start, fault: Callable[..., None], of_query: type[Exception], of_mutation: type[Exception]
 ) -> None:
     for text, kind in ((QUERY, of_query), (MUTATION, of_mutation), (f"# why\n {MUTATION}", of_mutation)):
@@ -126,14 +126,14 @@ def test_a_query_is_asked_again_and_a_mutation_is_not(
         assert TOKEN not in shown_of(caught.value)
 
 
-def test_a_refusal_names_the_scope(scripted: Start) -> None:
+def test_the_error_names_the_missing_scope(scripted: Start) -> None:
     server = scripted(says(b'{"message":"Your access token doesn\'t have the GraphQL scope"}', 403))
     with pytest.raises(bf.Forbidden, match="has the scope GraphQL"):
         connected(server).graphql(QUERY)
 
 
 @pytest.mark.parametrize("echo", [TOKEN, TOKEN.replace("b", "\\u0062")])
-def test_a_token_that_comes_back_in_an_error_is_not_shown(scripted: Start, echo: str) -> None:
+def test_a_token_in_an_error_of_the_service_is_not_shown(scripted: Start, echo: str) -> None:
     server = scripted(says(b'{"errors":[{"message":"Bearer %s is bad"}]}' % echo.encode()))
     with pytest.raises(bf.GraphQLError, match="Bearer <token> is bad") as caught:
         connected(server).graphql(QUERY)
@@ -157,7 +157,7 @@ def sent(server: Scripted) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("team", [TEAM, TEAM.upper(), TEAM_ID])
-def test_a_team_that_has_it_is_changed_and_any_other_gets_it(scripted: Start, team: str) -> None:
+def test_set_team_updates_existing_access_and_creates_new_access(scripted: Start, team: str) -> None:
     server = scripted(teams(("T1", "other"), following="c1"), teams(("T2", TEAM_ID)), DONE)
     connected(server).set_team("web", team, "build_and_read")
     assert sent(server) == [
@@ -172,7 +172,7 @@ def test_a_team_that_has_it_is_changed_and_any_other_gets_it(scripted: Start, te
     assert b"teamPipelineCreate(input: $input)" in server.bodies[-1]
 
 
-def test_a_pipeline_is_named_by_slug_record_or_object(scripted: Start) -> None:
+def test_a_pipeline_is_given_by_slug_record_or_object(scripted: Start) -> None:
     ways: list[Callable[[Any], Any]] = [
         lambda ws: "web", lambda ws: ws.pipeline("web"), lambda ws: spec.Pipeline(slug="web"),
     ]  # fmt: skip
@@ -184,7 +184,7 @@ def test_a_pipeline_is_named_by_slug_record_or_object(scripted: Start) -> None:
         assert b"teamPipelineDelete(input: $input)" in server.bodies[-1]
 
 
-def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) -> None:
+def test_wrong_arguments_of_set_team_are_refused_before_anything_is_sent(scripted: Start) -> None:
     server = scripted(teams())
     ws = connected(server)
     elsewhere = bf.connect("globex", base_url=server.url, token=TOKEN).pipeline("web")
@@ -204,7 +204,7 @@ def test_what_cannot_be_set_is_refused_before_anything_is_sent(scripted: Start) 
     assert not server.requests
 
 
-def test_what_is_not_there_is_told(scripted: Start) -> None:
+def test_missing_teams_and_pipelines_raise_an_error(scripted: Start) -> None:
     with pytest.raises(bf.BadInput, match="has no access to the pipeline acme/web"):
         connected(scripted(teams(("T1", "other")))).remove_team("web", TEAM)
     with pytest.raises(bf.BadInput, match="no pipeline acme/web"):
@@ -216,7 +216,7 @@ def test_what_is_not_there_is_told(scripted: Start) -> None:
 
 
 @pytest.mark.parametrize(("cursors", "requests"), [("AB", 3), ("ABCDEFGHIJKLMNOP", 10)])
-def test_pages_of_teams_without_an_end_are_given_up(scripted: Start, cursors: str, requests: int) -> None:
+def test_endless_pages_of_teams_raise_an_error(scripted: Start, cursors: str, requests: int) -> None:
     server = scripted(*(teams(following=cursor) for cursor in cursors * 2))
     with pytest.raises(bf.Incomplete, match=r"without an end: 0 teams were read"):
         connected(server).set_team("web", TEAM, "read_only")
@@ -230,7 +230,7 @@ def test_many_pages_of_teams_are_read_to_their_end(scripted: Start) -> None:
     assert sent(server)[-1] == {"input": {"id": "T", "accessLevel": "READ_ONLY"}}
 
 
-def test_a_change_of_teams_without_answer_may_be_asked_for_again(scripted: Start) -> None:
+def test_a_change_of_teams_whose_response_is_lost_can_be_repeated(scripted: Start) -> None:
     server = scripted(teams(("T2", TEAM_ID)), hang_up)
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)POST /graphql.*Repeating the call is safe"):
         connected(server).set_team("web", TEAM, "read_only")

@@ -1,4 +1,4 @@
-"""Logs of jobs over real HTTP on loopback: where they lie, and where the token goes."""
+"""Logs of jobs over real HTTP on loopback: their URLs, redirects, and the hosts that receive the token."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def moved(location: str, status: int = 302) -> Callable[..., None]:
         lambda urls: next(iter(pd.DataFrame([urls]).itertuples())),
         lambda urls: urls["raw_log_url"] or urls["log_url"],
     ],
-    ids=["record", "mapping", "series", "row", "tuple", "address"],
+    ids=["record", "mapping", "series", "row", "tuple", "url"],
 )
-def test_a_job_is_named_in_many_ways(scripted: Start, named: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_job_is_given_by_record_row_or_url(scripted: Start, named: Callable[[dict[str, Any]], Any]) -> None:
     server = scripted(says(TEXT, Content_Type="text/plain; charset=utf-8"))
     ws = connected(server)
     for raw, path in ((f"{server.url}/v2/jobs/1/log.txt", "/v2/jobs/1/log.txt"), (None, "/v2/jobs/1/log")):
@@ -51,7 +51,7 @@ def test_a_job_is_named_in_many_ways(scripted: Start, named: Callable[[dict[str,
     assert server.headers[0]["Accept"] == "text/plain"
 
 
-def test_a_log_that_comes_as_json_is_its_content(scripted: Start) -> None:
+def test_a_log_in_a_json_response_is_its_content(scripted: Start) -> None:
     server = scripted(says(b'{"url":"x","content":"a\\nb","size":3}', Content_Type="application/json; charset=utf-8"))
     assert connected(server).log(f"{server.url}/v2/log") == "a\nb"
     server = scripted(says(b'{"content":"a"}', Content_Type="text/plain"))
@@ -61,7 +61,7 @@ def test_a_log_that_comes_as_json_is_its_content(scripted: Start) -> None:
         connected(server).log(f"{server.url}/v2/log")
 
 
-def test_bytes_that_are_no_text_are_replaced(scripted: Start) -> None:
+def test_bytes_that_are_not_text_are_replaced(scripted: Start) -> None:
     server = scripted(says(b"a\xff\x00b"))
     log = connected(server).log(f"{server.url}/v2/log")
     assert (log, log.raw) == ("a\ufffd␀b", "a\ufffd\x00b")
@@ -71,7 +71,7 @@ def test_bytes_that_are_no_text_are_replaced(scripted: Start) -> None:
     "job",
     [spec.Job(id="w", type="waiter"), {"id": "w"}, pd.Series({"raw_log_url": None, "log_url": float("nan")}), {}, 7],
 )
-def test_a_job_without_a_log_says_so(scripted: Start, job: Any) -> None:
+def test_a_job_without_a_log_is_refused(scripted: Start, job: Any) -> None:
     server = scripted(says(TEXT))
     with pytest.raises(bf.BadInput, match="has no log"):
         connected(server).log(job)
@@ -81,19 +81,19 @@ def test_a_job_without_a_log_says_so(scripted: Start, job: Any) -> None:
 @pytest.mark.parametrize(
     "address", ["", "log.txt", "ftp://logs.example.com/1", "http://[::1/", "https://a:b@c.example.com"]
 )
-def test_what_is_no_address_of_a_log_is_refused(scripted: Start, address: str) -> None:
+def test_an_invalid_log_url_is_refused(scripted: Start, address: str) -> None:
     with pytest.raises(bf.BadInput, match="cannot be used"):
         connected(scripted(says(TEXT))).log(address)
 
 
-def test_a_log_that_could_be_read_on_the_way_is_refused(scripted: Start) -> None:
+def test_a_log_url_without_https_is_refused(scripted: Start) -> None:
     with pytest.raises(bf.BadInput, match="not https"):
         connected(scripted(says(TEXT))).log("http://logs.example.com/1")
     with pytest.raises(bf.BadInput, match="not https"):
         bf.connect("acme", base_url="https://ci.example.com", token=TOKEN).log("http://127.0.0.1:1/log")
 
 
-def test_the_token_goes_to_the_service_only(scripted: Start) -> None:
+def test_the_token_is_sent_to_the_service_only(scripted: Start) -> None:
     home, elsewhere = scripted(says(TEXT)), scripted(says(TEXT))
     assert connected(home).log(f"{elsewhere.url}/v2/log?signature=x") == TEXT.decode()
     assert "Authorization" not in elsewhere.headers[0]
@@ -101,7 +101,7 @@ def test_the_token_goes_to_the_service_only(scripted: Start) -> None:
     assert not home.requests
 
 
-def test_the_token_goes_to_the_whole_origin(scripted: Start) -> None:
+def test_the_token_is_sent_to_every_path_of_the_origin(scripted: Start) -> None:
     home = scripted(says(TEXT))
     bf.connect("acme", base_url=f"{home.url}/ci", token=TOKEN).log(f"{home.url}/logs/1")
     assert home.headers[0]["Authorization"] == f"Bearer {TOKEN}"
@@ -109,7 +109,7 @@ def test_the_token_goes_to_the_whole_origin(scripted: Start) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_followed_without_the_token_once_it_leads_away(scripted: Start, status: int) -> None:
+def test_a_redirect_to_another_host_is_followed_without_the_token(scripted: Start, status: int) -> None:
     home, elsewhere = scripted(), scripted()
     home.responses = [moved("../stored?x=1", status), moved(f"{elsewhere.url}/bucket?signature=s", status), says(TEXT)]
     elsewhere.responses = [moved(f"{home.url}/v2/back", status)]
@@ -119,7 +119,7 @@ def test_a_redirect_is_followed_without_the_token_once_it_leads_away(scripted: S
     assert "Authorization" not in elsewhere.headers[0]
 
 
-def test_a_circle_of_redirects_ends(scripted: Start) -> None:
+def test_a_redirect_loop_raises_an_error(scripted: Start) -> None:
     server = scripted(moved("/v2/again"))
     with pytest.raises(bf.Malformed, match="more than 3 times"):
         connected(server).log(f"{server.url}/v2/log")
@@ -127,13 +127,13 @@ def test_a_circle_of_redirects_ends(scripted: Start) -> None:
 
 
 @pytest.mark.parametrize("location", ["http://logs.example.com/1", "ftp://x.example.com", "https://a:b@x.example.com"])
-def test_a_redirect_to_where_others_can_read_is_not_followed(scripted: Start, location: str) -> None:
+def test_a_redirect_to_an_unsafe_url_is_not_followed(scripted: Start, location: str) -> None:
     server = scripted(moved(location))
     with pytest.raises(bf.Malformed, match="not followed"):
         connected(server).log(f"{server.url}/v2/log")
 
 
-def test_failures_are_told_as_usual(scripted: Start) -> None:
+def test_a_missing_log_raises_and_a_failed_request_is_repeated(scripted: Start) -> None:
     server = scripted(says(b'{"message":"No job found"}', 404))
     with pytest.raises(bf.NotFound, match="No job found"):
         connected(server).log(f"{server.url}/v2/log")
@@ -141,7 +141,7 @@ def test_failures_are_told_as_usual(scripted: Start) -> None:
     assert connected(server).log(f"{server.url}/v2/log") == TEXT.decode()
 
 
-def test_neither_token_nor_signature_shows(scripted: Start) -> None:
+def test_errors_show_neither_token_nor_signature(scripted: Start) -> None:
     home = scripted(says(b"Bearer " + TOKEN.encode(), 500))
     elsewhere = scripted(says(f"no {TOKEN}".encode(), 403))
     for address in (f"{home.url}/logs?signature=secret", f"{elsewhere.url}/logs?signature=secret"):
@@ -151,7 +151,7 @@ def test_neither_token_nor_signature_shows(scripted: Start) -> None:
         assert "signature" not in str(caught.value)
 
 
-def test_a_refusal_elsewhere_is_none_of_the_service(scripted: Start) -> None:
+def test_a_refusal_of_another_host_is_not_unauthorized(scripted: Start) -> None:
     home, elsewhere = scripted(says(TEXT)), scripted(says(b"no", 401))
     with pytest.raises(bf.ServiceError) as refused:
         connected(home).log(f"{elsewhere.url}/bucket/log?signature=s3cret")

@@ -1,4 +1,4 @@
-"""Any REST path as records and as a table: paths, query parameters, pages, types; what is refused before it is sent."""
+"""Any REST path as records and as a table: paths, query parameters, pages, types and refused arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[..., Scripted]
 AGENTS = "/organizations/acme/agents"
 
 
-def test_a_list_is_read_to_its_end(ci: Workspace) -> None:
+def test_all_pages_of_a_list_are_read(ci: Workspace) -> None:
     agents = ci.get(AGENTS, per_page=3)
     assert len(agents) > 3
     assert agents == ci.get(f"/v2{AGENTS}") == ci.get(f"{ci.base_url}/v2{AGENTS}") == ci.get(f"{AGENTS}?per_page=5")
@@ -37,7 +37,7 @@ def test_one_object_is_one_record(ci: Workspace) -> None:
     assert list(ci.table("/organizations/acme/pipelines/web")["slug"]) == ["web"]
 
 
-def test_parameters_are_sent_as_the_service_reads_them(ci: Workspace) -> None:
+def test_parameters_filter_like_those_of_builds(ci: Workspace) -> None:
     since = dt.datetime(2026, 10, 22, tzinfo=dt.UTC)
     found = ci.table("/organizations/acme/builds", state=["passed", "failed"], branch="main", created_from=since)
     declared = ci.builds(state=["passed", "failed"], branch="main", created_from=since)
@@ -112,7 +112,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("path", ELSEWHERE)
-def test_a_path_that_leads_elsewhere_is_refused(scripted: Start, path: Any) -> None:
+def test_a_path_outside_the_api_is_refused(scripted: Start, path: Any) -> None:
     server = scripted(says(b"[]"))
     ws = connected(server)
     for read in (ws.get, ws.table):
@@ -152,7 +152,7 @@ def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start, parameters:
     assert server.requests == []
 
 
-def test_a_path_that_no_address_can_hold_is_refused(scripted: Start) -> None:
+def test_a_path_that_is_too_long_is_refused(scripted: Start) -> None:
     server = scripted(says(b"[]"))
     for path in ("/" + "x" * 70_000, f"{server.url}/v2/" + "x" * 70_000):
         with pytest.raises(BadInput, match="path is too long"):
@@ -181,7 +181,7 @@ def records(count: int) -> bytes:
     return json.dumps([{"id": number} for number in range(count)]).encode()
 
 
-def test_a_list_that_is_longer_than_a_page_has_no_pages(scripted: Start) -> None:
+def test_a_list_longer_than_a_page_without_links_is_read_once_more(scripted: Start) -> None:
     server = scripted(says(records(150)))
     assert len(connected(server).get("/x")) == 150
     assert len(server.requests) == 2
@@ -195,7 +195,7 @@ def test_pages_without_links_are_read_whatever_their_size(scripted: Start, size:
     assert connected(server).get("/x") == rows
 
 
-def test_a_list_without_pages_and_links_repeats_itself(scripted: Start) -> None:
+def test_a_repeated_page_without_links_ends_the_list(scripted: Start) -> None:
     server = scripted(says(records(7), Link=None))
     assert len(connected(server).get("/x")) == 7
     assert len(server.requests) == 2
@@ -216,7 +216,7 @@ def test_records_without_an_id_are_compared_whole(scripted: Start) -> None:
     assert connected(server).get("/x") == [{"name": "a"}, {"name": "b"}, {"name": "c"}, 4]
 
 
-def test_values_of_numpy_are_sent_like_others(scripted: Start) -> None:
+def test_numpy_values_are_encoded_like_python_values(scripted: Start) -> None:
     server = scripted(says(b"[]", Link=""))
     connected(server).get(
         "/x", per_page=np.int64(50), yes=np.bool_(True), many=np.array(["a", "b"]), few=pd.Series([1])
@@ -232,13 +232,13 @@ def test_equal_records_without_an_id_stay_on_one_page(scripted: Start) -> None:
     assert connected(server).get("/x") == [1, 1, *[{"a": 1}] * 2, *[{"id": None}] * 2, {"id": True}, {"id": 1}]
 
 
-def test_a_page_size_in_links_of_the_service_may_be_anything(scripted: Start) -> None:
+def test_a_link_of_the_service_may_have_any_page_size(scripted: Start) -> None:
     following = '</v2/x?page=2&per_page=all>; rel="next"'
     server = scripted(says(b"[1]", Link=following), says(b"[2]", Link=""), says(b"[]", Link=""))
     assert connected(server).get("/x") == [1, 2]
 
 
-def test_a_redirect_shows_no_signature(scripted: Start) -> None:
+def test_the_error_of_a_redirect_omits_the_signature(scripted: Start) -> None:
     server = scripted(says(b"", 302, Location="https://files.example.com/a?Signature=invented"))
     with pytest.raises(bf.ServiceError, match=r"redirected to 'https://files\.example\.com/a', ") as refused:
         connected(server).get("/x")
@@ -259,7 +259,7 @@ def test_a_table_is_saved_as_csv_with_json(ci: Workspace, tmp_path: Path) -> Non
     assert json.loads(saved["meta_data"][0]) == list(agents["meta_data"][0])
 
 
-def test_refusals_of_the_service(ci: Workspace) -> None:
+def test_missing_paths_and_missing_scopes_raise_an_error(ci: Workspace) -> None:
     with pytest.raises(NotFound, match="/v2/organizations/acme/nothing"):
         ci.get("/organizations/acme/nothing")
     reader = ci.sandbox.token(scopes=["read_builds"])
@@ -267,7 +267,7 @@ def test_refusals_of_the_service(ci: Workspace) -> None:
         limited.get("/organizations/acme/pipelines")
 
 
-def test_plain_text_is_no_json(scripted: Start) -> None:
+def test_a_plain_text_response_is_refused(scripted: Start) -> None:
     server = scripted(says(b"made", Content_Type="text/plain; charset=utf-8"))
     with pytest.raises(BadInput, match=r"ci\.log"):
         connected(server).get("/log.txt")

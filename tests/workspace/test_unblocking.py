@@ -1,4 +1,4 @@
-"""Unblock a block step, by a record, a row of a frame and an address; what is refused before anything is sent."""
+"""Unblock a block step given by a record, a row of a frame or a URL; refused arguments send nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP = "/v2/organizations/acme/pipelines/web/builds/7/jobs/0190b3aa-0000-7000-80
 
 @pytest.fixture(scope="module")
 def acme() -> Iterator[Workspace]:
-    """A sandbox of its own, since its builds are changed."""
+    """A separate sandbox, since the tests change its builds."""
     with sandbox(builds=2500, days=20) as workspace:
         yield workspace
 
@@ -40,13 +40,13 @@ FORMS: dict[str, Callable[[Workspace, Any], Any]] = {
     "a row": lambda acme, row: row,
     "a mapping": lambda acme, row: row.to_dict(),
     "a record": as_record,
-    "an address": lambda acme, row: row["unblock_url"],
+    "a URL": lambda acme, row: row["unblock_url"],
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-def test_a_blocked_build_goes_on(acme: Workspace, form: str) -> None:
+def test_a_blocked_step_is_unblocked_once(acme: Workspace, form: str) -> None:
     row = waiting(acme)
     job = acme.unblock(FORMS[form](acme, row))
     assert (job.id, job.state) == (row["id"], "unblocked")
@@ -79,7 +79,7 @@ def test_another_member_can_be_named_as_unblocker(acme: Workspace) -> None:
     assert unblocked_by.id == member["id"]
 
 
-def test_the_scope_is_named(acme: Workspace) -> None:
+def test_the_error_names_the_missing_scope(acme: Workspace) -> None:
     reader = acme.sandbox.token(scopes=["read_builds"])
 
     with bf.connect("acme", base_url=acme.base_url, token=reader) as limited, pytest.raises(Forbidden) as refused:
@@ -87,7 +87,7 @@ def test_the_scope_is_named(acme: Workspace) -> None:
     assert "write_builds" in str(refused.value)
 
 
-def test_only_its_own_jobs_are_unblocked_by_a_pipeline(acme: Workspace) -> None:
+def test_a_pipeline_unblocks_only_its_own_jobs(acme: Workspace) -> None:
     row = waiting(acme)
     other = next(slug for slug in acme.pipelines()["slug"] if slug != row["pipeline"])
     with pytest.raises(BadInput, match=f"belongs to the pipeline acme/{row['pipeline']}, not to acme/{other};"):
@@ -101,7 +101,7 @@ def test_only_its_own_jobs_are_unblocked_by_a_pipeline(acme: Workspace) -> None:
     assert as_record(acme, row).state == "blocked"
 
 
-def test_what_is_no_single_job_is_refused_with_advice(acme: Workspace) -> None:
+def test_anything_but_a_single_job_is_refused_with_advice(acme: Workspace) -> None:
     row = waiting(acme)
     for job, text in (
         (row.to_frame().T, r"one row, such as jobs\.iloc\[0\]"),
@@ -127,7 +127,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("address", ELSEWHERE)
-def test_no_other_address_is_asked(scripted: Callable[..., Scripted], address: str) -> None:
+def test_no_request_is_sent_to_another_url(scripted: Callable[..., Scripted], address: str) -> None:
     server = scripted(says(b'{"id":"j"}'))
     ws = connected(server)
     for job in (address.format(home=server.url), {"unblock_url": address.format(home=server.url)}):
@@ -137,7 +137,7 @@ def test_no_other_address_is_asked(scripted: Callable[..., Scripted], address: s
 
 
 @pytest.mark.parametrize("job", [{"id": "j", "type": "script"}, {"unblock_url": None}, spec.Job(id="j"), 7, None])
-def test_a_job_that_is_no_block_step_is_refused(scripted: Callable[..., Scripted], job: Any) -> None:
+def test_a_job_that_is_not_a_block_step_is_refused(scripted: Callable[..., Scripted], job: Any) -> None:
     server = scripted(says(b'{"id":"j"}'))
     with pytest.raises(BadInput, match="block steps"):
         connected(server).unblock(job)

@@ -1,4 +1,4 @@
-"""What a user types, against the sandbox over real HTTP."""
+"""Methods of the workspace, against the sandbox over real HTTP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_builds_and_jobs_of_an_organization(ci: Workspace) -> None:
     assert (builds["fetched_at"] == ci.sandbox.clock.now()).all()
 
 
-def test_each_of_the_three_ways_gives_the_same(ci: Workspace) -> None:
+def test_builds_jobs_and_history_return_the_same_rows(ci: Workspace) -> None:
     history = ci.history()
     pd.testing.assert_frame_equal(ci.jobs(), history.jobs)
     lean = ci.builds()
@@ -47,14 +47,14 @@ def test_each_of_the_three_ways_gives_the_same(ci: Workspace) -> None:
     assert "exclude_jobs=true" in lean.attrs["source"]
 
 
-def test_a_pipeline_lists_its_own(ci: Workspace) -> None:
+def test_a_pipeline_lists_only_its_own_builds(ci: Workspace) -> None:
     everything = ci.builds()
     web = ci.pipeline("web").builds()
     expected = everything[everything["pipeline"] == "web"].reset_index(drop=True)
     pd.testing.assert_frame_equal(web, expected)
 
 
-def test_without_an_organization_all_that_the_token_may_see() -> None:
+def test_without_an_organization_all_builds_of_the_token_are_listed() -> None:
     with worlds.sandbox(builds=60, days=3) as ci:
         everywhere = bf.connect(base_url=ci.sandbox.url, token=ci.sandbox.token())
         builds = everywhere.builds()
@@ -84,7 +84,7 @@ def test_one_build_as_a_record(ci: Workspace) -> None:
     assert "Build(id=" in repr(build)
 
 
-def test_all_attempts_are_there_unless_told_otherwise(ci: Workspace) -> None:
+def test_retried_jobs_are_included_by_default(ci: Workspace) -> None:
     jobs = ci.jobs()
     last = ci.jobs(include_retried_jobs=False)
     assert jobs["retried"].sum() > 0
@@ -92,7 +92,7 @@ def test_all_attempts_are_there_unless_told_otherwise(ci: Workspace) -> None:
     assert len(last) == len(jobs) - jobs["retried"].sum()
 
 
-def test_windows_are_inclusive_then_exclusive_and_ages_follow_the_services_clock(ci: Workspace) -> None:
+def test_time_ranges_exclude_their_end_and_ages_follow_the_services_clock(ci: Workspace) -> None:
     builds = ci.builds()
     edge = builds["created_at"].iloc[30]
     from_edge, to_edge = ci.builds(created_from=edge), ci.builds(created_to=edge)
@@ -119,14 +119,14 @@ def test_filters_reach_the_service(ci: Workspace) -> None:
     assert list(ci.builds(branch="no such branch").dtypes) == list(builds.dtypes)
 
 
-def test_the_pipeline_is_known_where_it_is_left_out(ci: Workspace) -> None:
+def test_the_pipeline_column_is_filled_if_pipelines_are_excluded(ci: Workspace) -> None:
     lean = ci.builds(exclude_pipeline=True)
     assert lean["pipeline_id"].isna().all()
     assert list(lean["pipeline"]) == list(ci.builds()["pipeline"])
 
 
 @pytest.mark.slow
-def test_more_columns_by_path_and_raw(ci: Workspace) -> None:
+def test_extra_columns_by_path_and_raw_records(ci: Workspace) -> None:
     extra = {"repo": "pipeline.repository", "again": "number"}
     builds, jobs = ci.history(extra=extra, job_extra={"of": "build.message", "step_uuid": "step.id"}, raw=True)
     assert list(builds["again"]) == [str(number) for number in builds["number"]]
@@ -145,7 +145,7 @@ def test_more_columns_by_path_and_raw(ci: Workspace) -> None:
         ci.builds(extra={"team": "meta_dta.team"})
 
 
-def test_bad_windows_and_contradictions_are_refused_before_anything_is_sent(ci: Workspace) -> None:
+def test_bad_time_ranges_and_contradictions_are_refused_before_anything_is_sent(ci: Workspace) -> None:
     with pytest.raises(bf.BadInput, match="Swap created_from"):
         ci.builds(created_from="2026-10-20", created_to="2026-10-10")
     with pytest.raises(bf.BadInput, match="Use builds"):
@@ -164,7 +164,7 @@ def test_bad_windows_and_contradictions_are_refused_before_anything_is_sent(ci: 
         ("acme", ("read_pipelines",), bf.Forbidden, "read_builds.*Use a token that has the scope read_builds"),
     ],
 )
-def test_refusals_say_what_to_do(
+def test_errors_say_what_to_do_next(
     ci: Workspace, organization: str, scopes: tuple[str, ...] | None, kind: type[bf.ServiceError], says: str
 ) -> None:
     token = ci.sandbox.token(scopes=scopes or ("read_builds",), organizations=["acme"])
@@ -174,12 +174,12 @@ def test_refusals_say_what_to_do(
 
 
 @pytest.mark.parametrize("organization", ["", " ", "acme/web", "https://ci.example.com/acme", 7])
-def test_what_is_no_organization_is_refused_when_connecting(organization: Any) -> None:
+def test_an_invalid_organization_is_refused_when_connecting(organization: Any) -> None:
     with pytest.raises(bf.BadInput, match="organization="):
         bf.connect(organization, token="t")
 
 
-def test_a_wrong_token_and_unknown_things(ci: Workspace) -> None:
+def test_wrong_tokens_and_unknown_names_raise_an_error(ci: Workspace) -> None:
     with pytest.raises(bf.Unauthorized, match=r"401.*valid API Access Token"):
         bf.connect("acme", base_url=ci.sandbox.url, token="wrong").builds()
     with pytest.raises(bf.NotFound, match="No pipeline found"):
@@ -190,8 +190,8 @@ def test_a_wrong_token_and_unknown_things(ci: Workspace) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
-def test_hundreds_of_builds_arrive_while_the_world_is_walked(workers: int) -> None:
-    """The clock stands, so all that arrives has the timestamp of the newest build of the first response."""
+def test_a_listing_is_complete_while_hundreds_of_builds_arrive(workers: int) -> None:
+    """The clock does not advance, so all new builds have the timestamp of the newest build of the first response."""
     with worlds.sandbox(builds=900, days=12) as ci:
         before = ci.builds()
         ci.sandbox.fault(Fault("arrive", route="list_builds", n=50))
@@ -203,11 +203,11 @@ def test_hundreds_of_builds_arrive_while_the_world_is_walked(workers: int) -> No
     assert during.attrs["requests"] <= 20
     assert set(during["id"]) >= set(before["id"])
     assert during["id"].is_unique
-    assert len(set(during["id"]) & arrived) <= 50  # those that came before the first answer
+    assert len(set(during["id"]) & arrived) <= 50  # those that arrived before the first response
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_filter_that_changes_takes_one_small_request_more(workers: int) -> None:
+def test_a_listing_filtered_by_state_is_complete(workers: int) -> None:
     with worlds.sandbox(builds=900, days=12) as ci:
         every = ci.builds(columns=["id", "state"])
         passed = ci.builds(state="passed", columns=["id", "state"], workers=workers)
@@ -218,14 +218,16 @@ def test_a_filter_that_changes_takes_one_small_request_more(workers: int) -> Non
     assert passed.attrs["requests"] <= every.attrs["requests"]
 
 
-def test_completion_knows_the_filters_and_help_explains_them() -> None:
+def test_signatures_and_docstrings_contain_the_filters() -> None:
     for method in (Workspace.builds, Workspace.jobs, Workspace.history):
         parameters = inspect.signature(method).parameters
         assert set(spec.list_builds.filter_names) <= set(parameters)
         assert "Created at or after" in (method.__doc__ or "")
 
 
-def test_a_progress_bar_shows_only_where_somebody_looks(ci: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_shows_only_on_request_without_a_terminal(
+    ci: Workspace, capfd: pytest.CaptureFixture[str]
+) -> None:
     ci.builds()
     assert capfd.readouterr() == ("", "")
     ci.builds(progress=True)
@@ -234,25 +236,25 @@ def test_a_progress_bar_shows_only_where_somebody_looks(ci: Workspace, capfd: py
     assert "builds in" in shown
 
 
-def test_a_workspace_without_a_sandbox_says_so() -> None:
+def test_a_workspace_without_a_sandbox_raises_an_error() -> None:
     with pytest.raises(bf.BadInput, match=r"buildframe.sandbox\(\)"):
         _ = bf.connect("acme", token="x").sandbox
 
 
-def test_nothing_warns(ci: Workspace) -> None:
+def test_history_does_not_warn(ci: Workspace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ci.history(created_from="2d")
 
 
-def test_steps_of_one_name_in_two_pipelines_are_drawn_apart(ci: Workspace) -> None:
+def test_steps_of_the_same_name_in_two_pipelines_are_drawn_separately(ci: Workspace) -> None:
     axes = plots.step_times(ci.jobs(), top=200)
     drawn = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
     assert {"web / lint", "api / lint"} <= drawn
     plt.close("all")
 
 
-def test_a_list_of_several_pages_says_what_a_deletion_does_to_it(scripted: Callable[..., Scripted]) -> None:
+def test_a_list_of_several_pages_notes_the_effect_of_deletions(scripted: Callable[..., Scripted]) -> None:
     second = "</v2/organizations/acme/members?page=2>"
     first = says(b'[{"id":"a"}]', Link=f'{second}; rel="next", {second}; rel="last"')
     server = scripted(first, says(b'[{"id":"b"}]'))
