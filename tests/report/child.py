@@ -1,4 +1,4 @@
-"""The command `buildframe report` as a timer runs it: in a process of its own, with an environment of its own."""
+"""The command `buildframe report` as a timer runs it: in a separate process with its own environment."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ import datetime, inspect, buildframe.http.client
 buildframe.http.retry._BACKOFF = lambda state: 0.01
 inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelta(seconds=0.5)
 """
-"""What makes the client give up soon."""
+"""Code that makes the client fail after a short time."""
 
-UNDRAWN = "import buildframe.report.page as p; p.render_plots = lambda report: []"
-"""What leaves the pictures out, which take half of a run."""
+WITHOUT_PLOTS = "import buildframe.report.page as p; p.render_plots = lambda report: []"
+"""Code that omits the plots, because they take half of the time of a run."""
 
 
 def at(ci: Workspace, scopes: Sequence[str] = SCOPES) -> dict[str, str]:
-    """The environment in which the command finds a sandbox."""
+    """Return environment variables that connect the command to a sandbox."""
     token = ci.sandbox.token(list(scopes))
     return {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_ORG": ci.organization or "", "BUILDFRAME_TOKEN": token}
 
 
 def patched(*statements: str) -> tuple[str, ...]:
-    """The command with something of it replaced."""
+    """Return the command, preceded by statements that replace parts of it."""
     lines = (*statements, "import sys; from buildframe.cli import main; sys.exit(main())")
     return (sys.executable, "-c", "\n".join(lines))
 

@@ -79,7 +79,7 @@ def with_text(report: Report, text: str) -> Report:
     """The report, small, with this text and the field's name wherever a text can be."""
 
     def put(table: pd.DataFrame) -> pd.DataFrame:
-        """In the first rows, since others may not be shown."""
+        """Change the first rows only, because the page may not show others."""
         return table.head(3).assign(**{name: kept(f"{text} {name}") for name in NAMES if name in table})
 
     measurements = Measurements(
@@ -89,7 +89,7 @@ def with_text(report: Report, text: str) -> Report:
     builds = put(report.builds[report.builds["number"] == first])
     builds["web_url"] = kept(text)
     questions = ("speed", "reliability", "waiting")
-    news = tuple(
+    findings = tuple(
         Finding(question, f"{text} finding", f"{text} finding", bad=True, since=report.period.start)
         for question in questions
     )
@@ -101,7 +101,7 @@ def with_text(report: Report, text: str) -> Report:
         source=f"{text} source",
         why=(f"{text} why",) * 4,
         measurements=measurements,
-        findings=news,
+        findings=findings,
         verdicts=tuple(replace(one, subject=f"{text} verdict", text=f"{text} verdict") for one in VERDICTS),
         builds=builds,
         jobs=report.jobs.head(0),
@@ -109,7 +109,7 @@ def with_text(report: Report, text: str) -> Report:
 
 
 def opened(browser: Browser, html: str, **look: Any) -> tuple[Page, list[str]]:
-    """The page, and what happened meanwhile that should not: dialogs, requests, messages, further loads."""
+    """Return the page, and a list of unwanted dialogs, requests, messages and further loads."""
     page = browser.new_context(**look).new_page()
     seen: list[str] = []
     page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))

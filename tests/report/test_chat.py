@@ -1,4 +1,4 @@
-"""The message for chat tools: what it says, and that nothing of the service's text does anything in it."""
+"""The message for chat tools: its text, and that text of the service mentions nobody and formats nothing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NOTHING = Measurements(**{name: pd.DataFrame() for name in Measurements.__datacl
 def report(
     verdicts: Sequence[Verdict] = (), findings: Sequence[str] = (), why: Sequence[str] = (), organization: str = "acme"
 ) -> Report:
-    news = tuple(Finding("speed", "web", text, bad=True) for text in findings)
+    described = tuple(Finding("speed", "web", text, bad=True) for text in findings)
     return Report(
-        organization, "http://127.0.0.1", NOW, Period.last(NOW, 7), tuple(why), NOTHING, news, tuple(verdicts),
+        organization, "http://127.0.0.1", NOW, Period.last(NOW, 7), tuple(why), NOTHING, described, tuple(verdicts),
         pd.DataFrame(), pd.DataFrame(), NOW,
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ def lines_with(hostile: str) -> list[str]:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_text_of_the_service_does_nothing(hostile: str) -> None:
+def test_text_of_the_service_has_no_effect_in_a_message(hostile: str) -> None:
     lines = lines_with(hostile)
     assert [ACTS.findall(line) for line in lines] == [[]] * 6
     heads = ("CI of ", "INCOMPLETE: why", "• Limit exceeded: x ", "• ", "• ", "Other limits: 1 met.")
@@ -91,7 +91,7 @@ def test_text_of_the_service_does_nothing(hostile: str) -> None:
 
 
 @given(st.text())
-def test_any_text_does_nothing(hostile: str) -> None:
+def test_no_text_has_an_effect_in_a_message(hostile: str) -> None:
     assert [ACTS.findall(line) for line in lines_with(hostile)] == [[]] * 6
 
 
@@ -119,7 +119,7 @@ def test_names_stay_readable() -> None:
 
 @pytest.mark.parametrize("many", [0, 5, 60, 500])
 @pytest.mark.parametrize("length", [10, 400, 5_000])
-def test_what_does_not_fit_is_counted(many: int, length: int) -> None:
+def test_sentences_that_do_not_fit_are_counted(many: int, length: int) -> None:
     message = text(report(findings=[f"{n} ".ljust(length, "x") for n in range(many)]))
     assert len(message) <= MAX_MESSAGE
     head, *lines = message.split("\n")
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_counted(many: int, length: int) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="it is what posts")
-def test_curl_posts_it_as_the_manual_says(tmp_path: Path, scripted: Callable[..., Scripted]) -> None:
+def test_curl_posts_the_message_as_documented(tmp_path: Path, scripted: Callable[..., Scripted]) -> None:
     made = body(report(findings=["büro is slower"]))
     (tmp_path / "chat.json").write_text(json.dumps(made))
     hook = scripted(says(b"ok"))

@@ -1,4 +1,4 @@
-"""Whatever ends a run, the last good report stays as it was, and the last line says what happened and that."""
+"""When a run fails, the last good report stays unchanged, and the last line of output describes the failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.child import (
     PATIENCE,
-    UNDRAWN,
+    WITHOUT_PLOTS,
     at,
     check_whole,
     ended,
@@ -90,10 +90,10 @@ def check_left(run: subprocess.CompletedProcess[str], folder: Path, words: str, 
     assert hidden(folder) == set()
 
 
-# --- a service that does not do what it should
+# --- failures of the service
 
 
-def test_a_token_that_is_refused(world: Workspace, folder: Path, tmp_path: Path) -> None:
+def test_a_refused_token_keeps_the_last_report(world: Workspace, folder: Path, tmp_path: Path) -> None:
     before = content(folder)
     env = {**at(world), "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, env=env)
@@ -106,14 +106,14 @@ def test_a_token_that_is_refused(world: Workspace, folder: Path, tmp_path: Path)
     assert content(folder) == before
 
 
-def test_a_first_run_that_fails_says_that_there_is_none_yet(world: Workspace, tmp_path: Path) -> None:
+def test_a_first_run_that_fails_says_that_there_is_no_report_yet(world: Workspace, tmp_path: Path) -> None:
     run = report(tmp_path / "ci", tmp_path / "reports", env={**at(world), "BUILDFRAME_TOKEN": "an-invented-token"})
     assert run.returncode == 1
     assert last_line(run).endswith(f"; there is no report in {tmp_path}/reports")
     assert check_whole(tmp_path / "reports") is None
 
 
-def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
+def test_an_unavailable_service_keeps_the_last_report(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
     env = {"BUILDFRAME_URL": "http://127.0.0.1:9", "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, env=env, command=patched(PATIENCE))
     check_left(run, folder, "No response from http://127.0.0.1:9: .*refused.*Check the URL.*Tried 5 times")
@@ -128,27 +128,27 @@ def test_a_service_that_is_down(folder: Path, tmp_path: Path, scripted: type[Scr
     assert all(re.fullmatch(r"[-\dT:]+Z INFO retrying in 0 s: the service returned 503", line) for line in again)
 
 
-def test_a_deadline(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
+def test_a_deadline_keeps_the_last_report(folder: Path, tmp_path: Path, scripted: type[Scripted]) -> None:
     hanging = scripted(lambda _: time.sleep(3))
     env = {"BUILDFRAME_URL": hanging.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, "--deadline", "1s", env=env)
     check_left(run, folder, "the deadline passed: deadline=1s has passed.*Nothing was committed", 124)
 
 
-def test_a_sync_that_fails_half_way(folder: Path, tmp_path: Path) -> None:
+def test_a_failed_sync_keeps_the_last_report(folder: Path, tmp_path: Path) -> None:
     with worlds.sandbox(builds=150, days=15) as ci:
         ci.sandbox.fault(Fault("status", status=502, route="list_pipelines"))
         run = report(tmp_path / "ci", folder, env=at(ci), command=patched(PATIENCE))
         check_left(run, folder, "502: .*The service failed")
         ci.sandbox.clear_faults()
-        assert report(tmp_path / "ci", folder, env=at(ci), command=patched(UNDRAWN)).returncode == 0
+        assert report(tmp_path / "ci", folder, env=at(ci), command=patched(WITHOUT_PLOTS)).returncode == 0
     assert check_whole(folder) == "2026-10-30T150000Z"
 
 
 # --- folders and disks
 
 
-def test_a_folder_that_is_none_or_not_for_reports(store: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_hold_reports_is_refused(store: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     run = report(store, tmp_path / "file", "--no-sync")
     assert (run.returncode, (tmp_path / "file").read_text()) == (1, "mine")
@@ -164,7 +164,7 @@ def test_a_folder_that_is_none_or_not_for_reports(store: Path, folder: Path, tmp
     assert line["latest"] == str(folder / GOOD)
 
 
-def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
+def test_a_read_only_folder_keeps_the_last_report(store: Path, folder: Path) -> None:
     place = Path(tempfile.mkdtemp())
     reports = shutil.copytree(folder, place / "reports", symlinks=True)
     kept = shutil.copytree(store, place / "ci")
@@ -182,14 +182,14 @@ def test_a_folder_that_may_not_be_written(store: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("bytes", [0, 20, 5_000])
-def test_files_that_may_not_grow(store: Path, folder: Path, bytes: int) -> None:
+def test_a_file_size_limit_keeps_the_last_report(store: Path, folder: Path, bytes: int) -> None:
     before = content(folder)
     limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({bytes}, r.RLIM_INFINITY))"
-    check_left(report(store, folder, "--no-sync", command=patched(UNDRAWN, limit)), folder, "File too large")
+    check_left(report(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS, limit)), folder, "File too large")
     assert content(folder) == before
 
 
-def test_a_store_whose_files_may_not_grow(world: Workspace, folder: Path, tmp_path: Path) -> None:
+def test_a_file_size_limit_of_the_store_keeps_the_last_report(world: Workspace, folder: Path, tmp_path: Path) -> None:
     limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2_000, r.RLIM_INFINITY))"
     run = report(tmp_path / "ci", folder, env=at(world), command=patched(limit))
     check_left(run, folder, "The store at .* could not be written: .*File too large")
@@ -208,7 +208,7 @@ print(check_whole(Path(sys.argv[1])), hidden(Path(sys.argv[1])), file=sys.stderr
 
 
 @pytest.mark.parametrize("free", [0, 65_536])
-def test_a_full_disk(store: Path, first: Path, tmp_path: Path, free: int) -> None:
+def test_a_full_disk_keeps_the_last_report(store: Path, first: Path, tmp_path: Path, free: int) -> None:
     mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -216,7 +216,7 @@ def test_a_full_disk(store: Path, first: Path, tmp_path: Path, free: int) -> Non
     if shutil.which("unshare") is None or subprocess.run([*mount, script], check=False, capture_output=True).returncode:
         pytest.skip("no disk of its own can be mounted here")
     again = f'{script} && "$@"; status=$?; "$0" -c "{LOOK}" {disk}/reports; exit $status'
-    command = patched(UNDRAWN, FILL.format(disk=str(disk), free=free))
+    command = patched(WITHOUT_PLOTS, FILL.format(disk=str(disk), free=free))
     run = report(store, disk / "reports", "--no-sync", command=command, around=(*mount, again, command[0]))
     assert run.returncode == 1, run.stderr
     *_, said, looked = run.stderr.splitlines()
@@ -238,7 +238,7 @@ HEEDED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_an_interrupt_amid_a_sync(
+def test_an_interrupt_during_a_sync_keeps_the_last_report(
     folder: Path, tmp_path: Path, scripted: type[Scripted], number: signal.Signals
 ) -> None:
     process = started(tmp_path / "ci", folder, env=hanging(scripted), command=patched(HEEDED))
@@ -249,8 +249,8 @@ def test_an_interrupt_amid_a_sync(
     check_left(ended(process), folder, "interrupted", 130)
 
 
-def test_an_interrupt_amid_writing(store: Path, folder: Path) -> None:
-    process = started(store, folder, "--no-sync", command=patched(UNDRAWN, SLOW.replace("0.01", "0.3")))
+def test_an_interrupt_during_writing_keeps_the_last_report(store: Path, folder: Path) -> None:
+    process = started(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS, SLOW.replace("0.01", "0.3")))
     while process.poll() is None and not list(folder.glob(".*.part/report.md")):
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
@@ -267,14 +267,14 @@ sys.meta_path.insert(0, Interrupt)
 """
 
 
-def test_an_interrupt_while_packages_are_loaded_has_a_line_too(store: Path, folder: Path) -> None:
+def test_an_interrupt_during_imports_prints_one_line(store: Path, folder: Path) -> None:
     run = report(store, folder, "--no-sync", command=patched(AMID_LOADING))
     assert (run.returncode, run.stderr) == (130, "buildframe: interrupted\n")
     assert check_whole(folder) == GOOD
 
 
-def test_after_a_report_is_written_nothing_changes_its_status(store: Path, folder: Path) -> None:
-    process = started(store, folder, "--no-sync", command=patched(UNDRAWN))
+def test_an_interrupt_after_a_report_is_written_does_not_change_the_status(store: Path, folder: Path) -> None:
+    process = started(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS))
     assert process.stdout is not None
     assert process.stdout.readline().endswith("report.html\n")
     while process.poll() is None:
@@ -284,7 +284,7 @@ def test_after_a_report_is_written_nothing_changes_its_status(store: Path, folde
     assert check_whole(folder) != GOOD
 
 
-def test_of_two_runs_at_once_the_second_ends_and_says_who_is_at_it(
+def test_a_second_run_at_the_same_time_ends_and_names_the_first(
     folder: Path, tmp_path: Path, scripted: type[Scripted]
 ) -> None:
     env = hanging(scripted)
@@ -297,7 +297,7 @@ def test_of_two_runs_at_once_the_second_ends_and_says_who_is_at_it(
     check_left(two, folder, rf"{folder} is locked by another report: process {one.pid}, since 20[-\dT:]+Z")
 
 
-def test_kills_at_random_instants_leave_a_whole_report(store: Path, folder: Path) -> None:
+def test_kills_at_random_times_leave_a_complete_report(store: Path, folder: Path) -> None:
     instants, whole = random.Random(5), GOOD
     for turn in range(KILLS // 2):
         process = started(store, folder, "--no-sync")
@@ -311,7 +311,7 @@ def test_kills_at_random_instants_leave_a_whole_report(store: Path, folder: Path
         assert now is not None
         assert now >= whole, "an older report came back"
         whole = now
-    assert report(store, folder, "--no-sync", command=patched(UNDRAWN)).returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS)).returncode == 0
     assert hidden(folder) == set()
     assert check_whole(folder) != whole
 
@@ -330,7 +330,7 @@ while True:
 """
 
 
-def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(
+def test_kills_during_writing_leave_a_complete_report_and_the_next_run_cleans_up(
     store: Path, folder: Path, tmp_path: Path
 ) -> None:
     """What was measured and drawn before, and a disk on which each flush takes its time: most of a run is writing."""
@@ -346,7 +346,7 @@ def test_kills_amid_writing_leave_a_whole_report_and_the_next_run_cleans_up(
         parts += bool(hidden(folder))
         assert check_whole(folder) is not None
     assert parts > 0
-    assert report(store, folder, "--no-sync", command=patched(UNDRAWN)).returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS)).returncode == 0
     assert hidden(folder) == set()
 
 
@@ -358,6 +358,6 @@ def test_an_internal_error_is_logged_with_its_traceback(store: Path, folder: Pat
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
     bug = f"from buildframe.report import run\nrun.{where} = lambda *_, **__: 1 // 0"
-    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(UNDRAWN, bug))
+    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(WITHOUT_PLOTS, bug))
     assert "Traceback (most recent call last)" in run.stderr
     check_left(run, folder, "failed by an internal error of buildframe: ZeroDivisionError: ")

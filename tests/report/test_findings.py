@@ -1,4 +1,4 @@
-"""What a report finds: the sandbox's planted truths and nothing else; and how it says so."""
+"""Findings of a report: they name the changes planted in the sandbox and nothing else, in clear sentences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measured_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements
     return measurements, findings(measurements, now - pd.Timedelta("15D"))
 
 
-def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
+def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month):
     ci = month[0]
     slower = ci.sandbox.truth.slower_step
     measurements, found = measured_on(month, MONDAY)
@@ -54,18 +54,18 @@ def test_the_slower_step_is_found_where_and_since_when_and_nothing_else(month):
     assert [one for one in found if one.question == "reliability"] == []
 
 
-def test_before_it_there_is_no_news_of_speed(month):
+def test_before_the_step_gets_slower_no_finding_concerns_speed(month):
     _, found = measured_on(month, MONDAY - pd.Timedelta("7D"))
     assert [one for one in found if one.question == "speed"] == []
 
 
-def test_a_change_in_the_midst_of_both_periods_is_reported_with_its_day(month):
+def test_a_change_within_both_periods_is_reported_with_its_day(month):
     _, found = measured_on(month, pd.Timestamp("2026-10-30T15:00:00", tz="UTC"))
-    (news,) = [one for one in found if one.question == "speed"]
-    assert "api" in news.subject
-    assert "integration" in news.text
-    assert "since about" in news.text
-    assert news.since is not None
+    (finding,) = [one for one in found if one.question == "speed"]
+    assert "api" in finding.subject
+    assert "integration" in finding.text
+    assert "since about" in finding.text
+    assert finding.since is not None
 
 
 def test_numbers_are_those_of_the_metrics(month):
@@ -100,7 +100,7 @@ def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month):
     assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
-def test_nothing_measured_is_nothing_found(month):
+def test_without_measurements_there_are_no_findings(month):
     measurements = quiet(month)
     assert findings(measurements, BEFORE) == []
     empty = {name for name, table in measurements.tables().items() if table.empty}
@@ -110,7 +110,7 @@ def test_nothing_measured_is_nothing_found(month):
         assert list(table) == list(getattr(whole, name)), name
 
 
-# How it is said
+# Wording of findings
 
 
 def quiet(month) -> Measurements:
@@ -132,20 +132,20 @@ def said(month, **tables: pd.DataFrame) -> list[str]:
     return [one.text for one in findings(replace(quiet(month), **tables), BEFORE)]
 
 
-def test_slower_and_faster(month):
+def test_slower_and_faster_pipelines_are_reported(month):
     assert said(month, wall_time=wall()) == [
         "The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min)."
     ]
     faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    (news,) = findings(replace(quiet(month), wall_time=faster), BEFORE)
-    assert not news.bad
-    assert news.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
+    (finding,) = findings(replace(quiet(month), wall_time=faster), BEFORE)
+    assert not finding.bad
+    assert finding.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
     assert said(month, wall_time=wall(p50_change_low_s=-1.0)) == []
     assert said(month, wall_time=wall(p50_change_low_s=np.nan)) == []
-    assert said(month, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # sure, and of no note
+    assert said(month, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # significant, but too small
 
 
-def test_since_when(month):
+def test_a_shift_is_reported_with_its_day(month):
     assert said(month, wall_time_shift=shift()) == [
         "The daily median wall time of passed builds of web has been longer since about Mon 19 Oct 2026: "
         "15 min, before 10 min."
@@ -162,10 +162,10 @@ def test_since_when(month):
     )
     assert said(month, wall_time_shift=shift(p_value=0.06)) == []
     many = pd.concat([shift(pipeline=f"p{n}", p_value=0.02) for n in range(5)], ignore_index=True)
-    assert said(month, wall_time_shift=many) == []  # each would do alone; of five one may be so by chance
+    assert said(month, wall_time_shift=many) == []  # each would be significant alone, but not among five tests
 
 
-def test_a_step_and_its_day(month):
+def test_a_change_of_a_step_is_reported_with_the_day_of_its_shift(month):
     step = wall(step="e2e", part="run")
     (text,) = said(month, step_time=step, step_shift=shift(step="e2e"))
     assert text == (
@@ -179,22 +179,22 @@ def test_a_step_and_its_day(month):
     assert "since" not in waits
 
 
-def test_less_reliable(month):
+def test_less_reliable_pipelines_and_steps_are_reported(month):
     rates = {"rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
     assert said(month, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
         "The success rate of web is 80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)."
     ]
     worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
-    (news,) = findings(
+    (finding,) = findings(
         replace(quiet(month), step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])), BEFORE
     )
-    assert news.bad
-    assert news.text == (
+    assert finding.bad
+    assert finding.text == (
         "The failure rate of step e2e of web is 20.0 %, before 10.0 % (interval of the change 5.0 to 15.0 points)."
     )
 
 
-def test_what_is_broken_now_is_no_change(month):
+def test_a_broken_branch_is_an_outage_and_not_a_finding(month):
     failed_at = pd.Series([MONDAY], dtype=UTC)
     outage = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
     measurements = replace(quiet(month), outages=pd.DataFrame(outage | {"open": True}))
@@ -214,7 +214,7 @@ def test_waiting_is_reported_once_per_queue(month):
     assert "The median queue time" in said(month, queue_time=only_median)[0]
 
 
-def test_bad_news_come_first_and_missing_names_are_said(month):
+def test_bad_findings_come_first_and_missing_names_are_marked(month):
     better = wall(pipeline=None, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
     found = findings(replace(quiet(month), wall_time=pd.concat([better, wall()], ignore_index=True)), BEFORE)
     assert [one.bad for one in found] == [True, False]

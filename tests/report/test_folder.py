@@ -1,4 +1,4 @@
-"""A folder of reports: one run at a time, a report whole or not there, and what else is in it stays."""
+"""A folder of reports: one run at a time writes to it, reports appear as a whole, and other files stay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(folder: Path) -> str:
     return (folder / "latest" / "report.html").read_text()
 
 
-def test_a_report_is_in_a_folder_of_its_time_and_the_newest_is_latest(tmp_path: Path) -> None:
+def test_each_report_has_a_folder_named_by_its_time_and_latest_links_to_the_newest(tmp_path: Path) -> None:
     folder = tmp_path / "ci" / "reports"
     assert ReportFolder(folder).latest is None
     assert ReportFolder(folder).state == f"there is no report in {folder}"
@@ -43,7 +43,7 @@ def test_a_report_is_in_a_folder_of_its_time_and_the_newest_is_latest(tmp_path: 
     assert ReportFolder(folder).state == f"the report of 2026-10-27T08:00:03Z in {folder / 'latest'} is unchanged"
 
 
-def test_reports_of_one_time_replace_none(tmp_path: Path) -> None:
+def test_a_report_of_the_same_time_replaces_no_other(tmp_path: Path) -> None:
     for text in "abc":
         write(tmp_path, text)
         assert read(tmp_path) == text
@@ -51,14 +51,14 @@ def test_reports_of_one_time_replace_none(tmp_path: Path) -> None:
     assert "2026-10-26T08:00:00Z in" in ReportFolder(tmp_path).state
 
 
-def test_a_folder_that_is_moved_still_leads_to_its_newest(tmp_path: Path) -> None:
+def test_latest_still_links_to_the_newest_report_after_a_move(tmp_path: Path) -> None:
     write(tmp_path / "here", "text")
     (tmp_path / "here").rename(tmp_path / "there")
     assert read(tmp_path / "there") == "text"
 
 
 @pytest.mark.parametrize("why", [KeyboardInterrupt, OSError, ZeroDivisionError])
-def test_a_report_that_fails_leaves_the_last_one_and_nothing_else(tmp_path: Path, why: type[BaseException]) -> None:
+def test_a_failed_report_leaves_only_the_previous_report(tmp_path: Path, why: type[BaseException]) -> None:
     write(tmp_path, "first")
     there = sorted(tmp_path.rglob("*"))
 
@@ -75,7 +75,7 @@ def test_a_report_that_fails_leaves_the_last_one_and_nothing_else(tmp_path: Path
     write(tmp_path, "second")  # the lock was let go
 
 
-def test_what_killed_runs_left_is_deleted_and_all_else_stays(tmp_path: Path) -> None:
+def test_only_files_of_killed_runs_are_deleted(tmp_path: Path) -> None:
     write(tmp_path, "first")
     for part in (".2026-10-25T080000Z.part", ".2026-10-26T080000Z-12.part"):
         (tmp_path / part / "numbers").mkdir(parents=True)
@@ -106,7 +106,7 @@ OTHERS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
-def test_a_latest_that_is_not_of_reports_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_latest_that_does_not_link_to_a_report_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "latest")
     before = [(path, path.lstat()) for path in tmp_path.rglob("*")]
     with pytest.raises(BadInput, match="is not a link to a report"), ReportFolder(tmp_path).lock():
@@ -123,9 +123,7 @@ def test_a_latest_whose_report_was_deleted_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [".lock", ".lock-holder"])
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_in_place_of_the_lock_is_refused_and_what_it_leads_to_stays(
-    tmp_path: Path, name: str, there: bool
-) -> None:
+def test_a_link_in_place_of_the_lock_is_refused_and_its_target_stays(tmp_path: Path, name: str, there: bool) -> None:
     mine, folder = tmp_path / "mine", tmp_path / "reports"
     folder.mkdir()
     if there:
@@ -137,7 +135,7 @@ def test_a_link_in_place_of_the_lock_is_refused_and_what_it_leads_to_stays(
     assert not there or mine.read_text() == "mine"
 
 
-def test_a_link_that_is_put_there_meanwhile_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_created_meanwhile_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / ".lock-holder").symlink_to(tmp_path / "mine")
@@ -147,7 +145,7 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(tmp_path: Path, monk
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with (
         pytest.raises(BadInput, match="is a file"),
@@ -188,7 +186,7 @@ def test_a_second_run_fails_and_names_the_process_that_holds_the_lock(tmp_path: 
     assert f"process {os.getpid()}" in (tmp_path / ".lock-holder").read_text()
 
 
-def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_with_its_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "filelock", None)
     with pytest.raises(MissingExtra, match=r'pip install "buildframe\[report\]"'), ReportFolder(tmp_path).lock():
         raise AssertionError

@@ -19,7 +19,7 @@ from buildframe.report.logs import LogFormat, log_event, log_to_stderr
 FORMS: tuple[LogFormat, ...] = ("plain", "json")
 
 
-def test_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plain_line_has_time_level_and_message(capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr("plain"):
         log_event("synced: 3 builds", builds=3)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO synced: 3 builds\n", capsys.readouterr().err)
@@ -34,7 +34,7 @@ def test_a_json_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @given(st.text())
-def test_any_text_is_one_line(text: str) -> None:
+def test_any_text_is_logged_as_one_line(text: str) -> None:
     for form in FORMS:
         with redirect_stderr(io.StringIO()) as stderr, log_to_stderr(form):
             log_event(text)
@@ -51,7 +51,7 @@ def test_lines_of_a_message_become_sentences_of_one(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_traceback_steers_no_terminal(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_contains_no_control_characters(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr(form):
         try:
             raise ValueError("no number: \x1b]52;c;AAAA\x07 \x9b31m \u202e")
@@ -83,7 +83,7 @@ def test_info_records_of_other_packages_are_not_shown(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_traceback_stands_before_the_last_line(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_is_printed_before_the_last_line(form: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr(form):
         try:
             _ = 1 // 0
@@ -97,13 +97,13 @@ def test_a_traceback_stands_before_the_last_line(form: LogFormat, capsys: pytest
         assert lines[-1].endswith("Z ERROR failed")
 
 
-def test_what_the_client_waits_for_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_of_a_wait_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     with log_to_stderr("plain"):
         RequestBudget().wait_for_retry(0.0, "the service returned 503")
     assert capsys.readouterr().err.endswith("INFO retrying in 0 s: the service returned 503\n")
 
 
-def test_afterwards_all_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logging_settings_are_restored(capsys: pytest.CaptureFixture[str]) -> None:
     before = (logging.getLogger().handlers[:], warnings.showwarning, logging.getLogger("buildframe").level)
     with log_to_stderr("plain"):
         pass

@@ -1,4 +1,4 @@
-"""The page and the summary: what they say, and how they look in a real browser, on a phone, in the dark, on paper."""
+"""The page and the summary: their text, and their layout in a browser, on a phone, in the dark theme and on paper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.report.reports import VERDICTS, made, nothing, opened, report_of
 pytestmark = pytest.mark.slow
 
 WHY = (
-    "The walk of builds stopped at Mon 19 Oct 2026, 08:15 UTC: 503 Service Unavailable.",
+    "The listing of builds stopped at Mon 19 Oct 2026, 08:15 UTC: 503 Service Unavailable.",
     "Jobs of 3 builds could not be read.",
     "The flaky tests of the suite rspec are those of last week.",
 )
@@ -75,16 +75,16 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-# What is said
+# Text
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures would take most of the time."""
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Omit the plots, because they take most of the time."""
     monkeypatch.setattr(page_module, "render_plots", lambda report: [])
 
 
-def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[str, str]) -> None:
+def test_the_head_names_organization_periods_and_completeness(pages: dict[str, str]) -> None:
     page = pages["month"]
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert "<title>CI of acme, Mon 19 to Sun 25 Oct 2026</title>" in page
@@ -98,8 +98,8 @@ def test_the_head_says_whose_when_against_what_and_whether_complete(pages: dict[
     assert all(reason in page for reason in WHY)
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_the_conclusions_claim_no_more_than_was_compared(reports: dict[str, Report]) -> None:
+@pytest.mark.usefixtures("without_plots")
+def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Report]) -> None:
     answers = dict(conclusions(render(reports["month"])))
     assert re.match(
         r"Yes The median wall time of passed builds of api is .*The median run time of step integration .* since ",
@@ -121,7 +121,7 @@ def test_the_conclusions_claim_no_more_than_was_compared(reports: dict[str, Repo
 
 
 @pytest.mark.parametrize("name", ["one build", "no builds"])
-def test_of_nothing_nothing_is_claimed(pages: dict[str, str], name: str) -> None:
+def test_without_builds_to_compare_the_page_draws_no_conclusions(pages: dict[str, str], name: str) -> None:
     answers = dict(conclusions(pages[name]))
     first = ("Are we slower?", "Are we less reliable?", "Do we wait for agents?")
     assert all(answers[question].startswith("Nothing to compare There are ") for question in first)
@@ -132,14 +132,14 @@ def conclusions(page: str) -> list[tuple[str, str]]:
     return [(question, " ".join(re.sub("<[^>]*>", " ", rest).split())) for question, rest in articles]
 
 
-def test_limits_that_are_over_stand_first(pages: dict[str, str]) -> None:
+def test_exceeded_limits_come_first(pages: dict[str, str]) -> None:
     listed = re.findall(r'<li class="(over|perhaps|unknown|within)"', pages["month"])
     assert listed == ["over", "perhaps", "unknown"]
     assert "1 limit met." in pages["month"]
     assert "Needs attention" not in pages["no builds"]
 
 
-def test_the_tables_hold_what_was_measured(whole: Report) -> None:
+def test_the_tables_contain_the_measurements(whole: Report) -> None:
     tables = {table.name: table for table in format_tables(whole)}
     assert " ".join(tables) == "wall_time step_time success step_failures outages queue_time load waste flips"
     assert all(len(row) == len(table.heads) for table in tables.values() for row in table.rows)
@@ -169,7 +169,7 @@ def test_flaky_tests_are_listed_if_the_store_has_them(ci: Workspace, whole: Repo
     assert re.match(r"\d+ tests: .*active", found.note)
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("without_plots")
 def test_censored_and_negative_durations_are_counted(whole: Report) -> None:
     queues = whole.measurements.queue_time.assign(n_censored=2, n_negative=1)
     page = render(replace(whole, measurements=replace(whole.measurements, queue_time=queues)))
@@ -177,7 +177,7 @@ def test_censored_and_negative_durations_are_counted(whole: Report) -> None:
     assert f"{len(queues)} durations below zero" in page
 
 
-def test_the_summary_is_short_and_says_the_same(reports: dict[str, Report]) -> None:
+def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report]) -> None:
     for report in reports.values():
         text = summary(report)
         assert len(text.splitlines()) <= 60
@@ -192,20 +192,22 @@ def test_the_summary_is_short_and_says_the_same(reports: dict[str, Report]) -> N
     assert re.search(r"^\| macos \| \d+ \| ", text, re.MULTILINE)
 
 
-def test_a_report_of_very_much_is_still_small(whole: Report) -> None:
+def test_a_report_of_much_data_is_still_small(whole: Report) -> None:
     def many(table: pd.DataFrame) -> pd.DataFrame:
         return pd.concat([table] * 200, ignore_index=True)
 
     measurements = replace(
         whole.measurements, **{name: many(table) for name, table in whole.measurements.tables().items()}
     )
-    news = tuple(Finding("speed", "web", f"Step {k} of web takes longer. {'x' * 200}", bad=True) for k in range(300))
-    big = replace(whole, measurements=measurements, findings=news, why=WHY * 100, verdicts=VERDICTS * 50)
+    findings = tuple(
+        Finding("speed", "web", f"Step {k} of web takes longer. {'x' * 200}", bad=True) for k in range(300)
+    )
+    big = replace(whole, measurements=measurements, findings=findings, why=WHY * 100, verdicts=VERDICTS * 50)
     assert len(render(big).encode()) < 1_000_000
     assert len(summary(big).splitlines()) <= 60
 
 
-# How it looks
+# Layout
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -226,8 +228,8 @@ def test_the_page_can_be_read(
 
 
 FAINTEST = """() => {
-    const parts = colour => colour.match(/[\\d.]+/g).map(Number)
-    const bright = colour => parts(colour).slice(0, 3).map(p => p / 255)
+    const parts = color => color.match(/[\\d.]+/g).map(Number)
+    const bright = color => parts(color).slice(0, 3).map(p => p / 255)
         .map(p => p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4)
         .reduce((sum, p, i) => sum + p * [0.2126, 0.7152, 0.0722][i], 0)
     const ground = e => !e ? 'rgb(255,255,255)'
@@ -248,7 +250,7 @@ FAINTEST = """() => {
 LOWEST = "Math.max(...[...document.querySelectorAll('SOME')].map(e => e.getBoundingClientRect().bottom))"
 
 
-def test_the_first_screen_answers(pages: dict[str, str], browser: Browser) -> None:
+def test_the_first_screen_shows_the_conclusion(pages: dict[str, str], browser: Browser) -> None:
     for name in NAMES:
         page, _ = opened(browser, pages[name], **DESKTOP)
         assert page.evaluate(LOWEST.replace("SOME", "header, .conclusion")) < 800
@@ -259,7 +261,7 @@ def test_the_first_screen_answers(pages: dict[str, str], browser: Browser) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_can_be_printed(pages: dict[str, str], browser: Browser, name: str) -> None:
+def test_the_page_can_be_printed(pages: dict[str, str], browser: Browser, name: str) -> None:
     page, _ = opened(browser, pages[name], **DESKTOP, color_scheme="dark")
     printed = page.pdf(prefer_css_page_size=True)
     most = 12 if name == "incomplete" else 6  # names of several lines make high tables, which are not cut
@@ -284,7 +286,7 @@ def test_every_table_has_heads_and_a_name(pages: dict[str, str], browser: Browse
     page.context.close()
 
 
-def test_the_policy_stops_what_is_not_of_the_page(pages: dict[str, str], browser: Browser) -> None:
+def test_the_content_security_policy_blocks_foreign_content(pages: dict[str, str], browser: Browser) -> None:
     more = "<script>alert(1)</script><style>h1 { display: none }</style><img src='https://evil.example.com/x.png'>"
     page, seen = opened(browser, pages["month"].replace("</main>", f"{more}</main>"))
     assert page.evaluate("getComputedStyle(document.querySelector('h1')).display") == "block"

@@ -16,7 +16,7 @@ def utc(text: str) -> pd.Timestamp:
     return pd.Timestamp(text, tz="UTC")
 
 
-def test_the_last_days_that_are_over():
+def test_a_period_ends_with_the_last_complete_day():
     period = Period.last(utc("2026-10-26T08:00:00"), 7)
     assert (period.start, period.end) == (utc("2026-10-19"), utc("2026-10-26"))
     assert (period.before.start, period.before.end) == (utc("2026-10-12"), utc("2026-10-19"))
@@ -25,7 +25,7 @@ def test_the_last_days_that_are_over():
     assert Period.last(utc("2026-10-26"), 7) == period  # midnight: the day before is over
 
 
-def test_days_of_a_zone_in_which_clocks_change():
+def test_days_are_local_days_when_clocks_change():
     period = Period.last(utc("2026-10-26T08:00:00"), 7, "Europe/Berlin")
     assert period.end - period.start == pd.Timedelta("169h")
     assert (period.days, period.tz) == (7, "Europe/Berlin")
@@ -34,7 +34,7 @@ def test_days_of_a_zone_in_which_clocks_change():
 
 
 @pytest.mark.parametrize("tz", ["America/Sao_Paulo", "Asia/Beirut", "America/Havana"])
-def test_a_midnight_that_the_clocks_skip_or_pass_twice(tz):
+def test_a_midnight_may_be_skipped_or_repeated_by_clock_changes(tz):
     years = pd.date_range("2016-01-01T12:00", "2018-12-31", freq="D", tz="UTC")
     periods = [Period.last(now, 1, tz) for now in years]
     for one, following in itertools.pairwise(periods):
@@ -50,7 +50,7 @@ def test_a_midnight_that_the_clocks_skip_or_pass_twice(tz):
     st.integers(1, 90),
     st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"]),
 )
-def test_each_time_lies_in_one_period(time, days, tz):
+def test_each_time_belongs_to_one_period(time, days, tz):
     now = pd.Timestamp(time, tz="UTC")
     period = Period.last(now, days, tz)
     assert period.end <= now < period.end + pd.Timedelta(25, "h")
@@ -65,6 +65,6 @@ def test_each_time_lies_in_one_period(time, days, tz):
 @pytest.mark.parametrize(
     ("days", "tz", "words"), [(0, "UTC", "days=0"), (1.5, "UTC", "days=1.5"), (1, "Mars", "tz='Mars'")]
 )
-def test_what_is_no_period(days, tz, words):
+def test_an_invalid_period_is_refused(days, tz, words):
     with pytest.raises(BadInput, match=words):
         Period.last(utc("2026-10-26"), days, tz)

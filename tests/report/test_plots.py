@@ -1,4 +1,4 @@
-"""The pictures of a page: they can be seen on both grounds, and leave nothing behind."""
+"""The plots of a page: they are readable on both backgrounds and leave no open figures or changed settings."""
 
 from __future__ import annotations
 
@@ -36,40 +36,42 @@ def drawn(report: Report) -> list[EmbeddedPlot]:
         return render_plots(report)
 
 
-def opened(address: str) -> Image.Image:
-    head, data = address.split(",")
+def opened(url: str) -> Image.Image:
+    head, data = url.split(",")
     assert head == "data:image/png;base64"
     return Image.open(io.BytesIO(base64.b64decode(data)))
 
 
-def test_each_is_drawn_for_both_grounds_at_twice_its_size(drawn: list[EmbeddedPlot]) -> None:
+def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(drawn: list[EmbeddedPlot]) -> None:
     assert len(drawn) == 4
-    for picture in drawn:
-        for address, ground in ((picture.light, LIGHT), (picture.dark, DARK)):
-            image = opened(address)
+    for plot in drawn:
+        for url, background in ((plot.light, LIGHT), (plot.dark, DARK)):
+            image = opened(url)
             assert image.size == (2 * WIDTH, 2 * HEIGHT)
             pixels = image.convert("RGB")
             count, most = max(pixels.getcolors(maxcolors=256) or ())
-            assert most == ImageColor.getrgb(ground)
+            assert most == ImageColor.getrgb(background)
             assert count < 0.99 * image.width * image.height
-            assert len(address) < 80_000
-        assert picture.alt.endswith(".")
-        assert picture.caption
+            assert len(url) < 80_000
+        assert plot.alt.endswith(".")
+        assert plot.caption
 
 
-def test_nothing_is_left_behind(report: Report) -> None:
+def test_plots_leave_no_open_figures_or_changed_settings(report: Report) -> None:
     figures, settings = plt.get_fignums(), dict(mpl.rcParams)
     render_plots(report)
     assert plt.get_fignums() == figures
     assert dict(mpl.rcParams) == settings
 
 
-def test_two_reports_at_once_do_not_mix_their_looks(report: Report, drawn: list[EmbeddedPlot]) -> None:
+def test_two_reports_at_once_do_not_mix_their_styles(report: Report, drawn: list[EmbeddedPlot]) -> None:
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(render_plots, [report, report])) == [drawn, drawn]
 
 
-def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plot_shows_the_pipeline_of_the_worst_finding_or_the_busiest_pipeline(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(made, "_draw_png", lambda *_: "")  # captions suffice
     busiest = report.builds["pipeline"].value_counts().idxmax()
     other = report.builds["pipeline"].value_counts().idxmin()
@@ -79,7 +81,7 @@ def test_that_of_the_worst_news_is_shown_else_of_the_busiest(report: Report, mon
     assert f"passed builds of {other} " in render_plots(replace(report, findings=(better, worse)))[0].caption
 
 
-def test_blocked_builds_are_not_among_those_that_a_line_is_said_to_show(
+def test_the_description_of_a_plot_does_not_count_blocked_builds(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(made, "_draw_png", lambda *_: "")
@@ -90,7 +92,7 @@ def test_blocked_builds_are_not_among_those_that_a_line_is_said_to_show(
     assert f"wall time of {(~passed['blocked']).sum()} passed builds of release." in alt
 
 
-def test_without_builds_there_are_none(report: Report) -> None:
+def test_without_builds_there_are_no_plots(report: Report) -> None:
     assert render_plots(replace(report, builds=report.builds.iloc[:0], jobs=report.jobs.iloc[:0])) == []
 
 

@@ -1,4 +1,4 @@
-"""`buildframe report` as a timer runs it: what it writes, what it says, and by which status it ends."""
+"""`buildframe report` as a timer runs it: its files, its output and its exit status."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from buildframe.report.measurements import Measurements
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.report.child import SCOPES, UNDRAWN, at, check_whole, hidden, last_line, patched, report
+from tests.report.child import SCOPES, WITHOUT_PLOTS, at, check_whole, hidden, last_line, patched, report
 
 pytestmark = pytest.mark.slow
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) .+")
 AS_OF = "2026-10-30T150000Z"
-SOONER = patched(UNDRAWN)
-"""The command for tests of numbers and statuses; others draw what may be hard to draw."""
+QUICK_COMMAND = patched(WITHOUT_PLOTS)
+"""The command without plots, for tests of numbers and statuses."""
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,11 @@ def test_a_report_is_synced_measured_and_written(
     assert tables == set(Measurements.__dataclass_fields__)
 
 
-def test_its_numbers_are_those_of_the_service(world: Workspace, store: Path, tmp_path: Path) -> None:
-    assert report(store, tmp_path, "--no-sync", "--days", "3", "--tz", "Europe/Berlin", command=SOONER).returncode == 0
+def test_the_numbers_of_a_report_are_those_of_the_service(world: Workspace, store: Path, tmp_path: Path) -> None:
+    assert (
+        report(store, tmp_path, "--no-sync", "--days", "3", "--tz", "Europe/Berlin", command=QUICK_COMMAND).returncode
+        == 0
+    )
     zone = "Europe/Berlin"
     midnights = [pd.Timestamp(f"2026-10-{day}", tz=zone) for day in (24, 27, 30)]
     builds, jobs = world.history(created_from="9d", progress=False)
@@ -97,7 +100,7 @@ def test_its_numbers_are_those_of_the_service(world: Workspace, store: Path, tmp
 
 
 def test_json_lines_have_fields(store: Path, tmp_path: Path) -> None:
-    run = report(store, tmp_path, "--no-sync", "--log", "json", command=SOONER)
+    run = report(store, tmp_path, "--no-sync", "--log", "json", command=QUICK_COMMAND)
     measured, written = map(json.loads, run.stderr.splitlines())
     assert measured["builds"] > 100
     assert measured["end"] == "2026-10-30T00:00:00+00:00"
@@ -110,15 +113,15 @@ def assert_page_contains(folder: Path, words: str) -> None:
         assert words in (folder / "latest" / name).read_text(encoding="utf-8")
 
 
-def test_a_report_of_a_pipeline(store: Path, tmp_path: Path) -> None:
-    assert report(store, tmp_path, "--no-sync", "--pipeline", "web", command=SOONER).returncode == 0
+def test_a_report_can_be_restricted_to_a_pipeline(store: Path, tmp_path: Path) -> None:
+    assert report(store, tmp_path, "--no-sync", "--pipeline", "web", command=QUICK_COMMAND).returncode == 0
     assert set(reported(tmp_path, "success")["pipeline"]) == {"web"}
     run = report(store, tmp_path, "--no-sync", "--pipeline", "wbe")
     assert run.returncode == 1
     assert "is not in the store" in last_line(run)
 
 
-def test_a_store_of_a_pipeline_alone(world: Workspace, tmp_path: Path) -> None:
+def test_a_store_of_one_pipeline_is_reported_as_such(world: Workspace, tmp_path: Path) -> None:
     run = report(tmp_path / "ci", tmp_path / "reports", "--pipeline", "web", env=at(world))
     assert run.returncode == 0
     assert "WARNING The store has no list of pipelines" in run.stderr
@@ -127,7 +130,7 @@ def test_a_store_of_a_pipeline_alone(world: Workspace, tmp_path: Path) -> None:
     assert reported(tmp_path / "reports", "outages").empty
 
 
-def test_a_store_of_two_organizations(world: Workspace, tmp_path: Path) -> None:
+def test_a_store_of_two_organizations_needs_the_organization(world: Workspace, tmp_path: Path) -> None:
     with connected(world, "globex") as other:
         slugs = set(other.pipelines(progress=False)["slug"])
         for ci in (world, other):
@@ -136,12 +139,14 @@ def test_a_store_of_two_organizations(world: Workspace, tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "Set BUILDFRAME_ORG or organization= to one of: acme, globex" in last_line(run)
     assert report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "initech"}).returncode == 1
-    run = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "globex"}, command=SOONER)
+    run = report(
+        tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "globex"}, command=QUICK_COMMAND
+    )
     assert run.returncode == 0
     assert set() < set(reported(tmp_path / "reports", "success")["pipeline"]) <= slugs
 
 
-def test_a_pipeline_that_was_deleted_is_still_reported_on(tmp_path: Path) -> None:
+def test_a_deleted_pipeline_is_still_reported(tmp_path: Path) -> None:
     with worlds.sandbox(builds=100, days=8) as ci:
         bf.Store(tmp_path / "ci").sync(ci, progress=False)
         ci.pipeline("web").delete()
@@ -150,10 +155,10 @@ def test_a_pipeline_that_was_deleted_is_still_reported_on(tmp_path: Path) -> Non
     assert "web" in set(reported(tmp_path / "reports", "success")["pipeline"])
 
 
-# --- what is not there
+# --- missing data
 
 
-def test_an_organization_without_builds(tmp_path: Path, scripted: type[Scripted]) -> None:
+def test_an_organization_without_builds_has_a_report(tmp_path: Path, scripted: type[Scripted]) -> None:
     service = scripted(says(b"[]"))
     env = {"BUILDFRAME_URL": service.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", tmp_path / "reports", env=env)
@@ -162,7 +167,7 @@ def test_an_organization_without_builds(tmp_path: Path, scripted: type[Scripted]
     assert (reported(tmp_path / "reports", "load")["now"] == 0).all()
 
 
-def test_half_a_period_before_is_nothing_to_compare_with(world: Workspace, store: Path, tmp_path: Path) -> None:
+def test_an_incomplete_previous_period_is_not_compared(world: Workspace, store: Path, tmp_path: Path) -> None:
     run = report(tmp_path / "ci", tmp_path / "reports", "--since", "10d", env=at(world))
     assert run.returncode == 0
     assert "so the report compares with no period before" in run.stderr
@@ -174,14 +179,14 @@ def test_half_a_period_before_is_nothing_to_compare_with(world: Workspace, store
     assert wall_time["p50_change_s"].isna().all()
     assert wall_time["p50_s"].notna().any()
     assert (reported(tmp_path / "reports", "queue_time")["n_before"] == 0).all()
-    assert report(store, tmp_path / "whole", "--no-sync", command=SOONER).returncode == 0
+    assert report(store, tmp_path / "whole", "--no-sync", command=QUICK_COMMAND).returncode == 0
     whole = reported(tmp_path / "whole", "load")
     assert (whole["before"] > 0).all()
     assert whole["now"].iloc[0] == load["now"].iloc[0]
 
 
-def test_a_store_that_begins_amid_the_period_makes_it_incomplete(world: Workspace, tmp_path: Path) -> None:
-    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "3d", env=at(world), command=SOONER)
+def test_a_store_that_begins_within_the_period_makes_the_report_incomplete(world: Workspace, tmp_path: Path) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "3d", env=at(world), command=QUICK_COMMAND)
     assert run.returncode == 3
     why = "The store has all builds since 2026-10-27T15:00:00Z only, and the period begins earlier."
     assert last_line(run).endswith(f"written: {tmp_path}/reports/{AS_OF}, INCOMPLETE: {why}")
@@ -189,31 +194,33 @@ def test_a_store_that_begins_amid_the_period_makes_it_incomplete(world: Workspac
     assert run.stdout.endswith("report.html\n")
 
 
-def test_a_store_of_which_another_part_was_synced_later(tmp_path: Path) -> None:
+def test_a_report_is_incomplete_if_only_another_organization_was_synced_later(tmp_path: Path) -> None:
     """As of the last sync of the store, the period ends after the last sync of the organization."""
     with worlds.sandbox(builds=50, days=8) as ci, connected(ci, "globex") as other:
         bf.Store(tmp_path / "ci").sync(ci, progress=False)
         ci.sandbox.clock.advance(pd.Timedelta(1, "D").to_pytimedelta())
         bf.Store(tmp_path / "ci").sync(other, progress=False)
-    run = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "acme"}, command=SOONER)
+    run = report(
+        tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "acme"}, command=QUICK_COMMAND
+    )
     assert run.returncode == 3
     assert "The last sync was at 2026-10-30T15:00:00Z, and the period ends later" in last_line(run)
 
 
-def test_what_cannot_be_read_completely_makes_it_incomplete_whatever_is_over(tmp_path: Path) -> None:
+def test_incomplete_data_makes_the_report_incomplete_even_if_limits_are_exceeded(tmp_path: Path) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text('[success_rate]\n"*" = 1.0\n')
     with worlds.sandbox(builds=200, days=15, deepest=100) as ci:
-        for _ in range(130):  # at one instant, of which the service lists 100
+        for _ in range(130):  # with one timestamp, of which the service lists 100
             ci.pipeline("web").create_build(commit="HEAD", branch="main")
         options = ("--thresholds", limits, "--alert")
-        run = report(tmp_path / "ci", tmp_path / "reports", *options, env=at(ci), command=SOONER)
+        run = report(tmp_path / "ci", tmp_path / "reports", *options, env=at(ci), command=QUICK_COMMAND)
     assert run.returncode == 3
     assert "WARNING Incomplete" in run.stderr
     assert "INCOMPLETE: The service could not be read completely: " in last_line(run)
     assert "page numbers" in last_line(run)
     assert check_whole(tmp_path / "reports") == AS_OF
-    later = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", command=SOONER)
+    later = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", command=QUICK_COMMAND)
     assert later.returncode == 3
     assert last_line(later).endswith("INCOMPLETE: No sync of the store has been complete so far.")
 
@@ -221,7 +228,7 @@ def test_what_cannot_be_read_completely_makes_it_incomplete_whatever_is_over(tmp
 @pytest.mark.parametrize("away", ["exec >/dev/full", "exec >&-", "export PYTHONIOENCODING=ascii"])
 def test_a_path_that_cannot_be_printed_does_not_change_the_status(store: Path, tmp_path: Path, away: str) -> None:
     reports = tmp_path / "berichte-für-alle"
-    run = report(store, reports, "--no-sync", command=SOONER, around=("sh", "-c", f'{away}; exec "$@"', "sh"))
+    run = report(store, reports, "--no-sync", command=QUICK_COMMAND, around=("sh", "-c", f'{away}; exec "$@"', "sh"))
     assert run.returncode == 0, run.stderr
     assert check_whole(reports) == AS_OF
     assert all(LINE.fullmatch(line) for line in run.stderr.splitlines())
@@ -234,12 +241,12 @@ def test_a_path_that_cannot_be_printed_does_not_change_the_status(store: Path, t
 
 
 @pytest.mark.parametrize(("rate", "options", "status"), [(1.0, ["--alert"], 4), (0.01, ["--alert"], 0), (1.0, [], 0)])
-def test_a_limit_that_is_exceeded_shows_in_the_status_on_request(
+def test_an_exceeded_limit_changes_the_status_on_request(
     store: Path, tmp_path: Path, rate: float, options: list[str], status: int
 ) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text(f'[success_rate]\n"*" = {rate}\n')
-    run = report(store, tmp_path / "reports", "--no-sync", "--thresholds", limits, *options, command=SOONER)
+    run = report(store, tmp_path / "reports", "--no-sync", "--thresholds", limits, *options, command=QUICK_COMMAND)
     assert run.returncode == status
     assert ("; limit exceeded: " in last_line(run)) == (rate == 1.0)
     assert check_whole(tmp_path / "reports") == AS_OF

@@ -1,4 +1,4 @@
-"""What docs/report.md shows for schedules, and the notebook with parameters, each run as it is shown."""
+"""The schedules in docs/report.md and the notebook with parameters run as documented."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def block(language: str, words: str) -> str:
     return found[0]
 
 
-def test_the_page_leads_to_a_report_of_the_sandbox_every_night(tmp_path: Path) -> None:
+def test_the_documentation_leads_to_a_nightly_report_of_the_sandbox(tmp_path: Path) -> None:
     """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
     first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", DOC, re.M)
     (tmp_path / ".venv").symlink_to(BIN.parent)
@@ -107,7 +107,9 @@ def run_step(world: Workspace, machine: Path, **env: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize(("limit", "status", "style"), [(0.01, 0, "success"), (1.0, 4, "warning")])
-def test_the_step_of_a_pipeline(world: Workspace, machine: Path, limit: float, status: int, style: str) -> None:
+def test_the_documented_pipeline_step_writes_and_uploads_a_report(
+    world: Workspace, machine: Path, limit: float, status: int, style: str
+) -> None:
     (machine / "limits.toml").write_text(f'[success_rate]\n"*" = {limit}\n')
     run = run_step(world, machine)
     assert run.returncode == status, run.stderr
@@ -117,7 +119,7 @@ def test_the_step_of_a_pipeline(world: Workspace, machine: Path, limit: float, s
     assert (machine / "reports/latest/report.html").is_file()
 
 
-def test_the_step_fails_as_the_report_does(world: Workspace, machine: Path) -> None:
+def test_the_step_fails_if_the_report_fails(world: Workspace, machine: Path) -> None:
     (machine / "limits.toml").write_text("[success_rate]\nweb = 0.5\n")
     run = run_step(world, machine, BUILDFRAME_TOKEN="an-invented-token-of-nobody")
     assert run.returncode == 1
@@ -125,7 +127,7 @@ def test_the_step_fails_as_the_report_does(world: Workspace, machine: Path) -> N
 
 
 def fake_report(machine: Path, status: int) -> None:
-    """In place of the command what ends with a status, and says why."""
+    """Replace the command by one that prints a reason and ends with a status."""
     command = machine / ".venv" / "bin" / "buildframe"
     command.unlink(missing_ok=True)
     command.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +136,7 @@ def fake_report(machine: Path, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [1, 2, 127, 130, 137])
-def test_the_step_fails_as_the_report_does_and_uploads_no_page_of_an_earlier_day(
+def test_the_step_ends_with_the_status_of_the_report_and_uploads_no_earlier_page(
     world: Workspace, machine: Path, status: int
 ) -> None:
     (machine / "reports" / "latest").mkdir(parents=True)
@@ -166,7 +168,7 @@ def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Pat
     assert (run.stdout, run.stderr) == (output, "")
 
 
-def test_old_reports_are_deleted_but_for_the_newest_however_old(tmp_path: Path) -> None:
+def test_old_reports_are_deleted_except_the_newest(tmp_path: Path) -> None:
     (command,) = re.findall(r"^\$ (find reports .*)$", DOC, re.M)
     names = ["2026-01-01T053000Z", "2026-01-02T053000Z", "2026-01-02T053000Z-2", "notes"]
     for name in names:
@@ -178,7 +180,7 @@ def test_old_reports_are_deleted_but_for_the_newest_however_old(tmp_path: Path) 
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze: apt install systemd")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """All but where the program is, and the user, which are not on this machine."""
     service = block("ini", "[Service]").replace("/opt/buildframe/.venv/bin/buildframe", str(BIN / "buildframe"))
     (tmp_path / "buildframe-report.service").write_text(service.replace("User=buildframe\n", ""))

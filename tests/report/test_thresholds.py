@@ -1,4 +1,4 @@
-"""Limits: the file that sets them, and what becomes of each."""
+"""Limits: the file that sets them, and the verdict on each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def file(folder: Path, text: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize("text", [WHOLE, "\ufeff" + WHOLE, WHOLE.replace("\n", "\r\n")])
-def test_the_limits_of_a_file(tmp_path: Path, text: str) -> None:
+def test_limits_are_read_from_a_file(tmp_path: Path, text: str) -> None:
     read = Thresholds.read(file(tmp_path, text))
     assert read.queue_time == {"*": 600.0, "macos": 5400.0}
     assert read.success_rate == {"*": 0.7, "web.old": 1.0}
@@ -85,7 +85,7 @@ def test_the_limits_of_a_file(tmp_path: Path, text: str) -> None:
         ("[wall_time]\nweb = 1\n".encode("utf-16"), "is not UTF-8"),
     ],
 )
-def test_what_is_no_limit_is_refused_with_the_file_and_the_key(tmp_path: Path, text: str | bytes, words: str) -> None:
+def test_an_invalid_limit_is_refused_with_the_file_and_the_key(tmp_path: Path, text: str | bytes, words: str) -> None:
     path = file(tmp_path, text)
     with pytest.raises(bf.BadInput) as refused:
         Thresholds.read(path)
@@ -94,7 +94,7 @@ def test_what_is_no_limit_is_refused_with_the_file_and_the_key(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("name", ["none.toml", "", "a\0b"])
-def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(bf.BadInput, match="the file of limits cannot be read"):
         Thresholds.read(tmp_path / name)
 
@@ -136,7 +136,7 @@ _ROWS = {"queue_time": QUEUE, "success": SUCCESS, "wall_time": WALL}
         ({"p95_s": NAN, "n": 0}, 600, "unknown", "0 jobs of the queue macos started"),
     ],
 )
-def test_a_queue_is_over_its_limit_where_its_whole_interval_is(
+def test_a_queue_exceeds_its_limit_if_its_whole_interval_does(
     row: dict[str, float], limit: float, status: str, words: str
 ) -> None:
     [verdict] = verdicts_for({"queue_time": {"macos": limit}}, queue_time=[QUEUE | row])
@@ -153,7 +153,7 @@ def test_a_queue_is_over_its_limit_where_its_whole_interval_is(
         ({"rate_low": NAN, "rate_high": NAN}, 0.7, "unknown", "too few days for an interval; 100 builds"),
     ],
 )
-def test_a_pipeline_passes_too_seldom_where_its_whole_interval_is_below(
+def test_a_success_rate_is_too_low_if_its_whole_interval_is_below_the_limit(
     row: dict[str, float], limit: float, status: str, words: str
 ) -> None:
     [verdict] = verdicts_for({"success_rate": {"*": limit}}, success=[SUCCESS | row])
@@ -161,7 +161,7 @@ def test_a_pipeline_passes_too_seldom_where_its_whole_interval_is_below(
     assert words in verdict.text
 
 
-def test_a_pipeline_of_which_nothing_settled_is_unknown() -> None:
+def test_a_pipeline_without_passed_or_failed_builds_has_an_unknown_verdict() -> None:
     [verdict] = verdicts_for({"success_rate": {"*": 0.9}}, success=[SUCCESS | {"passed": 0, "n": 0, "rate": NAN}])
     assert verdict.status == "unknown"
     assert verdict.text == "No build of web passed or failed; the limit is at least 90.0 %."
@@ -179,7 +179,7 @@ def test_a_pipeline_of_which_nothing_settled_is_unknown() -> None:
         ({"p50_s": NAN, "p50_change_s": NAN, "n": 1}, 0.2, "unknown", "1 and 80 builds of web passed, too few"),
     ],
 )
-def test_a_pipeline_takes_too_long_where_the_whole_interval_of_the_change_does(
+def test_a_wall_time_grew_too_much_if_the_whole_interval_of_the_change_exceeds_the_limit(
     row: dict[str, float], limit: float, status: str, words: str
 ) -> None:
     [verdict] = verdicts_for({"wall_time": {"web": limit}}, wall_time=[WALL | row])
@@ -187,7 +187,7 @@ def test_a_pipeline_takes_too_long_where_the_whole_interval_of_the_change_does(
     assert words in verdict.text
 
 
-def test_a_name_has_its_own_limit_and_all_others_that_of_the_star() -> None:
+def test_a_star_sets_the_limit_of_all_names_without_their_own() -> None:
     rows = [QUEUE | {"queue": name} for name in ("macos", "mac*", "[a-z]", "*", None)]
     found = verdicts_for({"queue_time": {"*": 600.0, "macos": 800.0}}, queue_time=rows)
     assert [(v.subject, v.status) for v in found] == [
@@ -199,7 +199,7 @@ def test_a_name_has_its_own_limit_and_all_others_that_of_the_star() -> None:
     ]
 
 
-def test_a_named_one_without_rows_is_unknown_and_the_star_says_nothing_of_nothing() -> None:
+def test_without_rows_a_name_has_an_unknown_verdict_and_a_star_has_none() -> None:
     limits = {"queue_time": {"gone": 60.0, "*": 60.0}, "success_rate": {"*": 0.9, "old": 0.9}, "wall_time": {"*": 0.1}}
     assert verdicts_for(limits) == [
         Verdict("gone", "unknown", "The queue gone has no rows in this period or the one before."),
@@ -207,7 +207,7 @@ def test_a_named_one_without_rows_is_unknown_and_the_star_says_nothing_of_nothin
     ]
 
 
-def test_names_are_shown_and_not_obeyed() -> None:
+def test_markup_in_names_is_shown_as_text() -> None:
     [verdict] = verdicts_for({"queue_time": {"*": 600.0}}, queue_time=[QUEUE | {"queue": "a\n\u202eb"}])
     assert "\n" not in verdict.text + verdict.subject
     assert "\u202e" not in verdict.text + verdict.subject
@@ -222,7 +222,7 @@ def measurements() -> Measurements:
 
 
 @pytest.mark.slow
-def test_verdicts_of_the_sandbox_say_what_the_tables_do(tmp_path: Path, measurements: Measurements) -> None:
+def test_verdicts_of_the_sandbox_agree_with_the_tables(tmp_path: Path, measurements: Measurements) -> None:
     limits = Thresholds.read(
         file(tmp_path, '[queue_time]\n"*" = "1m"\n[success_rate]\n"*" = 0.9\n[wall_time]\n"*" = 0\n')
     )
@@ -245,7 +245,7 @@ def test_verdicts_of_the_sandbox_say_what_the_tables_do(tmp_path: Path, measurem
     assert np.isin([v.status for v in found], order).all()
 
 
-def test_the_interval_of_a_percentile_holds_it(measurements: Measurements) -> None:
+def test_the_interval_of_a_percentile_contains_it(measurements: Measurements) -> None:
     for table in (measurements.queue_time, measurements.wall_time):
         known = table.dropna(subset=["p95_low_s", "p95_high_s"])
         assert ((known["p95_low_s"] <= known["p95_s"]) & (known["p95_s"] <= known["p95_high_s"])).all()

@@ -1,4 +1,4 @@
-"""Whatever people put into names is text: in the page, for a browser as for an eye, and in the summary."""
+"""Untrusted names appear as text in the page, both in the markup and on screen, and in the summary."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def harmless(report: Report, browser: Browser) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_there_are_many_and_each_goes_through_every_field(report: Report) -> None:
+def test_each_untrusted_text_is_put_into_every_field(report: Report) -> None:
     assert len(set(UNTRUSTED)) >= 50
     html = render(with_text(report, "harmless"))
     assert [field for field in FIELDS if f"harmless {field}" not in html] == []
@@ -67,10 +67,10 @@ def test_there_are_many_and_each_goes_through_every_field(report: Report) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
-def test_the_page_shows_it_and_nothing_more(
+def test_the_page_shows_untrusted_text_as_text(
     report: Report, browser: Browser, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if UNTRUSTED.index(text) % 40:  # what pictures draw is in test_pictures; it would take most of the time
+    if UNTRUSTED.index(text) % 40:  # test_plots checks the text in plots, which takes most of the time
         monkeypatch.setattr(plots, "_draw_png", lambda *_: DOT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -92,7 +92,7 @@ def test_the_page_shows_it_and_nothing_more(
 
 
 @pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
-def test_the_summary_is_text_whoever_renders_it(report: Report, text: str) -> None:
+def test_every_renderer_shows_untrusted_text_in_the_summary_as_text(report: Report, text: str) -> None:
     markdown = summary(with_text(report, text))
     assert tags(markdown) == tags(summary(with_text(report, "harmless")))
     assert not set("\x1b\x07\x9b\r\x08\u202e") & set(markdown)
@@ -131,7 +131,7 @@ def in_sentence(text: str, field: str) -> str:
     )
 
 
-def test_a_page_without_links_has_none_but_its_own(report: Report, browser: Browser) -> None:
+def test_a_page_without_links_of_the_service_has_only_its_own_links(report: Report, browser: Browser) -> None:
     html = render(with_text(report, "https://ci.example.com/acme/web/builds/1"))
     page, _ = opened(browser, html)
     assert {a for a in page.evaluate(LINKS) if "#" not in a} == {"https: https://ci.example.com/acme/web/builds/1"}
@@ -143,12 +143,12 @@ def test_a_page_without_links_has_none_but_its_own(report: Report, browser: Brow
     ["", None, "javascript:alert(1)", " https://a.example.com", "https://", "https:///x", "java\nscript:x", "//x",
      "x", "data:text/html,x", "file:///etc/passwd", "http://[::1", "https://a.example.com/\u202e", "https://a b.c"],
 )  # fmt: skip
-def test_no_link_leads_anywhere_but_to_a_page(address: str | None) -> None:
+def test_only_web_addresses_become_links(address: str | None) -> None:
     assert web_link(address) is None
 
 
 @pytest.mark.slow
-def test_names_from_the_right_do_not_turn_the_sentence(report: Report, browser: Browser) -> None:
+def test_right_to_left_names_do_not_reorder_the_sentence(report: Report, browser: Browser) -> None:
     page, _ = opened(browser, render(with_text(report, "\u05e9\u05dc\u05d5\u05dd")))
     outside = "[...document.querySelectorAll('bdi')].filter(e => getComputedStyle(e).unicodeBidi != 'isolate').length"
     assert page.evaluate(outside) == 0
@@ -158,7 +158,7 @@ def test_names_from_the_right_do_not_turn_the_sentence(report: Report, browser: 
 
 
 @pytest.mark.parametrize("name", ["page.html.j2", "summary.md.j2"])
-def test_the_templates_escape_all_and_hold_no_script(name: str) -> None:
+def test_the_templates_escape_all_values_and_contain_no_script(name: str) -> None:
     template = resources.files("buildframe.report").joinpath(name).read_text("utf-8")
     assert not re.search(
         r"\|\s*safe|Markup|<script|\son\w+\s*=|autoescape|javascript:|https?:", template, re.IGNORECASE

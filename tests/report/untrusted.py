@@ -1,4 +1,4 @@
-"""Texts that people, or someone who means harm, may have put into names, branches, tests, and addresses."""
+"""Texts that users or attackers may have put into names, branches, tests and addresses."""
 
 UNTRUSTED = (
     "<script>alert(1)</script>",
