@@ -1,4 +1,4 @@
-"""What tracebacks that print variables show of an error: IPython's verbose one, that of rich, and every variable."""
+"""All text that tracebacks with local variables show of an error: those of IPython and rich, and every variable."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ALL = 1_000_000
 
 
 def shown_of(error: BaseException) -> str:
-    """All that is shown of an error, its causes and contexts, but for the test's own frames above ours."""
+    """Return all text shown of an error, its causes and contexts, without the frames of the test itself."""
     for seen in chain(error):
         seen.__traceback__ = _below_tests(seen.__traceback__)
     return "\n".join([*(_variables(seen) for seen in chain(error)), verbose(error), rich(error)])
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes and its contexts, also those that Python would not print."""
+    """Yield the error, its causes and its contexts, also those that Python would not print."""
     seen: list[BaseException] = []
     left: list[BaseException | None] = [error]
     while left:
@@ -36,12 +36,12 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def verbose(error: BaseException) -> str:
-    """As `%xmode Verbose` prints it."""
+    """Return the traceback that `%xmode Verbose` prints."""
     return str(VerboseTB(include_vars=True).text(type(error), error, error.__traceback__))
 
 
 def rich(error: BaseException) -> str:
-    """As rich prints it with variables."""
+    """Return the traceback that rich prints with variables."""
     printed = Traceback.from_exception(
         type(error), error, error.__traceback__, show_locals=True, locals_max_length=_ALL, locals_max_string=_ALL
     )

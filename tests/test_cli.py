@@ -1,4 +1,4 @@
-"""The command, as a user runs it: in a process of its own."""
+"""The command as a user runs it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return run.stdout, folder
 
 
-def test_the_demo_prints_what_it_fetched_and_whether_that_is_all(demo: tuple[str, Path]) -> None:
+def test_the_demo_prints_how_much_it_fetched_and_whether_the_listing_is_complete(demo: tuple[str, Path]) -> None:
     output, folder = demo
     builds, jobs = bf.load(folder / "builds.parquet"), bf.load(folder / "jobs.parquet")
     assert len(builds) >= 2_000
@@ -50,7 +50,7 @@ def test_the_demo_prints_what_it_fetched_and_whether_that_is_all(demo: tuple[str
     assert "The listing is complete" in output
 
 
-def test_the_demo_prints_numbers_that_a_hand_made_computation_gives(demo: tuple[str, Path]) -> None:
+def test_the_demo_prints_the_same_queue_times_as_a_computation_in_pandas(demo: tuple[str, Path]) -> None:
     output, folder = demo
     jobs = bf.load(folder / "jobs.parquet")
     waits = (jobs["started_at"] - jobs["runnable_at"])[jobs["type"] == "script"].dt.total_seconds() / 60
@@ -72,7 +72,7 @@ def test_the_demo_counts_success_by_pipeline(demo: tuple[str, Path]) -> None:
     assert float(rate) == pytest.approx(100 * web["passed"] / int(n), abs=0.05)
 
 
-def test_the_demo_writes_what_it_names_and_says_what_comes_next(demo: tuple[str, Path]) -> None:
+def test_the_demo_writes_the_files_it_names_and_names_an_existing_notebook(demo: tuple[str, Path]) -> None:
     output, folder = demo
     assert str(folder) in output
     written = sorted(path.name for path in folder.iterdir())
@@ -114,7 +114,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
         yield ci
 
 
-def test_the_page_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_reads_it(tmp_path: Path) -> None:
+def test_two_documented_commands_sync_the_sandbox_and_read_the_store(tmp_path: Path) -> None:
     commands = re.findall(
         r"^\$ (.venv/bin/.*(?:sync .*--sandbox|Store).*)$", (ROOT / "docs" / "store.md").read_text(), re.M
     )
@@ -133,7 +133,7 @@ def test_the_page_leads_to_a_store_of_the_sandbox_by_two_commands_and_a_third_re
     assert bf.Store(tmp_path / "sandbox-history").flaky_tests()["suite"].nunique() > 1
 
 
-def test_a_sync_says_what_it_did(service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sync_prints_its_result(service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "ci")
     assert main(["sync", folder, "--since", "1d", "--suite", "rspec", "--suite", "jest", "--personal"]) == 0
     builds, jobs = service.history(created_from="1d", progress=False)
@@ -149,10 +149,10 @@ def test_a_sync_says_what_it_did(service: Workspace, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")  # these are of earlier tests
-def test_what_cannot_be_synced_completely_is_status_3_with_the_reason(
+def test_an_incomplete_sync_prints_the_reason_and_exits_with_status_3(
     service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(130):  # at one instant, of which the service lists 100
+    for _ in range(130):  # with one timestamp, of which the service lists 100
         service.pipeline("web").create_build(commit="HEAD", branch="main")
     assert main(["sync", str(tmp_path)]) == 3
     output = capsys.readouterr().out
@@ -189,7 +189,7 @@ def test_a_store_is_compacted_and_cleaned(
     ],
 )
 @pytest.mark.usefixtures("service")
-def test_what_the_store_refuses_is_a_line_and_a_status(
+def test_an_error_of_the_store_is_printed_and_exits_with_status_1(
     arguments: list[str],
     words: str,
     tmp_path: Path,
@@ -204,7 +204,9 @@ def test_what_the_store_refuses_is_a_line_and_a_status(
     assert not (tmp_path / "none").exists()
 
 
-def test_an_error_is_a_line_and_a_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_printed_without_a_traceback_and_exits_with_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     assert main(["sandbox", "--path", str(tmp_path / "file" / "below")]) == 1
     output = capsys.readouterr().err
@@ -213,7 +215,7 @@ def test_an_error_is_a_line_and_a_status(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("service")
-def test_a_time_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_time_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["sync", str(tmp_path / "none"), "--since", "yesterday"])
     assert left.value.code == 2
@@ -222,7 +224,7 @@ def test_a_time_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("env", [{}, {"BUILDFRAME_TOKEN": ""}])
-def test_without_a_token_it_says_which_variable_is_not_set(
+def test_a_missing_token_is_reported_with_its_variable(
     env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("BUILDFRAME_TOKEN", raising=False)
@@ -232,7 +234,7 @@ def test_without_a_token_it_says_which_variable_is_not_set(
     assert capsys.readouterr().err.startswith("buildframe: There is no token: BUILDFRAME_TOKEN is not set")
 
 
-def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([])
     assert left.value.code == 2

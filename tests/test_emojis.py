@@ -1,4 +1,4 @@
-"""`:name:` becomes a picture, and nothing else becomes anything."""
+"""`:name:` becomes an image, and all other text stays text."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ KNOWN = frame(
 
 
 class Reader(HTMLParser):
-    """What a browser would make of it: text, with the alt text of pictures in angle brackets."""
+    """Parse HTML into its visible text, with the alt text of images in angle brackets."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
         self.seen = ""
-        self.pictures: list[dict[str, str | None]] = []
+        self.images: list[dict[str, str | None]] = []
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag == "img"
         assert [name for name, _ in attrs] == ["class", "src", "alt", "title", "style"]
-        self.pictures.append(dict(attrs))
+        self.images.append(dict(attrs))
         self.seen += f"<{dict(attrs)['alt']}>"
 
     def handle_endtag(self, tag: str) -> None:
@@ -79,26 +79,26 @@ class Reader(HTMLParser):
         (":script: :scripted:", ":script: :scripted:"),
     ],
 )
-def test_which_words_become_pictures(text: str, seen: str) -> None:
+def test_known_names_become_images(text: str, seen: str) -> None:
     assert Reader(emojis.render(text, KNOWN)).seen == seen
 
 
-def test_a_picture_has_its_address_and_words_and_is_as_high_as_the_text() -> None:
-    (picture,) = Reader(emojis.render(":b:", KNOWN)).pictures
-    assert picture["src"] == URL + "b.png?size=1&kind='b'"
-    assert picture["alt"] == picture["title"] == ":b:"
-    assert picture["class"] == "emoji"
-    assert "height: 1em" in str(picture["style"])
+def test_an_image_has_its_url_its_name_and_the_height_of_the_text() -> None:
+    (image,) = Reader(emojis.render(":b:", KNOWN)).images
+    assert image["src"] == URL + "b.png?size=1&kind='b'"
+    assert image["alt"] == image["title"] == ":b:"
+    assert image["class"] == "emoji"
+    assert "height: 1em" in str(image["style"])
 
 
-def test_a_scheme_may_be_written_in_capitals() -> None:
-    (picture,) = Reader(emojis.render(":x:", frame(("x", "HTTPS://emoji.example.com/x", None)))).pictures
-    assert picture["src"] == "HTTPS://emoji.example.com/x"
+def test_the_scheme_of_a_url_may_be_in_capitals() -> None:
+    (image,) = Reader(emojis.render(":x:", frame(("x", "HTTPS://emoji.example.com/x", None)))).images
+    assert image["src"] == "HTTPS://emoji.example.com/x"
 
 
-def test_a_name_goes_before_the_alias_of_another() -> None:
-    (picture,) = Reader(emojis.render(":shared:", KNOWN)).pictures
-    assert picture["src"] == URL + "own.png"
+def test_a_name_takes_precedence_over_an_alias_of_another() -> None:
+    (image,) = Reader(emojis.render(":shared:", KNOWN)).images
+    assert image["src"] == URL + "own.png"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_name_goes_before_the_alias_of_another() -> None:
         "https://example.com/\x00", "x https://example.com/", "https://example.com/\n",
     ],
 )  # fmt: skip
-def test_only_web_addresses_become_pictures(url: object) -> None:
+def test_only_web_addresses_become_images(url: object) -> None:
     assert emojis.render("a :x: b", frame(("x", url, '["y"]'))) == "a :x: b"
 
 
@@ -128,11 +128,11 @@ def test_hostile_text_is_only_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("word", HOSTILE)
-def test_hostile_names_and_addresses_stay_within_their_quotes(word: str) -> None:
+def test_hostile_names_and_urls_are_quoted_attributes(word: str) -> None:
     known = frame((word, URL, None), ("x", URL + re.sub(r"\s", "", word), None))
     html = emojis.render(f":x: :{word}:", known)
-    (picture, *_) = Reader(html).pictures
-    assert picture["src"] == URL + re.sub(r"\s", "", word)
+    (image, *_) = Reader(html).images
+    assert image["src"] == URL + re.sub(r"\s", "", word)
     assert Reader(html).seen == f"<:x:> :{word}:"
 
 
@@ -144,7 +144,7 @@ def test_no_text_is_lost_or_becomes_markup(text: str) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, pd.NaT])
-def test_no_text_gives_none(nothing: object) -> None:
+def test_a_missing_text_becomes_empty(nothing: object) -> None:
     assert emojis.render(nothing, KNOWN) == ""
 
 
@@ -154,11 +154,11 @@ def test_a_column_is_mapped_by_one_lookup() -> None:
     assert [Reader(html).seen for html in shown] == ["<:b:> <x>", "", "y"]
 
 
-def test_no_emojis_are_no_trouble() -> None:
+def test_without_emojis_text_stays_as_it_is() -> None:
     assert emojis.render(":b:", frame()) == ":b:"
 
 
-def test_another_frame_is_refused() -> None:
+def test_an_invalid_frame_is_refused() -> None:
     with pytest.raises(BadInput, match="url"):
         emojis.renderer(pd.DataFrame({"name": ["b"]}))
     with pytest.raises(BadInput, match="JSON list"):

@@ -203,7 +203,7 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
     page.wait("branch is missing")
     page.wait("pull_request_id must be a whole number")
     page.take_screenshots("form")
-    for label, text in {"branch": "main", "pull_request_id": "7", "message": "By hand", "author.name": "Zoe"}.items():
+    for label, text in {"branch": "main", "pull_request_id": "7", "message": "Manual", "author.name": "Zoe"}.items():
         page.fill(label, text)
     page.page.get_by_label("env", exact=True).fill("CACHE=v2\nA=b=c")
     page.press("Create this build")
@@ -211,7 +211,7 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
     page.press("Close the form")
     made = ci.pipeline("docs").builds(created_from="1h", branch="main", progress=False).iloc[0]
     build = ci.pipeline("docs").build(int(made["number"]))
-    assert (build.message, build.pull_request.id) == ("By hand", "7")
+    assert (build.message, build.pull_request.id) == ("Manual", "7")
     assert {"CACHE": "v2", "A": "b=c"}.items() <= build.env.items()
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_a_dashboard.ipynb"
 OF_VOILA = "https://cdn.jsdelivr.net/npm/@fortawesome/"
-"""Style sheets that Voila's own page asks for; nothing here needs them."""
+"""Style sheets that Voila's own page requests; the dashboard does not need them."""
 GROUND = "() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color1').trim()"
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 

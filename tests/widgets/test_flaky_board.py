@@ -103,8 +103,8 @@ def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
     ask(board, search=search, branch=branch)
     assert board.board["id"].tolist() == expected["id"].tolist()
     assert len(board.table.rows) == len(expected)
-    asked = f"whose name or scope contains “{search}” and that flaked at least once on branch “{branch}”"
-    assert asked in visible_text(board.status)
+    description = f"whose name or scope contains “{search}” and that flaked at least once on branch “{branch}”"
+    assert description in visible_text(board.status)
     assert "detected the test as flaky, on any branch." in visible_text(board.status)
 
 

@@ -84,9 +84,9 @@ def search(page: Page, ci: Workspace) -> None:
 def select_by_keyboard(page: Page, ci: Workspace, store: bf.Store) -> None:
     """Select the test that changed most, and open its states with Enter."""
     states = store.flaky_tests("rspec", history=True)
-    asked = states[states["id"].isin(ci.flaky_tests("rspec", search="tax", branch="main", progress=False)["id"])]
-    id = asked["id"].value_counts().index[0]
-    test = asked[asked["id"] == id].iloc[-1]
+    matching = states[states["id"].isin(ci.flaky_tests("rspec", search="tax", branch="main", progress=False)["id"])]
+    id = matching["id"].value_counts().index[0]
+    test = matching[matching["id"] == id].iloc[-1]
     place = next(n for n, row in enumerate(page.rows()) if row[1].endswith(test["name"]) and row[7] == test["location"])
     page.find(".bf-grid").focus()
     for key in ("Home", *["ArrowDown"] * place):
@@ -95,12 +95,12 @@ def select_by_keyboard(page: Page, ci: Workspace, store: bf.Store) -> None:
     link = page.find(".bf-properties a")
     now = ci.flaky_tests("rspec", progress=False).set_index("id")
     assert link.get_attribute("href") == now.loc[id, "web_url"]
-    assert page.find(".bf-history-chart circle").count() == len(asked[asked["id"] == id]) > 1
+    assert page.find(".bf-history-chart circle").count() == len(matching[matching["id"] == id]) > 1
     assert page.find(".bf-history-chart svg").get_attribute("role") == "img"
     page.find(".bf-two-columns summary").focus()
     page.page.keyboard.press("Enter")
     shown = page.find(".bf-history-table tbody tr td:nth-child(2)").all_inner_texts()
-    assert shown == [str(n) for n in asked[asked["id"] == id].sort_values("valid_from")["instances"]]
+    assert shown == [str(n) for n in matching[matching["id"] == id].sort_values("valid_from")["instances"]]
 
 
 def survive_a_server_outage(page: Page, ci: Workspace, folder: Path) -> None:

@@ -73,9 +73,9 @@ class Kernel:
 
     def requests(self) -> int:
         headers = {"Authorization": f"Bearer {self.control}"}
-        asked = urllib.request.Request(f"{self.ci.sandbox.url}/sandbox/faults", headers=headers)
-        with urllib.request.urlopen(asked, timeout=30) as answer:
-            (fault,) = json.load(answer)
+        request = urllib.request.Request(f"{self.ci.sandbox.url}/sandbox/faults", headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            (fault,) = json.load(response)
         return int(fault["happened"])
 
     def rests(self) -> bool:
