@@ -54,7 +54,7 @@ def connected(server: Scripted) -> Workspace:
     ],
     ids=["429", "500", "502", "503", "reset", "cut body", "broken JSON", "no Date"],
 )
-def test_a_passing_fault_leaves_no_trace(scripted: Start, fault: Callable[..., None]) -> None:
+def test_a_temporary_fault_does_not_change_the_result(scripted: Start, fault: Callable[..., None]) -> None:
     server = scripted(fault, fault, says(BUILD))
     assert list(connected(server).builds()["id"]) == ["b1"]
     assert len(server.requests) == 3
@@ -105,7 +105,7 @@ def test_a_wait_that_is_too_long_raises_an_error(scripted: Start) -> None:
     assert len(server.requests) == 1
 
 
-def test_an_exhausted_limit_is_waited_out_before_the_next_request(scripted: Start) -> None:
+def test_a_used_up_limit_delays_the_next_request(scripted: Start) -> None:
     server = scripted(says(BUILD, RateLimit_User_Remaining="0", RateLimit_User_Reset="1"), says(BUILD))
     ws = connected(server)
     start = time.monotonic()
@@ -137,18 +137,18 @@ def test_links_of_the_same_origin_are_followed_as_given(scripted: Start) -> None
 
 
 @pytest.mark.parametrize("link", ["http://127.0.0.1:notaport/", "http://[::1/"])
-def test_a_link_that_is_no_address_is_malformed(scripted: Start, link: str) -> None:
+def test_a_link_that_is_not_a_url_is_malformed(scripted: Start, link: str) -> None:
     server = scripted(says(b'[{"id":"p"}]', Link=f'<{link}>; rel="next"'))
     with pytest.raises(bf.Malformed, match="is not a URL"):
         connected(server).pipelines()
 
 
-def test_limits_that_are_no_numbers_are_passed_over(scripted: Start) -> None:
+def test_limits_that_are_not_numbers_are_ignored(scripted: Start) -> None:
     server = scripted(says(BUILD, RateLimit_Remaining="inf", RateLimit_Reset="nan"))
     assert len(connected(server).builds()) == 1
 
 
-def test_a_closed_workspace_says_so(scripted: Start) -> None:
+def test_a_closed_workspace_raises_an_error(scripted: Start) -> None:
     with connected(scripted(says(BUILD))) as ws:
         ws.builds()
     with pytest.raises(bf.BadInput, match="Connect again") as caught:
@@ -162,7 +162,7 @@ def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -
         bf.connect("acme", base_url="https://api.example.com", token=TOKEN)
 
 
-def test_a_host_that_is_not_there() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -321,12 +321,12 @@ def test_data_that_looks_like_the_token_is_left_alone(scripted: Start) -> None:
         assert server.requests[1].endswith("?passed=2")
 
 
-def test_half_of_an_emoji_is_no_fault_for_extra_columns(scripted: Start) -> None:
+def test_half_of_a_surrogate_pair_is_accepted_in_extra_columns(scripted: Start) -> None:
     server = scripted(says(b'[{"id":"b","created_at":"2026-10-30T10:00:00Z","meta_data":{"team":"x\\ud83d"}}]'))
     assert connected(server).builds(extra={"team": "meta_data.team"})["team"][0] == "x\ufffd"
 
 
-def test_the_token_goes_in_the_header_only(scripted: Start) -> None:
+def test_the_token_is_sent_in_the_header_only(scripted: Start) -> None:
     server = scripted(says(BUILD))
     connected(server).builds()
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
@@ -348,7 +348,7 @@ def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
         (KeyboardInterrupt, lambda ws: ws.graphql("{ a }")),
     ],
 )
-def test_an_interrupt_leads_into_no_frame_that_holds_the_token(
+def test_the_traceback_of_an_interrupt_contains_no_frame_with_the_token(
     scripted: Start, interruption: type[BaseException], send: Callable[[Workspace], Any]
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -400,7 +400,7 @@ def test_a_missing_token_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) 
         bf.connect("acme")
 
 
-def test_https_where_the_server_speaks_http_says_so(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_to_a_server_without_tls_is_reported(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("buildframe.http.retry.MAX_CONNECTS", 1)
     server = scripted(says(BUILD))
     ws = bf.connect("acme", base_url=server.url.replace("http:", "https:"), token=TOKEN)

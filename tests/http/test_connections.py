@@ -1,4 +1,4 @@
-"""Clients apart: connections of their own, which another thread can cut off at once."""
+"""Copied clients have their own connections, which another thread can cut off at once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def cut_off(client: Client, budget: RequestBudget, future: Future[Any]) -> BaseE
 @pytest.mark.parametrize(
     "said", [b"", b"HTTP/1.1 200 OK\r\nDate: x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1,"]
 )
-def test_a_request_that_waits_for_its_answer_is_cut_off(scripted: Start, said: bytes) -> None:
+def test_a_request_that_waits_for_its_response_is_cut_off(scripted: Start, said: bytes) -> None:
     silent, budget = Silent(said), RequestBudget()
     server = scripted(silent)
     home = Client(server.url, TOKEN)
@@ -102,7 +102,7 @@ def test_a_request_that_waits_for_tls_is_cut_off() -> None:
         assert not apart._sockets._shaking_hands
 
 
-def test_of_an_action_that_is_cut_off_the_outcome_is_unknown(scripted: Start) -> None:
+def test_an_action_that_is_cut_off_has_an_unknown_outcome(scripted: Start) -> None:
     silent = Silent()
     request = protocol.request_for(spec.cancel_build, "acme", "web", 7)
     with Client(scripted(silent).url, TOKEN) as client, ThreadPoolExecutor(1) as pool:
@@ -148,7 +148,7 @@ def until(what: Callable[[], bool]) -> bool:
     return what()
 
 
-def test_no_thread_and_no_socket_stays_behind(scripted: Start) -> None:
+def test_no_thread_and_no_socket_remains(scripted: Start) -> None:
     silent = Silent()
     server = scripted(says(b"[]"), silent)
     home = Client(server.url, TOKEN)

@@ -1,4 +1,4 @@
-"""Responses that are made to harm: bombs, deep nesting, huge numbers, escape sequences. Errors of ours, and no harm."""
+"""Hostile responses such as decompression bombs, deep nesting and escape sequences raise errors of the library."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def in_pieces(body: bytes, size: int = 1000) -> Iterator[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", [lambda ws: ws.pipelines(), lambda ws: ws.log(f"{ws.base_url}/v2/log")])
-def test_a_bomb_is_refused_while_it_comes(scripted: Start, ask: Callable[[Workspace], object]) -> None:
+def test_a_decompression_bomb_is_refused_while_it_is_received(
+    scripted: Start, ask: Callable[[Workspace], object]
+) -> None:
     packed = bomb(600 * 2**20)
     assert len(packed) < 2**20
     server = scripted(says(packed, Content_Encoding="gzip"))
@@ -60,7 +62,7 @@ def test_a_bomb_is_refused_while_it_comes(scripted: Start, ask: Callable[[Worksp
     assert len(server.requests) == 1  # it would be as large again
 
 
-def test_no_more_than_the_limit_is_held() -> None:
+def test_no_more_than_the_limit_is_decompressed() -> None:
     packed, limit = bomb(64 * 2**20), 8 * 2**20
     tracemalloc.start()
     try:
@@ -79,7 +81,7 @@ def test_a_body_without_encoding_has_the_same_limit() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 10**7])
-def test_gzip_is_read_whole_however_it_is_cut(size: int) -> None:
+def test_gzip_is_read_completely_in_chunks_of_any_size(size: int) -> None:
     text = json.dumps([{"id": str(i)} for i in range(20_000)]).encode()
     packed = gzip.compress(text[:999]) + gzip.compress(b"") + gzip.compress(text[999:])  # three members
     assert read_body(in_pieces(packed, size), "GZip") == text
@@ -137,7 +139,7 @@ def test_an_action_with_a_bomb_as_its_response_has_an_unknown_outcome(
     ],
     ids=["open", "objects", "a field", "content", "errors"],
 )
-def test_deep_json_is_malformed(scripted: Start, ask: Callable[[Workspace], object], body: bytes) -> None:
+def test_deeply_nested_json_is_malformed(scripted: Start, ask: Callable[[Workspace], object], body: bytes) -> None:
     with pytest.raises((bf.Malformed, bf.GraphQLError)):
         ask(connected(scripted(says(body, Content_Type="application/json"))))
 
@@ -163,7 +165,7 @@ def test_json_of_any_depth_is_read_or_malformed(scripted: Start, depth: int) -> 
 
 
 @pytest.mark.parametrize("status", [401, 404, 422, 500])
-def test_a_refusal_that_is_deep_is_a_refusal(scripted: Start, status: int) -> None:
+def test_a_deeply_nested_error_body_still_raises_the_error_of_its_status(scripted: Start, status: int) -> None:
     for body in (DEEP, b'{"message":"no","errors":' + DEEP + b"]" * 200_000 + b"}"):
         with pytest.raises(bf.ServiceError) as refused:
             connected(scripted(says(body, status))).pipelines()
@@ -171,7 +173,7 @@ def test_a_refusal_that_is_deep_is_a_refusal(scripted: Start, status: int) -> No
 
 
 @pytest.mark.parametrize("depth", [100, 400, 900, 1500, 100_000])
-def test_a_deep_delivery_is_read_or_malformed(depth: int) -> None:
+def test_a_deeply_nested_delivery_is_read_or_malformed(depth: int) -> None:
     field = b'{"a":' * depth + b"1" + b"}" * depth
     body = b'{"event":"build.finished","build":' + ROW % (b',"meta_data":' + field) + b"}"
     try:
@@ -182,19 +184,19 @@ def test_a_deep_delivery_is_read_or_malformed(depth: int) -> None:
 
 
 @pytest.mark.parametrize("page", ["9" * 5_000, "٣" * 30])
-def test_a_last_page_of_many_digits_is_no_crash(scripted: Start, page: str) -> None:
+def test_a_last_page_of_many_digits_does_not_crash(scripted: Start, page: str) -> None:
     link = f'<http://127.0.0.1/v2/x?page={page}>; rel="last"'.encode().decode("latin-1")
     server = scripted(says(b"[" + ROW % b"" + b"]", Link=link), says(b"[]"))
     assert len(connected(server).builds(progress=False)) == 1
 
 
-def test_a_reset_of_many_digits_is_no_crash(scripted: Start) -> None:
+def test_a_reset_of_many_digits_does_not_crash(scripted: Start) -> None:
     server = scripted(says(b'{"reset":-%s}' % (b"9" * 400), 429), says(b"[]"))
     assert len(connected(server).pipelines()) == 0
 
 
 @pytest.mark.parametrize("date", ["Sun, 01 Nov 2026 12:00:00 +99999999999999999999", "Sun, 01 Nov 99999 12:00:00 GMT"])
-def test_a_date_that_cannot_be_is_malformed(scripted: Start, date: str) -> None:
+def test_an_impossible_date_is_malformed(scripted: Start, date: str) -> None:
     with pytest.raises(bf.Malformed, match="Date"):
         connected(scripted(says(b"[]", date=date))).pipelines()
 
@@ -209,7 +211,7 @@ def test_a_date_that_cannot_be_is_malformed(scripted: Start, date: str) -> None:
     ],
     ids=["message", "errors", "text", "graphql"],
 )
-def test_what_a_server_says_steers_no_terminal(scripted: Start, body: bytes, status: int) -> None:
+def test_errors_contain_no_control_characters_of_a_server(scripted: Start, body: bytes, status: int) -> None:
     with pytest.raises(bf.BuildframeError) as caught:
         connected(scripted(says(body, status))).graphql("{ a }")
     assert not set(HARMFUL) & set(str(caught.value))
@@ -218,7 +220,7 @@ def test_what_a_server_says_steers_no_terminal(scripted: Start, body: bytes, sta
     assert "␛" in str(caught.value)
 
 
-def test_the_command_prints_it_harmless(
+def test_the_command_prints_errors_without_control_characters(
     scripted: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     server = scripted(says(json.dumps({"message": ESCAPES}).encode(), 401))
@@ -230,7 +232,7 @@ def test_the_command_prints_it_harmless(
     assert not set(HARMFUL) & set(said.err + said.out)
 
 
-def test_the_command_prints_warnings_harmless(
+def test_the_command_prints_warnings_without_control_characters(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     def warn(*_: object) -> None:
@@ -246,7 +248,7 @@ def test_the_command_prints_warnings_harmless(
 
 
 @pytest.mark.parametrize("field", [b"[" * 500 + b"]" * 500, b'{"a":' * 500 + b"1" + b"}" * 500])
-def test_a_record_with_a_deep_field_can_be_shown(scripted: Start, field: bytes) -> None:
+def test_a_record_with_a_deeply_nested_field_can_be_shown(scripted: Start, field: bytes) -> None:
     body = b'{"id":"p1","slug":"web","name":"web","later":%s}' % field
     assert len(repr(connected(scripted(says(body))).pipeline("web").get())) < 500
 
@@ -256,7 +258,9 @@ def hostile_log(scripted: Start, start: str = "one") -> Log:
     return ws.log(f"{ws.base_url}/v2/log")
 
 
-def test_a_log_is_harmless_and_keeps_its_raw_text(scripted: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_shown_without_control_characters_and_keeps_its_raw_text(
+    scripted: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = hostile_log(scripted)
     print(log, f"{log}", repr(log))
     assert not set(HARMFUL) & set(capsys.readouterr().out)
@@ -290,7 +294,7 @@ def test_a_log_is_harmless_and_keeps_its_raw_text(scripted: Start, capsys: pytes
         lambda log: log.encode().decode(),
     ],
 )
-def test_each_part_of_a_log_is_harmless(
+def test_each_part_of_a_log_is_shown_without_control_characters(
     scripted: Start, capsys: pytest.CaptureFixture[str], part: Callable[[Log], str]
 ) -> None:
     print(part(hostile_log(scripted)))

@@ -1,4 +1,4 @@
-"""What a 404 is about: the thing that the server names, or else the last one in the path."""
+"""Errors of a 404 name the missing resource: the one that the server names, or else the last one in the path."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ ID = "0190b3aa-0000-7000-8000-0000000000aa"
         (f"{ACME}/pipelines/we%20b", "", "pipeline 'we b' of organization 'acme'"),
     ],
 )
-def test_the_thing_is_named(path: str, message: str, named: str) -> None:
+def test_a_404_names_the_missing_resource(path: str, message: str, named: str) -> None:
     assert not_found.describe(path, message).startswith(f"There is no {named}, or this token may not see it.")
 
 
 @pytest.mark.parametrize("path", ["/v2/builds", "/graphql", "/", "", f"{ACME.removesuffix('/acme')}"])
-def test_a_path_without_names_names_nothing(path: str) -> None:
+def test_a_404_of_a_path_without_slugs_names_no_resource(path: str) -> None:
     assert not_found.describe(path, "No route matches") == ""
 
 
 @pytest.mark.parametrize("path", [f"{ACME}/agentz", f"{ACME}/agentz?per_page=100", f"{ACME}/pipelines"])
-def test_of_a_wrong_path_no_name_is_called_missing(path: str) -> None:
+def test_a_404_of_an_unknown_route_names_no_resource(path: str) -> None:
     assert not_found.describe(path, f"No route matches {path.split('?')[0].strip('/')}") == ""
 
 
@@ -54,12 +54,14 @@ def test_of_a_wrong_path_no_name_is_called_missing(path: str) -> None:
         (lambda ws: ws.log(f"{ws.base_url}{ACME}/pipelines/web/builds/1/jobs/{ID}/log"), f"no job '{ID}' of build 1"),
     ],
 )
-def test_the_sandbox_says_what_is_not_there(ci: Workspace, call: Callable[[Workspace], object], says_so: str) -> None:
+def test_a_404_of_the_sandbox_names_the_missing_resource(
+    ci: Workspace, call: Callable[[Workspace], object], says_so: str
+) -> None:
     with pytest.raises(bf.NotFound, match=f"(?s)404.*{says_so}"):
         call(ci)
 
 
-def test_an_address_without_names_is_to_be_checked(scripted: Callable[..., Scripted]) -> None:
+def test_a_404_of_a_path_without_slugs_advises_to_check_the_url(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b'{"message":"No route matches"}', 404))
     with pytest.raises(bf.NotFound, match="Check the path, and base_url= or BUILDFRAME_URL"):
         bf.connect(base_url=server.url, token="t").builds()

@@ -23,7 +23,7 @@ def pairs(**filters: object) -> list[tuple[str, str]]:
     )
 
 
-def test_arrays_maps_flags_and_times_are_placed_as_the_service_reads_them() -> None:
+def test_arrays_maps_flags_and_times_are_encoded_as_the_service_reads_them() -> None:
     placed = pairs(
         branch=["main", "a&state[]=b"],
         commit=SHA,
@@ -72,22 +72,22 @@ def test_no_value_can_become_another_filter_or_path(branch: str, key: str, value
     assert parse_qsl(parts.query, keep_blank_values=True) == [("branch[]", branch), (f"meta_data[{key}]", value)]
 
 
-def test_a_slug_cannot_leave_its_place_in_the_path() -> None:
+def test_a_slug_cannot_change_the_rest_of_the_path() -> None:
     with pytest.raises(BadInput, match=r"pipeline='a/../b"):
         protocol.request_for(spec.get_build, "acme", "a/../b?x=1#y", 7)
 
 
 @pytest.mark.parametrize("slug", ["web", "Web-2-", "0", "a" * 100])
-def test_a_slug_stands_in_the_path_as_it_is(slug: str) -> None:
+def test_a_valid_slug_is_not_escaped_in_the_path(slug: str) -> None:
     assert protocol.request_for(spec.get_pipeline, "acme", slug).target == f"/v2/organizations/acme/pipelines/{slug}"
 
 
 @pytest.mark.parametrize("name", ["acme", "acme_inc", "acme.inc", "ACME-2"])
-def test_slugs_that_the_document_does_not_describe_may_hold_more(name: str) -> None:
+def test_slugs_without_a_documented_pattern_may_contain_more(name: str) -> None:
     assert protocol.request_for(spec.list_flaky_tests, name, name).target.count(f"/{name}/") == 2
 
 
-def test_every_text_in_a_path_has_a_form() -> None:
+def test_every_text_parameter_of_a_path_has_a_check() -> None:
     texts = [parameter for endpoint in spec.ENDPOINTS for parameter in endpoint.parameters if parameter.type is str]
     assert all(parameter.check is not None for parameter in texts)
 
@@ -107,14 +107,14 @@ def test_every_text_in_a_path_has_a_form() -> None:
         ("we\x1b[31mb", "we-31mb"),
     ],
 )
-def test_the_slug_that_was_meant_is_suggested(slug: str, meant: str) -> None:
+def test_a_valid_slug_is_suggested(slug: str, meant: str) -> None:
     with pytest.raises(BadInput, match=rf"^pipeline=.* is not a slug: .* Did you mean '{meant}'\?$") as caught:
         protocol.request_for(spec.get_pipeline, "acme", slug)
     assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("slug", ["", " ", ".", "..", "%", "%2e", "a" * 101, "https://ci.example.com"])
-def test_where_no_slug_can_be_guessed_the_error_says_where_it_stands(slug: str) -> None:
+def test_an_error_without_a_suggestion_says_where_to_find_the_slug(slug: str) -> None:
     with pytest.raises(BadInput, match=r"is not a slug.*Copy it from the URL of its page"):
         protocol.request_for(spec.get_pipeline, "acme", slug)
 
@@ -131,7 +131,9 @@ def test_where_no_slug_can_be_guessed_the_error_says_where_it_stands(slug: str) 
         ),
     ],
 )
-def test_the_same_of_organizations_and_suites(endpoint: spec.Endpoint, arguments: tuple[str, ...], says: str) -> None:
+def test_a_valid_slug_of_organizations_and_suites_is_suggested(
+    endpoint: spec.Endpoint, arguments: tuple[str, ...], says: str
+) -> None:
     with pytest.raises(BadInput, match=says):
         protocol.request_for(endpoint, *arguments)
 
@@ -159,7 +161,7 @@ def test_the_same_of_organizations_and_suites(endpoint: spec.Endpoint, arguments
         ({"created_from": "30d"}, "service's time"),
     ],
 )
-def test_bad_filters_are_refused_with_the_right_word(filters: dict[str, object], says: str) -> None:
+def test_invalid_filters_are_refused_with_the_valid_name_or_value(filters: dict[str, object], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         protocol.request_for(spec.list_builds, "acme", **filters)
 
@@ -175,30 +177,30 @@ LONG = "too long: the URL would have .* characters, and the limit is 60,000. Not
         ({"meta_data": {str(number): "value" for number in range(5000)}, "branch": "main"}, "meta_data"),
     ],
 )
-def test_filters_that_no_address_can_hold_are_refused(filters: dict[str, object], name: str) -> None:
+def test_filters_that_do_not_fit_into_a_url_are_refused(filters: dict[str, object], name: str) -> None:
     with pytest.raises(BadInput, match=f"^{name} is {LONG}"):
         protocol.request_for(spec.list_builds, "acme", **filters)
 
 
-def test_an_address_that_the_check_lets_through_can_be_sent() -> None:
+def test_a_url_that_passes_the_check_can_be_sent() -> None:
     with pytest.raises(BadInput, match="branch is too long"):
         protocol.request_for(spec.list_builds, "acme", branch="x" * 60_000)
     request = protocol.page_request(spec.list_builds, "acme", branch="x" * 59_950, per_page=100, number=1000)
     assert str(httpx.URL(f"https://api.example.com{request.target}")).endswith("&page=1000&per_page=100")
 
 
-def test_a_ref_such_as_head_is_a_commit_that_builds_may_have() -> None:
+def test_a_ref_such_as_head_is_a_valid_commit_filter() -> None:
     assert pairs(commit="HEAD") == [("commit", "HEAD")]
 
 
 @pytest.mark.parametrize("slug", ["", " ", ".", "..", None, 7])
-def test_what_is_no_slug_is_refused(slug: object) -> None:
+def test_an_invalid_slug_is_refused(slug: object) -> None:
     with pytest.raises(BadInput, match="slug"):
         protocol.request_for(spec.list_builds, slug)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [0, -1, True, "7", 1.0, 10**18, 10**5000], ids=lambda number: str(type(number)))
-def test_what_is_no_number_is_refused(number: object) -> None:
+def test_an_invalid_number_is_refused(number: object) -> None:
     with pytest.raises(BadInput, match="number"):
         protocol.request_for(spec.get_build, "acme", "web", number)  # type: ignore[arg-type]
 
@@ -286,7 +288,7 @@ def test_the_wait_is_the_largest_that_the_server_names() -> None:
     assert refused(429, b"", **dated).retry_after == 40
 
 
-def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
+def test_an_unreadable_response_is_malformed_and_retryable() -> None:
     decoder = msgspec.json.Decoder(list[int])
     for body in (b"[1, 2", b"<html>", b'["x"]', b""):
         with pytest.raises(Malformed, match="cannot be read") as caught:
@@ -296,13 +298,13 @@ def test_an_unreadable_answer_is_malformed_and_worth_another_try() -> None:
         protocol.read_page(REQUEST, Response(200, {}, b"[]"), decoder)
 
 
-def test_half_of_an_emoji_costs_no_page() -> None:
+def test_half_of_a_surrogate_pair_does_not_make_a_page_malformed() -> None:
     body = b'["cut \\ud83d", "whole \\ud83d\\ude00", "\\u00fc"]'
     page = protocol.read_page(REQUEST, Response(200, DATE, body), msgspec.json.Decoder(list[str]))
     assert page.rows == ["cut \ufffd", "whole \U0001f600", "ü"]
 
 
-def test_a_sha_in_capitals_is_the_same_sha() -> None:
+def test_a_sha_in_capitals_is_sent_in_lower_case() -> None:
     assert pairs(commit=SHA.upper()) == [("commit", SHA)]
 
 
@@ -314,7 +316,7 @@ def test_a_page_contains_its_rows_its_next_link_and_the_time_of_the_service() ->
     assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
 
 
-def test_a_damaged_key_is_no_null() -> None:
+def test_a_damaged_key_is_malformed_and_not_null() -> None:
     rows = msgspec.json.Decoder(GenericAlias(list, (row_type(spec.Build),)))
     request = protocol.request_for(spec.list_builds, "acme")
     sound = Response(200, {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}, b'[{"id":"b1","branch":"main"}]')

@@ -1,4 +1,4 @@
-"""Properties to bodies: what is sent, and what is refused before anything is sent."""
+"""Request bodies: how properties are sent, and which are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> A
 
 
 @given(builds)
-def test_any_build_arrives_as_it_was_given(properties: dict[str, Any]) -> None:
+def test_any_build_is_sent_unchanged(properties: dict[str, Any]) -> None:
     assert body(spec.create_build, "acme", "web", **properties) == properties
 
 
 @given(st.lists(steps), st.lists(texts), st.none() | st.uuids().map(str))
-def test_any_pipeline_arrives_as_it_was_given(steps: list[Any], tags: list[str], template: str | None) -> None:
+def test_any_pipeline_is_sent_unchanged(steps: list[Any], tags: list[str], template: str | None) -> None:
     properties = PIPELINE | {"steps": steps, "tags": tags, "pipeline_template_uuid": template}
     assert body(spec.create_pipeline, "acme", **properties) == properties
 
@@ -63,7 +63,7 @@ def test_the_bytes_are_plain_json() -> None:
     assert not request.repeatable
 
 
-def test_null_is_sent_where_it_is_given_and_left_out_where_it_is_not() -> None:
+def test_null_is_sent_only_if_it_is_passed() -> None:
     assert protocol.request_for(spec.update_pipeline, "acme", "web", cluster_id=None).body == b'{"cluster_id":null}'
     assert protocol.request_for(spec.update_pipeline, "acme", "web", description="").body == b'{"description":""}'
 
@@ -102,7 +102,7 @@ def test_actions_without_properties_have_no_body() -> None:
         (BUILD | {"env": {"cut \ud83d": "x"}}, "half of a surrogate pair"),
     ],
 )
-def test_builds_that_the_service_would_refuse(properties: dict[str, Any], says: str) -> None:
+def test_builds_that_the_service_would_refuse_are_not_sent(properties: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=f"(?s){says}"):
         protocol.request_for(spec.create_build, "acme", "web", **properties)
 
@@ -161,7 +161,7 @@ def test_without_a_yaml_package_only_the_service_checks(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("slug", ["", "-web", "a b", "a_b", "wéb", "a" * 101, "web\n"])
-def test_what_is_no_slug_is_not_sent(slug: str) -> None:
+def test_an_invalid_slug_is_not_sent(slug: str) -> None:
     with pytest.raises(BadInput, match="letters and digits"):
         protocol.request_for(spec.update_pipeline, "acme", "web", slug=slug)
     with pytest.raises(BadInput, match="letters and digits"):
@@ -169,7 +169,7 @@ def test_what_is_no_slug_is_not_sent(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", ["a", "0", "Web-2-", "a" * 100])
-def test_what_is_a_slug_is_sent(slug: str) -> None:
+def test_a_valid_slug_is_sent(slug: str) -> None:
     assert body(spec.update_pipeline, "acme", "web", slug=slug) == {"slug": slug}
 
 

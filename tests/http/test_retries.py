@@ -1,4 +1,4 @@
-"""What is sent again, how often and after which waits, and what one call may spend on that."""
+"""Retries: which requests, how often and after which waits, within the request budget of a call."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FAULTS = [
 
 
 @pytest.mark.slow
-def test_many_requests_survive_a_service_of_which_one_answer_in_three_is_bad() -> None:
+def test_all_requests_succeed_although_one_response_in_three_is_bad() -> None:
     with Sandbox(builds=60, days=3, faults=FAULTS) as sandbox, Client(sandbox.url, Token(sandbox.token())) as asking:
         request = protocol.page_request(spec.list_builds, "acme", per_page=5)
         budget = RequestBudget()
@@ -71,7 +71,7 @@ def test_many_requests_survive_a_service_of_which_one_answer_in_three_is_bad() -
     assert budget.requests == 60 + budget.retries > 70
 
 
-def test_a_request_survives_many_faults_and_counts_them(scripted: Start) -> None:
+def test_a_request_succeeds_after_many_faults_and_counts_its_retries(scripted: Start) -> None:
     server = scripted(*[says(b"oops", 503)] * (MAX_ATTEMPTS - 1), says(b"[]"))
     budget = RequestBudget()
     assert listed(server.url, budget) == []
@@ -79,7 +79,9 @@ def test_a_request_survives_many_faults_and_counts_them(scripted: Start) -> None
 
 
 @pytest.mark.parametrize("fault", [says(b"oops", 503), says(b'{"reset":0}', 429), says(b"<html>"), hang_up])
-def test_how_often_a_lasting_fault_was_tried_is_noted(scripted: Start, fault: Callable[..., None]) -> None:
+def test_the_error_of_a_permanent_fault_notes_the_number_of_attempts(
+    scripted: Start, fault: Callable[..., None]
+) -> None:
     with pytest.raises(bf.BuildframeError) as caught:
         listed(scripted(fault).url, RequestBudget())
     assert re.fullmatch(rf"Tried {MAX_ATTEMPTS} times in \d s\.", *caught.value.__notes__)
@@ -96,7 +98,7 @@ def test_failed_connections_are_retried_less_often() -> None:
     assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 0 s."]
 
 
-def test_only_tries_in_a_row_count_for_that(scripted: Start) -> None:
+def test_only_consecutive_failed_connections_count(scripted: Start) -> None:
     budget = RequestBudget()
 
     def last_words(handler: BaseHTTPRequestHandler) -> None:
@@ -130,7 +132,7 @@ def test_a_wait_for_a_retry_is_reported_with_its_reason_and_can_be_canceled(
     assert len(server.requests) == 2
 
 
-def test_after_a_second_refusal_the_waits_grow(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_after_the_second_refusal_wait_with_backoff(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(0.01))
     waits: list[tuple[float, str]] = []
     refused = says(b'{"message":"slow down","reset":0}', 429)
@@ -147,7 +149,7 @@ def test_no_more_requests_are_sent_than_max_requests(scripted: Start) -> None:
     assert len(server.requests) == 3
 
 
-# --- what one call may spend ------------------------------------------------------------------------------------------
+# --- request budget of a call -----------------------------------------------------------------------------------------
 
 
 def test_no_more_requests_are_sent_than_allowed_by_any_number_of_threads() -> None:
@@ -197,7 +199,7 @@ def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     assert over.requests == 0
 
 
-def test_a_reset_that_is_no_time_until_then_is_passed_over(scripted: Start) -> None:
+def test_a_reset_that_is_a_timestamp_instead_of_a_duration_is_ignored(scripted: Start) -> None:
     absurd = says(b'{"message":"x","reset":1800000000}', 429, RateLimit_Remaining="0", RateLimit_Reset="1800000000")
     server = scripted(absurd, says(b"[]"))
     assert listed(server.url, RequestBudget()) == []
@@ -214,7 +216,7 @@ def test_a_partial_listing_ends_with_the_rows_so_far_when_a_limit_lasts_beyond_t
     assert "deadline=5s" in frame.attrs["why"]
 
 
-def test_a_token_that_comes_back_shows_in_no_why_and_no_warning(scripted: Start) -> None:
+def test_a_token_that_the_server_echoes_is_not_in_reasons_or_warnings(scripted: Start) -> None:
     row = b'[{"id":"b1","number":1,"created_at":"2026-10-30T10:00:00Z"}]'
     bad = f'[{{"id":"b2","created_at":"{TOKEN}"}}]'.encode()
     server = scripted(says(row, Link='</v2/organizations/acme/builds?page=2>; rel="next"'), says(bad))

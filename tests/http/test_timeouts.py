@@ -86,7 +86,7 @@ def ends_soon() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DRIPPING)
-def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
+def test_a_slow_response_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
     server, budget = scripted(DRIPPING[kind]), RequestBudget()
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
         with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
@@ -98,7 +98,7 @@ def test_a_response_that_drips_ends_at_the_time_limit(scripted: Start, kind: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DRIPPING)
-def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> None:
+def test_a_request_that_timed_out_is_sent_again(scripted: Start, kind: str) -> None:
     server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
         assert listed(asking) == []
@@ -106,7 +106,7 @@ def test_a_request_that_was_late_is_sent_again(scripted: Start, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", DRIPPING)
-def test_of_an_action_that_was_late_the_outcome_is_unknown(scripted: Start, kind: str) -> None:
+def test_an_action_that_timed_out_has_an_unknown_outcome(scripted: Start, kind: str) -> None:
     server = scripted(DRIPPING[kind])
     refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
     with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
@@ -124,7 +124,7 @@ def test_the_time_limit_applies_to_each_request_separately(scripted: Start) -> N
 
 
 @pytest.mark.slow
-def test_logs_have_a_time_limit_of_their_own(scripted: Start) -> None:
+def test_logs_have_their_own_time_limit(scripted: Start) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.7)
         says(b"built", Content_Type="text/plain")(handler)
@@ -192,7 +192,7 @@ def nobody_gets_in(address: str, port: int = 0) -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_a_tls_handshake_that_drips_ends_at_the_time_limit() -> None:
+def test_a_slow_tls_handshake_ends_at_the_time_limit() -> None:
     record = b"\x16\x03\x03\x40\x00"  # a handshake record of 16 KiB begins
     with listener(drip_bytes(record)) as where, Client(f"https://{where}", Token(TOKEN), timeout=0.3) as asking:
         with ends_soon(), pytest.raises(bf.Unreachable) as caught:
@@ -203,7 +203,7 @@ def test_a_tls_handshake_that_drips_ends_at_the_time_limit() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_a_proxy_that_drips_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+def test_a_slow_proxy_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     with listener(drip_bytes(piece=piece)) as where:
         monkeypatch.setenv("HTTPS_PROXY", f"http://{where}")
         with Client("https://ci.example.com", Token(TOKEN), timeout=0.3) as asking, ends_soon():
@@ -224,7 +224,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_addresses_of_a_host_have_the_time_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_addresses_of_a_host_share_the_time_limit_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = [f"127.0.0.{n}" for n in range(1, 31)]
     with ExitStack() as stack:
         port = stack.enter_context(nobody_gets_in(addresses[0]))
@@ -287,7 +287,7 @@ def certificate(folder: Path) -> Path:
     return path
 
 
-def test_a_server_that_takes_nothing_in_ends_at_the_time_limit() -> None:
+def test_a_server_that_reads_nothing_ends_at_the_time_limit() -> None:
     def deaf(near: socket.socket) -> None:
         time.sleep(BOUNDED)
         near.close()
@@ -355,14 +355,14 @@ def connected(server: Scripted) -> Any:
 
 
 @pytest.mark.parametrize("call", READS)
-def test_a_call_whose_response_drips_ends_at_its_deadline(scripted: Start, call: str) -> None:
+def test_a_call_with_a_slow_response_ends_at_its_deadline(scripted: Start, call: str) -> None:
     ci = connected(scripted(DRIPPING["body"]))
     with ends_soon(), pytest.raises(bf.DeadlineExceeded, match=r"deadline=0\.4s has passed"):
         READS[call](ci, SOON)
 
 
 @pytest.mark.parametrize("call", ACTIONS)
-def test_of_an_action_that_was_sent_before_its_deadline_the_outcome_is_unknown(scripted: Start, call: str) -> None:
+def test_an_action_sent_before_its_deadline_has_an_unknown_outcome(scripted: Start, call: str) -> None:
     ci = connected(scripted(DRIPPING["headers"]))
     with ends_soon(), pytest.raises(bf.OutcomeUnknown, match="not complete within"):
         ACTIONS[call](ci, SOON)
@@ -385,7 +385,7 @@ def test_an_invalid_deadline_is_refused_before_anything_is_sent(scripted: Start,
     assert server.requests == []
 
 
-def test_a_deadline_ends_a_connection_that_is_never_made() -> None:
+def test_a_deadline_ends_an_attempt_to_connect() -> None:
     with nobody_gets_in("127.0.0.1") as port:
         ci = bf.connect("acme", base_url=f"http://127.0.0.1:{port}", token=TOKEN)
         with ends_soon(), pytest.raises(bf.DeadlineExceeded):
@@ -445,7 +445,7 @@ def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: 
     assert not file.exists()
 
 
-def test_a_sync_ends_at_its_deadline_and_says_what_stays(scripted: Start, tmp_path: Path) -> None:
+def test_a_sync_ends_at_its_deadline_and_reports_that_nothing_was_committed(scripted: Start, tmp_path: Path) -> None:
     url = scripted(DRIPPING["headers"]).url
     run = command("sync", str(tmp_path / "ci"), "--deadline", "1s", BUILDFRAME_URL=url)
     assert run.returncode == 124
