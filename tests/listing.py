@@ -1,4 +1,4 @@
-"""A service that lists builds as a test says, over HTTP on loopback; at any request it may do something else."""
+"""An HTTP service on loopback that lists given builds, and that can respond differently to chosen requests."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ DATE = NOW.strftime("%a, %d %b %Y %H:%M:%S GMT")
 PATH = "/v2/organizations/acme/builds"
 TOKEN = "bkua_0123456789secret"
 
-Answer = Callable[[BaseHTTPRequestHandler], None]
+Responder = Callable[[BaseHTTPRequestHandler], None]
 
 
 def after(seconds: float) -> Moment:
-    """So many seconds after T0, to the millisecond."""
+    """Return the time this many seconds after T0, to the millisecond."""
     return Moment.of(T0 + dt.timedelta(milliseconds=round(1000 * seconds)))
 
 
 def build(number: int, seconds: float, jobs: int = 0) -> dict[str, Any]:
-    """A build created so many seconds after T0."""
+    """Return a build created this many seconds after T0."""
     listed = [{"id": f"j{number}-{n}", "type": "script", "state": "passed", "name": f"step {n}"} for n in range(jobs)]
     stamp = after(seconds).text()
     pipeline = {"id": "p", "slug": "web"}
@@ -43,12 +43,12 @@ def build(number: int, seconds: float, jobs: int = 0) -> dict[str, Any]:
 
 
 def evenly(n: int, every: float = 60, jobs: int = 0) -> list[dict[str, Any]]:
-    """So many builds, newest first, so many seconds apart."""
+    """Return `n` builds, newest first, `every` seconds apart."""
     return [build(number, number * every, jobs * (number % 3)) for number in range(n, 0, -1)]
 
 
 class Server(ThreadingHTTPServer):
-    """Clients hang up on purpose, which is expected."""
+    """Ignores connection errors, since clients disconnect on purpose."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -59,18 +59,18 @@ class Server(ThreadingHTTPServer):
 
 
 class Listing:
-    """Lists `builds` in their order. `asked` holds what was asked, request by request.
+    """Lists `builds` in their order, and records the query of each request in `requests`.
 
-    `meddle` is called with a request's number, from 1, and its query, and returns another answer to give, or None.
+    `override` is called with a request's number, from 1, and its query. It returns another response to send, or None.
     """
 
     def __init__(
         self,
         builds: Iterable[dict[str, Any]],
-        meddle: Callable[[int, dict[str, str]], Answer | None] = lambda number, query: None,
+        override: Callable[[int, dict[str, str]], Responder | None] = lambda number, query: None,
     ) -> None:
         self.builds = list(builds)
-        self.meddle = meddle
+        self.override = override
         self.requests: list[dict[str, str]] = []
         self._lock = threading.Lock()
         listing = self
@@ -90,26 +90,26 @@ class Listing:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def connected(self) -> Workspace:
-        """A workspace on it."""
+        """Return a workspace connected to this service."""
         return bf.connect("acme", base_url=self.url, token=TOKEN)
 
     def stop(self) -> None:
-        """End it; who asks is refused a connection."""
+        """Stop the service; later connections are refused."""
         self._server.shutdown()
         self._server.server_close()
 
     @property
     def pages(self) -> int:
-        """How many pages were asked for, but for the small ones that tell the time or a count."""
+        """The number of requests for pages, without those for the service's time or a count."""
         return sum(query["per_page"] != "1" for query in self.requests)
 
-    def _take(self, query: dict[str, str]) -> Answer:
+    def _take(self, query: dict[str, str]) -> Responder:
         with self._lock:
             self.requests.append(query)
             number = len(self.requests)
-        return self.meddle(number, query) or self._page(query)
+        return self.override(number, query) or self._page(query)
 
-    def _page(self, query: dict[str, str]) -> Answer:
+    def _page(self, query: dict[str, str]) -> Responder:
         number, size = int(query.get("page", "1")), int(query["per_page"])
         low, high = (query.get(name) for name in ("created_from", "created_to"))
         found = [
@@ -123,22 +123,22 @@ class Listing:
         rows = [without(each, left_out) for each in found[(number - 1) * size : number * size]]
         links = {"next": number + 1, "last": last} if number < last else {}
         places = {rel: f"{self.url}{PATH}?{urlencode(query | {'page': n})}" for rel, n in links.items()}
-        told = ", ".join(f'<{place}>; rel="{rel}"' for rel, place in places.items())
-        return says(json.dumps(rows).encode(), date=DATE, Link=told)
+        header = ", ".join(f'<{place}>; rel="{rel}"' for rel, place in places.items())
+        return says(json.dumps(rows).encode(), date=DATE, Link=header)
 
 
 def without(record: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """The record without these keys."""
+    """Return the record without these keys."""
     return {key: value for key, value in record.items() if key not in names}
 
 
 @contextmanager
 def listing(
     builds: Iterable[dict[str, Any]],
-    meddle: Callable[[int, dict[str, str]], Answer | None] = lambda number, query: None,
+    override: Callable[[int, dict[str, str]], Responder | None] = lambda number, query: None,
 ) -> Iterator[Listing]:
-    """A service with these builds, for as long as a block lasts."""
-    served = Listing(builds, meddle)
+    """Serve these builds until the block ends."""
+    served = Listing(builds, override)
     try:
         yield served
     finally:

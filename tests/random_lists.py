@@ -15,14 +15,14 @@ from buildframe.fetching.range_reader import Reader
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
-from tests.walked import SECOND, Build, World, at
+from tests.in_memory_service import SECOND, Build, InMemoryService, at
 
 _GAPS = (1, 999, 100_000, 400_000, SECOND, 2 * SECOND, 61 * SECOND)
 
 
 @dataclass
-class Shuffled(World):
-    """A world that lists equal timestamps in another order at each request, and that drops `Link` headers."""
+class Shuffled(InMemoryService):
+    """A service that lists equal timestamps in another order at each request, and that drops `Link` headers."""
 
     chance: random.Random = field(default_factory=random.Random)
     sorts_by: int | None = None  # microseconds that the service sorts by; None: in a stable order
@@ -35,16 +35,16 @@ class Shuffled(World):
             found.sort(key=lambda build: -(build.created // (self.sorts_by or 1)))
         return found
 
-    def answer(self, query: PageQuery) -> Page | Invalid:
-        page = super().answer(query)
+    def respond(self, query: PageQuery) -> Page | Invalid:
+        page = super().respond(query)
         if isinstance(page, Invalid) or self.chance.random() >= self.drops:
             return page
         return replace(page, next=None, of=None, open=len(page.rows) >= (1 if query.only_count else self.size))
 
     def steps_back(self, window: TimeRange) -> int:
-        """By how much the list is out of order: the most that a build is newer than one before it."""
+        """Return by how many microseconds at most a build is newer than one listed before it."""
         oldest, most = 10**18, 0
-        for build in World.list(self, window) if self.sorts_by is None else ():
+        for build in InMemoryService.list(self, window) if self.sorts_by is None else ():
             most = max(most, build.created - oldest)
             oldest = min(oldest, build.created)
         return most
@@ -52,10 +52,10 @@ class Shuffled(World):
 
 @dataclass
 class Listed:
-    """What became of one listing."""
+    """The result of one listing."""
 
     settings: dict[str, Any]
-    world: Shuffled
+    service: Shuffled
     pagination: TimePagination
     found: list[str]
     missing: set[str]
@@ -64,7 +64,7 @@ class Listed:
     is_changed: bool  # by an arrival or a deletion
     steps_back: int
     begun_at: int  # microseconds after T0
-    in_vain: int  # the most responses in a row that brought nothing new
+    fruitless: int  # the most consecutive responses without a new row
 
 
 def settings_of(chance: random.Random) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def settings_of(chance: random.Random) -> dict[str, Any]:
         "jitter": choice([0, 0, 0, 300_000, SECOND, 5 * SECOND, 100 * SECOND]),
         "by_stamp": choice([True, False]),
         "sorts_by": choice([None, None, 1, 1, SECOND]),
-        "tells": choice([True, False]),
+        "reports_pages": choice([True, False]),
         "deepest": choice([10**9] * 5 + [2]),
         "drops": choice([0.0, 0.0, 0.0, 0.3, 1.0]),
         "workers": choice([1, 1, 2, 3, 5]),
@@ -90,8 +90,8 @@ def settings_of(chance: random.Random) -> dict[str, Any]:
 class _Listing:
     def __init__(self, chance: random.Random, settings: dict[str, Any]) -> None:
         self.chance, self.settings = chance, settings
-        names = ("size", "grain", "jitter", "by_stamp", "tells", "deepest", "sorts_by", "drops")
-        self.world = Shuffled(chance=chance, **{name: settings[name] for name in names})
+        names = ("size", "grain", "jitter", "by_stamp", "reports_pages", "deepest", "sorts_by", "drops")
+        self.service = Shuffled(chance=chance, **{name: settings[name] for name in names})
         for _ in range(settings["builds"]):
             self._arrive()
         start = None if chance.random() < 0.6 else at(chance.randrange(990, 1100) * SECOND)
@@ -102,7 +102,7 @@ class _Listing:
         self.under_way: list[tuple[Reader, Page | Invalid]] = []
         self.found: list[str] = []
         self.begun = self.is_changed = False
-        self.steps_back = self.in_vain = self.most_in_vain = self.begun_at = 0
+        self.steps_back = self.fruitless = self.most_fruitless = self.begun_at = 0
 
     def read(self) -> Listed:
         error = None
@@ -111,12 +111,12 @@ class _Listing:
                 pass
         except BuildframeError as why:
             error = str(why)
-        lived = {build.id for build in World.list(self.world, self.window) if build.lived}
-        self.steps_back = max(self.steps_back, self.world.steps_back(self.window))
+        existed = {build.id for build in InMemoryService.list(self.service, self.window) if build.existed}
+        self.steps_back = max(self.steps_back, self.service.steps_back(self.window))
         is_complete = error is None and not self.pagination.unverified
         return Listed(
-            self.settings, self.world, self.pagination, self.found, lived - set(self.found), is_complete, error,
-            self.is_changed, self.steps_back, self.begun_at, self.most_in_vain,
+            self.settings, self.service, self.pagination, self.found, existed - set(self.found), is_complete, error,
+            self.is_changed, self.steps_back, self.begun_at, self.most_fruitless,
         )  # fmt: skip
 
     def _step(self) -> bool:
@@ -133,24 +133,24 @@ class _Listing:
 
     def _change(self) -> None:
         if self.chance.random() < self.settings["arrivals"]:
-            self._arrive().lived = not self.begun
+            self._arrive().existed = not self.begun
             self.is_changed = self.is_changed or self.begun
-        if self.world.builds and self.chance.random() < self.settings["deletions"]:
-            self.world.builds.pop(self.chance.randrange(len(self.world.builds))).lived = False
+        if self.service.builds and self.chance.random() < self.settings["deletions"]:
+            self.service.builds.pop(self.chance.randrange(len(self.service.builds))).existed = False
             self.is_changed = self.is_changed or self.begun
 
     def _arrive(self) -> Build:
         gap = 0 if self.chance.random() < self.settings["ties"] else self.chance.choice(_GAPS)
         early = self.chance.randrange(self.settings["jitter"] + 1) if self.chance.random() < 0.5 else 0
-        return self.world.create(gap, early)
+        return self.service.create(gap, early)
 
     def _request(self) -> None:
         reader = self.idle.pop(self.chance.randrange(len(self.idle)))
         if not self.begun:
-            self.begun, self.steps_back = True, self.world.steps_back(self.window)
-            self.begun_at = self.world.clock - self.world.clock % SECOND
+            self.begun, self.steps_back = True, self.service.steps_back(self.window)
+            self.begun_at = self.service.clock - self.service.clock % SECOND
         assert reader.query is not None
-        self.under_way.append((reader, self.world.answer(reader.query)))
+        self.under_way.append((reader, self.service.respond(reader.query)))
 
     def _respond(self) -> None:
         reader, response = self.under_way.pop(self.chance.randrange(len(self.under_way)))
@@ -159,8 +159,8 @@ class _Listing:
         else:
             rows = reader.take(response).rows
             self.found += [row.id for row in rows]
-            self.in_vain = 0 if rows else self.in_vain + 1
-            self.most_in_vain = max(self.most_in_vain, self.in_vain)
+            self.fruitless = 0 if rows else self.fruitless + 1
+            self.most_fruitless = max(self.most_fruitless, self.fruitless)
         self._put_back(reader)
 
     def _put_back(self, reader: Reader) -> None:
@@ -171,7 +171,7 @@ class _Listing:
 
 
 def listed(seed: int, **settings: Any) -> Listed:
-    """Read the list of this seed; `settings` replace those that the seed gives."""
+    """Read the list of this seed; `settings` replace those that the seed determines."""
     chance = random.Random(seed)
     return _Listing(chance, settings_of(chance) | settings).read()
 
@@ -179,12 +179,13 @@ def listed(seed: int, **settings: Any) -> Listed:
 def may_be_hidden(listing: Listed) -> set[str]:
     """Builds that a complete listing may lack, since its list is out of order by more than the overlap.
 
-    Then only a count shows what is missing. A service may refuse it, a change meanwhile may make up for a build, and
-    builds as new as the first response are not counted. The documentation says so: "What a listing cannot notice".
+    Then only a count shows what is missing. The service may refuse to count, a change during the listing may
+    compensate for a missing build, and builds as new as the first response are not counted. See "Limits of this check"
+    in docs/design.md.
     """
     if listing.steps_back <= SECOND:
         return set()
     if listing.pagination.is_uncounted or listing.is_changed:
         return listing.missing
-    newest = {build.id for build in listing.world.builds if build.created > listing.begun_at - 2 * SECOND}
+    newest = {build.id for build in listing.service.builds if build.created > listing.begun_at - 2 * SECOND}
     return listing.missing & newest

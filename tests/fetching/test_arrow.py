@@ -1,4 +1,4 @@
-"""Rows to frames: dtypes never depend on what arrives."""
+"""Rows to frames: dtypes never depend on the values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[di
 @pytest.mark.slow
 @pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
-def test_other_tables_too(table: str, data: Any) -> None:
+def test_frames_of_other_tables_contain_the_values_sent(table: str, data: Any) -> None:
     documents = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3))
     frame = arrow.to_frame(table, [arrow.from_rows(table, rows(documents, OTHERS[table]), AT)])
     assert_declared(frame, table)
@@ -113,7 +113,7 @@ tags = st.none() | st.lists(st.sampled_from(["queue=a", "queue=b", "os=mac"]), m
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags)))
-def test_a_derived_column_is_that_of_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
+def test_the_queue_is_derived_for_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
     sent = [{"id": "j", "type": t, "agent_query_rules": rules, "agent": {"meta_data": meta}} for t, rules, meta in jobs]
     _, frame = frames([{"id": "b", "jobs": sent}])
     texts = ([None if value is None else json.dumps(value) for value in job[1:]] for job in jobs)
@@ -134,13 +134,13 @@ def test_a_derived_column_is_that_of_each_row(jobs: list[tuple[Any, Any, Any]]) 
         (None, None, None, None),
     ],
 )
-def test_the_queue_is_the_one_asked_for_else_the_agents(
+def test_the_queue_is_that_of_the_agent_query_rules_or_of_the_agent(
     kind: str | None, rules: str | None, tags: str | None, queue: str | None
 ) -> None:
     assert queue_of(kind, rules, tags) == queue
 
 
-def test_organization_and_pipeline_are_read_from_the_address_where_they_are_left_out() -> None:
+def test_missing_organization_and_pipeline_are_read_from_the_url() -> None:
     url = "https://api.example.com/v2/organizations/acme/pipelines/web/builds/7"
     builds, jobs = frames([{"id": "b", "url": url, "jobs": [{"id": "j", "type": "waiter"}]}])
     assert list(builds[["organization", "pipeline"]].iloc[0]) == ["acme", "web"]
@@ -155,12 +155,12 @@ def test_organization_and_pipeline_are_read_from_the_address_where_they_are_left
         {"id": "b", "number": 2**63},
     ],
 )
-def test_a_value_that_does_not_fit_is_told_and_never_bent(build: dict[str, Any]) -> None:
+def test_a_value_of_the_wrong_type_raises_an_error(build: dict[str, Any]) -> None:
     with pytest.raises((Malformed, msgspec.ValidationError)):
         frames([build])
 
 
-def test_a_number_where_a_text_is_declared_becomes_one() -> None:
+def test_a_number_in_a_text_column_becomes_text() -> None:
     builds, jobs = frames([{"id": "b", "pull_request": {"id": 123}, "jobs": [{"id": "j", "signal": 9}, {"id": "k"}]}])
     assert builds["pull_request"][0] == "123"
     assert jobs["signal"][0] == "9"

@@ -1,4 +1,4 @@
-"""A page's bytes to frames: which columns, which rows, and the same values as other readers."""
+"""A page's bytes to frames: which columns, which rows, and the same values as those of pandas' JSON reader."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def page_of(decoding: PageDecoder, documents: list[dict[str, Any]]) -> protocol.
 
 
 def read(
-    wanted: ColumnSelection,
+    selected: ColumnSelection,
     jobs: ColumnSelection | None,
     *pages: list[dict[str, Any]],
     resource: type[Resource] = Build,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    decoding = PageDecoder(resource, wanted, jobs)
+    decoding = PageDecoder(resource, selected, jobs)
     parts = [decoding.tables(page_of(decoding, page)) for page in pages]
     inner = [part.jobs for part in parts if part.jobs is not None]
     return decoding.frame([part.rows for part in parts]), decoding.job_frame(inner)
 
 
 @given(PAGES, some("builds"), some("jobs"), st.data())
-def test_chosen_columns_are_those_of_a_full_reading(
+def test_selected_columns_equal_those_of_a_full_read(
     pages: list[list[dict[str, Any]]], columns: list[str], job_columns: list[str], data: Any
 ) -> None:
     for page in pages:
@@ -69,7 +69,7 @@ def test_chosen_columns_are_those_of_a_full_reading(
 
 @pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
-def test_in_other_tables_too(table: str, data: Any) -> None:
+def test_selected_columns_of_other_tables_equal_those_of_a_full_read(table: str, data: Any) -> None:
     documents, columns = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3)), data.draw(some(table))
     whole, _ = read(ColumnSelection(table), None, documents, resource=OTHERS[table])
     few, _ = read(ColumnSelection(table, columns), None, documents, resource=OTHERS[table])
@@ -77,7 +77,7 @@ def test_in_other_tables_too(table: str, data: Any) -> None:
 
 
 def assert_like_normalized(frame: pd.DataFrame, table: str, normalized: pd.DataFrame) -> None:
-    """All values that are sent and are no maps or lists, against pandas' own reading of the same records."""
+    """Compare all sent values that are not maps or lists with those that pandas reads from the same records."""
     for column in TABLES[table]:
         if column.path and column.kind != "json" and column.derived is None:
             theirs = normalized.get(".".join(column.path), pd.Series([None] * len(frame), dtype=object))
@@ -114,12 +114,12 @@ BUILD: dict[str, Any] = {
 }
 
 
-def test_columns_stand_as_asked_then_extra_then_raw() -> None:
-    wanted = ColumnSelection("builds", ["state", "id"], {"team": "meta_data.team"}, raw=True)
+def test_columns_are_ordered_as_selected_then_extra_then_raw() -> None:
+    selected = ColumnSelection("builds", ["state", "id"], {"team": "meta_data.team"}, raw=True)
     jobs = ColumnSelection(
         "jobs", ["build_number", "type"], {"size": "log.size", "label_of_all": "build.pipeline.name"}
     )
-    builds, inner = read(wanted, jobs, [BUILD])
+    builds, inner = read(selected, jobs, [BUILD])
     assert list(builds) == ["state", "id", "team", "raw"]
     assert builds.iloc[0, :3].to_list() == ["passed", "b-1", "a"]
     assert json.loads(builds["raw"][0]) == BUILD
@@ -127,7 +127,7 @@ def test_columns_stand_as_asked_then_extra_then_raw() -> None:
     assert inner.iloc[0].to_list() == [7, "script", "3", "Web"]
 
 
-def test_columns_keep_their_meaning() -> None:
+def test_columns_keep_their_documentation() -> None:
     decoding = PageDecoder(Build, ColumnSelection("builds", ["state"]), ColumnSelection("jobs", ["queue"]))
     parts = decoding.tables(page_of(decoding, [BUILD]))
     assert parts.jobs is not None
@@ -151,7 +151,7 @@ def test_columns_keep_their_meaning() -> None:
         (["raw"], "no column 'raw'"),
     ],
 )
-def test_columns_that_are_none_are_refused(columns: Any, says: str) -> None:
+def test_invalid_columns_are_refused(columns: Any, says: str) -> None:
     with pytest.raises(BadInput) as refused:
         ColumnSelection("builds", columns)
     assert says in str(refused.value)
@@ -161,7 +161,7 @@ KEYS = {"builds": ("id", "created_at"), "team_pipelines": ("pipeline_id",), "emo
 
 
 @pytest.mark.parametrize("table", RESOURCES)
-def test_rows_carry_what_tells_them_apart_whatever_is_wanted(table: str) -> None:
+def test_rows_contain_their_keys_whatever_columns_are_selected(table: str) -> None:
     keys = KEYS.get(table, ("id",))
     decoding = PageDecoder(RESOURCES[table], ColumnSelection(table, ["fetched_at"]))
     page = page_of(decoding, [{key: f"the {key}" for key in keys}])
@@ -175,7 +175,7 @@ def test_fetched_at_is_a_column_like_others() -> None:
     assert jobs["fetched_at"].to_list() == [AT, AT]
 
 
-def test_what_is_not_wanted_is_not_read() -> None:
+def test_columns_that_are_not_selected_are_not_decoded() -> None:
     odd = BUILD | {"number": 2**63, "finished_at": "soon", "state": {"odd": 1}}
     assert read(ColumnSelection("builds", ["id"]), None, [odd])[0]["id"].to_list() == ["b-1"]
     for column in ("number", "finished_at", "state"):
@@ -214,7 +214,7 @@ def test_rows_may_be_left_out_before_they_become_tables() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:extra")
-def test_a_list_is_asked_without_pipelines_where_nothing_needs_them(
+def test_pipelines_can_be_excluded_if_no_column_needs_them(
     builds: ColumnSelection, jobs: ColumnSelection | None, without: bool
 ) -> None:
     assert PageDecoder(Build, builds, jobs).can_exclude_pipeline is without
@@ -226,7 +226,7 @@ def test_a_list_is_asked_without_pipelines_where_nothing_needs_them(
 
 
 @pytest.mark.parametrize("pages", [1, 3])
-def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
+def test_frames_can_be_written_to(pages: int) -> None:
     builds, _ = read(ColumnSelection("builds"), None, *[[BUILD | {"id": f"b-{page}"}] for page in range(pages)])
     new: dict[str, Any] = {
         "state": "failed",
@@ -244,13 +244,13 @@ def test_a_frame_is_an_ordinary_one_and_can_be_written_to(pages: int) -> None:
     assert list(builds.index) == list(range(pages))
 
 
-def test_a_path_that_leads_nowhere_is_told() -> None:
+def test_an_extra_path_without_values_warns() -> None:
     with pytest.warns(UserWarning, match=r"none of the 1 builds has a value at 'nope\.x'"):
         read(ColumnSelection("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
 
 
 @given(PAGES, st.data())
-def test_the_order_in_which_keys_are_sent_changes_nothing(pages: list[list[dict[str, Any]]], data: Any) -> None:
+def test_the_order_of_keys_does_not_change_frames(pages: list[list[dict[str, Any]]], data: Any) -> None:
     for page in pages:
         for build in page:
             build["jobs"] = data.draw(JOBS)
@@ -261,7 +261,7 @@ def test_the_order_in_which_keys_are_sent_changes_nothing(pages: list[list[dict[
         pd.testing.assert_frame_equal(frame, other)
 
 
-def test_rows_take_the_order_of_the_longest_record() -> None:
+def test_fields_of_rows_have_the_order_of_the_longest_record() -> None:
     decoding = PageDecoder(
         Build, ColumnSelection("builds", ["id", "state", "creator_id"]), ColumnSelection("jobs", ["type", "name"])
     )

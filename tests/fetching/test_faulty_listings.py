@@ -1,4 +1,4 @@
-"""Walks over thousands of builds of a sandbox where much goes wrong, or where few requests are allowed."""
+"""Listings of thousands of builds from a sandbox that injects faults or allows few requests."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ FAULTS = (
     Fault("garbage", route="list_builds", rate=0.05),
     Fault("latency", route="list_builds", rate=0.05, seconds=0.2),
 )
-"""Which request of a sandbox meets which is drawn from its seed and the request's number, whoever asks. Three in ten
-go wrong, so the twelve tries of one request fail together in 5 of 10 million cases."""
+"""The sandbox draws the fault of each request from its seed and the request's number. Three in ten requests fail,
+so all twelve attempts of one request fail in 5 of 10 million cases."""
 
-SEED = 2111  # within 25 requests each fault happens, and 3 in a row go wrong at most
+SEED = 2111  # within 25 requests each fault occurs, and at most 3 consecutive requests fail
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +65,17 @@ def undisturbed(world: Path) -> History:
 
 def happened(sandbox: Sandbox) -> list[int]:
     headers = {"Authorization": f"Bearer {sandbox.token(['sandbox'])}"}
-    return [told["happened"] for told in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
+    return [fault["happened"] for fault in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
 
 
 def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
-    """But for addresses, which name the sandbox's port."""
+    """Check that frames are equal, apart from URLs, which contain the sandbox's port."""
     others = [name for name in left if not str(name).endswith(("url", "triggered_build"))]
     pd.testing.assert_frame_equal(left[others], right[others])
 
 
 @pytest.mark.parametrize("workers", [1, 4, 8])
-def test_what_goes_wrong_on_the_way_changes_nothing(
+def test_builds_are_complete_despite_faults(
     world: Path, undisturbed: History, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
@@ -90,7 +90,7 @@ def test_what_goes_wrong_on_the_way_changes_nothing(
     assert builds.attrs["requests"] - builds.attrs["retries"] >= math.ceil(len(builds) / 100)
 
 
-def test_jobs_come_whole_as_well(world: Path, undisturbed: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_complete_despite_faults(world: Path, undisturbed: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
     with served(world, FAULTS) as (ws, sandbox):
         builds, jobs = ws.history()
@@ -101,7 +101,7 @@ def test_jobs_come_whole_as_well(world: Path, undisturbed: History, monkeypatch:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """How many requests the service let in too many, by window: counted where it counts them itself."""
+    """Count the requests over the quota by window, at the place where the service counts them."""
     found: Counter[int] = Counter()
     count = RequestCounter._count
 

@@ -1,4 +1,4 @@
-"""Pages whose `Link` header a proxy dropped or changed: no listing takes a full one for the last."""
+"""Pages whose `Link` header a proxy dropped or changed: no listing takes a full page for the last one."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def without_link(number: int, query: dict[str, str]) -> bool:
 
 
 class Stripped(Listing):
-    """A listing behind a proxy that drops `Link` from the answers that `drops` chooses."""
+    """A listing behind a proxy that drops `Link` from the responses that `drops` chooses."""
 
     drops: Callable[[int, dict[str, str]], bool] = staticmethod(without_link)
 
     def _page(self, query: dict[str, str]) -> Handle:
-        answer, number = super()._page(query), len(self.requests)
+        respond, number = super()._page(query), len(self.requests)
         if not self.drops(number, query):
-            return answer
+            return respond
 
         def stripped(handler: Any) -> None:
             send = handler.send_header
             handler.send_header = lambda name, value: None if name == "Link" else send(name, value)
-            answer(handler)
+            respond(handler)
 
         return stripped
 
@@ -74,7 +74,7 @@ def test_builds_that_fill_one_page_exactly_take_one_request_more() -> None:
     assert service.pages == 2
 
 
-def test_builds_of_one_instant_without_link_headers_are_all_read() -> None:
+def test_builds_of_one_timestamp_without_link_headers_are_all_read() -> None:
     service = Stripped([build(900, 900), *(build(n, 60) for n in range(250, 0, -1)), build(0, 0)])
     try:
         frame = service.connected().builds()
@@ -88,12 +88,12 @@ class FirstCalledLast(Listing):
     """A listing behind a proxy that writes page 1 into each `rel="last"`; `next` stays."""
 
     def _page(self, query: dict[str, str]) -> Handle:
-        answer = super()._page(query)
+        respond = super()._page(query)
 
         def changed(handler: Any) -> None:
             send = handler.send_header
             handler.send_header = lambda name, value: send(name, _FIRST_IS_LAST.sub(r"\g<1>1", value))
-            answer(handler)
+            respond(handler)
 
         return changed
 
@@ -102,7 +102,7 @@ _FIRST_IS_LAST = re.compile(r'([?&]page=)\d+(?=[^>]*>; rel="last")')
 
 
 @pytest.mark.parametrize("most", [2, 3])
-def test_a_last_page_that_is_not_after_one_with_a_next_ends_no_reading(most: int) -> None:
+def test_a_wrong_last_link_does_not_end_a_listing_by_page_numbers(most: int) -> None:
     service = FirstCalledLast([build(number, 5) for number in range(most * 100, 50, -1)])
     try:
         frame = service.connected().builds(state="passed")
@@ -130,7 +130,7 @@ def test_other_lists_keep_their_filters_when_links_are_missing(scripted: Any) ->
     assert all("branch=main" in path for path in server.requests)
 
 
-def test_a_service_that_allows_fewer_rows_has_full_pages_too(scripted: Any) -> None:
+def test_all_pages_of_a_service_that_allows_fewer_rows_are_read(scripted: Any) -> None:
     server = scripted(says(rows(1, 30), Link=None), says(rows(31, 60), Link=None), says(rows(61, 67), Link=None))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 67
 
@@ -158,7 +158,7 @@ _PREVIOUS = '</v2/organizations/acme/pipelines?page=1>; rel="prev"'
 
 
 @pytest.mark.parametrize(("last", "end"), [("", b"[]"), ("", rows(201, 207)), ("3", rows(201, 207)), ("2", b"[]")])
-def test_a_full_page_that_lacks_only_its_next_link_ends_no_list(scripted: Any, last: str, end: bytes) -> None:
+def test_a_full_page_that_lacks_only_its_next_link_does_not_end_a_list(scripted: Any, last: str, end: bytes) -> None:
     names = {"next": "2"} | ({"last": last} if last else {})
     links = ", ".join(f'</v2/organizations/acme/pipelines?page={number}>; rel="{rel}"' for rel, number in names.items())
     server = scripted(says(rows(1, 100), Link=links), says(rows(101, 200), Link=_PREVIOUS), says(end, Link=_PREVIOUS))
@@ -192,7 +192,7 @@ def test_pages_without_link_headers_are_read_until_a_shorter_one(scripted: Any, 
 
 
 @pytest.mark.parametrize("wrong", ["", '</v2/organizations/acme/pipelines?page=1>; rel="last"'])
-def test_a_full_page_that_is_said_to_be_the_only_one_ends_no_list(scripted: Any, wrong: str) -> None:
+def test_a_full_page_with_wrong_links_does_not_end_a_list(scripted: Any, wrong: str) -> None:
     server = scripted(
         says(rows(1, 100), Link=wrong), says(rows(101, 200), Link=wrong), says(rows(201, 207), Link=wrong)
     )
@@ -207,7 +207,7 @@ def test_a_full_page_of_known_rows_in_the_middle_of_a_list_is_an_error(scripted:
         bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
 
 
-def test_a_list_without_pages_has_one_answer(scripted: Any) -> None:
+def test_a_list_without_pages_takes_one_request(scripted: Any) -> None:
     server = scripted(says(json.dumps([{"name": f"e{n}", "url": "u"} for n in range(100)]).encode()))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).emojis()) == 100
     assert len(server.requests) == 1
@@ -234,7 +234,7 @@ def test_a_list_without_pages_has_one_answer(scripted: Any) -> None:
         (f'<https://x/?page={"9" * 5000}>; rel="last"', 100, False),
     ],
 )
-def test_what_a_header_says_of_the_end(link: str | None, count: int, is_last: bool) -> None:
+def test_links_and_the_number_of_rows_determine_the_last_page(link: str | None, count: int, is_last: bool) -> None:
     request = protocol.page_request(spec.list_pipelines, "acme", per_page=100)
     headers = {"date": DATE} | ({} if link is None else {"link": link})
     last = link.split(">")[0][1:] if link and "last" in link else None

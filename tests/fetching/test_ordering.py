@@ -1,4 +1,4 @@
-"""Parts of a walk, as they arrive, put in order."""
+"""Batches of a listing arrive in any order and are put in order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.fetching.ordering import Batch, newest_first
-from tests.walked import at
+from tests.in_memory_service import at
 
 Made = tuple[int, int]
 """When a build was created, and how many jobs it has."""
 
 
 def batch(builds: list[Made], ids: itertools.count[int], number: int = 1, *, jobs: bool = True) -> Batch:
-    """A batch whose builds and jobs carry the numbers that follow."""
+    """Return a batch whose builds are numbered by the next ids."""
     own = [next(ids) for _ in builds]
     of = [id for id, (_, count) in zip(own, builds, strict=True) for _ in range(count)]
     nth = [n for _, count in builds for n in range(count)]
@@ -48,7 +48,7 @@ def arrived(draw: st.DrawFn) -> list[Batch]:
 
 
 @given(arrived())
-def test_the_same_builds_newest_first_and_their_jobs_behind_them(batches: list[Batch]) -> None:
+def test_builds_are_newest_first_and_jobs_follow_their_builds(batches: list[Batch]) -> None:
     ordered = list(newest_first(list(batches)))
     created = column(ordered, "builds", "us")
     assert sorted(column(ordered, "builds", "id")) == sorted(column(batches, "builds", "id"))
@@ -65,12 +65,12 @@ def test_the_same_builds_newest_first_and_their_jobs_behind_them(batches: list[B
 
 
 @given(st.lists(st.sampled_from([3, 3, 3, 2]), max_size=20), st.integers(1, 4), st.randoms())
-def test_builds_of_one_instant_stay_as_the_service_lists_them(
-    instants: list[int], size: int, chance: random.Random
+def test_builds_of_one_timestamp_keep_the_order_of_the_service(
+    stamps: list[int], size: int, chance: random.Random
 ) -> None:
-    """Pages of one list, of which a whole one may lie within an instant, arrive in any order."""
+    """Pages of one list arrive in any order; all builds of a page may have the same timestamp."""
     ids = itertools.count(1)
-    listed = sorted(instants, reverse=True)
+    listed = sorted(stamps, reverse=True)
     pages = [[(us, 1) for us in listed[place : place + size]] for place in range(0, len(listed), size)]
     batches = [batch(page, ids, number) for number, page in enumerate(pages, 1)]
     chance.shuffle(batches)
@@ -78,7 +78,7 @@ def test_builds_of_one_instant_stay_as_the_service_lists_them(
 
 
 @pytest.mark.parametrize("jobs", [True, False])
-def test_a_part_that_is_in_order_is_not_copied(jobs: bool) -> None:
+def test_a_batch_that_is_in_order_is_not_copied(jobs: bool) -> None:
     ids = itertools.count(1)
     batches = [batch([(5, 1), (4, 0)], ids, jobs=jobs), batch([(9, 2), (7, 1)], ids, jobs=jobs)]
     newer, older = newest_first(batches)
@@ -86,6 +86,6 @@ def test_a_part_that_is_in_order_is_not_copied(jobs: bool) -> None:
     assert older is batches[0]
 
 
-def test_nothing_is_nothing() -> None:
+def test_no_batches_and_empty_batches_yield_nothing() -> None:
     assert list(newest_first([])) == []
     assert list(newest_first([batch([], itertools.count())])) == []

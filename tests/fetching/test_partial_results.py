@@ -1,4 +1,4 @@
-"""Walks that do not come to their end: what the error says, what is handed back, and that the rest can be asked for."""
+"""Incomplete listings: their errors, their partial frames, and requests for the remaining time ranges."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from buildframe.http import retry
 from buildframe.sandbox_server import Quota
 from buildframe.spec import Moment
 from tests.conftest import hang_up, says
-from tests.listing import Answer, Listing, after, build, evenly, listing
+from tests.listing import Listing, Responder, after, build, evenly, listing
 
 BUILDS = evenly(1500, every=40, jobs=1)
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits before a repetition are short."""
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the waits before retries."""
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(0.01))
 
 
-def after_request(most: int, answer: Answer) -> Any:
-    """From the request after that on, this answer."""
-    return lambda number, query: answer if number > most else None
+def after_request(most: int, response: Responder) -> Any:
+    """Send this response to all requests after the first `most`."""
+    return lambda number, query: response if number > most else None
 
 
 def completed(frame: pd.DataFrame, service: Listing, listed: str = "builds") -> pd.DataFrame:
-    """The frame with what its walk left, asked for window by window."""
-    service.meddle = lambda number, query: None
+    """Return the frame completed by separate listings of its remaining time ranges."""
+    service.override = lambda number, query: None
     ws = service.connected()
     rest = [getattr(ws, listed)(**window) for window in frame.attrs["left"]]
     assert all(each.attrs["complete"] for each in rest)
@@ -47,7 +47,7 @@ def is_all(frame: pd.DataFrame) -> bool:
     return sorted(frame["number"]) == list(range(1, len(BUILDS) + 1))
 
 
-# --- the service fails for good ---------------------------------------------------------------------------------------
+# --- permanent failures of the service --------------------------------------------------------------------------------
 
 FAILURES = [
     (hang_up, bf.Unreachable, "No response from"),
@@ -62,23 +62,23 @@ NAMES = ["gone", "failing", "refusing", "garbled", "limiting"]
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
-def test_the_error_says_what_happened_and_how_far_it_came(
-    workers: int, failure: Answer, kind: type[bf.BuildframeError], said: str
+def test_the_error_describes_the_failure_and_the_progress(
+    workers: int, failure: Responder, kind: type[bf.BuildframeError], said: str
 ) -> None:
     with listing(BUILDS, after_request(5, failure)) as service, pytest.raises(kind, match=said) as caught:
         service.connected().builds(workers=workers)
     [note] = [note for note in caught.value.__notes__ if "listing" in note]
-    told = r"The listing had read (\d+) rows in (\d) responses, back to builds created at 2026-10-01T.*Z; none"
-    rows, answers = map(int, re.match(told, note).groups())  # type: ignore[union-attr]
+    pattern = r"The listing had read (\d+) rows in (\d) responses, back to builds created at 2026-10-01T.*Z; none"
+    rows, responses = map(int, re.match(pattern, note).groups())  # type: ignore[union-attr]
     least = (
-        99 * (answers - 1) if workers == 1 else 100
-    )  # of several workers each may have read a range's short last page
-    assert least <= rows <= 100 * answers, "one response may have been a count"
-    assert 5 - (workers - 1) <= answers <= 5, "but for those that were under way"
+        99 * (responses - 1) if workers == 1 else 100
+    )  # each of several workers may have read the short last page of a range
+    assert least <= rows <= 100 * responses, "one response may have been a count"
+    assert 5 - (workers - 1) <= responses <= 5, "apart from requests in flight"
     assert not any(thread.name.startswith("reader-") for thread in threading.enumerate())
 
 
-def test_an_error_of_the_first_answer_tells_of_no_walk() -> None:
+def test_an_error_of_the_first_response_has_no_note() -> None:
     with (
         listing(BUILDS, after_request(0, says(b"{}", 401))) as service,
         pytest.raises(bf.Unauthorized) as caught,
@@ -91,13 +91,13 @@ def test_an_error_of_the_first_answer_tells_of_no_walk() -> None:
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
 @pytest.mark.parametrize("created_from", [None, 600.0])
-def test_a_partial_walk_hands_back_what_is_there_and_names_the_rest(
-    workers: int, failure: Answer, kind: type[bf.BuildframeError], said: str, created_from: float | None
+def test_a_partial_listing_returns_its_rows_and_the_remaining_time_ranges(
+    workers: int, failure: Responder, kind: type[bf.BuildframeError], said: str, created_from: float | None
 ) -> None:
     start: Any = None if created_from is None else after(created_from)
     with listing(BUILDS, after_request(6, failure)) as service:
         frame = service.connected().builds(workers=workers, partial=True, created_from=start)
-        assert 590 - 100 * workers < len(frame) < 700, "but for a count, and those that were under way"
+        assert 590 - 100 * workers < len(frame) < 700, "apart from a count and requests in flight"
         assert frame["created_at"].is_monotonic_decreasing
         assert frame.attrs["complete"] is False
         assert said in frame.attrs["why"]
@@ -111,8 +111,8 @@ def test_a_partial_walk_hands_back_what_is_there_and_names_the_rest(
         assert sorted(whole["number"]) == list(range(15, 1501))
 
 
-def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
-    def go(number: int, query: dict[str, str]) -> Answer | None:
+def test_a_service_that_stops_ends_a_partial_listing() -> None:
+    def go(number: int, query: dict[str, str]) -> Responder | None:
         if number == 4:
             threading.Thread(target=service.stop).start()
         return hang_up if number >= 4 else None
@@ -126,7 +126,7 @@ def test_a_service_that_is_gone_for_good_takes_no_connection_any_more() -> None:
 
 
 @pytest.mark.slow
-def test_jobs_are_handed_back_beside_their_builds() -> None:
+def test_partial_jobs_are_returned_with_their_builds() -> None:
     with listing(BUILDS, after_request(5, hang_up)) as service:
         builds, jobs = service.connected().history(partial=True)
         assert list(jobs["build_id"].drop_duplicates()) == [id for id in builds["id"] if int(id[1:]) % 3]
@@ -138,13 +138,13 @@ def test_jobs_are_handed_back_beside_their_builds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"id":"b1"}]')])
-def test_an_error_of_one_window_only_leaves_that_window(refusal: Answer) -> None:
-    """Whatever asks for builds created at the very first is answered wrongly."""
+def test_a_partial_listing_with_one_failing_time_range_can_be_completed(refusal: Responder) -> None:
+    """Requests from the time of the oldest build get a wrong response."""
 
-    def meddle(number: int, query: dict[str, str]) -> Answer | None:
+    def override(number: int, query: dict[str, str]) -> Responder | None:
         return refusal if number > 1 and query.get("created_from") == after(0).text() else None
 
-    with listing(BUILDS, meddle) as service:
+    with listing(BUILDS, override) as service:
         frame = service.connected().builds(partial=True, created_from=after(0))
         assert 100 <= len(frame) < 1500
         assert not frame.attrs["complete"]
@@ -153,8 +153,8 @@ def test_an_error_of_one_window_only_leaves_that_window(refusal: Answer) -> None
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Incomplete")
-def test_an_answer_whose_rows_cannot_become_columns_is_left_to_ask() -> None:
-    """Seen only when its rows are made a table, after the walk has counted it as read."""
+def test_a_page_that_cannot_be_converted_is_a_remaining_time_range() -> None:
+    """The error is raised when rows become a table, after the pagination has counted the page as read."""
     wrong = [each | {"started_at": "yesterday"} if each["number"] == 750 else each for each in BUILDS]
     with listing(wrong) as service:
         with pytest.raises(bf.Malformed, match="yesterday"):
@@ -167,13 +167,13 @@ def test_an_answer_whose_rows_cannot_become_columns_is_left_to_ask() -> None:
         assert is_all(completed(frame, service))
 
 
-# --- a limit of the user's own ----------------------------------------------------------------------------------------
+# --- limits set by the user -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("most", [1, 3, 8])
-def test_the_rest_of_a_walk_that_used_up_its_requests_can_be_asked(workers: int, most: int) -> None:
+def test_a_listing_that_used_up_its_requests_can_be_completed(workers: int, most: int) -> None:
     with listing(BUILDS) as service:
         frame = service.connected().builds(workers=workers, max_requests=most)
         assert frame.attrs["why"] == f"max_requests={most} is used up"
@@ -184,7 +184,7 @@ def test_the_rest_of_a_walk_that_used_up_its_requests_can_be_asked(workers: int,
 
 @pytest.fixture
 def hanging() -> Iterator[Any]:
-    """Answers of requests after the second come when the test is over."""
+    """Delay the responses after the second until the test is over."""
     over, gave_up = threading.Event(), list[int]()
 
     def hang(handler: BaseHTTPRequestHandler) -> None:
@@ -194,7 +194,7 @@ def hanging() -> Iterator[Any]:
 
     yield lambda number, query: hang if number > 2 else None
     over.set()
-    assert gave_up == [], "who asked has waited for the answer"
+    assert gave_up == [], "the client waited for the response"
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
         assert is_all(completed(frame, service))
 
 
-def test_a_deadline_ends_the_small_request_that_tells_the_time(hanging: Any) -> None:
+def test_a_deadline_ends_the_request_for_the_time_of_the_service(hanging: Any) -> None:
     with (
         listing(BUILDS, lambda number, query: hanging(3, query)) as service,
         pytest.raises(bf.DeadlineExceeded, match="deadline=1s has passed"),
@@ -217,16 +217,16 @@ def test_a_deadline_ends_the_small_request_that_tells_the_time(hanging: Any) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_deadline_ends_the_listing_before_a_quota_is_waited_for_in_vain(workers: int) -> None:
+def test_a_listing_ends_if_the_quota_resets_after_the_deadline(workers: int) -> None:
     used_up = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
     with listing(BUILDS, after_request(4, used_up)) as service:
         frame = service.connected().builds(workers=workers, deadline="90s", partial=True)
         assert frame.attrs["why"].startswith("deadline=90s would pass while waiting 100 s: the rate limit is used up")
-    with listing(BUILDS) as later:  # at another address, whose limits are others
+    with listing(BUILDS) as later:  # at another URL, which has its own rate limit
         assert is_all(completed(frame, later))
 
 
-def test_a_deadline_while_a_real_quota_is_waited_for() -> None:
+def test_a_deadline_ends_listings_that_wait_for_a_quota() -> None:
     with bf.sandbox(builds=120, days=2, quota=Quota(user=1, window=100.0)) as ws:
         frames = [ws.builds(state=state, deadline="2s", partial=True) for state in ("passed", "failed", "canceled")]
     assert not all(frame.attrs["complete"] for frame in frames)
@@ -236,13 +236,13 @@ def test_a_deadline_while_a_real_quota_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 404, 416, 422])
-def test_an_instant_whose_deep_pages_are_refused_is_incomplete_and_no_error(status: int) -> None:
-    crowd = [build(number, 60) for number in range(450, 0, -1)]
+def test_a_timestamp_whose_deep_pages_are_refused_is_incomplete_without_an_error(status: int) -> None:
+    tied = [build(number, 60) for number in range(450, 0, -1)]
 
-    def refuse_deep(number: int, query: dict[str, str]) -> Answer | None:
+    def refuse_deep(number: int, query: dict[str, str]) -> Responder | None:
         return says(b'{"message": "too deep"}', status) if int(query.get("page", "1")) > 2 else None
 
-    with listing([build(900, 900), *crowd], refuse_deep) as service, pytest.warns(UserWarning, match="too deep"):
+    with listing([build(900, 900), *tied], refuse_deep) as service, pytest.warns(UserWarning, match="too deep"):
         frame = service.connected().builds(progress=False)
     assert len(frame) == 1 + 200
     assert not frame.attrs["complete"]

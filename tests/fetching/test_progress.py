@@ -1,4 +1,4 @@
-"""The progress bar: where somebody can see it, what it says, and who draws it."""
+"""The progress bar: when it is shown, what it shows, and which thread draws it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import buildframe as bf
 from buildframe.fetching.progress import ProgressBar
 from buildframe.workspace import Workspace
 from tests.conftest import hang_up, says
-from tests.listing import Answer, evenly, listing
+from tests.listing import Responder, evenly, listing
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ BUILDS = evenly(1500, every=40)
 
 
 class Terminal:
-    """A pseudo-terminal in place of standard error, for a block; after it `drawings` is what was drawn on it."""
+    """Replaces standard error by a pseudo-terminal in a block; afterwards `drawings` contains its output."""
 
     def __init__(self) -> None:
         self._ours, theirs = pty.openpty()
@@ -62,7 +62,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_a_terminal_shows_rows_answers_and_rate_up_to_the_end(workers: int) -> None:
+def test_a_terminal_shows_rows_responses_and_rate_until_the_end(workers: int) -> None:
     with Terminal() as terminal, listing(BUILDS) as service:
         service.connected().builds(workers=workers)
     *_, last = terminal.drawings
@@ -71,14 +71,14 @@ def test_a_terminal_shows_rows_answers_and_rate_up_to_the_end(workers: int) -> N
     assert shares == sorted(shares)
 
 
-def test_lists_without_an_order_in_time_show_theirs(ci: Workspace) -> None:
+def test_lists_that_are_not_ordered_by_time_show_a_bar(ci: Workspace) -> None:
     with Terminal() as terminal:
         found = ci.pipelines()
     assert re.match(rf"pipelines 100%\|.*{len(found)} pipelines in 1 responses, ", terminal.drawings[-1])
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_what_ends_early_does_not_end_at_100(workers: int) -> None:
+def test_the_bar_of_an_incomplete_listing_does_not_reach_100(workers: int) -> None:
     with Terminal() as terminal, listing(BUILDS) as service:
         assert not service.connected().builds(workers=workers, max_requests=3).attrs["complete"]
     assert "100%" not in terminal.text
@@ -86,14 +86,14 @@ def test_what_ends_early_does_not_end_at_100(workers: int) -> None:
 
 
 @pytest.mark.parametrize("listed", ["builds", "jobs", "history", "pipelines"])
-def test_who_wants_no_bar_sees_none(ci: Workspace, listed: str) -> None:
+def test_progress_false_shows_no_bar(ci: Workspace, listed: str) -> None:
     with Terminal() as terminal:
         getattr(ci, listed)(progress=False)
     assert terminal.drawings == []
 
 
 @pytest.mark.parametrize("listed", ["builds", "jobs", "history", "pipelines"])
-def test_where_nobody_can_see_it_there_is_none_unless_wanted(
+def test_without_a_terminal_a_bar_is_shown_only_on_request(
     ci: Workspace, listed: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     getattr(ci, listed)()
@@ -114,24 +114,26 @@ WAITS = {
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("created_from", [None, "60d"], ids=["a reader", "the caller"])
 @pytest.mark.parametrize("why", WAITS)
-def test_it_says_how_long_is_waited_and_why(
+def test_the_bar_shows_how_long_and_why_a_request_waits(
     workers: int, created_from: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("buildframe.http.retry._BACKOFF", lambda state: 2.0)
     which = 1 if created_from else 3
 
-    def meddle(number: int, query: dict[str, str]) -> Answer | None:
+    def override(number: int, query: dict[str, str]) -> Responder | None:
         return WAITS[why] if number == which else None
 
-    with Terminal() as terminal, listing(BUILDS, meddle) as service:
+    with Terminal() as terminal, listing(BUILDS, override) as service:
         frame = service.connected().builds(workers=workers, created_from=created_from)
     assert frame.attrs["complete"]
     assert re.search(rf"waiting [12] s: {why}[],]", terminal.text)
-    assert ("waiting 1 s" in terminal.text) is (created_from is None), "who reads at the same time counts down"
+    assert ("waiting 1 s" in terminal.text) is (created_from is None), (
+        "the remaining time is updated while a worker waits"
+    )
     assert "waiting" not in terminal.drawings[-1]
 
 
-def test_of_several_who_wait_the_longest_shows() -> None:
+def test_the_longest_of_several_waits_is_shown() -> None:
     with Terminal() as terminal, ProgressBar("builds", None) as bar, ThreadPoolExecutor(1) as reader:
         bar.show(5, 1, 0.5)
         reader.submit(bar.wait, 50.0, "the limit").result()
@@ -141,8 +143,8 @@ def test_of_several_who_wait_the_longest_shows() -> None:
     assert "waiting 50 s: the limit" in terminal.drawings[-1]
 
 
-class Watched(io.StringIO):
-    """A terminal that notes which threads draw on it."""
+class RecordingTerminal(io.StringIO):
+    """A terminal that records which threads draw on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,11 +158,11 @@ class Watched(io.StringIO):
         return super().write(text)
 
 
-def test_only_the_thread_that_asks_draws() -> None:
-    watched = Watched()
+def test_only_the_calling_thread_draws() -> None:
+    terminal = RecordingTerminal()
     fails = says(b"{}", 503, Retry_After="1")
 
-    def ask() -> int:
+    def list_builds() -> int:
         ws.builds(workers=8)
         return threading.get_ident()
 
@@ -168,11 +170,11 @@ def test_only_the_thread_that_asks_draws() -> None:
         listing(BUILDS, lambda number, query: fails if number == 4 else None) as service,
         service.connected() as ws,
         ThreadPoolExecutor(1) as pool,
-        redirect_stderr(watched),
+        redirect_stderr(terminal),
     ):
-        asker = pool.submit(ask).result()
-    assert watched.drawn_by == {asker}
-    assert "waiting" in watched.getvalue()
+        caller = pool.submit(list_builds).result()
+    assert terminal.drawn_by == {caller}
+    assert "waiting" in terminal.getvalue()
     assert not [thread for thread in threading.enumerate() if "tqdm" in thread.name]
 
 

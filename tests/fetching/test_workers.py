@@ -1,4 +1,4 @@
-"""Readers at work: in whose threads, to which end, and beside what else runs in the process."""
+"""The worker pool: its threads, its errors and interrupts, and listings beside event loops and other threads."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from buildframe.http.budget import RequestBudget
 from buildframe.http.cancellation import Canceled
 from buildframe.http.protocol import Page
 from tests.conftest import says
-from tests.listing import Answer, evenly, listing
-from tests.walked import SECOND, World, at
+from tests.in_memory_service import SECOND, InMemoryService, at
+from tests.listing import Responder, evenly, listing
 
 BUILDS = evenly(1200, every=50, jobs=1)
 
 
 class Read:
-    """A worker pool on a world in memory, and what it called from where."""
+    """A worker pool on a service in memory, with a record of its calls and their threads."""
 
     def __init__(
         self,
         workers: int = 4,
-        meddle: Callable[[int], None] = lambda number: None,
-        digested: Callable[[list[str]], None] = lambda ids: None,
+        on_request: Callable[[int], None] = lambda number: None,
+        on_convert: Callable[[list[str]], None] = lambda ids: None,
         **budget: Any,
     ) -> None:
-        self.world = World(size=10)  # of 300 builds, b300 the newest
+        self.service = InMemoryService(size=10)  # of 300 builds, b300 the newest
         for _ in range(300):
-            self.world.create(60 * SECOND, 0)
+            self.service.create(60 * SECOND, 0)
         self.pagination = TimePagination(TimeRange())
         self.budget = RequestBudget(**budget)
-        self.asked_by: list[str] = []
-        self.cuts = 0
-        self._meddle, self._digested = meddle, digested
+        self.requested_by: list[str] = []
+        self.aborts = 0
+        self._on_request, self._on_convert = on_request, on_convert
         self._lock = threading.Lock()
         self._workers = workers
         self.pool: WorkerPool[list[str]] = WorkerPool(self.pagination, self, workers)
@@ -54,23 +54,23 @@ class Read:
     def fetch(self, query: PageQuery) -> Page:
         self.budget.count_request()
         with self._lock:
-            self.asked_by.append(threading.current_thread().name)
-            number = len(self.asked_by)
-        self._meddle(number)
-        answer = self.world.answer(query)
-        assert isinstance(answer, Page)
-        return answer
+            self.requested_by.append(threading.current_thread().name)
+            number = len(self.requested_by)
+        self._on_request(number)
+        page = self.service.respond(query)
+        assert isinstance(page, Page)
+        return page
 
     def convert(self, query: PageQuery, page: Page, new: NewRows) -> list[str]:
         ids = [row.id for row in new.rows]
-        self._digested(ids)
+        self._on_convert(ids)
         return ids
 
     def useful_workers(self, pages_left: float | None) -> int:
         return self._workers
 
     def abort(self) -> None:
-        self.cuts += 1
+        self.aborts += 1
 
     def run(self, step: Callable[[], None] = lambda: None) -> int:
         steps = 0
@@ -91,15 +91,15 @@ def readers() -> list[threading.Thread]:
 
 
 def throwing(error: BaseException, at_request: int) -> Callable[[int], None]:
-    def meddle(number: int) -> None:
+    def throw(number: int) -> None:
         if number == at_request:
             raise error
 
-    return meddle
+    return throw
 
 
 def interrupting(step: int) -> Callable[[], None]:
-    """Interrupts whoever iterates, at this step."""
+    """Return a function that raises KeyboardInterrupt at this step."""
     steps = iter(range(1, 100))
 
     def interrupt() -> None:
@@ -111,39 +111,41 @@ def interrupting(step: int) -> Callable[[], None]:
 
 def is_found_or_left(read: Read) -> bool:
     left = [
-        each.id for each in read.world.builds if any(w.may_contain(at(each.created)) for w in read.pagination.remaining)
+        each.id
+        for each in read.service.builds
+        if any(w.may_contain(at(each.created)) for w in read.pagination.remaining)
     ]
-    return {*read.found, *left} == {each.id for each in read.world.builds}
+    return {*read.found, *left} == {each.id for each in read.service.builds}
 
 
 @pytest.mark.parametrize("workers", [1, 4, 8])
-def test_a_walk_is_read_to_its_end(workers: int) -> None:
+def test_all_builds_are_read(workers: int) -> None:
     read = Read(workers, lambda number: time.sleep(0.005))
     steps = read.run()
-    assert sorted(read.found) == sorted(build.id for build in read.world.builds)
-    assert steps == len(read.pool.batches) == len(read.asked_by)
-    assert set(read.asked_by) <= {f"reader-{n}" for n in range(workers)}
-    assert len(set(read.asked_by)) == 1 or workers > 1
-    assert (readers(), read.cuts, read.budget.is_canceled) == ([], 0, False)
+    assert sorted(read.found) == sorted(build.id for build in read.service.builds)
+    assert steps == len(read.pool.batches) == len(read.requested_by)
+    assert set(read.requested_by) <= {f"reader-{n}" for n in range(workers)}
+    assert len(set(read.requested_by)) == 1 or workers > 1
+    assert (readers(), read.aborts, read.budget.is_canceled) == ([], 0, False)
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), Invalid(400, "no"), MemoryError(), KeyError("a bug")])
 @pytest.mark.parametrize("number", [1, 4])
-def test_an_error_of_a_reader_is_raised_where_the_walk_was_asked_for(error: Exception, number: int) -> None:
+def test_an_error_of_a_worker_is_raised_in_the_calling_thread(error: Exception, number: int) -> None:
     read = Read(4, throwing(error, number))
     with pytest.raises(type(error)) as caught:
         read.run()
     assert caught.value is error
-    assert (readers(), read.cuts, read.budget.is_canceled) == ([], 1, True)
+    assert (readers(), read.aborts, read.budget.is_canceled) == ([], 1, True)
     assert not read.pagination.is_over
     assert read.pagination.remaining
 
 
-def test_who_is_halted_lets_the_others_finish_what_they_asked() -> None:
+def test_all_requests_are_finished_if_the_budget_is_used_up() -> None:
     read = Read(4, lambda number: time.sleep(0.02), max_requests=9)
     with pytest.raises(Canceled, match="max_requests=9 is used up"):
         read.run()
-    assert len(read.asked_by) == len(read.pool.batches) == 9
+    assert len(read.requested_by) == len(read.pool.batches) == 9
     assert readers() == []
 
 
@@ -157,8 +159,8 @@ def test_an_interrupt_between_two_steps_loses_nothing(step: int) -> None:
     assert is_found_or_left(read)
 
 
-def test_an_answer_that_comes_after_all_was_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reader was waiting for a connection, say, which nobody can cut off."""
+def test_a_response_after_an_interrupt_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker may have waited for a connection, for example, which cannot be aborted."""
     monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.05)
     connected = threading.Event()
 
@@ -180,7 +182,7 @@ def test_an_answer_that_comes_after_all_was_left_changes_nothing(monkeypatch: py
 
 
 @pytest.mark.slow
-def test_an_answer_that_is_in_hand_when_all_is_left_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_waits_for_a_response_that_is_being_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.0)
     begun, interrupted = threading.Event(), threading.Event()
 
@@ -190,7 +192,7 @@ def test_an_answer_that_is_in_hand_when_all_is_left_is_waited_for(monkeypatch: p
             interrupted.wait(60)
             time.sleep(0.3)
 
-    read = Read(2, digested=slow)
+    read = Read(2, on_convert=slow)
 
     def interrupt() -> None:
         begun.wait(60)
@@ -203,22 +205,22 @@ def test_an_answer_that_is_in_hand_when_all_is_left_is_waited_for(monkeypatch: p
     assert is_found_or_left(read)
 
 
-def test_what_cannot_be_digested_is_doubtful() -> None:
+def test_a_page_that_cannot_be_converted_is_unverified() -> None:
     def fail(ids: list[str]) -> None:
         raise MemoryError
 
-    read = Read(2, digested=fail)
+    read = Read(2, on_convert=fail)
     with pytest.raises(MemoryError):
         read.run()
-    assert "MemoryError()" in [doubt for _, doubt in read.pagination.unverified]
+    assert "MemoryError()" in [reason for _, reason in read.pagination.unverified]
 
 
-def test_who_never_begins_starts_no_thread() -> None:
+def test_a_pool_that_is_not_iterated_starts_no_thread() -> None:
     with Read().pool:
         assert readers() == []
 
 
-def test_a_thread_that_cannot_be_started_leaves_no_other_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_remains_if_another_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = threading.Thread.start, list[int]()
 
     def start_two(thread: threading.Thread) -> None:
@@ -234,11 +236,11 @@ def test_a_thread_that_cannot_be_started_leaves_no_other_behind(monkeypatch: pyt
     assert readers() == []
 
 
-# --- beside others ----------------------------------------------------------------------------------------------------
+# --- event loops and other threads ------------------------------------------------------------------------------------
 
 
-def test_a_walk_inside_a_running_loop() -> None:
-    """As in a notebook: the loop stands still meanwhile, and goes on."""
+def test_a_listing_inside_a_running_loop() -> None:
+    """As in a notebook: the loop is blocked during the listing and continues afterwards."""
 
     async def main() -> tuple[pd.DataFrame, str]:
         later = asyncio.create_task(asyncio.sleep(0, "went on"))
@@ -250,7 +252,7 @@ def test_a_walk_inside_a_running_loop() -> None:
     assert (len(frame), said) == (1200, "went on")
 
 
-def test_walks_in_threads_of_a_loop() -> None:
+def test_listings_in_threads_of_a_loop() -> None:
     async def main() -> list[Any]:
         return await asyncio.gather(*(asyncio.to_thread(ws.builds, workers=2) for _ in range(3)))
 
@@ -261,16 +263,18 @@ def test_walks_in_threads_of_a_loop() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
-def test_several_threads_at_once_get_what_each_asked_for(shared: bool) -> None:
+def test_concurrent_threads_get_their_own_results(shared: bool) -> None:
     with listing(BUILDS) as service:
         ws = service.connected()
 
-        def ask(which: int) -> pd.DataFrame:
-            asks = ws if shared else service.connected()
-            return asks.history(workers=1 + which % 4, created_from=BUILDS[-1 - 100 * which]["created_at"])[which % 2]
+        def history(which: int) -> pd.DataFrame:
+            workspace = ws if shared else service.connected()
+            return workspace.history(workers=1 + which % 4, created_from=BUILDS[-1 - 100 * which]["created_at"])[
+                which % 2
+            ]
 
         with ThreadPoolExecutor(8) as pool:
-            frames = list(pool.map(ask, range(8)))
+            frames = list(pool.map(history, range(8)))
     for which, frame in enumerate(frames):
         wanted = [each for each in BUILDS if each["number"] > 100 * which]
         ids = [job["id"] for each in wanted for job in each["jobs"]] if which % 2 else [each["id"] for each in wanted]
@@ -279,19 +283,19 @@ def test_several_threads_at_once_get_what_each_asked_for(shared: bool) -> None:
     assert sum(frame.attrs["requests"] for frame in frames) == len(service.requests)
 
 
-def test_one_that_fails_does_not_disturb_another_of_the_same_workspace() -> None:
-    def meddle(number: int, query: dict[str, str]) -> Answer | None:
+def test_a_failing_listing_does_not_disturb_others_of_the_same_workspace() -> None:
+    def override(number: int, query: dict[str, str]) -> Responder | None:
         return says(b"{}", 401) if query.get("branch") == "broken" and "created_to" in query else None
 
-    with listing(BUILDS, meddle) as service, service.connected() as ws, ThreadPoolExecutor(6) as pool:
-        walks = [pool.submit(ws.builds, branch="broken" if n % 2 else "main") for n in range(6)]
-        assert [len(walk.result()) for walk in walks[::2]] == [1200] * 3
-        assert all(isinstance(walk.exception(), bf.Unauthorized) for walk in walks[1::2])
+    with listing(BUILDS, override) as service, service.connected() as ws, ThreadPoolExecutor(6) as pool:
+        results = [pool.submit(ws.builds, branch="broken" if n % 2 else "main") for n in range(6)]
+        assert [len(each.result()) for each in results[::2]] == [1200] * 3
+        assert all(isinstance(each.exception(), bf.Unauthorized) for each in results[1::2])
 
 
-def test_a_limit_is_kept_by_walks_side_by_side() -> None:
+def test_concurrent_listings_keep_their_own_limits() -> None:
     with listing(BUILDS) as service, service.connected() as ws, ThreadPoolExecutor(4) as pool:
-        walks = [pool.submit(ws.builds, max_requests=most) for most in (1, 2, 3, 4)]
-        frames = [walk.result() for walk in walks]
+        results = [pool.submit(ws.builds, max_requests=most) for most in (1, 2, 3, 4)]
+        frames = [each.result() for each in results]
     assert [frame.attrs["requests"] for frame in frames] == [1, 2, 3, 4]
     assert len(service.requests) == 10

@@ -22,7 +22,7 @@ import pytest
 import buildframe as bf
 from buildframe.workspace import Pipeline
 from tests.conftest import hang_up, says
-from tests.listing import TOKEN, Answer, Listing, evenly, listing
+from tests.listing import TOKEN, Listing, Responder, evenly, listing
 
 pytestmark = pytest.mark.slow
 
@@ -60,17 +60,17 @@ CHILD = textwrap.dedent("""
 
 
 class Stage:
-    """Answers two requests well, then meddles; `reached` is set when `readers` requests came to that."""
+    """Overrides all responses after the first `well`; `reached` is set after `readers` such requests."""
 
-    def __init__(self, answer: Answer | None, readers: int, well: int = 2) -> None:
+    def __init__(self, responder: Responder | None, readers: int, well: int = 2) -> None:
         self.reached = threading.Event()
         self.over = threading.Event()
-        self._answer, self._readers, self._well = answer, readers, well
+        self._responder, self._readers, self._well = responder, readers, well
 
-    def __call__(self, number: int, query: dict[str, str]) -> Answer | None:
+    def __call__(self, number: int, query: dict[str, str]) -> Responder | None:
         if number >= self._well + self._readers:
             self.reached.set()
-        return (self._answer or self._hang) if number > self._well else None
+        return (self._responder or self._hang) if number > self._well else None
 
     def _hang(self, handler: Any) -> None:
         self.over.wait(LONGEST)
@@ -142,11 +142,11 @@ def test_an_interrupt_before_the_listing_has_begun() -> None:
 def interrupting(number: int) -> Callable[[int, dict[str, str]], None]:
     """Interrupts the main thread when this request has come, before it is answered."""
 
-    def meddle(this: int, query: dict[str, str]) -> None:
+    def override(this: int, query: dict[str, str]) -> None:
         if this == number:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
-    return meddle
+    return override
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_whenever_it_is_interrupted_each_build_is_there_or_left_to_ask(number: i
         builds, jobs = ws.history(partial=True, workers=workers)
         assert builds.attrs["why"] == jobs.attrs["why"] == "it was interrupted"
         assert not any(thread.name.startswith("reader-") for thread in threading.enumerate())
-        service.meddle = lambda number, query: None
+        service.override = lambda number, query: None
         rest = [ws.history(**window) for window in builds.attrs["left"]]
     numbers = pd.concat([builds["number"], *(each.builds["number"] for each in rest)])
     ids = pd.concat([jobs["id"], *(each.jobs["id"] for each in rest)])

@@ -1,4 +1,4 @@
-"""A list of builds in memory that answers like the service, for walks to be read against."""
+"""A simulated service in memory that lists builds by pages, for tests of the pagination without HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = Invalid(400, "Listing builds this deep is not supported.")
 
 
 def at(us: int) -> Moment:
-    """So many microseconds after T0."""
+    """Return the time this many microseconds after T0."""
     return Moment.from_us(T0.us + us)
 
 
@@ -28,24 +28,28 @@ class Build:
     id: str
     created: int  # microseconds after T0
     matches: bool = True
-    lived: bool = True  # since the first answer
+    existed: bool = True  # since the first response
 
 
 @dataclass
-class World:
-    """A list of builds in the order of their arrival; stamps may lie `jitter` before the clock, and be shown cut."""
+class InMemoryService:
+    """Lists builds in the order of their arrival, or of their timestamps if `by_stamp`.
+
+    Timestamps may be up to `jitter` microseconds before the clock. Responses truncate them to `grain` microseconds.
+    Pages after number `deepest` are refused.
+    """
 
     size: int = 3
     grain: int = 1
     jitter: int = 0
     by_stamp: bool = False
-    tells: bool = True
+    reports_pages: bool = True
     deepest: int = 10**9
     clock: int = 1000 * SECOND
     builds: list[Build] = field(default_factory=list)
     made: int = 0
     refusals: int = 0
-    disorder: int = 0  # the most that a page showed, where it was not the last of its list
+    disorder: int = 0  # the most that a page showed, unless it was the last of its list
 
     def create(self, gap: int, early: int) -> Build:
         self.clock += gap
@@ -59,7 +63,7 @@ class World:
         chosen = [build for build in reversed(self.builds) if build.matches and low <= build.created < high]
         return sorted(chosen, key=lambda build: -build.created) if self.by_stamp else chosen
 
-    def answer(self, query: PageQuery) -> Page | Invalid:
+    def respond(self, query: PageQuery) -> Page | Invalid:
         if query.number > self.deepest:
             self.refusals += 1
             return REFUSED
@@ -74,7 +78,7 @@ class World:
             self.disorder = max(self.disorder, *(stamp - before for stamp, before in zip(stamps, oldest, strict=True)))
         rows = [SimpleNamespace(id=b.id, created_at=self.shown(b).text()) for b in part]
         now = at(self.clock - self.clock % SECOND)
-        return Page(rows, "next" if has_next else None, now, pages if has_next and self.tells else None)
+        return Page(rows, "next" if has_next else None, now, pages if has_next and self.reports_pages else None)
 
     def shown(self, build: Build) -> Moment:
         return at(build.created - build.created % self.grain)
