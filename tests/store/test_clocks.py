@@ -217,6 +217,32 @@ def test_a_cache_that_returns_an_older_state_of_a_sync_that_reads_back_loses_not
     assert lost(service, store) == NOTHING
 
 
+@pytest.mark.parametrize("hours_of_the_first", [0.0, -6.0])
+def test_an_older_state_of_a_range_is_not_complete(service, ws, store, hours_of_the_first):
+    """The first response of the sync may be of a cache as well, and even older."""
+    build = service.add(1, "passed", days=4, finished_at=Moment.of(service.now - dt.timedelta(hours=2)).text())
+    service.add(2, "passed", finished_at=service.now.text())
+    store.sync(ws, since="1h", progress=False)
+    go_on(service, hours=1)
+    now = dict(build)
+
+    def older_state(path: str, query: dict[str, list[str]]) -> None:
+        begin, end = ([Moment.parse(text) for text in query.get(name, ())] for name in ("created_from", "created_to"))
+        if begin and end and begin[0] < Moment.parse(now["created_at"]) < end[0]:
+            build.update(state="blocked", finished_at=None)
+
+    def hours(number: int) -> float:
+        return -4.0 if build["state"] == "blocked" else hours_of_the_first if number == 0 else 0.0
+
+    service.failing, service.after = older_state, lambda path: build.update(now)
+    done = sync(service, ws, store, hours)
+    assert not done.complete
+    assert "an older state in a cache; sync again" in str(done.why)
+    service.failing = lambda path, query: None
+    assert sync(service, ws, store).complete
+    assert store.builds().set_index("number").loc[1, "state"] == "passed"
+
+
 def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(service, ws, store, monkeypatch):
     live(service, 3)
     sync(service, ws, store)

@@ -185,3 +185,16 @@ def test_a_since_in_the_future_is_refused_by_a_new_store_and_by_one_that_is_ther
         store.sync(ws, since="2999-01-01", progress=False)
     almost_now = service.now + dt.timedelta(minutes=10)  # by a clock that is a little ahead
     assert store.sync(ws, since=almost_now, progress=False).version > first.version
+
+
+@pytest.mark.parametrize("is_simulated", [True, False])
+def test_a_pipeline_becomes_visible_after_a_sync_that_found_no_recent_build(service, ws, store, is_simulated):
+    service.is_simulated = is_simulated
+    for number in range(1, 4):
+        service.add(number, "passed", days=number)
+    store.sync(ws, since="1h", progress=False)
+    service.pipelines["p-old"] = "old"
+    service.later(minutes=30)
+    assert store.sync(ws, since="10d", progress=False).complete
+    assert numbers(store) == [1, 2, 3]
+    assert sorted(store.pipelines()["slug"]) == ["old", "web"]

@@ -251,14 +251,21 @@ class Sync:
         length = _FIRST_RANGE
         while coverage.since > start and not self._why:
             since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
-            before = self._clock.reported
             history = self._fetch(created_from=since, created_to=coverage.since)
+            if not self._is_current([history], coverage.resync_from):
+                self._why.append(
+                    f"builds created from {since.text()} to {coverage.since.text()}: a response was of "
+                    f"{history.builds.attrs['as_of']}, an older state in a cache; sync again"
+                )
             longer = self._clock.coverage(since, coverage.until, coverage)
-            if self._clock.reported < before:
-                longer = longer.capped(self._clock.time_of(history.builds))
             self._commit([history], coverage=longer, base=coverage)
-            coverage, length = longer, _next_length(length, history)
+            coverage, length = coverage if self._why else longer, _next_length(length, history)
         return coverage
+
+    def _is_current(self, histories: Sequence[History], at: Moment) -> bool:
+        """Whether listings show the state at a time or later; dates that agree in a whole sync are trusted."""
+        dates = (Moment.parse(history.builds.attrs["as_of"]) for history in histories)
+        return all(date >= min(at, self._clock.latest) for date in dates)
 
     def _commit(self, histories: Sequence[History], coverage: Coverage, base: Coverage | None, **more: Any) -> None:
         """Commit rows with the new coverage of the scope.
@@ -341,17 +348,15 @@ class Sync:
         sync tries again.
         """
         ci, seen = self._scope.ci, self._listed_pipelines(state)
-        if isinstance(ci, Pipeline) or not seen:
+        if isinstance(ci, Pipeline) or not seen or since >= until:
             return lists
-        listed, reasons, reported = lists[0].frame, len(self._why), self._clock.reported
+        listed, reasons = lists[0].frame, len(self._why)
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(until))
         pipelines = map(ci.pipeline, listed.loc[is_new, "slug"])
         older = [self._fetch(pipeline, created_from=since, created_to=until) for pipeline in pipelines]
         histories += older
-        is_current = self._clock.reported >= reported or all(
-            self._clock.time_of(history.builds) >= until for history in older
-        )
-        return lists if len(self._why) == reasons and is_current else lists[1:]
+        is_read = len(self._why) == reasons and self._is_current(older, until)
+        return lists if is_read else lists[1:]
 
     # --- single builds
 

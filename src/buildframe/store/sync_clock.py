@@ -36,23 +36,21 @@ class SyncClock:
         self._began = time.monotonic()
         self._time = ServiceTime()
         self._newest_record = NEVER
+        self.latest = NEVER  # the time of the first response by the latest date of all: others may be of a cache
         self._is_simulated = False
 
     def read(self, date: Moment) -> None:
         """Read the time of a list that was fetched just now."""
         self._time.see(date)
+        self.latest = max(self.latest, Moment.of((date - self._elapsed).replace(microsecond=0)))
 
     def read_listing(self, builds: pd.DataFrame) -> None:
         """Read the times of builds that were fetched just now."""
         self.read(Moment.parse(builds.attrs["as_of"]))
         self._is_simulated = self._is_simulated or builds.attrs.get("simulated", False)
-        newest = _newest_time(builds)
-        if newest > NEVER:
-            self._newest_record = max(self._newest_record, Moment.of(newest - self._elapsed))
-
-    def time_of(self, builds: pd.DataFrame) -> Moment:
-        """Return the time up to which a listing is current: a cache may return an older state with its `Date`."""
-        return max(Moment.parse(builds.attrs["as_of"]), _newest_time(builds))
+        newest = pd.concat([builds["created_at"], builds["finished_at"]]).max()
+        if not pd.isna(newest):
+            self._newest_record = max(self._newest_record, Moment.of(newest.to_pydatetime() - self._elapsed))
 
     @property
     def now(self) -> Moment:
@@ -60,13 +58,8 @@ class SyncClock:
 
         Never before `earliest`, because dates far in the past would start a long history.
         """
-        return self.reported if self._is_simulated else max(self.reported, self._earliest)
-
-    @property
-    def reported(self) -> Moment:
-        """The time of the first response by all dates so far; it goes back if a cache returns an older state."""
         assert self._time.at is not None
-        return self._time.at
+        return self._time.at if self._is_simulated else max(self._time.at, self._earliest)
 
     @property
     def confirmed(self) -> Moment:
@@ -84,7 +77,7 @@ class SyncClock:
 
     def coverage(self, since: Moment, until: Moment, previous: Coverage | None) -> Coverage:
         """Return the coverage of a commit of this sync."""
-        until = min(until, self.now)
+        until = max(since, min(until, self.now))
         if self._is_simulated:
             return Coverage(since, until, until)
         confirmed = NEVER if previous is None else previous.confirmed
@@ -120,12 +113,6 @@ class SyncClock:
     @property
     def _elapsed(self) -> dt.timedelta:
         return dt.timedelta(seconds=time.monotonic() - self._began)
-
-
-def _newest_time(builds: pd.DataFrame) -> Moment:
-    """Return the latest time at which a build was created or finished."""
-    newest = pd.concat([builds["created_at"], builds["finished_at"]]).max()
-    return NEVER if pd.isna(newest) else Moment.of(newest.to_pydatetime())
 
 
 def local_clock() -> Moment:
