@@ -19,7 +19,7 @@ LONGEST = 120  # seconds until a child that does not end is a failure
 SCOPES = ("read_builds", "read_pipelines", "read_suites", "read_organizations")
 
 PATIENCE = """
-import datetime, inspect, buildframe.http.client
+import datetime, inspect, buildframe.http.client, buildframe.http.retry
 buildframe.http.retry._BACKOFF = lambda state: 0.01
 inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelta(seconds=0.5)
 """
