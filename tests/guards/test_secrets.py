@@ -195,6 +195,13 @@ def test_variables_of_graphql(variables: Any, body: bytes, scripted: Callable[..
     fails(lambda: ws.graphql("mutation($key: String) { set(key: $key) }", variables))
 
 
+@pytest.mark.parametrize("name", ["builds", "history", "pipelines"])
+def test_a_list_that_echoes_the_token(name: str, scripted: Callable[..., Scripted]) -> None:
+    body = f'[{{"id": "a", "number": 1, "created_at": "{SECRET}"}}]'.encode()
+    ws = bf.connect("acme", base_url=scripted(says(body)).url, token=SECRET)
+    fails(lambda: getattr(ws, name)(progress=False), bf.Malformed)
+
+
 @pytest.mark.parametrize("read", [Workspace.get, Workspace.table])
 def test_the_query_of_any_path(read: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the error itself does not show the address."""

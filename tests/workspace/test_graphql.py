@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 import tenacity
 
@@ -84,6 +85,7 @@ def test_a_url_that_would_expose_the_token_is_refused(scripted: Start, url: str)
         ("{ a }", {"a": float("nan")}, "JSON"),
         ("{ a }", {"a": "\ud83d"}, "surrogate"),
         ("{ a }", {"a": b"x"}, "JSON"),
+        *(("{ a }", other, "pass a mapping") for other in (0, "", [], False, pd.NA, pd.Series([1, 2]), pd.DataFrame())),
     ],
 )
 def test_a_query_that_is_not_json_is_not_sent(scripted: Start, query: Any, variables: Any, says_so: str) -> None:

@@ -74,8 +74,8 @@ def list_pages(
         try:
             while pagination.next is not None:
                 request = source.referenced_page(pagination.next, chosen)
-                page = fetch(source.client, request, reader.read, budget)
-                tables.append(reader.tables(pagination.take(page)))
+                # No variable holds the page: an error in it passes this frame, and the page may echo the token.
+                tables.append(reader.tables(pagination.take(fetch(source.client, request, reader.read, budget))))
                 bar.show(pagination.rows, pagination.requests, pagination.share)
             bar.end()
         except (BuildframeError, KeyboardInterrupt) as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from buildframe.errors import Malformed
 from buildframe.fetching.link_pagination import PageReference
+from buildframe.guards.secrets import without_frames
 from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
@@ -60,7 +61,8 @@ def redacted_errors(client: Client) -> Iterator[None]:
         yield
         return
     except Malformed as why:
-        redacted = Malformed(client.redact(str(why)))
+        redacted = Malformed(client.redact(str(without_frames(why))))  # `why` stays its context
+        why.args = redacted.args
         for note in getattr(why, "__notes__", []):
             redacted.add_note(note)
     raise redacted

@@ -50,7 +50,7 @@ class GraphQL:
 
         A text that contains the word `mutation` is not repeated if its response is lost: OutcomeUnknown.
         """
-        body = json_of({"query": _text(query), "variables": _object(variables or {})})
+        body = json_of({"query": _text(query), "variables": {} if variables is None else _object(variables)})
         request = Request(send_graphql, self._target, body, repeatable=not _MUTATION.search(query))
         return fetch(self._client, request, self._read, advice=advice)
 
