@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+from starlette.responses import PlainTextResponse
 
 import buildframe as bf
 from buildframe.errors import StoreFailed
@@ -31,6 +31,7 @@ from buildframe.http.rate_limit import RateLimitState
 from buildframe.http.response import ReportedLimit
 from buildframe.http.sockets import Sockets
 from buildframe.http.token import Token
+from buildframe.sandbox_server.http.server import HttpServer, bind
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted
 
@@ -275,19 +276,28 @@ def test_a_sandbox_ends_with_the_process_that_started_it() -> None:
         assert ws.pipeline(slug).get().slug == slug
 
 
-def test_a_stopped_sandbox_is_unreachable_while_a_child_lives() -> None:
+def test_a_stopped_server_is_unreachable_while_a_child_lives() -> None:
+    listener = bind("127.0.0.1", 0)
+    server = HttpServer(PlainTextResponse("here"), listener)
+    server.start()
     reading, writing = os.pipe()
-    with bf.sandbox(builds=5, days=1) as ws:
-        address = urlsplit(ws.base_url)
-        joined = in_child(lambda: os.read(reading, 1))
+
+    def wait() -> None:
+        assert listener.fileno() == -1
+        os.read(reading, 1)
+
+    joined = in_child(wait)
+    copied = os.dup(listener.fileno())  # as in a child that the system has not run yet
+    address = listener.getsockname()
+    server.stop()
     try:
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((address.hostname, address.port), timeout=5)
+            socket.create_connection(address, timeout=5)
     finally:
         os.write(writing, b"!")
         joined()
-        os.close(reading)
-        os.close(writing)
+        for descriptor in (reading, writing, copied):
+            os.close(descriptor)
 
 
 @pytest.mark.slow

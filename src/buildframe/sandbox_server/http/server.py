@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -76,6 +77,9 @@ class _Server(uvicorn.Server):
         await asyncio.wrap_future(self.stopping)  # uvicorn's own loop looks for the end ten times a second
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in sockets or ():
+            with suppress(OSError):  # macOS has no shutdown of a listening socket
+                listener.shutdown(socket.SHUT_RDWR)  # it is still open in a child that was forked just now
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
