@@ -47,36 +47,11 @@ if TYPE_CHECKING:
     from buildframe.workspace import Workspace
 
 __all__ = [
-    "BadInput",
-    "BuildframeError",
-    "DeadlineExceeded",
-    "Forbidden",
-    "GraphQLError",
-    "Incomplete",
-    "Invalid",
-    "Malformed",
-    "MissingExtra",
-    "NotFound",
-    "OutcomeUnknown",
-    "RateLimited",
-    "ServiceError",
-    "Store",
-    "StoreFailed",
-    "Unauthorized",
-    "Unavailable",
-    "Unreachable",
-    "Unverified",
-    "connect",
-    "load",
-    "metrics",
-    "plots",
-    "report",
-    "sandbox",
-    "save",
-    "spec",
-    "webhooks",
-    "widgets",
-]
+    "BadInput", "BuildframeError", "DeadlineExceeded", "Forbidden", "GraphQLError", "Incomplete", "Invalid",
+    "Malformed", "MissingExtra", "NotFound", "OutcomeUnknown", "RateLimited", "ServiceError", "Store", "StoreFailed",
+    "Unauthorized", "Unavailable", "Unreachable", "Unverified", "connect", "load", "metrics", "plots", "report",
+    "sandbox", "save", "spec", "webhooks", "widgets",
+]  # fmt: skip
 
 _DEFINED_IN = {"Store": "buildframe.store.store", "load": "buildframe.store.files", "save": "buildframe.store.files"}
 """Names that are loaded at first use, because their modules take a while."""

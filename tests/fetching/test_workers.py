@@ -19,8 +19,7 @@ from buildframe.fetching.listing_state import NewRows, PageQuery
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.fetching.workers import WorkerPool
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.protocol import Page
 from tests.conftest import says
 from tests.in_memory_service import SECOND, InMemoryService, at
@@ -49,7 +48,7 @@ class Read:
         self._on_request, self._on_convert = on_request, on_convert
         self._lock = threading.Lock()
         self._workers = workers
-        self.pool: WorkerPool[list[str]] = WorkerPool(self.pagination, self, workers)
+        self.pool: WorkerPool = WorkerPool(self.pagination, self, workers)
 
     def fetch(self, query: PageQuery) -> Page:
         self.budget.count_request()

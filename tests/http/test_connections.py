@@ -17,11 +17,10 @@ import pytest
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client
+from buildframe.http.retry import fetch
 from buildframe.http.sockets import Sockets
 from buildframe.http.token import Token
 from tests.conftest import Scripted, says

@@ -16,12 +16,10 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol, response, retry
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client
-from buildframe.http.retry import MAX_ATTEMPTS, MAX_CONNECTS
+from buildframe.http.retry import MAX_ATTEMPTS, MAX_CONNECTS, fetch
 from buildframe.http.token import Token
 from buildframe.sandbox_server import Fault, Sandbox
 from tests.conftest import Scripted, hang_up, says

@@ -25,11 +25,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import buildframe as bf
 from buildframe import spec
 from buildframe.cli import _parser
-from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol, retry
 from buildframe.http.budget import RequestBudget, within_deadline
 from buildframe.http.client import Client
-from buildframe.http.retry import MAX_CONNECTS
+from buildframe.http.retry import MAX_CONNECTS, fetch
 from buildframe.http.token import Token
 from tests.conftest import Scripted, says
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe.http import service_time
+from buildframe.http import response
 from buildframe.spec import Moment
 from buildframe.store import sync as syncing
 from buildframe.store import sync_clock, transactions
@@ -248,7 +248,7 @@ def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(
     sync(service, ws, store)
     go_on(service, hours=24)
     seconds = iter(range(0, 10**9, 1_200))  # 20 minutes between any two looks at the clock
-    for module in (syncing, service_time):
+    for module in (syncing, response):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(seconds), time=time.time))
     done = sync(service, ws, store, lambda i: 48.0 if i == 0 else 0.0)
     assert done.as_of < Moment.of(service.now - dt.timedelta(minutes=20))

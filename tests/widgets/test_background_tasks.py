@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.widgets.background_tasks import TaskRunner
 from tests.widgets.widget_helpers import wait_for, wait_until
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
-import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -15,31 +15,45 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
-from buildframe.fetching.exchange import fetch
-from buildframe.fetching.listing_state import NewRows, PageQuery
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import CheckedOptions
 from buildframe.fetching.ordering import Batch, newest_first
 from buildframe.fetching.progress import ProgressBar
-from buildframe.fetching.source import ListSource, redacted_errors
+from buildframe.fetching.source import BuildPages, ListSource, redacted_errors
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
+from buildframe.http.retry import fetch
 from buildframe.spec import Build, Moment
 from buildframe.spec.times import check_time
 
 _CHANGING = {"state", "finished_from", "meta_data"}
-_RANGE_FILTERS = {"created_from", "created_to"}
 _CHANGED = "filtered by {}, which changes: builds that changed during the listing may or may not be here"
 _UNCOUNTED = "the service did not report how many builds there are, so builds that are out of order may be missing"
 _MAX_STEP_BACK = dt.timedelta(minutes=1)
 """Difference of times between responses that is accepted: the clocks of the service's servers may differ."""
 _WRONG_TIME = "{} was counted back from {}, the time of the first response, but later responses have {}; try again"
+
+
+OnRows = Callable[[pd.DataFrame, float | None], None]
+_ON_ROWS: ContextVar[OnRows | None] = ContextVar("on_rows", default=None)
+
+
+@contextmanager
+def reporting_rows(on_rows: OnRows) -> Iterator[None]:
+    """Call `on_rows` with each frame of new builds that listings in this context receive, in the same thread.
+
+    Its second argument is the share of the listing that is done, from 0 to 1, or None if unknown.
+    """
+    before = _ON_ROWS.set(on_rows)
+    try:
+        yield
+    finally:
+        _ON_ROWS.reset(before)
 
 
 def builds(
@@ -98,52 +112,6 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
     )
 
 
-class _BuildPages:
-    """Fetches and decodes the pages of a list of builds, in the threads of the workers.
-
-    One page at a time is decoded: decoding in parallel is slower, since threads share the interpreter.
-    """
-
-    def __init__(
-        self, source: ListSource, filters: Mapping[str, Any], decoder: PageDecoder, budget: RequestBudget, workers: int
-    ) -> None:
-        self.budget = budget
-        self._source, self._decoder, self._workers = source, decoder, workers
-        self._filters = {name: value for name, value in filters.items() if name not in _RANGE_FILTERS}
-        self._decoding = threading.Lock()
-
-    def fetch(self, query: PageQuery) -> Page:
-        """Fetch and decode the page of a query."""
-        filters = {**self._filters, **query.range.filters(), **({"exclude_jobs": True} if query.only_count else {})}
-        request = self._source.page(filters, query.number, per_page=1 if query.only_count else None)
-        return fetch(self._source.client, request, self._decode, self.budget)
-
-    def _decode(self, request: Request, response: Response) -> Page:
-        with self._decoding:
-            if self.budget.is_canceled:
-                raise Canceled("it was canceled")
-            return self._decoder.read(request, response)
-
-    def convert(self, query: PageQuery, page: Page, new: NewRows) -> Batch:
-        """Convert the new rows of a page to Arrow tables."""
-        with self._decoding:
-            tables, jobs = self._decoder.tables(replace(page, rows=new.rows))
-        counts = [] if jobs is None else [len(row.jobs or ()) for row in new.rows]
-        return Batch(tables, new.created, jobs, counts, query.number)
-
-    def useful_workers(self, pages_left: float | None) -> int:
-        """Return how many workers make sense: one, if the number of requests is the limit, not the service's speed."""
-        most, requests_left = self._workers, self.budget.requests_left
-        pages = None if pages_left is None else math.ceil(pages_left) + most  # each range may end with a short page
-        if requests_left is not None and (pages is None or pages > requests_left):
-            return 1
-        return self._source.client.rate_limiter.useful_workers(pages, most)
-
-    def abort(self) -> None:
-        """End the requests of all threads."""
-        self._source.client.abort()
-
-
 class _Listing:
     """One listing of builds, from its filters to its metadata."""
 
@@ -160,7 +128,7 @@ class _Listing:
         self._time_filters = source.time_filters(filters)
         self._filters = dict(filters) | _absolute_times(self._time_filters, source, self._budget)
         self._counted_from = self._budget.time.at
-        self._pages = _BuildPages(source, self._filters, decoder, self._budget, options.workers)
+        self._pages = BuildPages(source, self._filters, decoder, self._budget, options.workers)
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
         self._pagination = TimePagination(
             _time_range(self._filters), overlap=options.overlap, is_steady=not self._changing
@@ -185,13 +153,12 @@ class _Listing:
         return pool.batches  # an interrupt while the pool closes is raised: threads may not have ended
 
     def _report_rows(self, batches: Sequence[Batch]) -> None:
-        """Pass the rows that came since the last call to the cancel scope, if it wants them."""
-        scope = self._budget.scope
-        if scope is not None and scope.on_rows is not None:
+        """Pass the rows that came since the last call to `on_rows`, if there is one."""
+        if (on_rows := _ON_ROWS.get()) is not None:
             new = batches[self._reported :]
             self._reported += len(new)
             frame = self._decoder.frame([batch.builds for batch in new])
-            scope.on_rows(self.metadata.attach(frame, "builds"), self._pagination.share)
+            on_rows(self.metadata.attach(frame, "builds"), self._pagination.share)
 
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
         """Return why a partial result is incomplete; raise the error again if the result may not be partial."""

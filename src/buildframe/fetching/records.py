@@ -9,7 +9,6 @@ import pandas as pd
 
 from buildframe.errors import BuildframeError
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
-from buildframe.fetching.exchange import fetch
 from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import check_max_requests
@@ -17,11 +16,11 @@ from buildframe.fetching.progress import ProgressBar
 from buildframe.fetching.source import ListSource, redacted_errors
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http import protocol
-from buildframe.http.budget import RequestBudget, within_deadline
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget, within_deadline
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
+from buildframe.http.retry import fetch
 from buildframe.spec import Resource
 from buildframe.spec.times import Deadline
 

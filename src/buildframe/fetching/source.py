@@ -1,21 +1,30 @@
-"""Build the requests for the pages of one list. Knows endpoints and filters; does not know the order of pages."""
+"""Request and fetch the pages of one list. Knows endpoints and filters; does not know the order of pages."""
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from buildframe.errors import Malformed
+from buildframe.fetching.decoder import PageDecoder
 from buildframe.fetching.link_pagination import PageReference
+from buildframe.fetching.listing_state import NewRows, PageQuery
+from buildframe.fetching.ordering import Batch
 from buildframe.guards.secrets import without_frames
 from buildframe.http import protocol
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client
-from buildframe.http.protocol import Request
+from buildframe.http.protocol import Page, Request
+from buildframe.http.response import Response
+from buildframe.http.retry import fetch
 from buildframe.spec import Endpoint
 
 PAGE_SIZE = 100
+_RANGE_FILTERS = {"created_from", "created_to"}
 
 
 @dataclass(frozen=True)
@@ -66,3 +75,49 @@ def redacted_errors(client: Client) -> Iterator[None]:
         for note in getattr(why, "__notes__", []):
             redacted.add_note(note)
     raise redacted
+
+
+class BuildPages:
+    """Fetches and decodes the pages of a list of builds, in the threads of the workers.
+
+    One page at a time is decoded: decoding in parallel is slower, since threads share the interpreter.
+    """
+
+    def __init__(
+        self, source: ListSource, filters: Mapping[str, Any], decoder: PageDecoder, budget: RequestBudget, workers: int
+    ) -> None:
+        self.budget = budget
+        self._source, self._decoder, self._workers = source, decoder, workers
+        self._filters = {name: value for name, value in filters.items() if name not in _RANGE_FILTERS}
+        self._decoding = threading.Lock()
+
+    def fetch(self, query: PageQuery) -> Page:
+        """Fetch and decode the page of a query."""
+        filters = {**self._filters, **query.range.filters(), **({"exclude_jobs": True} if query.only_count else {})}
+        request = self._source.page(filters, query.number, per_page=1 if query.only_count else None)
+        return fetch(self._source.client, request, self._decode, self.budget)
+
+    def _decode(self, request: Request, response: Response) -> Page:
+        with self._decoding:
+            if self.budget.is_canceled:
+                raise Canceled("it was canceled")
+            return self._decoder.read(request, response)
+
+    def convert(self, query: PageQuery, page: Page, new: NewRows) -> Batch:
+        """Convert the new rows of a page to Arrow tables."""
+        with self._decoding:
+            tables, jobs = self._decoder.tables(replace(page, rows=new.rows))
+        counts = [] if jobs is None else [len(row.jobs or ()) for row in new.rows]
+        return Batch(tables, new.created, jobs, counts, query.number)
+
+    def useful_workers(self, pages_left: float | None) -> int:
+        """Return how many workers make sense: one, if the number of requests is the limit, not the service's speed."""
+        most, requests_left = self._workers, self.budget.requests_left
+        pages = None if pages_left is None else math.ceil(pages_left) + most  # each range may end with a short page
+        if requests_left is not None and (pages is None or pages > requests_left):
+            return 1
+        return self._source.client.rate_limiter.useful_workers(pages, most)
+
+    def abort(self) -> None:
+        """End the requests of all threads."""
+        self._source.client.abort()

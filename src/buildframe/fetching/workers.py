@@ -7,45 +7,22 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Self
 
 from buildframe.errors import ServiceError
 from buildframe.fetching.listing_state import NewRows, PageQuery
+from buildframe.fetching.ordering import Batch
 from buildframe.fetching.range_reader import Reader
+from buildframe.fetching.source import BuildPages
 from buildframe.fetching.time_pagination import TimePagination
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled
 from buildframe.http.protocol import Page
-
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 _JOIN_TIMEOUT = 2.0  # seconds; threads that still connect by then are abandoned, and can do nothing any more
 _TICK = 0.1  # seconds; how often the calling thread checks the deadline, and can receive Ctrl-C on every system
 
 
-class PageSource(Protocol[T_co]):
-    """Fetches and converts pages, in any thread."""
-
-    budget: RequestBudget
-
-    def fetch(self, query: PageQuery) -> Page:
-        """Fetch and decode the page of a query."""
-        ...
-
-    def convert(self, query: PageQuery, page: Page, new: NewRows) -> T_co:
-        """Convert the new rows of a page to a batch."""
-        ...
-
-    def useful_workers(self, pages_left: float | None) -> int:
-        """Return how many workers make sense for so many pages."""
-        ...
-
-    def abort(self) -> None:
-        """End the requests of all threads."""
-
-
-class WorkerPool(Generic[T]):
+class WorkerPool:
     """Reads a listing with threads. Iterate once: yields True for each new batch, and False about every 0.1 s.
 
     `batches` contains the results so far, in any order. When the context ends for whatever reason, pending requests are
@@ -53,14 +30,14 @@ class WorkerPool(Generic[T]):
     or if the wait for them is interrupted.
     """
 
-    def __init__(self, pagination: TimePagination, pages: PageSource[T], workers: int) -> None:
+    def __init__(self, pagination: TimePagination, pages: BuildPages, workers: int) -> None:
         self._pagination = pagination
         self._pages = pages
         self._budget = pages.budget
         self._has_failed = self._is_closed = False
         self._in_conversion = 0  # pages that the pagination counts as read, and that are not in `batches` yet
         self._changed = threading.Condition()
-        self.batches: list[T] = []  # not yielded: an interrupt could lose them between two steps
+        self.batches: list[Batch] = []  # not yielded: an interrupt could lose them between two steps
         self._events: queue.SimpleQueue[bool | BaseException] = queue.SimpleQueue()  # True: a batch; False: thread ends
         self._threads = [threading.Thread(target=self._work, name=f"reader-{i}", daemon=True) for i in range(workers)]
 

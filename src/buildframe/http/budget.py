@@ -1,4 +1,4 @@
-"""Limit and count what one call spends: requests, waits, time until its deadline. Does not know HTTP."""
+"""Limit, count and cancel what calls spend: requests, waits, time until a deadline. Does not know HTTP."""
 
 from __future__ import annotations
 
@@ -6,19 +6,62 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from buildframe.errors import DeadlineExceeded
-from buildframe.http.cancellation import Canceled, OnWait, current_scope, ignore_wait
-from buildframe.http.service_time import ServiceTime
+from buildframe.http.response import ServiceTime
 from buildframe.spec.times import Deadline, seconds_of
 
 _LOG = logging.getLogger("buildframe")
 
 _END: ContextVar[tuple[float, float]] = ContextVar("end", default=(math.inf, math.inf))
 """When the calls of a thread must end (seconds of `time.monotonic`), and how many seconds they were given."""
+
+OnWait = Callable[[float, str], None]
+"""Called before each wait with its length in seconds and the reason, in the thread that waits."""
+
+
+class Canceled(Exception):
+    """A call was canceled or reached its own limit; the text says which."""
+
+
+class CancelScope:
+    """Cancels all calls that begin `within` it, from any thread, and calls `on_wait` before their waits."""
+
+    def __init__(self, on_wait: OnWait | None = None) -> None:
+        self.on_wait = on_wait
+        self.is_canceled = False
+        self._budgets: weakref.WeakSet[RequestBudget] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """Cancel all calls of the scope, also those that begin later."""
+        with self._lock:
+            self.is_canceled, budgets = True, list(self._budgets)
+        for budget in budgets:
+            budget.cancel()
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """Put the calls that this thread begins in this context into the scope."""
+        before = _SCOPE.set(self)
+        try:
+            yield
+        finally:
+            _SCOPE.reset(before)
+
+    def add(self, budget: RequestBudget) -> None:
+        """Put a call into the scope."""
+        with self._lock:
+            self._budgets.add(budget)
+        if self.is_canceled:
+            budget.cancel()
+
+
+_SCOPE: ContextVar[CancelScope | None] = ContextVar("cancel_scope", default=None)
 
 
 @contextmanager
@@ -40,12 +83,16 @@ class RequestBudget:
     """What one call has spent and may still spend. Threads share it.
 
     `requests` counts everything that was sent, `retries` the repetitions among it, `waits` the waits; `waited_s` is the
-    sum of their seconds over all requests. `scope` is the cancel scope of the call. The deadline is the current one
-    (`within_deadline`), or the end of `seconds` if that is earlier. `time` is the service's time by all responses.
+    sum of their seconds over all requests. The deadline is the current one (`within_deadline`), or the end of `seconds`
+    if that is earlier. `time` is the service's time by all responses.
     """
 
     def __init__(
-        self, *, max_requests: int | None = None, seconds: float | None = None, on_wait: OnWait = ignore_wait
+        self,
+        *,
+        max_requests: int | None = None,
+        seconds: float | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
         self.requests = self.retries = self.waits = 0
         self.waited_s = 0.0
@@ -54,12 +101,9 @@ class RequestBudget:
         self._end, self._seconds = _earlier_end(seconds)
         self._canceled = threading.Event()
         self._lock = threading.Lock()
-        self.scope = current_scope()
-        if self.scope is not None:
-            self.scope.add(self)
-
-    def __repr__(self) -> str:
-        return f"<RequestBudget, {self.requests} requests sent>"
+        self._scope = _SCOPE.get()
+        if self._scope is not None:
+            self._scope.add(self)
 
     @property
     def is_canceled(self) -> bool:
@@ -107,9 +151,9 @@ class RequestBudget:
             return
         if self.seconds_left is not None and seconds >= self.seconds_left:
             raise self._deadline_exceeded(f"would pass while waiting {seconds:.0f} s: {why}")
-        self._on_wait(seconds, why)
-        if self.scope is not None:
-            self.scope.on_wait(seconds, why)
+        for on_wait in (self._on_wait, None if self._scope is None else self._scope.on_wait):
+            if on_wait is not None:
+                on_wait(seconds, why)
         began = time.monotonic()
         self._canceled.wait(seconds)
         with self._lock:

@@ -23,8 +23,7 @@ from buildframe.errors import (
 from buildframe.guards.forks import reset_in_children
 from buildframe.guards.secrets import without_frames
 from buildframe.http import decompression, urls
-from buildframe.http.budget import RequestBudget
-from buildframe.http.cancellation import Canceled
+from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.protocol import Request, is_loopback
 from buildframe.http.rate_limit import RateLimiter, RateLimiters
 from buildframe.http.response import Response

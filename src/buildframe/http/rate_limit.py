@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from buildframe.errors import RateLimited
 from buildframe.guards.forks import reset_in_children
@@ -19,7 +20,7 @@ LONGEST_WAIT = 120.0
 _LONGEST_REQUEST = 300.0  # seconds; a longer one has ended, and an interrupt prevented that this was recorded
 _POLL = 0.05  # seconds; how often a thread that waits for responses to others checks whether it was canceled
 _WHOLE, _FRACTION = 1.0, 0.1  # seconds; precision of the times that a service reports
-_USED_UP = "the rate limit is used up"
+USED_UP = "the rate limit is used up"
 
 Clock = Callable[[], float]
 
@@ -38,9 +39,6 @@ class RateLimiter:
         self._changed = threading.Condition()
         self._state.reset_after_fork()
 
-    def __repr__(self) -> str:
-        return f"<RateLimiter with {len(self._state.limits)} limits>"
-
     def acquire(self, budget: RequestBudget) -> None:
         """Wait until this thread may send a request, and count it; `release` must follow, also if this fails.
 
@@ -49,9 +47,9 @@ class RateLimiter:
         while (seconds := self._reserve(budget)) > 0:
             if seconds > LONGEST_WAIT and budget.seconds_left is None:
                 raise RateLimited(
-                    429, f"{_USED_UP} by earlier responses; nothing was sent", retry_after=math.ceil(seconds)
+                    429, f"{USED_UP} by earlier responses; nothing was sent", retry_after=math.ceil(seconds)
                 )
-            budget.wait(seconds, _USED_UP)
+            budget.wait(seconds, USED_UP)
 
     def _reserve(self, budget: RequestBudget) -> float:
         """Count a request and return 0.0 if it may be sent now, else return the seconds to wait."""
@@ -74,24 +72,16 @@ class RateLimiter:
         """End the request of this thread and learn the limits from its response; None if there was no response."""
         who = threading.get_ident()
         try:
-            self._learn(who, response)
+            with self._changed:
+                if response is None:
+                    self._state.lose(who, self._clock())
+                else:
+                    limits, is_refused = reported_limits(response), response.status == 429
+                    self._state.learn(who, self._clock(), limits, refused=is_refused, blocked_for=blocked_for(response))
+                self._changed.notify_all()
         except BaseException:  # Ctrl-C: a request that stays recorded would delay all others
             self._state.lose(who, self._clock())
             raise
-
-    def _learn(self, who: int, response: Response | None) -> None:
-        with self._changed:
-            if response is None:
-                self._state.lose(who, self._clock())
-            else:
-                self._state.learn(
-                    who,
-                    self._clock(),
-                    reported_limits(response),
-                    refused=response.status == 429,
-                    blocked_for=blocked_for(response),
-                )
-            self._changed.notify_all()
 
     def useful_workers(self, pages_left: int | None, most: int) -> int:
         """Return how many concurrent requests make sense, from 1 to `most`, for a listing with so many pages left.
@@ -111,9 +101,6 @@ class RateLimiters:
         self._lock = threading.Lock()
         reset_in_children(self)
 
-    def __repr__(self) -> str:
-        return f"<{len(self._limiters)} rate limiters>"
-
     def reset_after_fork(self) -> None:
         """Replace the lock, which another thread of the parent process may have held."""
         self._lock = threading.Lock()
@@ -124,12 +111,12 @@ class RateLimiters:
             return self._limiters.setdefault(key, RateLimiter())
 
 
+@dataclass
 class _PendingRequest:
     """When a request was sent, and when the headers of its response came, in seconds of one clock."""
 
-    def __init__(self, sent_at: float) -> None:
-        self.sent_at = sent_at
-        self.headers_at: float | None = None
+    sent_at: float
+    headers_at: float | None = None
 
 
 class RateLimitState:
@@ -168,11 +155,10 @@ class RateLimitState:
 
     def send(self, who: int, now: float) -> None:
         """Record that a request is sent. Each thread (`who`) sends one at a time."""
-        if (
-            not self._known
-            or self._blocked_until is not None
-            or any(self._is_over(limit, now) for limit in self.limits.values())
-        ):
+        # windows that are over, and that no pending request will report
+        over = (limit for limit in self.limits.values() if now >= limit.end)
+        is_unknown = any(self._is_used_up(limit) or not self._pending for limit in over)
+        if not self._known or self._blocked_until is not None or is_unknown:
             self._probe = who
         self._pending[who] = _PendingRequest(now)
 
@@ -202,7 +188,8 @@ class RateLimitState:
         request = self._end(who)
         headers_at = now if request.headers_at is None else request.headers_at
         self._known = True
-        self._smooth(now - request.sent_at)
+        latency = now - request.sent_at
+        self._latency = latency if self._latency is None else 0.8 * self._latency + 0.2 * latency
         if request.sent_at >= self._last_lost_at:
             self._lost = 0
         if not refused and self._blocked_until is not None and request.sent_at >= self._blocked_until:
@@ -212,7 +199,8 @@ class RateLimitState:
         valid = [limit for limit in reported if limit.reset <= LONGEST_WINDOW]
         for limit in valid:
             self.limits.setdefault(limit.name, LimitWindow()).learn(limit, request.sent_at, headers_at, refused)
-        self._forget({limit.name for limit in valid}, request.sent_at)
+        names = {limit.name for limit in valid}  # a limit that is not reported any more ends with its window
+        self.limits = {n: limit for n, limit in self.limits.items() if n in names or request.sent_at < limit.end}
 
     def useful_workers(self, pages_left: int | None, most: int, now: float) -> int:
         """Return how many concurrent requests make sense for so many pages."""
@@ -224,20 +212,8 @@ class RateLimitState:
             self._probe = None
         return self._pending.pop(who)
 
-    def _forget(self, reported: set[str], sent: float) -> None:
-        """Remove limits whose window has ended and that the service no longer reports."""
-        for name in [name for name, limit in self.limits.items() if name not in reported and sent >= limit.end]:
-            del self.limits[name]
-
     def _is_used_up(self, limit: LimitWindow) -> bool:
         return limit.remaining <= self._lost + len(self._pending)
-
-    def _is_over(self, limit: LimitWindow, now: float) -> bool:
-        """Whether the current window of a limit is unknown, and no pending request will report it."""
-        return now >= limit.end and (self._is_used_up(limit) or not self._pending)
-
-    def _smooth(self, seconds: float) -> None:
-        self._latency = seconds if self._latency is None else 0.8 * self._latency + 0.2 * seconds
 
 
 class LimitWindow:
@@ -261,11 +237,10 @@ class LimitWindow:
 
     def learn(self, reported: ReportedLimit, sent: float, headers_at: float, refused: bool) -> None:
         """Update from the response to a request that was sent at `sent`, and whose headers came at `headers_at`."""
-        self._detect_rounding(reported.reset)
-        earliest, latest = (
-            sent + reported.reset - (0.0 if self._rounds_down else self._precision),
-            headers_at + reported.reset,
-        )
+        self._precision = self._precision if reported.reset.is_integer() else _FRACTION
+        self._rounds_down = self._rounds_down or reported.reset == 0
+        earliest = sent + reported.reset - (0.0 if self._rounds_down else self._precision)
+        latest = headers_at + reported.reset
         if earliest >= self.end or (reported.remaining > self.remaining and sent >= self._reported_at):
             self.remaining, self._earliest, self._latest = reported.remaining, earliest, latest  # another window
         elif latest + self._precision >= self._earliest:  # else it is about a window that has ended
@@ -278,8 +253,3 @@ class LimitWindow:
     def concurrency(self, latency: float, now: float) -> int:
         """Return how many concurrent requests of `latency` seconds use the limit up by the end of its window."""
         return max(1, math.ceil(latency * self.remaining / max(self.end - now, 1e-9)))
-
-    def _detect_rounding(self, reset: float) -> None:
-        if not reset.is_integer():
-            self._precision = _FRACTION
-        self._rounds_down = self._rounds_down or reset == 0

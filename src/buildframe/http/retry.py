@@ -1,4 +1,4 @@
-"""Decide whether and when to send a request again. Does not know how requests are sent."""
+"""Send a request, decode its response, and send it again if that fails and is safe. Does not know lists."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from typing import TypeVar
 
 import tenacity
 
-from buildframe.errors import BuildframeError, RateLimited, ServiceError, Unreachable
+from buildframe.errors import (
+    BuildframeError,
+    Malformed,
+    OutcomeUnknown,
+    RateLimited,
+    ServiceError,
+    Unavailable,
+    Unreachable,
+)
 from buildframe.guards import interrupts
 from buildframe.http.budget import RequestBudget
-from buildframe.http.rate_limit import LONGEST_WAIT
+from buildframe.http.client import Client, lost_response, sent_note
+from buildframe.http.protocol import Request
+from buildframe.http.rate_limit import LONGEST_WAIT, USED_UP
+from buildframe.http.response import Response
 
 MAX_CONNECTS = 5
 """Attempts in a row that may end without a connection or without a response in time."""
@@ -22,35 +33,84 @@ MAX_ATTEMPTS = 12
 """Attempts of one request: if one in three fails, two requests in a million fail this often."""
 
 _BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_random(0.0, 1.0)
+_CHECK_FIRST = "Check whether it was performed before you repeat the call."
 
 T = TypeVar("T")
+Decode = Callable[[Request, Response], T]
 
 
-def retry(send: Callable[[], T], budget: RequestBudget) -> T:
-    """Call `send` until it returns, raises an error that is not retryable, or has been called often enough."""
+def fetch(
+    client: Client,
+    request: Request,
+    decode: Decode[T],
+    budget: RequestBudget | None = None,
+    *,
+    advice: str = "",
+    timeout: float | None = None,
+) -> T:
+    """Send a request and return its decoded response.
+
+    A request is sent again after 429 and if no connection was made. One that is repeatable is also sent again after
+    5xx, if there is no response in time, and if `decode` raises Malformed: a proxy may have cut the response. The waits
+    are the server's if it names one, else they grow, with jitter. The attempts are limited; `budget` counts
+    them and may end them with Canceled or DeadlineExceeded. In these cases a request that is not repeatable raises
+    OutcomeUnknown, with `advice` on how to check what happened.
+    """
+    budget, advice = budget or RequestBudget(), advice or _CHECK_FIRST
+    interrupts.begin_request(None if request.repeatable else f"{sent_note(request)}\n{advice}")
     attempts = _Attempts(budget)
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(lambda error: _is_worth_retrying(error, budget)),
+        retry=tenacity.retry_if_exception(attempts.is_worth_another),
         wait=_seconds_to_wait,
         stop=attempts.are_used_up,
-        before_sleep=lambda state: _wait_before_retry(state, budget),
+        before_sleep=attempts.wait,
         sleep=lambda seconds: None,  # `before_sleep` has waited, since it knows the reason
         reraise=True,
     )
     try:
-        return retrying(send)
+        decoded: T = retrying(_fetch_once, client, request, decode, budget, timeout)
+        return decoded
+    except OutcomeUnknown as lost:
+        raise OutcomeUnknown(f"{lost}\n{advice}") from None
     except BuildframeError as failure:
         attempts.add_note(failure, retrying.statistics["attempt_number"])
         raise
 
 
+def _fetch_once(client: Client, request: Request, decode: Decode[T], budget: RequestBudget, timeout: float | None) -> T:
+    failure: BuildframeError
+    response = client.send(request, budget, timeout)
+    try:
+        return decode(request, response)
+    except Malformed as why:
+        failure = Malformed(client.redact(str(why)))  # its text may quote the response
+    except ServiceError as why:
+        # failures on the way, and redirects: the service may have performed an action
+        may_be_performed = isinstance(why, Unavailable) or why.status < 400 or why.status in (408, 499)
+        if request.repeatable or not may_be_performed:
+            raise
+        failure = lost_response(request, f"{why.status}: {why.message}")
+    except RecursionError:
+        failure = Malformed(f"The response is nested too deeply.\nRequest: {request.where}")
+    if isinstance(failure, Malformed) and not request.repeatable:
+        reason = str(failure).splitlines()[0]
+        failure = lost_response(request, f"{response.status}, which cannot be read ({reason})")
+    raise failure
+
+
 class _Attempts:
-    """When to give up on one request."""
+    """The attempts of one request: whether to make another one, when, and when to give up."""
 
     def __init__(self, budget: RequestBudget) -> None:
         self._budget = budget
         self._began = time.monotonic()
         self._without_response = 0
+
+    def is_worth_another(self, error: BaseException) -> bool:
+        if not isinstance(error, BuildframeError) or not error.retryable:
+            return False
+        longest = LONGEST_WAIT if self._budget.seconds_left is None else math.inf  # a deadline ends long waits
+        return not isinstance(error, ServiceError) or (error.retry_after or 0.0) <= longest
 
     def are_used_up(self, state: tenacity.RetryCallState) -> bool:
         error = _error_of(state)
@@ -59,22 +119,16 @@ class _Attempts:
         are_used_up = state.attempt_number >= MAX_ATTEMPTS or self._without_response >= MAX_CONNECTS
         return are_used_up and not self._budget.is_expired  # the wait for another attempt raises DeadlineExceeded
 
+    def wait(self, state: tenacity.RetryCallState) -> None:
+        interrupts.mark_not_performed()
+        error = _error_of(state)
+        reason = f"the service returned {error.status}" if isinstance(error, ServiceError) else "no readable response"
+        self._budget.wait_for_retry(state.upcoming_sleep, USED_UP if isinstance(error, RateLimited) else reason)
+
     def add_note(self, failure: BuildframeError, attempts: int) -> None:
         """Add the number of attempts and their duration to an error that stayed."""
         if failure.retryable and attempts > 1:
             failure.add_note(f"Tried {attempts} times in {time.monotonic() - self._began:.0f} s.")
-
-
-def _wait_before_retry(state: tenacity.RetryCallState, budget: RequestBudget) -> None:
-    interrupts.mark_not_performed()
-    budget.wait_for_retry(state.upcoming_sleep, _reason(state))
-
-
-def _is_worth_retrying(error: BaseException, budget: RequestBudget) -> bool:
-    if not isinstance(error, BuildframeError) or not error.retryable:
-        return False
-    longest = LONGEST_WAIT if budget.seconds_left is None else math.inf  # a deadline ends waits that are too long
-    return not isinstance(error, ServiceError) or (error.retry_after or 0.0) <= longest
 
 
 def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
@@ -89,10 +143,3 @@ def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
     if isinstance(error, RateLimited):
         return 0.0  # the rate limiter delays the next request of every thread
     return requested + random.uniform(0.0, 0.25)  # noqa: S311  not a secret
-
-
-def _reason(state: tenacity.RetryCallState) -> str:
-    error = _error_of(state)
-    if isinstance(error, RateLimited):
-        return "the rate limit is used up"
-    return f"the service returned {error.status}" if isinstance(error, ServiceError) else "no readable response"

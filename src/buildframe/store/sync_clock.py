@@ -9,7 +9,7 @@ import warnings
 import pandas as pd
 
 from buildframe.formatting import format_duration
-from buildframe.http.service_time import ServiceTime
+from buildframe.http.response import ServiceTime
 from buildframe.spec import Moment
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
 

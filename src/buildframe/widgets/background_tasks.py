@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from buildframe.http.cancellation import CancelScope, OnWait
+from buildframe.http.budget import CancelScope, OnWait
 
 Callback = Callable[[], None]
 TaskFunction = Callable[["BackgroundTask"], Any]
@@ -38,10 +38,6 @@ class BackgroundTask:
     def update(self, callback: Callback) -> None:
         """Call back on the kernel's thread, unless the task is canceled by then."""
         self._runner.call_soon(lambda: None if self.is_canceled else self._runner.call_guarded(callback))
-
-    def on_rows(self, callback: Callable[[Any, float | None], None]) -> None:
-        """Call back in the thread with each batch of builds that listings receive: see `CancelScope`."""
-        self._scope.on_rows = callback
 
     def run(self) -> Any:
         """Run the function in the calling thread."""

@@ -167,7 +167,7 @@ class BuildBrowser(components.CompositeWidget):
         self._outdated.clear()
 
         def run(task: BackgroundTask) -> None:
-            load_builds(source, filters, task, lambda batch: task.update(lambda: self._add(batch)))
+            load_builds(source, filters, lambda batch: task.update(lambda: self._add(batch)))
 
         self._tasks.restart(run, lambda _: self._end("complete"))
         self._show_status()

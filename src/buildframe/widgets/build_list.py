@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from buildframe.fetching.builds import reporting_rows
 from buildframe.formatting import format_count
 from buildframe.widgets import html
-from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import CellValue
 from buildframe.workspace import Pipeline, Workspace
 
@@ -99,7 +99,6 @@ class BuildList:
 def load_builds(
     source: Workspace | Pipeline,
     filters: Mapping[str, Any],
-    task: BackgroundTask,
     on_batch: Callable[[BuildBatch], None],
 ) -> None:
     """Load the builds that match, and call `on_batch` as they arrive and once at the end."""
@@ -118,8 +117,8 @@ def load_builds(
         frames.clear()
         on_batch(BuildBatch(pd.concat(builds) if builds else None, share, metadata))
 
-    task.on_rows(on_rows)
-    complete = source.builds(**filters, columns=COLUMNS, progress=False)
+    with reporting_rows(on_rows):
+        complete = source.builds(**filters, columns=COLUMNS, progress=False)
     send(1.0, complete.attrs)
 
 

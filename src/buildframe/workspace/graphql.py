@@ -12,12 +12,12 @@ from uuid import UUID
 import msgspec
 
 from buildframe.errors import BadInput, GraphQLError, Incomplete, Malformed
-from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
 from buildframe.http.request_body import json_of, nearest
 from buildframe.http.response import Response
+from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl, check_url
 from buildframe.spec import AccessLevel
 from buildframe.spec.operations import endpoint

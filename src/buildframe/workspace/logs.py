@@ -9,11 +9,11 @@ import msgspec
 import pandas as pd
 
 from buildframe.errors import BadInput, Malformed, ServiceError
-from buildframe.fetching.exchange import fetch
 from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
 from buildframe.http.response import Response
+from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
 from buildframe.spec.operations import endpoint
