@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,8 +24,6 @@ _POOL = pa.system_memory_pool()
 """Arrow's own pools take several times as long for the arrays of a page after many pages."""
 
 PANDAS_TYPES = pandas_types()
-
-
 Names = tuple[str, ...]
 
 
@@ -57,7 +55,8 @@ def from_rows(
     table: str, rows: Sequence[Any], fetched_at: Moment, names: Names | None = None, additional: Names = ()
 ) -> pa.Table:
     """Return the rows of one page as an Arrow table; raise Malformed if a value does not fit its column."""
-    return _table(table, {"fetched_at": _constant(fetched_at, len(rows))}, rows, names, additional)
+    repeated = pa.repeat(pa.scalar(fetched_at.us, pa.int64()), len(rows)).cast(ARROW_TYPES["timestamp"])
+    return _table(table, {"fetched_at": repeated}, rows, names, additional)
 
 
 def build_columns_of(names: Names | None = None) -> dict[str, str]:
@@ -82,10 +81,11 @@ def _table(
     table: str, computed: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, additional: Names
 ) -> pa.Table:
     """Return a table of `computed` columns, of values in the rows, and of columns derived from both."""
-    columns, fields, needed = dict(computed), _fields(rows), source_columns(table, names)
-    columns |= {column.name: _sent(column, fields) for column in needed if column.path}
+    columns, needed = dict(computed), source_columns(table, names)
+    fields = _Fields(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
+    columns |= {column.name: _received(column, fields) for column in needed if column.path}
     columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
-    columns |= {name: _additional(name, fields) for name in additional}
+    columns |= {name: _texts([(more or {}).get(name) for more in fields.of(MORE)]) for name in additional}
     selected = schema(table, names, additional)
     return pa.Table.from_arrays([columns[name] for name in selected.names], schema=selected)
 
@@ -96,46 +96,24 @@ class _Fields:
     def __init__(self, kind: type[msgspec.Struct] | None, rows: Iterable[tuple[Any, ...]], n: int) -> None:
         self._names: Names = kind.__struct_fields__ if kind else ()
         self._values = list(itertools.chain.from_iterable(rows))
-        self._inside: dict[str, _Inside] = {}
+        self._nested: dict[str, tuple[_Fields, list[str | None] | None]] = {}
         self.nulls = [None] * n
 
     def of(self, name: str) -> list[Any]:
         """Return the values of a field."""
-        return self._values[self._names.index(name) :: len(self._names)] if self._names else []
+        return self._values[self._names.index(name) :: len(self._names)] if self._names else self.nulls
 
-    def inside(self, name: str) -> _Inside:
-        """Return the values in the objects of a field."""
-        if name not in self._inside:
-            self._inside[name] = _inside(self.of(name))
-        return self._inside[name]
-
-
-def _fields(rows: Sequence[Any]) -> _Fields:
-    return _Fields(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
-
-
-class _Inside(NamedTuple):
-    """The values of a field of objects: the fields of its objects, null if there is none; or plain text instead."""
-
-    fields: _Fields | None  # None if there are no objects
-    texts: list[str | None] | None  # None if there is no text
-
-
-def _inside(values: list[Any]) -> _Inside:
-    kinds: set[Any] = set(map(type, values)) - {type(None)}
-    texts = [value if type(value) is str else None for value in values] if str in kinds else None
-    structs = kinds - {str}
-    return _Inside(_fields_inside(structs.pop(), values) if structs else None, texts)
-
-
-def _fields_inside(kind: type[msgspec.Struct], values: list[Any]) -> _Fields:
-    as_tuple, nothing = msgspec.structs.astuple, msgspec.structs.astuple(kind())
-    rows = (as_tuple(value) if type(value) is kind else nothing for value in values)
-    return _Fields(kind, rows, len(values))
-
-
-def _constant(moment: Moment, n: int) -> pa.Array[Any]:
-    return pa.repeat(pa.scalar(moment.us, pa.int64()), n).cast(ARROW_TYPES["timestamp"])
+    def nested(self, name: str) -> tuple[_Fields, list[str | None] | None]:
+        """Return the fields of a field's objects, null if there is none, and those values that are text, if any."""
+        if name not in self._nested:
+            values, as_tuple = self.of(name), msgspec.structs.astuple
+            kinds: set[Any] = set(map(type, values)) - {type(None)}
+            texts = [value if type(value) is str else None for value in values] if str in kinds else None
+            kind = next(iter(kinds - {str}), None)
+            nothing = as_tuple(kind()) if kind else ()
+            rows = (as_tuple(value) if type(value) is kind else nothing for value in values)
+            self._nested[name] = _Fields(kind, rows, len(values)), texts
+        return self._nested[name]
 
 
 @functools.lru_cache(maxsize=16)  # empty columns share their memory
@@ -144,11 +122,7 @@ def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
     return nulls
 
 
-def _additional(name: str, fields: _Fields) -> pa.Array[Any]:
-    return _array([(found or {}).get(name) for found in fields.of(MORE)], ARROW_TYPES["text"])
-
-
-def _sent(column: Column, fields: _Fields) -> pa.Array[Any]:
+def _received(column: Column, fields: _Fields) -> pa.Array[Any]:
     values = _values(column, fields)
     if values == fields.nulls:  # true for a third of the columns; otherwise the first value shows that it is false
         return _nulls(column.kind, len(values))
@@ -162,11 +136,11 @@ def _values(column: Column, fields: _Fields) -> list[Any]:
     first, *rest = column.path
     if not rest:
         return fields.of(first)
-    inside = fields.inside(first)
-    values = inside.fields.of(rest[0]) if inside.fields else fields.nulls
-    if inside.texts is None or column.name != first:
+    inside, texts = fields.nested(first)
+    values = inside.of(rest[0])
+    if texts is None or column.name != first:
         return values
-    return [value if text is None else text for value, text in zip(values, inside.texts, strict=True)]
+    return [value if text is None else text for value, text in zip(values, texts, strict=True)]
 
 
 def _array(values: Iterable[Any], kind: pa.DataType) -> pa.Array[Any]:
@@ -184,14 +158,6 @@ def _as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _integers(values: list[int | None]) -> pa.Array[Any]:
-    return _array(values, ARROW_TYPES["integer"])
-
-
-def _flags(values: list[bool | None]) -> pa.Array[Any]:
-    return _array(values, ARROW_TYPES["flag"])
-
-
 def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
     joined = b"".join(values)  # without an object for each value, which would take twice as long
     if joined == b"null" * len(values):
@@ -206,25 +172,17 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
 
 
 def _timestamps(values: list[str | None]) -> pa.Array[Any]:
-    texts = _array(values, pa.string())
     try:
-        return _cast_texts(texts)
+        return _array(values, pa.string()).cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
     except pa.ArrowInvalid:  # a rarer format, which the slower parser knows, or not a time
         read = [None if value is None else Moment.parse(value).us for value in values]
         return pa.array(read, pa.int64()).cast(ARROW_TYPES["timestamp"])
 
 
-def _cast_texts(texts: pa.Array[Any]) -> pa.Array[Any]:
-    try:
-        return texts.cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
-    except pa.ArrowInvalid:
-        return pc.replace_substring_regex(texts, r" UTC$", "Z").cast(ARROW_TYPES["timestamp"])
-
-
 _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
     "text": _texts,
-    "integer": _integers,
-    "flag": _flags,
+    "integer": functools.partial(_array, kind=ARROW_TYPES["integer"]),
+    "flag": functools.partial(_array, kind=ARROW_TYPES["flag"]),
     "timestamp": _timestamps,
     "json": _json,
 }
@@ -233,17 +191,17 @@ _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
 def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
     """Derive a column once for each combination of the values that it is derived from, since they repeat."""
     assert column.derived is not None
-    sent = columns.get(column.name)
-    if sent is not None and not sent.null_count:
-        return sent
+    received = columns.get(column.name)
+    if received is not None and not received.null_count:
+        return received
     needs = [columns[name].dictionary_encode(null_encoding="encode") for name in column.derived.needs]
     sizes = [max(1, len(need.dictionary)) for need in needs]
     combined = pa.array(np.ravel_multi_index([need.indices.to_numpy() for need in needs], sizes)).dictionary_encode()
     distinct = zip(needs, np.unravel_index(combined.dictionary.to_numpy(), sizes), strict=True)
     values = (need.dictionary.take(which).to_pylist() for need, which in distinct)
-    made = _array(map(column.derived.of, *values), ARROW_TYPES[column.kind])
-    made = pc.take(made, combined.indices, memory_pool=_POOL)
-    return made if sent is None else pc.coalesce(sent, made)
+    of_distinct = _array(map(column.derived.of, *values), ARROW_TYPES[column.kind])
+    computed = pc.take(of_distinct, combined.indices, memory_pool=_POOL)
+    return computed if received is None else pc.coalesce(received, computed)
 
 
 def to_frame(

@@ -16,7 +16,7 @@ from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
-from buildframe.fetching.options import CheckedOptions
+from buildframe.fetching.options import CheckedOptions, check_options
 from buildframe.fetching.ordering import Batch, newest_first
 from buildframe.fetching.progress import ProgressBar
 from buildframe.fetching.source import BuildPages, ListSource, redacted_errors
@@ -61,19 +61,20 @@ def builds(
     filters: Mapping[str, Any],
     selection: ColumnSelection,
     jobs: ColumnSelection | None,
-    options: CheckedOptions,
+    options: Mapping[str, Any],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """List builds; return their frame, and the frame of their jobs (empty without `jobs`)."""
+    checked = check_options(options)
     _check_filters(source, filters)
     decoder = PageDecoder(Build, selection, jobs)
     if decoder.can_exclude_pipeline:
         filters = {"exclude_pipeline": True, **filters}
     with (
         redacted_errors(source.client),
-        ProgressBar("builds", options.progress) as bar,
+        ProgressBar("builds", checked.progress) as bar,
         source.client.borrowed_copy() as client,
     ):
-        listing = _Listing(replace(source, client=client), filters, decoder, options, bar)
+        listing = _Listing(replace(source, client=client), filters, decoder, checked, bar)
         batches = listing.read()
     listing.warn_if_unverified()
     try:

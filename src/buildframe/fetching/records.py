@@ -11,7 +11,7 @@ from buildframe.errors import BuildframeError
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
-from buildframe.fetching.options import check_max_requests
+from buildframe.fetching.options import check_options
 from buildframe.fetching.progress import ProgressBar
 from buildframe.fetching.source import ListSource, redacted_errors
 from buildframe.fetching.time_ranges import TimeRange
@@ -62,13 +62,9 @@ def list_pages(
     source: ListSource, reader: PageReader[T], options: Mapping[str, Any], filters: Mapping[str, Any] | None = None
 ) -> tuple[list[T], ListingMetadata]:
     """Fetch all pages of a list along its links, each converted, without rows of earlier pages."""
-    chosen, tables, why = filters or {}, [], None
-    with (
-        within_deadline(options.get("deadline")),
-        redacted_errors(source.client),
-        ProgressBar(source.name, options.get("progress")) as bar,
-    ):
-        budget = RequestBudget(max_requests=check_max_requests(options.get("max_requests")), on_wait=bar.wait)
+    chosen, checked, tables, why = filters or {}, check_options(options), [], None
+    with redacted_errors(source.client), ProgressBar(source.name, checked.progress) as bar:
+        budget = RequestBudget(max_requests=checked.max_requests, seconds=checked.seconds, on_wait=bar.wait)
         pagination = LinkPagination(reader.key)
         try:
             while pagination.next is not None:
@@ -78,7 +74,7 @@ def list_pages(
                 bar.show(pagination.rows, pagination.requests, pagination.share)
             bar.end()
         except (BuildframeError, KeyboardInterrupt) as error:
-            why = reason_for_partial(error, options.get("partial", False), pagination.requests)
+            why = reason_for_partial(error, checked.partial, pagination.requests)
             if why is None:
                 if pagination.requests and isinstance(error, BuildframeError):
                     error.add_note(pagination.progress())

@@ -11,7 +11,7 @@ from buildframe import spec
 from buildframe.errors import BadInput
 from buildframe.fetching import builds
 from buildframe.fetching.decoder import ColumnSelection
-from buildframe.fetching.options import BuildListOptions, CheckedOptions, Extra
+from buildframe.fetching.options import BuildListOptions, Extra
 from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
 from buildframe.http.client import Client
@@ -244,7 +244,7 @@ class BuildQueries:
         jobs: ColumnSelection | None,
         options: Mapping[str, Any],
     ) -> History:
-        return History(*builds.builds(self._source(), filters, selection, jobs, CheckedOptions.check(**options)))
+        return History(*builds.builds(self._source(), filters, selection, jobs, options))
 
     def _source(self) -> ListSource:
         return ListSource(self._client, self._list, self._place)
