@@ -4,6 +4,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import msgspec
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,6 +151,7 @@ def test_a_valid_slug_of_organizations_and_suites_is_suggested(
         ({"branch": []}, "empty list"),
         ({"branch": ""}, "not empty"),
         ({"branch": 7}, "pass a str or a list"),
+        ({"branch": pd.DataFrame({"branch": ["main"]})}, "pass a str or a list"),
         ({"branch": [7]}, "pass a str"),
         ({"creator": "ada"}, "not a UUID"),
         ({"meta_data": "release=1"}, "mapping"),

@@ -51,7 +51,7 @@ def test_one_that_is_not_there(ci):
 def test_another_build_than_the_requested_one_is_refused(scripted, monkeypatch, body, read):
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
     pipeline = bf.connect("acme", base_url=scripted(says(body)).url, token="secret").pipeline("web")
-    with pytest.raises(bf.OutcomeUnknown if read == "cancel" else bf.Malformed, match="another build"):
+    with pytest.raises(bf.OutcomeUnknown if read == "cancel" else bf.Malformed, match="another record"):
         getattr(pipeline, read)(5)
 
 

@@ -169,11 +169,27 @@ def test_a_build_is_not_gone_because_the_response_has_another_one(service, ws, s
     build["state"] = "waiting"  # in no list of open or finished builds
     body = service._body
     service._body = lambda path, query: body(path.replace("/builds/1", "/builds/2"), query)
-    with pytest.raises(bf.Malformed, match="another build"):
+    with pytest.raises(bf.Malformed, match="another record"):
         store.sync(ws, since="1d", progress=False)
     service._body = body
     assert store.sync(ws, since="1d", progress=False).gone == 0
     assert states(store) == {1: "waiting", 2: "passed"}
+
+
+def test_a_build_is_not_gone_because_the_response_has_a_build_of_another_pipeline(service, ws, store):
+    build = service.add(1, "running")
+    store.sync(ws, since="1d", progress=False)
+    service.later(hours=1)
+    build["state"] = "waiting"
+    whole = service._whole
+    service._whole = lambda build, alone=False: whole(build, alone) | ({"id": "other", "url": None} if alone else {})
+    for scope in (ws, ws.pipeline("web")):
+        done = store.sync(scope, since="1d", progress=False)
+        assert (done.complete, done.gone) == (False, 0)
+        assert "build 1 of web: the response has another build; sync again" in done.why
+    service._whole = whole
+    assert store.sync(ws, since="1d", progress=False).complete
+    assert states(store) == {1: "waiting"}
 
 
 def test_a_renamed_pipeline_is_read_by_its_new_slug_though_another_has_the_old_one(service, ws, store):

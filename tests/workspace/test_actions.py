@@ -28,6 +28,7 @@ ACME, WEB = "/v2/organizations/acme", "/v2/organizations/acme/pipelines/web"
 STEP = f"{WEB}/builds/7/jobs/{UUID}/unblock"
 NEW = {"name": "Web", "cluster_id": None, "repository": "git@git.example.com:acme/web.git", "steps": []}
 BUILD = b'{"id":"b7","number":7,"state":"scheduled","rebuilt_from":{"number":6}}'
+CANCELED = BUILD.replace(b"scheduled", b"canceling")
 PIPELINE = b'{"id":"p","slug":"web","name":"Web"}'
 LEVEL = {"access_level": "read_only"}
 
@@ -44,11 +45,11 @@ ACTIONS: dict[str, tuple[Call, str, str, Any, int, bytes]] = {
         lambda ws: ws.pipeline("web").create_build(commit="HEAD", branch="main", env={"A": "ü"}),
         "POST", f"{WEB}/builds", {"commit": "HEAD", "branch": "main", "env": {"A": "ü"}}, 201, BUILD,
     ),
-    "cancel_build": (lambda ws: ws.pipeline("web").cancel(7), "PUT", f"{WEB}/builds/7/cancel", None, 200, BUILD),
+    "cancel_build": (lambda ws: ws.pipeline("web").cancel(7), "PUT", f"{WEB}/builds/7/cancel", None, 200, CANCELED),
     "rebuild_build": (lambda ws: ws.pipeline("web").rebuild(6), "PUT", f"{WEB}/builds/6/rebuild", None, 200, BUILD),
     "unblock_job": (
         lambda ws: ws.pipeline("web").unblock(f"{ws.base_url}{STEP}", fields={"reason": "ü"}),
-        "PUT", STEP, {"fields": {"reason": "ü"}}, 200, b'{"id":"j","state":"unblocked"}',
+        "PUT", STEP, {"fields": {"reason": "ü"}}, 200, b'{"id":"%s","state":"unblocked"}' % UUID.encode(),
     ),
     "create_pipeline": (
         lambda ws: ws.create_pipeline(**NEW), "POST", f"{ACME}/pipelines", NEW, 201, PIPELINE,
@@ -67,7 +68,7 @@ ACTIONS: dict[str, tuple[Call, str, str, Any, int, bytes]] = {
     ),
     "update_team_pipeline": (
         lambda ws: ws.update_team_pipeline(TEAM, UUID, access_level="read_only"),
-        "PATCH", f"{ACME}/teams/{TEAM}/pipelines/{UUID}", LEVEL, 200, b"{}",
+        "PATCH", f"{ACME}/teams/{TEAM}/pipelines/{UUID}", LEVEL, 200, b'{"pipeline_id":"%s"}' % UUID.encode(),
     ),
     "delete_team_pipeline": (
         lambda ws: ws.delete_team_pipeline(TEAM, UUID),
@@ -235,8 +236,17 @@ def test_a_cancel_that_did_not_happen_raises_an_error(scripted: Start) -> None:
         connected(scripted(hang_up)).pipeline("web").cancel(7)
 
 
+def test_a_cancel_whose_response_has_another_state_fetches_the_build(scripted: Start) -> None:
+    running = CANCELED.replace(b"canceling", b"running")
+    server = scripted(says(running), says(CANCELED))
+    assert connected(server).pipeline("web").cancel(7).state == "canceling"
+    assert server.methods == ["PUT", "GET"]
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Response: the build is running.*Build 7 is running now"):
+        connected(scripted(says(running))).pipeline("web").cancel(7)
+
+
 def test_a_renamed_pipeline_uses_its_new_slug(scripted: Start) -> None:
-    server = scripted(says(b'{"id":"p","slug":"site"}'), says(PIPELINE))
+    server = scripted(says(b'{"id":"p","slug":"site"}'))
     web = connected(server).pipeline("web")
     web.update(name="Site")
     assert web.slug == "site"
@@ -266,7 +276,7 @@ def test_an_unknown_option_is_refused_before_anything_is_sent(scripted: Start) -
 
 
 def test_a_build_number_from_a_frame_is_accepted(scripted: Start) -> None:
-    server = scripted(says(b'[{"id":"b","number":7,"created_at":"2026-10-30T10:00:00Z"}]'), says(BUILD))
+    server = scripted(says(b'[{"id":"b","number":7,"created_at":"2026-10-30T10:00:00Z"}]'), says(CANCELED))
     ws = connected(server)
     assert ws.pipeline("web").cancel(ws.builds()["number"].iloc[0]).number == 7
 

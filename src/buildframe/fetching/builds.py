@@ -99,7 +99,7 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         found = sum(row.id is not None for row in page.rows)
         if len(page.rows) != 1 or not found:  # an empty body, or `{}`
             raise Malformed(f"Requested one build, and the response has {found}.\nRequest: {request.where}")
-        protocol.check_build(request, page.rows[0].id, page.rows[0].number)
+        protocol.check_identity(request, page.rows[0])
         return page
 
     with redacted_errors(source.client):

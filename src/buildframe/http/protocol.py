@@ -28,9 +28,7 @@ from buildframe.spec import (
     Moment,
     Parameter,
     Resource,
-    cancel_build,
     forms,
-    get_build,
     when,
 )
 from buildframe.spec.reading import decode_record
@@ -215,7 +213,8 @@ def _map_pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
 
 
 def _texts(entry: Filter, values: Any) -> list[str]:
-    if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping):
+    is_frame = getattr(values, "ndim", 1) != 1  # its items are the names of its columns
+    if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping) or is_frame:
         raise BadInput(f"{entry.name}={show(values)}: pass a str or a list of str.")
     texts = [_text(entry, value) for value in values]
     if not texts:
@@ -321,20 +320,23 @@ def read_record(request: Request, response: Response) -> Resource:
     returns = request.endpoint.returns
     assert returns is not None
     record = _decode(request, response, lambda body: decode_record(returns, body))
-    if isinstance(record, Build):
-        check_build(request, record.id, record.number)
+    check_identity(request, record)
     return record
 
 
-_BUILD_NUMBER = re.compile(r"/builds/(\d+)")
-
-
-def check_build(request: Request, id: str | None, number: int | None) -> None:
-    """Raise Malformed unless a response has an id and, if the request names a build to return, its number."""
-    named = _BUILD_NUMBER.search(request.target) if request.endpoint in (get_build, cancel_build) else None
-    if not id or (named and number != int(named[1])):
+def check_identity(request: Request, record: Any) -> None:
+    """Raise Malformed if the request names the record to return and the response has another one."""
+    key, path = request.endpoint.key, request.endpoint.path
+    is_other = request.endpoint.returns is Build and not record.id
+    if key is not None:
+        named = re.sub(r"{\w+}", "([^/?]+)", path[: path.rindex("}") + 1])
+        requested, found = (re.search(named, url.lower()) for url in (request.target, getattr(record, "url", "") or ""))
+        assert requested is not None
+        is_other |= str(getattr(record, key)).lower() != requested[requested.re.groups]
+        is_other |= found is not None and found[0] != requested[0]
+    if is_other:
         raise Malformed(
-            "The response has another build than the requested one, or one without an id or a number.\n"
+            f"The response has another record than the requested one, or one without {key or 'id'}.\n"
             f"Request: {request.where}\nTry again. If this error stays, check that base_url is the service's API."
         )
 

@@ -153,7 +153,9 @@ def list_pipeline_builds(org: Name, pipeline: Slug, /, **filters: Unpack[BuildFi
     """Builds of a pipeline, newest first."""
 
 
-@endpoint("GET /organizations/{org}/pipelines/{pipeline}/builds/{number}", returns=Build, scope="read_builds")
+@endpoint(
+    "GET /organizations/{org}/pipelines/{pipeline}/builds/{number}", returns=Build, scope="read_builds", key="number"
+)
 def get_build(org: Name, pipeline: Slug, number: int, /, **filters: Unpack[JobsOfBuild]) -> None:
     """One build by its number."""
 
@@ -163,7 +165,12 @@ def create_build(org: Name, pipeline: Slug, /, **properties: Unpack[NewBuild]) -
     """Create a build; it gets the next number of its pipeline."""
 
 
-@endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/cancel", returns=Build, scope="write_builds")
+@endpoint(
+    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/cancel",
+    returns=Build,
+    scope="write_builds",
+    key="number",
+)
 def cancel_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Cancel a build that is scheduled, running or failing."""
 

@@ -152,6 +152,7 @@ class Unblocking(TypedDict, total=False):
     "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock",
     returns=Job,
     scope="write_builds",
+    key="id",
     documented=False,
 )
 def unblock_job(org: Name, pipeline: Slug, number: int, job: Uuid, /, **properties: Unpack[Unblocking]) -> None:

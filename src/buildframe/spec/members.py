@@ -23,6 +23,6 @@ def list_members(org: Name, /) -> None:
     """Members of an organization."""
 
 
-@endpoint("GET /organizations/{org}/members/{user}", returns=Member, scope="read_organizations")
+@endpoint("GET /organizations/{org}/members/{user}", returns=Member, scope="read_organizations", key="id")
 def get_member(org: Name, user: Uuid, /) -> None:
     """One member by the UUID of the user."""

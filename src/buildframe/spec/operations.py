@@ -146,6 +146,8 @@ class Endpoint:
         Scope that the token needs.
     lists, paginated : bool
         Whether the response is a list, and whether it is one page of a list.
+    key : str or None
+        Field of the returned record that equals the last parameter of the path.
     success : int
         Status of a successful response.
     doc : str
@@ -169,6 +171,7 @@ class Endpoint:
     scope: str | None
     lists: bool
     paginated: bool
+    key: str | None
     success: int
     doc: str
     parameters: tuple[Parameter, ...]
@@ -224,6 +227,7 @@ def endpoint(
     scope: str | None,
     lists: bool = False,
     paginated: bool = False,
+    key: str | None = None,
     success: int = 200,
     documented: bool = True,
     also_in_query: bool = False,
@@ -247,6 +251,9 @@ def endpoint(
         Whether the response is a list.
     paginated : bool, default False
         Whether the response is one page of a list.
+    key : str, optional
+        Field of the returned record that equals the last parameter of the path. None if there is no such record, or if
+        another one is returned, such as a new one.
     success : int, default 200
         Status of a successful response.
     documented : bool, default True
@@ -286,6 +293,7 @@ def endpoint(
             scope=scope,
             lists=lists or paginated,
             paginated=paginated,
+            key=key,
             success=success,
             doc=inspect.getdoc(function) or "",
             parameters=positional,

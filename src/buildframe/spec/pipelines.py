@@ -85,7 +85,7 @@ def list_pipelines(org: Name, /) -> None:
     """Pipelines of an organization."""
 
 
-@endpoint("GET /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="read_pipelines")
+@endpoint("GET /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="read_pipelines", key="slug")
 def get_pipeline(org: Name, pipeline: Slug, /) -> None:
     """One pipeline by its slug."""
 
@@ -259,12 +259,16 @@ def update_pipeline(org: Name, pipeline: Slug, /, **properties: Unpack[PipelineC
     """Change properties of a pipeline; its teams are changed through GraphQL only."""
 
 
-@endpoint("POST /organizations/{org}/pipelines/{pipeline}/archive", returns=Pipeline, scope="write_pipelines")
+@endpoint(
+    "POST /organizations/{org}/pipelines/{pipeline}/archive", returns=Pipeline, scope="write_pipelines", key="slug"
+)
 def archive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make a pipeline read-only and hide it; its builds stay."""
 
 
-@endpoint("POST /organizations/{org}/pipelines/{pipeline}/unarchive", returns=Pipeline, scope="write_pipelines")
+@endpoint(
+    "POST /organizations/{org}/pipelines/{pipeline}/unarchive", returns=Pipeline, scope="write_pipelines", key="slug"
+)
 def unarchive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make an archived pipeline active again."""
 

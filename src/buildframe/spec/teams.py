@@ -49,7 +49,12 @@ def list_team_pipelines(org: Name, team: Uuid, /) -> None:
     """Pipelines of a team."""
 
 
-@endpoint("GET /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="view_teams")
+@endpoint(
+    "GET /organizations/{org}/teams/{team}/pipelines/{pipeline_id}",
+    returns=TeamPipeline,
+    scope="view_teams",
+    key="pipeline_id",
+)
 def get_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
     """One pipeline of a team."""
 
@@ -59,7 +64,12 @@ def create_team_pipeline(org: Name, team: Uuid, /, **properties: Unpack[NewTeamP
     """Give a team access to a pipeline."""
 
 
-@endpoint("PATCH /organizations/{org}/teams/{team}/pipelines/{pipeline_id}", returns=TeamPipeline, scope="write_teams")
+@endpoint(
+    "PATCH /organizations/{org}/teams/{team}/pipelines/{pipeline_id}",
+    returns=TeamPipeline,
+    scope="write_teams",
+    key="pipeline_id",
+)
 def update_team_pipeline(
     org: Name, team: Uuid, pipeline_id: Uuid, /, **properties: Unpack[TeamPipelineChanges]
 ) -> None:

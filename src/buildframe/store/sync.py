@@ -369,11 +369,13 @@ class Sync:
         is_gone = []
         for id, pipeline_id, slug, number in missed[_IDENTITY].itertuples(index=False):
             found = self._fetch_build(slugs.get(pipeline_id) or slug, number)
-            is_there = (
-                found is not None and found.builds["id"].iloc[0] == id
-            )  # the slug may now belong to another pipeline
+            is_there = found is not None and found.builds["id"].iloc[0] == id
+            # The slug of a pipeline that is no longer listed may belong to another one.
+            is_other = found is not None and not is_there and pipeline_id in (*slugs, self._scope.pipeline_id)
             histories += [found] if found is not None and is_there else []
-            is_gone.append(not is_there)
+            is_gone.append(not is_there and not is_other)
+            if is_other:
+                self._why.append(f"build {number} of {slug}: the response has another build; sync again")
         gone = missed.loc[is_gone, _MISSED_COLUMNS]
         return gone[~gone["pipeline_id"].isin(self._renamed_since(slugs) if len(gone) else ())]
 

@@ -11,13 +11,15 @@ from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
-from buildframe.http.client import Client
+from buildframe.http.client import Client, lost_response
 from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
 from buildframe.spec.times import Deadline
 from buildframe.workspace import logs, unblocking
 from buildframe.workspace.build_queries import BuildQueries, History
 from buildframe.workspace.logs import JobReference, Log
 from buildframe.workspace.signatures import accepts
+
+_CANCELED_STATES = ("canceling", "canceled")
 
 
 @checked
@@ -186,7 +188,7 @@ class Pipeline(BuildQueries):
         """
         Cancel a build that is scheduled, running or failing.
 
-        If the response is lost, the build is fetched to find out whether it was canceled.
+        If the response is lost, or has another state, the build is fetched to find out whether it was canceled.
 
         Parameters
         ----------
@@ -205,7 +207,8 @@ class Pipeline(BuildQueries):
         Invalid
             If the build has another state.
         OutcomeUnknown
-            If the response is lost, and the build is not canceled or cannot be fetched. Canceling again is safe.
+            If the response is lost or has another state, and the build is not canceled or cannot be fetched. Canceling
+            again is safe.
         BadInput, DeadlineExceeded, ServiceError, Unreachable
             If an argument is invalid, or the request fails before the action.
 
@@ -220,9 +223,13 @@ class Pipeline(BuildQueries):
         advice = f"Look at the state of .build({number}). Canceling again is safe."
         with within_deadline(deadline):
             try:
-                return records.record(self._client, request, spec.Build, advice)
+                build = records.record(self._client, request, spec.Build, advice)
             except OutcomeUnknown as lost:
                 return self._fetch_canceled(number, lost)
+            if build.state in _CANCELED_STATES:
+                return build
+            response = f"the build is {build.state}"
+            return self._fetch_canceled(number, OutcomeUnknown(f"{lost_response(request, response)}\n{advice}"))
 
     def rebuild(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """
@@ -526,6 +533,6 @@ class Pipeline(BuildQueries):
             build = self.build(number)
         except BuildframeError as why:
             raise OutcomeUnknown(f"{lost}\nThe build could not be fetched either: {why}") from None
-        if build.state in {"canceled", "canceling"}:
+        if build.state in _CANCELED_STATES:
             return build
         raise OutcomeUnknown(f"{lost}\nBuild {number} is {build.state} now.") from None

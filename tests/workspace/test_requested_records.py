@@ -1,0 +1,74 @@
+"""A response that contains another record than the requested one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tenacity
+
+import buildframe as bf
+from buildframe import spec
+from buildframe.http import retry
+from buildframe.workspace import Workspace
+from tests.conftest import Scripted, says
+from tests.http.test_client import connected
+
+UUID, OTHER = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
+API = "https://ci.example.com/v2/organizations"
+BUILD = '{"id":"b","number":7,"state":"canceled","url":"%s"}'
+REQUESTED: dict[str, tuple[Callable[[Workspace], Any], str]] = {
+    "get_build": (lambda ci: ci.pipeline("web").build(7), BUILD % f"{API}/acme/pipelines/web/builds/7"),
+    "cancel_build": (lambda ci: ci.pipeline("web").cancel(7), BUILD % f"{API}/acme/pipelines/web/builds/7"),
+    "unblock_job": (
+        lambda ci: ci.unblock(f"{ci.base_url}/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}/unblock"),
+        '{"id":"%s"}' % UUID,
+    ),
+    "get_pipeline": (lambda ci: ci.pipeline("web").get(), '{"slug":"web"}'),
+    "archive_pipeline": (lambda ci: ci.pipeline("web").archive(), '{"slug":"web"}'),
+    "unarchive_pipeline": (lambda ci: ci.pipeline("web").unarchive(), '{"slug":"web"}'),
+    "get_member": (lambda ci: ci.member(UUID), '{"id":"%s"}' % UUID),
+    "get_team_pipeline": (lambda ci: ci.team_pipeline(UUID, UUID), '{"pipeline_id":"%s"}' % UUID),
+    "update_team_pipeline": (
+        lambda ci: ci.update_team_pipeline(UUID, UUID, access_level="read_only"),
+        '{"pipeline_id":"%s"}' % UUID,
+    ),
+}
+CHANGES = [('"web"', '"api"'), ("/acme/", "/globex/"), ("/web/", "/api/"), ("7", "8"), (UUID, OTHER)]
+OTHERS = [
+    (name, body.replace(*change)) for name, (_, body) in REQUESTED.items() for change in CHANGES if change[0] in body
+]
+
+
+@pytest.fixture(autouse=True)
+def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+
+
+def test_no_operation_is_left_out() -> None:
+    returns_another = {"create_build", "rebuild_build", "create_pipeline", "update_pipeline", "create_team_pipeline"}
+    returns_one = {entry.name for entry in spec.ENDPOINTS if entry.returns and not entry.lists}
+    assert set(REQUESTED) == {entry.name for entry in spec.ENDPOINTS if entry.key} == returns_one - returns_another
+
+
+@pytest.mark.parametrize("name", REQUESTED)
+def test_the_requested_record_is_returned(scripted: Callable[..., Scripted], name: str) -> None:
+    call, body = REQUESTED[name]
+    assert call(connected(scripted(says(body.encode()))))
+    assert call(connected(scripted(says(body.replace('"web"', '"WEB"').encode()))))
+
+
+@pytest.mark.parametrize(("name", "body"), OTHERS)
+def test_another_record_is_refused(scripted: Callable[..., Scripted], name: str, body: str) -> None:
+    is_action = next(entry.method for entry in spec.ENDPOINTS if entry.name == name) != "GET"
+    with pytest.raises(bf.OutcomeUnknown if is_action else bf.Malformed, match="another record than the requested one"):
+        REQUESTED[name][0](connected(scripted(says(body.encode()))))
+
+
+@pytest.mark.parametrize("change", CHANGES[1:4])
+def test_another_build_has_no_history(scripted: Callable[..., Scripted], change: tuple[str, str]) -> None:
+    body = REQUESTED["get_build"][1]
+    assert len(connected(scripted(says(body.encode()))).pipeline("web").history_of(7).builds) == 1
+    with pytest.raises(bf.Malformed, match="another record than the requested one"):
+        connected(scripted(says(body.replace(*change).encode()))).pipeline("web").history_of(7)
