@@ -18,21 +18,22 @@ from tests.http.test_client import connected
 UUID, OTHER = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
 API = "https://ci.example.com/v2/organizations"
 BUILD = '{"id":"b","number":7,"state":"canceled","url":"%s"}'
+WITH_ID, TEAM_PIPELINE = f'{{"id":"{UUID}"}}', f'{{"pipeline_id":"{UUID}"}}'
 REQUESTED: dict[str, tuple[Callable[[Workspace], Any], str]] = {
     "get_build": (lambda ci: ci.pipeline("web").build(7), BUILD % f"{API}/acme/pipelines/web/builds/7"),
     "cancel_build": (lambda ci: ci.pipeline("web").cancel(7), BUILD % f"{API}/acme/pipelines/web/builds/7"),
     "unblock_job": (
         lambda ci: ci.unblock(f"{ci.base_url}/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}/unblock"),
-        '{"id":"%s"}' % UUID,
+        WITH_ID,
     ),
     "get_pipeline": (lambda ci: ci.pipeline("web").get(), '{"slug":"web"}'),
     "archive_pipeline": (lambda ci: ci.pipeline("web").archive(), '{"slug":"web"}'),
     "unarchive_pipeline": (lambda ci: ci.pipeline("web").unarchive(), '{"slug":"web"}'),
-    "get_member": (lambda ci: ci.member(UUID), '{"id":"%s"}' % UUID),
-    "get_team_pipeline": (lambda ci: ci.team_pipeline(UUID, UUID), '{"pipeline_id":"%s"}' % UUID),
+    "get_member": (lambda ci: ci.member(UUID), WITH_ID),
+    "get_team_pipeline": (lambda ci: ci.team_pipeline(UUID, UUID), TEAM_PIPELINE),
     "update_team_pipeline": (
         lambda ci: ci.update_team_pipeline(UUID, UUID, access_level="read_only"),
-        '{"pipeline_id":"%s"}' % UUID,
+        TEAM_PIPELINE,
     ),
 }
 CHANGES = [('"web"', '"api"'), ("/acme/", "/globex/"), ("/web/", "/api/"), ("7", "8"), (UUID, OTHER)]
