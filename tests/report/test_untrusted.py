@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 import pytest
 from markdown_it import MarkdownIt
@@ -16,7 +17,7 @@ from buildframe.formatting import escape_invisible, format_name, truncate_middle
 from buildframe.report import plots
 from buildframe.report.content import Report
 from buildframe.report.page import render, summary
-from buildframe.report.tables import web_link
+from buildframe.templates import web_link
 from buildframe.workspace import Workspace
 from tests.chromium import launched
 from tests.report.reports import FIELDS, NAMES, SENTENCES, kept, opened, report_of, with_text
@@ -157,10 +158,14 @@ def test_right_to_left_names_do_not_reorder_the_sentence(report: Report, browser
     page.context.close()
 
 
-@pytest.mark.parametrize("name", ["page.html.j2", "summary.md.j2"])
-def test_the_templates_escape_all_values_and_contain_no_script(name: str) -> None:
-    template = resources.files("buildframe.report").joinpath(name).read_text("utf-8")
-    assert not re.search(
-        r"\|\s*safe|Markup|<script|\son\w+\s*=|autoescape|javascript:|https?:", template, re.IGNORECASE
-    )
-    assert not re.search(r"[\w-]+=\{\{", template), "an attribute's value stands in quotes"
+TEMPLATES = [
+    file for package in ("report", "widgets") for file in resources.files(f"buildframe.{package}").iterdir()
+    if file.name.endswith(".j2")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda file: file.name)
+def test_the_templates_escape_all_values_and_contain_no_script(template: Traversable) -> None:
+    text = template.read_text("utf-8")
+    assert not re.search(r"\|\s*safe|Markup|<script|\son\w+\s*=|autoescape|javascript:|https?:", text, re.IGNORECASE)
+    assert not re.search(r"[\w-]+=\{\{", text), "an attribute's value stands in quotes"

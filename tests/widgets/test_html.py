@@ -19,17 +19,17 @@ from tests.widgets.widget_helpers import html_tags
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)
 def test_text_contains_no_tag(hostile: str) -> None:
-    assert html_tags(html.text(hostile)) == []
+    assert [tag for tag, _ in html_tags(html.hint(hostile))] == ["div"]
     assert {tag for tag, _ in html_tags(html.message(hostile, is_error=True))} <= {"div", "br"}
-    assert {tag for tag, _ in html_tags(html.property_table([(hostile, html.text(hostile))], hostile))} <= {
-        "table", "caption", "tr", "th", "td",
-    }  # fmt: skip
+    assert {tag for tag, _ in html_tags(html.component("property", hostile, hostile))} == {"tr", "th", "td"}
 
 
 @pytest.mark.parametrize("value", [None, pd.NA, pd.NaT, float("nan"), np.float64("nan")])
 def test_a_missing_value_is_empty(value: object) -> None:
     assert html.is_missing(value)
-    assert (html.plain(value), html.text(value), html.timestamp(value), html.cell(value)) == ("", "", "", "")
+    assert (html.plain(value), html.timestamp(value), html.cell(value)) == ("", "", "")
+    assert html.hint(value) == html.hint("")
+    assert html.component("property", "name", value) == ""
 
 
 @pytest.mark.parametrize("value", [0, "", False, 0.0])

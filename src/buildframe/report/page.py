@@ -12,17 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe.errors import MissingExtra
-from buildframe.formatting import (
-    escape_invisible,
-    format_count,
-    format_duration,
-    format_minutes,
-    format_name,
-    format_percent,
-    format_timestamp,
-    truncate_middle,
-)
+from buildframe.formatting import escape_invisible, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.report.content import Report, Verdict
 from buildframe.report.findings import Row, to_rows
@@ -31,6 +21,7 @@ from buildframe.report.overview import draw_conclusions
 from buildframe.report.periods import Period
 from buildframe.report.plots import HEIGHT, WIDTH, render_plots
 from buildframe.report.tables import format_tables
+from buildframe.templates import load_templates
 
 _MAX_SENTENCE = 2000
 """Characters of a sentence that are shown. Names in it are shortened separately."""
@@ -173,22 +164,7 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
 @functools.cache
 def _environment(*, html: bool) -> Any:
     """Return an environment of templates that makes control characters visible and escapes every value."""
-    try:
-        import jinja2
-    except ImportError:
-        raise MissingExtra("A report", "report") from None
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("buildframe.report", ""),
-        autoescape=html,  # noqa: S701 - `finalize` escapes Markdown
-        undefined=jinja2.StrictUndefined,
-        finalize=_shown if html else _escaped,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    functions = (format_duration, format_minutes, format_percent, format_timestamp, format_name, format_count)
-    environment.globals.update({function.__name__: function for function in functions})
-    return environment
+    return load_templates("buildframe.report", "A report", _shown if html else _escaped, html=html)
 
 
 def _shown(value: object) -> object:

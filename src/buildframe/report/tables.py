@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pandas as pd
 
 from buildframe.formatting import (
-    escape_invisible,
     format_count,
     format_duration,
     format_minutes,
@@ -22,6 +20,7 @@ from buildframe.formatting import (
 )
 from buildframe.report.content import Report
 from buildframe.report.findings import Row, significant, to_rows
+from buildframe.templates import web_link
 
 _MAX_NAME = 120
 """Characters of a name in a table, so that a row has few lines."""
@@ -56,17 +55,6 @@ def format_tables(report: Report) -> list[PageTable]:
     """Return all tables of the page that have rows."""
     makers = (_wall_time, _steps, _success, _failures, _outages, _queues, _load, _waste, _flips, _flaky_tests)
     return [table for maker in makers if (table := maker(report)).rows]
-
-
-def web_link(address: object) -> str | None:
-    """Return the URL if it is a web page; None otherwise."""
-    if not isinstance(address, str) or escape_invisible(address) != address or " " in address:
-        return None
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return None
-    return address if parts.scheme in ("http", "https") and parts.hostname else None
 
 
 def format_interval(low: float, high: float, format: Callable[[float], str]) -> str:

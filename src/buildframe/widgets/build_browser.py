@@ -14,25 +14,22 @@ from buildframe.guards.arguments import checked_names
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
 from buildframe.widgets.build_details import BuildDetails
-from buildframe.widgets.build_list import COLUMNS, BuildBatch, BuildList, LoadingState, load_builds, with_rows
+from buildframe.widgets.build_list import (
+    COLUMNS,
+    CREATED,
+    TABLE_COLUMNS,
+    BuildBatch,
+    BuildList,
+    LoadingState,
+    load_builds,
+    with_rows,
+)
 from buildframe.widgets.create_build_form import CreateBuildForm
-from buildframe.widgets.data_table import DataTable, TableColumn
+from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.filter_inputs import FilterInputs
 from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
-TABLE_COLUMNS = (
-    TableColumn("Number", "number", "78px"),
-    TableColumn("State", "state", "100px"),
-    TableColumn("Pipeline", width="minmax(74px, 0.7fr)"),
-    TableColumn("Branch", width="minmax(92px, 1fr)"),
-    TableColumn("Message", width="minmax(120px, 2fr)"),
-    TableColumn("Took", "seconds", "68px"),
-    TableColumn("Created (UTC)", "time", "146px"),
-    TableColumn("Creator", width="minmax(74px, 0.8fr)"),
-    TableColumn("Commit", width="86px"),
-)
-_CREATED = 6  # index of the column
 _MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
 
 
@@ -92,7 +89,7 @@ class BuildBrowser(components.CompositeWidget):
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
         self.status = components.StatusLine()
         self.table = DataTable("Builds", TABLE_COLUMNS)
-        self.table.sort_order = [_CREATED, True]
+        self.table.sort_order = [CREATED, True]
         self._tasks = TaskRunner(self._on_error, self._on_wait)
         self._update_tasks = TaskRunner(self._on_update_error)
         self.closables = (self._tasks, self._update_tasks)
@@ -207,7 +204,7 @@ class BuildBrowser(components.CompositeWidget):
         if self._requested.error:
             self.status.show_error(text)
         else:
-            self.status.show(text, extra=_progress_bar(self._requested.share) if is_loading else "")
+            self.status.show(text, extra=html.component("progress_bar", self._requested.share) if is_loading else "")
 
     def _update_table(self) -> None:
         builds = self._shown.builds
@@ -266,8 +263,3 @@ class BuildBrowser(components.CompositeWidget):
     def _on_update_error(self, error: BaseException) -> None:
         self._outdated.clear()
         self.status.show_error(error)
-
-
-def _progress_bar(share: float | None) -> str:
-    value = "" if share is None else f' value="{share:.3f}"'
-    return f'<progress aria-label="Share of the time range loaded" max="1"{value}></progress>'

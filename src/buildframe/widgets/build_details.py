@@ -12,17 +12,14 @@ from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import BuildActions, OnBuildChanged
 from buildframe.widgets.build_summary import (
     JOB_COLUMNS,
-    Row,
     build_properties,
     is_unfinished,
-    job_cells,
     job_name,
     log_error_text,
     render_log,
-    to_rows,
 )
 from buildframe.widgets.build_tracker import to_record
-from buildframe.widgets.data_table import DataTable
+from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
 from buildframe.widgets.timeline import render_timeline
 from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
@@ -97,7 +94,7 @@ class BuildDetails(components.CompositeWidget):
         ids = [each["id"] for each in loaded.jobs]
         selected = ids.index(job["id"]) if is_same and job and job["id"] in ids else min(0, len(ids) - 1)
         self.jobs.label = html.label(f"Jobs of {loaded.build['pipeline']} #{loaded.build['number']}")
-        self.jobs.set_rows([job_cells(each) for each in loaded.jobs], selected=selected)
+        self.jobs.set_rows([to_cells(each, JOB_COLUMNS) for each in loaded.jobs], selected=selected)
         self._update_log_button()
         components.set_visible(self.body, True)
         components.set_visible(self.reload, True)

@@ -12,7 +12,7 @@ import pandas as pd
 from buildframe.fetching.builds import reporting_rows
 from buildframe.formatting import format_count
 from buildframe.widgets import html
-from buildframe.widgets.data_table import CellValue
+from buildframe.widgets.data_table import Row, TableColumn, to_cells, to_rows
 from buildframe.workspace import Pipeline, Workspace
 
 COLUMNS = [
@@ -124,22 +124,24 @@ def load_builds(
 
 def with_rows(builds: pd.DataFrame) -> pd.DataFrame:
     """Return the builds with their cells in the column `row`."""
-    rows = pd.Series([_cells(build) for build in builds.to_dict("records")], index=builds.index, dtype=object)
-    return builds[COLUMNS].assign(row=rows)
+    cells = [to_cells(build, TABLE_COLUMNS) for build in to_rows(builds)]
+    return builds[COLUMNS].assign(row=pd.Series(cells, index=builds.index, dtype=object))
 
 
-def _cells(build: dict[Any, Any]) -> list[CellValue]:
-    is_blocked = build["blocked"] is True
-    took = pd.NaT if is_blocked else build["finished_at"] - build["created_at"]  # a blocked build is not finished
-    message = html.plain(build["message"]).splitlines() or [""]
-    return [
-        None if html.is_missing(build["number"]) else int(build["number"]),
-        "blocked" if is_blocked else html.cell(build["state"]),
-        html.cell(build["pipeline"]),
-        html.cell(build["branch"]),
-        html.cell(message[0]),
-        None if html.is_missing(took) else round(took.total_seconds()),
-        f"{build['created_at']:%Y-%m-%d %H:%M:%S.%f}",
-        html.cell(build["creator"]),
-        html.cell(build["commit"])[:8],
-    ]
+def _duration(build: Row) -> pd.Timedelta | None:
+    is_over = build["finished_at"] is not None and not build["blocked"]  # a blocked build is not finished
+    return build["finished_at"] - build["created_at"] if is_over else None
+
+
+TABLE_COLUMNS = (
+    TableColumn("Number", "number", "number", "78px"),
+    TableColumn("State", lambda build: "blocked" if build["blocked"] else build["state"], "state", "100px"),
+    TableColumn("Pipeline", "pipeline", width="minmax(74px, 0.7fr)"),
+    TableColumn("Branch", "branch", width="minmax(92px, 1fr)"),
+    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(120px, 2fr)"),
+    TableColumn("Took", _duration, "seconds", "68px"),
+    TableColumn("Created (UTC)", "created_at", "time", "146px"),
+    TableColumn("Creator", "creator", width="minmax(74px, 0.8fr)"),
+    TableColumn("Commit", lambda build: html.cell(build["commit"])[:8], width="86px"),
+)
+CREATED = 6  # index of the column

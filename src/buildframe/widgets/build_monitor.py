@@ -15,7 +15,7 @@ from buildframe.widgets import components, html, monitor_formatting
 from buildframe.widgets.background_tasks import BackgroundTask, PollTimer, TaskRunner
 from buildframe.widgets.build_actions import BuildActions
 from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
-from buildframe.widgets.data_table import DataTable
+from buildframe.widgets.data_table import DataTable, to_cells
 from buildframe.widgets.validation import check_duration, check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
@@ -212,7 +212,9 @@ class BuildMonitor(components.CompositeWidget):
         self.finished.value = monitor_formatting.finished_list(snapshot)
         indexes = {row["id"]: index for index, row in enumerate(snapshot.rows)}
         selected = indexes.get(self._build.id, -1) if self._build else -1
-        self.table.set_rows(list(map(monitor_formatting.row_cells, snapshot.rows)), selected=selected)
+        self.table.set_rows(
+            [to_cells(row, monitor_formatting.TABLE_COLUMNS) for row in snapshot.rows], selected=selected
+        )
         self._show_selected()
         self._show_schedule("loading …")
 
@@ -222,7 +224,7 @@ class BuildMonitor(components.CompositeWidget):
         if self.snapshot is not None:
             time = self.snapshot.as_of
             as_of = f"As of {'an unknown time' if html.is_missing(time) else f'{time:%H:%M:%S} UTC'}"
-        self.schedule.value = html.hint(html.text(f"{as_of}, {text}"))
+        self.schedule.value = html.hint(f"{as_of}, {text}")
 
     def _on_select(self) -> None:
         if self.snapshot is not None and 0 <= self.table.selected < len(self.snapshot.rows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 import pandas as pd
@@ -13,18 +12,8 @@ from buildframe.formatting import escape_invisible, format_count, format_duratio
 from buildframe.metrics.steps import without_emoji
 from buildframe.spec.states import OPEN_STATES
 from buildframe.widgets import html
-from buildframe.widgets.data_table import CellValue, TableColumn
+from buildframe.widgets.data_table import Row, TableColumn
 
-Row = dict[Any, Any]  # of a frame of builds or jobs; missing values are None
-
-JOB_COLUMNS = (
-    TableColumn("State", "state", "92px"),
-    TableColumn("Job", width="minmax(120px, 3fr)"),
-    TableColumn("Waited", "seconds", "72px"),
-    TableColumn("Ran", "seconds", "54px"),
-    TableColumn("Exit", "number", "44px"),
-    TableColumn("Agent (queue)", width="minmax(110px, 2fr)"),
-)
 _ESCAPE_SEQUENCES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colors and cursor movements
     r"|\x1b[\]_PX^][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # links, titles, timestamps of agents
@@ -35,26 +24,13 @@ _MAX_MESSAGE_LINES = 12
 _UNFINISHED_STATES = {"creating", *OPEN_STATES}
 
 
-def to_rows(frame: pd.DataFrame) -> list[Row]:
-    """Return the rows of a frame with None for missing values."""
-    return [
-        {name: None if html.is_missing(value) else value for name, value in row.items()}
-        for row in frame.to_dict("records")
-    ]
-
-
 def render_log(job: Row, log: str) -> str:
     """Return the end of a log as HTML that contains only text."""
-    name = html.text(f"Log of {job_name(job)}")
     raw = log[-4 * _MAX_LOG_LENGTH :]  # much of it may be escape sequences
     end = _ESCAPE_SEQUENCES.sub("", raw.replace("\r\n", "\n"))[-_MAX_LOG_LENGTH:]
-    lines = "\n".join(html.text(line.rpartition("\r")[2], 2000) for line in end.split("\n"))
     cut = f" (last {len(end):,} of {format_count(len(log), 'character')})" if len(log) > _MAX_LOG_LENGTH else ""
-    link = html.link(job["web_url"], "open the job's page")
-    return (
-        f'<div class="bf-log-panel"><b>{name}</b>{cut} {link if link.startswith("<a") else ""}'
-        f'<div class="bf-log" role="region" tabindex="0" aria-label="{name}"><pre>{lines}</pre></div></div>'
-    )
+    lines = [truncate_middle(line.rpartition("\r")[2], 2000) for line in end.split("\n")]
+    return html.render("log", name=f"Log of {job_name(job)}", cut=cut, url=job["web_url"], lines=lines)
 
 
 def log_error_text(error: BaseException) -> str:
@@ -73,18 +49,6 @@ def job_name(job: Row, max_length: int = 80) -> str:
     return escape_invisible(truncate_middle(without_emoji(name), max_length))
 
 
-def job_cells(job: Row) -> list[CellValue]:
-    """Return a row of the table of jobs, with `JOB_COLUMNS`."""
-    return [
-        html.cell(job["state"]),
-        _job_title(job),
-        _seconds(job["runnable_at"], job["started_at"]),
-        _seconds(job["started_at"], job["finished_at"]),
-        job["exit_status"],
-        html.cell(" ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})")))),
-    ]
-
-
 def _job_title(job: Row) -> str:
     """Return the name of a job with its kind and notes."""
     kind = {"manual": "block step: ", "trigger": "trigger: "}.get(job["type"] or "", "")
@@ -98,60 +62,27 @@ def _job_title(job: Row) -> str:
     return f"{kind}{job_name(job)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _seconds(start: pd.Timestamp | None, end: pd.Timestamp | None) -> int | None:
-    return None if start is None or end is None else round((end - start).total_seconds())
+JOB_COLUMNS = (
+    TableColumn("State", "state", "state", "92px"),
+    TableColumn("Job", _job_title, width="minmax(120px, 3fr)"),
+    TableColumn("Waited", lambda job: _between(job["runnable_at"], job["started_at"]), "seconds", "72px"),
+    TableColumn("Ran", lambda job: _between(job["started_at"], job["finished_at"]), "seconds", "54px"),
+    TableColumn("Exit", "exit_status", "number", "44px"),
+    TableColumn(
+        "Agent (queue)",
+        lambda job: " ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})"))),
+        width="minmax(110px, 2fr)",
+    ),
+)
 
 
 def build_properties(build: Row) -> str:
     """Return a build as a table of names and values, as HTML."""
-    rebuilt_from, triggered_from = build["rebuilt_from"], build["triggered_from"]
-    slug, from_slug = build["pipeline"], build["triggered_from_build_pipeline_slug"]
-    state = html.text(f"{build['state']}{', blocked' if build['blocked'] else ''}")
-    rebuilt = html.link(_build_url(build, slug, rebuilt_from), f"#{rebuilt_from}")
-    triggered = html.link(_build_url(build, from_slug, triggered_from), f"{format_name(from_slug)} #{triggered_from}")
-    rows = [
-        ("State", f'<span class="bf-state" data-state="{html.text(build["state"])}">{state}</span>'),
-        ("Message", _message(build["message"])),
-        ("Branch", html.text(build["branch"])),
-        ("Commit", html.text(build["commit"])),
-        ("Pull request", _pull_request(build)),
-        ("Creator", html.text(build["creator"])),
-        ("Author", html.text(build["author"]) if build["author"] != build["creator"] else ""),
-        ("Source", html.text(build["source"])),
-        ("Created", html.timestamp(build["created_at"])),
-        ("Started", html.timestamp(build["started_at"])),
-        ("Finished", html.timestamp(build["finished_at"])),
-        ("Time", html.text(_durations(build))),
-        ("Rebuilt from", rebuilt if rebuilt_from is not None else ""),
-        ("Triggered from", triggered if triggered_from else ""),
-        ("Canceled", html.text(build["cancel_reason"])),
-        ("Page", html.link(build["web_url"], f"open build {build['number']}") if build["web_url"] else ""),
-        ("As of", html.timestamp(build["fetched_at"])),
-    ]
-    return html.property_table(rows, f"{slug} #{build['number']}")
-
-
-def _message(message: str | None) -> str:
-    lines = (message or "").splitlines()
+    lines = (build["message"] or "").splitlines()
     hidden = len(lines) - _MAX_MESSAGE_LINES
     more = [f"… and {format_count(hidden, 'more line')}"] if hidden > 0 else []
-    return html.lines("\n".join([*lines[:_MAX_MESSAGE_LINES], *more]))
-
-
-def _pull_request(build: Row) -> str:
-    if build["pull_request"] is None:
-        return ""
-    base = f" into {format_name(build['pull_request_base'])}" if build["pull_request_base"] else ""
-    repository = build["pull_request_repository"]
-    source = f" of {html.link(repository, repository)}" if repository else ""
-    return html.text(f"{build['pull_request']}{base}") + source
-
-
-def _build_url(build: Row, slug: str | None, number: int | None) -> str | None:
-    """Return the page of another build, if pages have addresses by pipeline and number."""
-    own_path = f"/{build['pipeline']}/builds/{build['number']}"
-    url = build["web_url"] or ""
-    return f"{url.removesuffix(own_path)}/{slug}/builds/{number}" if slug and url.endswith(own_path) else None
+    message = "\n".join([*lines[:_MAX_MESSAGE_LINES], *more])
+    return html.render("build_details", build=build, message=message, durations=_durations(build))
 
 
 def _durations(build: Row) -> str:
@@ -176,5 +107,10 @@ def is_unfinished(build: Row) -> bool:
     return build["finished_at"] is None and build["state"] in _UNFINISHED_STATES
 
 
+def _between(start: pd.Timestamp | None, end: pd.Timestamp | None) -> pd.Timedelta | None:
+    return None if start is None or end is None else end - start
+
+
 def _duration(start: pd.Timestamp | None, end: pd.Timestamp | None) -> str:
-    return "" if start is None or end is None else format_duration((end - start).total_seconds())
+    between = _between(start, end)
+    return "" if between is None else format_duration(between.total_seconds())

@@ -1,4 +1,4 @@
-"""Track waiting and running builds from refresh to refresh until they finish. Knows no widgets."""
+"""Track waiting and running builds from refresh to refresh until they finish. Does not know how they are shown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
 from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
 from buildframe.spec.states import FINISHED_STATES, OPEN_STATES
+from buildframe.widgets.data_table import Row, to_rows
 from buildframe.workspace import Pipeline, Workspace
 
 DELETED = "deleted"
@@ -27,8 +28,6 @@ _MAX_LOOKUPS = 10  # of builds that left the list, per refresh
 _MAX_FINISHED = 20
 _MAX_DEPTHS = 30
 _DEADLINE = "30s"
-
-Row = dict[Any, Any]
 
 
 class FinishedBuild(NamedTuple):
@@ -108,8 +107,8 @@ class BuildTracker:
 
     def snapshot(self) -> MonitorSnapshot:
         """Return the state after the last refresh, with the histories loaded so far."""
-        rows = self._builds.to_dict("records")
-        remaining = {row["id"]: row for row in self._remaining_times().to_dict("records")}
+        rows = to_rows(self._builds)
+        remaining = {row["id"]: row for row in to_rows(self._remaining_times())}
         for row in rows:
             row |= {**remaining.get(row["id"], {}), "history": self._describe_history(row["pipeline"])}
         finished = self._finished[::-1]
@@ -142,7 +141,7 @@ class BuildTracker:
                 self._finished = [*self._finished, FinishedBuild(build, finish_text(build))][-_MAX_FINISHED:]
                 self._n_new += 1
                 del self._open[row["id"]]
-        self._open |= {row["id"]: row for row in builds.to_dict("records")}
+        self._open |= {row["id"]: row for row in to_rows(builds)}
 
     def _look_up(self, row: Row) -> spec.Build:
         try:
@@ -164,7 +163,7 @@ def to_record(row: Mapping[Any, Any]) -> spec.Build:
         number=int(row["number"]),
         state=row["state"],
         pipeline=spec.Pipeline(slug=row["pipeline"]),
-        web_url=None if pd.isna(row["web_url"]) else row["web_url"],
+        web_url=row["web_url"],
     )
 
 

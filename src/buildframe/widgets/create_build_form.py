@@ -78,8 +78,8 @@ class FormField:
     def show_problem(self, problem: str) -> None:
         """Show what is wrong, or the description if nothing is."""
         self.problem = problem
-        text, css_class = (f"{self.name} {problem}", "bf-error") if problem else (_description(self.entry), "bf-hint")
-        self.hint.value = f'<div id="{self._hint_id}" class="{css_class}">{html.text(text)}</div>'
+        text = f"{self.name} {problem}" if problem else _description(self.entry)
+        self.hint.value = html.component("hint_of_field", self._hint_id, text, bool(problem))
 
 
 class CreateBuildForm(components.CompositeWidget):
@@ -110,7 +110,7 @@ class CreateBuildForm(components.CompositeWidget):
         return components.add_classes(ipywidgets.VBox(boxes), "bf-form-groups")
 
     def _field_group(self, title: str, names: Sequence[str]) -> ipywidgets.Widget:
-        heading = ipywidgets.HTML(f'<div role="heading" aria-level="4" class="bf-form-group">{html.text(title)}</div>')
+        heading = ipywidgets.HTML(html.component("heading", title))
         fields = [*(self._pipeline_fields if "commit" in names else []), *map(self.fields.__getitem__, names)]
         return ipywidgets.VBox([heading, *(field.box for field in fields)])
 

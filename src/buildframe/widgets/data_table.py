@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import anywidget
+import pandas as pd
 import traitlets
+
+from buildframe.widgets import html
 
 CellValue = str | int | float | None
 Rows = Sequence[Sequence[CellValue]]
+Row = dict[Any, Any]  # of a frame; missing values are None
 # "time" is text such as "2026-10-31 08:15:30.5", shown to the minute. "percent" is text that may begin with a
 # percentage, which is drawn as a bar behind it.
 ColumnKind = Literal["text", "number", "seconds", "state", "time", "percent"]
@@ -19,11 +23,34 @@ _ESCAPED_LESS_THAN = "\x01"
 
 
 class TableColumn(NamedTuple):
-    """A column: its title, the kind of its cells, and its CSS width (`90px`, `minmax(90px, 2fr)`)."""
+    """A column: its title, its value as a name in a row or a function of it, its kind, and its CSS width."""
 
     title: str
+    value: str | Callable[[Row], object]
     kind: ColumnKind = "text"
     width: str = "1fr"
+
+
+def to_rows(frame: pd.DataFrame) -> list[Row]:
+    """Return the rows of a frame, with None for missing values."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+def to_cells(row: Row, columns: Sequence[TableColumn]) -> list[CellValue]:
+    """Return the cells of a row."""
+    values = [row[column.value] if isinstance(column.value, str) else column.value(row) for column in columns]
+    return [_to_cell(value, column.kind) for value, column in zip(values, columns, strict=True)]
+
+
+def _to_cell(value: Any, kind: ColumnKind) -> CellValue:
+    if kind in ("text", "state", "percent"):
+        return html.cell(value)
+    if value is None or pd.isna(value):
+        return None
+    if kind == "time":
+        return f"{value:%Y-%m-%d %H:%M:%S.%f}"
+    seconds = value.total_seconds() if isinstance(value, pd.Timedelta) else value
+    return round(seconds) if kind == "seconds" else seconds
 
 
 def _serialize(rows: Rows, widget: object = None) -> list[list[CellValue]]:
@@ -56,8 +83,15 @@ class DataTable(anywidget.AnyWidget):
     pong = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, label: str, columns: Sequence[TableColumn]) -> None:
-        super().__init__(label=label, columns=[column._asdict() for column in columns])
+        super().__init__(label=label)
+        self.set_columns(columns)
         self.on_msg(self._send_missing_rows)
+
+    def set_columns(self, columns: Sequence[TableColumn]) -> None:
+        """Replace the columns, and sort by none of them if they differ."""
+        described = [{"title": column.title, "kind": column.kind, "width": column.width} for column in columns]
+        if described != self.columns:
+            self.columns, self.sort_order = described, []
 
     def set_rows(self, rows: Rows, visible_rows: Sequence[int] | None = None, selected: int | None = None) -> None:
         """

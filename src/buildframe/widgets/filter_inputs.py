@@ -95,8 +95,7 @@ class FilterInputs(components.CompositeWidget):
     def _set_suggestions(self, suggestions: FilterSuggestions) -> None:
         self._creators = suggestions.creators
         self.pipeline.options, self.creator.options = tuple(suggestions.slugs), tuple(suggestions.creators)
-        error = html.text(suggestions.error)
-        self.hint.value = f'<div role="alert" class="bf-hint">{error}</div>' if error else ""
+        self.hint.value = html.component("hint_as_alert", suggestions.error) if suggestions.error else ""
 
 
 def _load_suggestions(ws: Workspace | Pipeline, task: BackgroundTask) -> FilterSuggestions:

@@ -10,27 +10,16 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.errors import BadInput, NotFound
-from buildframe.formatting import format_count, format_duration, format_name
+from buildframe.formatting import format_count, format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
-from buildframe.widgets.data_table import CellValue, DataTable, TableColumn
+from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
 from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
 from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Workspace
-
-TABLE_COLUMNS = (
-    TableColumn("Rank", "number", "70px"),
-    TableColumn("Test", width="minmax(200px, 4fr)"),
-    TableColumn("Instances", "number", "94px"),
-    TableColumn("Last seen (UTC)", width="142px"),
-    TableColumn("Age ≥ (days)", "number", "108px"),
-    TableColumn("Resolved", width="84px"),
-    TableColumn("Location", width="minmax(110px, 2fr)"),
-)
-TABLE_COLUMNS_WITH_HISTORY = (*TABLE_COLUMNS[:-1], TableColumn("Status", width="84px"), TABLE_COLUMNS[-1])
 
 _DAY = 86_400
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
@@ -226,26 +215,13 @@ class FlakyBoard(components.CompositeWidget):
         """Rank the tests; the first recorded states only make ages longer."""
         before = self._history.first_states(self._tests) if self._history is not None else None
         self.board = metrics.flaky_board(self._tests, before)
-        titles = TABLE_COLUMNS if self._history is None else TABLE_COLUMNS_WITH_HISTORY
-        columns = [column._asdict() for column in titles]
+        columns = TABLE_COLUMNS if self._history is None else TABLE_COLUMNS_WITH_HISTORY
+        status = self.board["id"].map(self._history.status) if self._history is not None else None
+        age_in_days = (self.board["age_at_least_s"] / _DAY).round(1)
+        rows = to_rows(self.board.assign(rank=range(1, len(self.board) + 1), status=status, age_in_days=age_in_days))
         with self.table.hold_sync():
-            if columns != self.table.columns:
-                self.table.columns, self.table.sort_order = columns, []
-            self.table.set_rows([self._cells(rank, test) for rank, test in enumerate(self.board.to_dict("records"), 1)])
-
-    def _cells(self, rank: int, test: dict[Any, Any]) -> list[CellValue]:
-        age, seen = test["age_at_least_s"], test["latest_occurrence_at"]
-        is_resolved = not html.is_missing(test["last_resolved_at"])
-        return [
-            rank,
-            _test_name(test),
-            None if html.is_missing(test["instances"]) else int(test["instances"]),
-            "" if html.is_missing(seen) else f"{seen:%Y-%m-%d %H:%M}",
-            None if html.is_missing(age) else round(age / _DAY, 1),
-            "never" if not is_resolved else "recurred" if test["recurred"] else "resolved",
-            *([] if self._history is None else [self._history.status(test["id"])]),
-            html.cell(test["location"]),
-        ]
+            self.table.set_columns(columns)
+            self.table.set_rows([to_cells(row, columns) for row in rows])
 
     def _caption(self) -> str:
         query, metadata = self._query, self._tests.attrs
@@ -263,35 +239,32 @@ class FlakyBoard(components.CompositeWidget):
     def _on_select(self) -> None:
         if not 0 <= self.table.selected < len(self.board):
             return
-        test = self.board.iloc[self.table.selected].to_dict()
+        (test,) = to_rows(self.board.iloc[[self.table.selected]])
         record = self._tests[self._tests["id"] == test["id"]].iloc[0]
-        self.properties.value = _test_properties(test, record)
+        self.properties.value = html.render(
+            "flaky_test", name=_test_name(test), test=test, file_name=record["file_name"], web_url=record["web_url"]
+        )
         if self._history is not None:
-            instances = None if html.is_missing(test["instances"]) else int(test["instances"])
-            self.history.value = render_history(self._history, str(test["id"]), instances)
+            self.history.value = render_history(self._history, test["id"], test["instances"])
 
 
-def _test_properties(test: dict[Any, Any], record: Any) -> str:
-    seen, resolved = html.timestamp(test["latest_occurrence_at"]), html.timestamp(test["last_resolved_at"])
-    instances, age = test["instances"], test["age_at_least_s"]
-    rows = [
-        ("Location", html.text(test["location"])),
-        ("File", html.text(record["file_name"])),
-        ("Instances", "unknown" if html.is_missing(instances) else f"{instances:,}"),
-        ("Last seen", f"{seen}, {format_duration(test['last_seen_s'])} before this list" if seen else "unknown"),
-        ("Last resolved", f"{resolved}{'; recurred since' if test['recurred'] else ''}" if resolved else "never"),
-        (
-            "Age",
-            ""
-            if html.is_missing(age)
-            else f"at least {format_duration(age)}; the service does not report the first flake",
-        ),
-        ("Page", html.link(record["web_url"], "open the test's page")),
-    ]
-    return html.property_table(rows, _test_name(test))
-
-
-def _test_name(test: dict[Any, Any]) -> str:
+def _test_name(test: Row) -> str:
     """Return scope and name; each is isolated if it is written from right to left."""
     name = format_name(test["name"])
-    return name if html.is_missing(test["scope"]) or not test["scope"] else f"{format_name(test['scope'])} · {name}"
+    return f"{format_name(test['scope'])} · {name}" if test["scope"] else name
+
+
+def _resolution(test: Row) -> str:
+    return "never" if test["last_resolved_at"] is None else "recurred" if test["recurred"] else "resolved"
+
+
+TABLE_COLUMNS = (
+    TableColumn("Rank", "rank", "number", "70px"),
+    TableColumn("Test", _test_name, width="minmax(200px, 4fr)"),
+    TableColumn("Instances", "instances", "number", "94px"),
+    TableColumn("Last seen (UTC)", lambda test: html.plain(test["latest_occurrence_at"])[:16], width="142px"),
+    TableColumn("Age ≥ (days)", "age_in_days", "number", "108px"),
+    TableColumn("Resolved", _resolution, width="84px"),
+    TableColumn("Location", "location", width="minmax(110px, 2fr)"),
+)
+TABLE_COLUMNS_WITH_HISTORY = (*TABLE_COLUMNS[:-1], TableColumn("Status", "status", width="84px"), TABLE_COLUMNS[-1])

@@ -1,15 +1,15 @@
-"""Format values as HTML: text is escaped, and links lead to http and https only. Knows no widgets."""
+"""Format values as HTML from templates, and as plain text. Knows no widgets."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable
-from urllib.parse import urlsplit
+import functools
+from typing import Any
 
 import pandas as pd
 
 from buildframe.errors import BuildframeError
 from buildframe.formatting import escape_invisible, truncate_middle
+from buildframe.templates import load_templates, web_link
 
 _MAX_TEXT = 4000
 
@@ -28,19 +28,14 @@ def plain(value: object) -> str:
     return str(value)
 
 
-def text(value: object, max_length: int = _MAX_TEXT) -> str:
-    """Return a value as HTML that contains only text."""
-    return html.escape(truncate_middle(escape_invisible(plain(value)), max_length))
-
-
-def lines(value: object) -> str:
-    """Return a value of several lines as HTML that contains only text and line breaks."""
-    return "<br>".join(map(text, plain(value).splitlines()))
-
-
 def timestamp(value: object) -> str:
-    """Return a timestamp in UTC as HTML; an empty string for a missing value."""
-    return "" if is_missing(value) else f"{text(value)} UTC"
+    """Return a timestamp as text in UTC; an empty string for a missing value."""
+    return "" if is_missing(value) else f"{plain(value)} UTC"
+
+
+def first_line(value: object) -> str:
+    """Return the first line of a value as text."""
+    return (plain(value).splitlines() or [""])[0]
 
 
 def cell(value: object) -> str:
@@ -57,36 +52,43 @@ def label(value: object) -> str:
     return truncate_middle(escape_invisible(plain(value))).replace("<", "‹")
 
 
+def render(template: str, **values: Any) -> str:
+    """Return a template of this package as HTML. Values are shown as text, and missing ones as nothing."""
+    page: str = _templates().get_template(f"{template}.html.j2").render(values)
+    return page
+
+
+def component(macro: str, *values: object) -> str:
+    """Return a macro of `components.html.j2` as HTML that other templates and macros accept."""
+    part: str = getattr(_templates().get_template("components.html.j2").module, macro)(*values)
+    return part
+
+
+@functools.cache
+def _templates() -> Any:
+    def show(value: object) -> str:
+        return escape_invisible(truncate_middle(plain(value), _MAX_TEXT))
+
+    templates = load_templates("buildframe.widgets", "This widget", show)
+    templates.globals |= {
+        function.__name__: function for function in (is_missing, plain, timestamp, truncate_middle, web_link)
+    }
+    return templates
+
+
+def hint(content: object) -> str:
+    """Return a text in a small font."""
+    return component("hint", content)
+
+
 def link(url: object, content: object) -> str:
     """Return a link that opens in a new tab if the URL is http or https, otherwise only its text."""
-    if not isinstance(url, str) or not _is_web(url):
-        return text(content)
-    return f'<a href="{html.escape(url)}" target="_blank" rel="noopener noreferrer">{text(content)}</a>'
-
-
-def _is_web(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
-
-
-def hint(content: str) -> str:
-    """Return HTML as explanatory text in a small font."""
-    return f'<div class="bf-hint">{content}</div>'
+    return component("link", url, content)
 
 
 def message(content: str, *, is_error: bool = False, extra: str = "") -> str:
     """Return a message that screen readers announce; `extra` is HTML that follows the text."""
-    role, css_class = ("alert", "bf-error") if is_error else ("status", "bf-status")
-    return f'<div role="{role}" class="{css_class}">{lines(content)} {extra}</div>'
-
-
-def property_table(rows: Iterable[tuple[str, str]], caption: str) -> str:
-    """Return a table of names and HTML values; rows without a value are left out."""
-    shown = "".join(f'<tr><th scope="row">{text(name)}</th><td>{value}</td></tr>' for name, value in rows if value)
-    return f'<table class="bf-properties"><caption>{text(caption)}</caption>{shown}</table>'
+    return component("message", content, is_error, extra)
 
 
 def error_text(error: BaseException) -> str:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 from buildframe import spec
-from buildframe.formatting import format_count, format_duration, format_name
+from buildframe.formatting import format_count, format_duration
 from buildframe.widgets import html
-from buildframe.widgets.build_actions import link_to
-from buildframe.widgets.build_tracker import HISTORY_DAYS, FinishedBuild, MonitorSnapshot, Row, build_name
-from buildframe.widgets.data_table import CellValue, TableColumn
+from buildframe.widgets.build_tracker import HISTORY_DAYS, FinishedBuild, MonitorSnapshot, build_name
+from buildframe.widgets.data_table import Row, TableColumn
 
-TABLE_COLUMNS = (
-    TableColumn("Number", "number", "78px"),
-    TableColumn("State", "state", "94px"),
-    TableColumn("Pipeline", width="minmax(72px, 0.7fr)"),
-    TableColumn("Progress", "percent", "minmax(190px, 1.4fr)"),
-    TableColumn("Ran", "seconds", "62px"),
-    TableColumn("Waited", "seconds", "74px"),
-    TableColumn("Branch", width="minmax(66px, 1fr)"),
-    TableColumn("Message", width="minmax(72px, 1.6fr)"),
-)
 EXPLANATION = (
     "Progress: elapsed time ÷ expected run time, and the median remaining time of earlier builds. n is the number of "
     f"builds of the same pipeline in the last {HISTORY_DAYS} days that ran at least as long. Select a build for "
@@ -32,79 +19,32 @@ _BARS = "▁▂▃▄▅▆▇█"
 _MAX_PIPELINES = 8
 
 
-def row_cells(row: Row) -> list[CellValue]:
-    """Return a row of the table."""
-    message = html.plain(row["message"]).splitlines() or [""]
-    return [
-        None if html.is_missing(row["number"]) else int(row["number"]),
-        html.cell(row["state"]),
-        html.cell(row["pipeline"]),
-        progress_text(row),
-        _rounded(run_seconds(row)),
-        _rounded(wait_seconds(row)),
-        html.cell(row["branch"]),
-        html.cell(message[0]),
-    ]
-
-
 def queue_summary(snapshot: MonitorSnapshot) -> str:
     """Return how many builds run and wait, now and at earlier refreshes, as HTML."""
     waiting = Counter(row["pipeline"] for row in snapshot.rows if row["state"] == "scheduled")
-    n = waiting.total()
-    pipelines = ", ".join(f"{format_name(slug)} {count:,}" for slug, count in waiting.most_common(_MAX_PIPELINES))
-    hidden = len(waiting) - _MAX_PIPELINES
-    more = f" and {format_count(hidden, 'other pipeline')}" if hidden > 0 else ""
-    text = (
-        f"{format_count(len(snapshot.rows) - n, 'build')} running, {n:,} waiting{f': {pipelines}{more}' if n else ''}."
-    )
-    note = f"Counts builds; running builds may have queued jobs. {snapshot.note}".strip()
-    lines = [f"<b>{html.text(text)}</b>", html.text(note), _depth_chart(snapshot.depths)]
-    return html.hint("<br>".join(filter(None, lines)))
-
-
-def _depth_chart(depths: Sequence[int]) -> str:
-    """Return the number of waiting builds at each refresh as text and bars; nothing if none ever waited."""
-    most = max(depths)
-    if len(depths) < 2 or not most:
-        return ""
-    bars = "".join(_BARS[round(depth / most * (len(_BARS) - 1))] for depth in depths)
-    text = f"Waiting at the last {len(depths)} refreshes: first {depths[0]:,}, maximum {most:,}, now {depths[-1]:,}"
-    return f'{text} <span aria-hidden="true">{bars}</span>'
+    running = len(snapshot.rows) - waiting.total()
+    return html.render(
+        "build_queue", running=running, waiting=waiting, max_pipelines=_MAX_PIPELINES,
+        note=snapshot.note, depths=snapshot.depths, bars=_BARS,
+    )  # fmt: skip
 
 
 def finished_list(snapshot: MonitorSnapshot) -> str:
     """Return the finished builds as HTML, newest first; screen readers announce those of the last refresh."""
-    if not snapshot.finished:
-        return html.hint("No build has finished since this widget started.")
-    lines = list(map(_finished_line, snapshot.finished))
-    new, earlier = "".join(lines[: snapshot.n_new]), "".join(lines[snapshot.n_new :])
-    announced = f'<b>Finished, newest first</b><div role="status">{new}</div>'
-    return f'<div class="bf-status bf-finished">{announced}{earlier}</div>'
-
-
-def _finished_line(finished: FinishedBuild) -> str:
-    return f"<div>{html.link(None if finished.is_deleted else finished.build.web_url, finished.text)}</div>"
+    return html.render("finished_builds", builds=snapshot.finished, n_new=snapshot.n_new)
 
 
 def open_build_properties(row: Row, build: spec.Build) -> str:
     """Return a waiting or running build as of its last refresh, as HTML."""
-    waited, ran = wait_seconds(row), run_seconds(row)
-    rows = [
-        ("State", html.text(build.state)),
-        ("Branch", html.text(row["branch"])),
-        ("Message", html.lines(row["message"])),
-        ("Waited", "" if waited is None else format_duration(waited)),
-        ("Running for", "" if ran is None else format_duration(ran)),
-        ("Expected", html.text(progress_sentence(row))),
-        ("Page", link_to(build)),
-    ]
-    return html.property_table(rows, build_name(build))
+    return html.render(
+        "monitored_build", name=build_name(build), build=build, finished=None, row=row,
+        waited=wait_seconds(row), ran=run_seconds(row), expected=progress_sentence(row),
+    )  # fmt: skip
 
 
 def finished_build_properties(finished: FinishedBuild) -> str:
     """Return a finished build as HTML."""
-    page = "" if finished.is_deleted else link_to(finished.build)
-    return html.property_table([("Finished", html.text(finished.text)), ("Page", page)], build_name(finished.build))
+    return html.render("monitored_build", name=build_name(finished.build), build=finished.build, finished=finished)
 
 
 def progress_text(row: Row) -> str:
@@ -144,20 +84,24 @@ def _approximate(seconds: float) -> str:
     return format_duration(unit * round(seconds / unit))
 
 
-def wait_seconds(row: Row) -> float | None:
+def wait_seconds(row: Row) -> float:
     """Return the seconds from creation to start, or until it was fetched."""
-    until = row["fetched_at"] if html.is_missing(row["started_at"]) else row["started_at"]
-    return _seconds(until - row["created_at"])
+    until = row["fetched_at"] if row["started_at"] is None else row["started_at"]
+    return float((until - row["created_at"]).total_seconds())
 
 
 def run_seconds(row: Row) -> float | None:
     """Return the seconds since the start; None if it has not started."""
-    return _seconds(row["fetched_at"] - row["started_at"])
+    return None if row["started_at"] is None else float((row["fetched_at"] - row["started_at"]).total_seconds())
 
 
-def _seconds(duration: Any) -> float | None:
-    return None if html.is_missing(duration) else float(duration.total_seconds())
-
-
-def _rounded(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds)
+TABLE_COLUMNS = (
+    TableColumn("Number", "number", "number", "78px"),
+    TableColumn("State", "state", "state", "94px"),
+    TableColumn("Pipeline", "pipeline", width="minmax(72px, 0.7fr)"),
+    TableColumn("Progress", progress_text, "percent", "minmax(190px, 1.4fr)"),
+    TableColumn("Ran", run_seconds, "seconds", "62px"),
+    TableColumn("Waited", wait_seconds, "seconds", "74px"),
+    TableColumn("Branch", "branch", width="minmax(66px, 1fr)"),
+    TableColumn("Message", lambda row: html.first_line(row["message"]), width="minmax(72px, 1.6fr)"),
+)

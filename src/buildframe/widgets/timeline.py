@@ -6,19 +6,22 @@ The bars are those of `plots.timeline`: both draw `metrics.timeline.compute_bars
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from buildframe.formatting import format_count, format_duration
 from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.timeline import compute_bars, is_negative
 from buildframe.widgets import html
 
-_MAX_TICKS = 6
-_KINDS = ("ran", "failed", "timed out", "canceled", "triggered build", "blocked")
+_CSS_CLASSES = {
+    "waiting for an agent": "waited", "ran": "ran", "failed": "failed", "timed out": "timed-out",
+    "canceled": "canceled", "triggered build": "triggered-build", "blocked": "blocked",
+    "ends before it starts": "backwards",
+}  # fmt: skip
 _END_SIGNS = {"retried": "↻", "unblocked": "◆", "not finished": "▶"}
 
 
@@ -31,19 +34,22 @@ def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> st
     """
     bars = compute_bars(jobs)
     if bars.empty:
-        return html.hint(html.text(f"Timeline: no job of {name} has been runnable."))
-    stamps = bars[["first", "wait_to", "run_from", "end"]].to_numpy()
-    low = min(0.0, float(np.nanmin(stamps)))  # minutes, as all positions
-    high = max(float(np.nanmax(stamps)), low + 1 / 60)
+        return html.hint(f"Timeline: no job of {name} has been runnable.")
+    times = bars[["first", "wait_to", "run_from", "end"]].to_numpy()
+    low = min(0.0, float(np.nanmin(times)))  # minutes, as all positions
+    high = max(float(np.nanmax(times)), low + 1 / 60)
     waiting = int(jobs["type"].isin(["script", "trigger", "manual"]).sum()) - len(bars)
-    caption = html.text(f"Timeline of {name}: {_summary(bars, high - low, waiting, is_unfinished)}")
-    records = bars.to_dict("records")
-    rows = "".join(_row(bar, low, high) for bar in records)
-    return (
-        f'<figure class="bf-timeline"><figcaption>{caption}</figcaption>{_legend(bars, records)}'
-        f'<div class="bf-timeline-bars" role="region" tabindex="0" aria-label="{caption}">'
-        f'<div role="img" aria-label="{caption} The table of jobs has the numbers.">{_axis(low, high)}{rows}</div>'
-        "</div></figure>"
+    rows = [_describe(bar) for bar in bars.to_dict("records")]
+    return html.render(
+        "timeline",
+        caption=f"Timeline of {name}: {_summary(bars, high - low, waiting, is_unfinished)}",
+        bars=rows,
+        low=low,
+        length=high - low,
+        ticks=[tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= tick <= high],
+        legend=_legend(bars),
+        css_classes=_CSS_CLASSES,
+        signs={note: sign for note, sign in _END_SIGNS.items() if any(sign in row["signs"] for row in rows)},
     )
 
 
@@ -57,38 +63,8 @@ def _summary(bars: pd.DataFrame, length: float, waiting: int, is_unfinished: boo
     return f"{'; '.join(parts)}."
 
 
-def _end_notes(bar: dict[Any, Any]) -> list[str]:
-    """Return what the signs at the end of a bar mean."""
-    is_unblocked = bar["kind"] == "blocked" and not bar["open"]
-    notes = {"retried": bar["retried"], "unblocked": is_unblocked, "not finished": bar["open"]}
-    return [note for note, applies in notes.items() if applies]
-
-
-def _row(bar: dict[Any, Any], low: float, high: float) -> str:
-    name = without_emoji(str(bar["name"]))
-    segments = "".join(_segments(bar, low, high))
-    return (
-        f'<div class="bf-timeline-row" title="{html.text(f"{name}: {_description(bar)}", 600)}">'
-        f"<span>{html.text(name, 80)}</span><b>{segments}</b></div>"
-    )
-
-
-def _segments(bar: dict[Any, Any], low: float, high: float) -> Iterator[str]:
-    def segment(css_class: str, start: float, end: float, signs: str = "") -> str:
-        left, width = 100 * (start - low) / (high - low), 100 * (end - start) / (high - low)
-        return f'<i class="bf-bar-{css_class}" style="left:{left:.3f}%;width:{width:.3f}%">{signs}</i>'
-
-    if bar["wait_to"] > bar["first"]:
-        yield segment("waited", bar["first"], bar["wait_to"])
-    if bar["end"] < bar["run_from"]:
-        yield segment("backwards", bar["end"], bar["run_from"])
-    elif not math.isnan(bar["run_from"]):
-        yield segment(str(bar["kind"]).replace(" ", "-"), bar["run_from"], bar["end"])
-    if signs := "".join(map(_END_SIGNS.__getitem__, _end_notes(bar))):
-        yield segment("end", bar["end"], bar["end"], signs)
-
-
-def _description(bar: dict[Any, Any]) -> str:
+def _describe(bar: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a bar with its name, description, and the signs at its end."""
     waited, ran = 60 * (bar["wait_to"] - bar["first"]), 60 * (bar["end"] - bar["run_from"])
     parts = [] if bar["kind"] == "ran" else [str(bar["kind"])]
     parts += [f"waited {format_duration(waited)}"] if waited > 0 else []
@@ -96,32 +72,18 @@ def _description(bar: dict[Any, Any]) -> str:
         parts.append("ended before it started (clocks disagree)")
     elif not math.isnan(ran):
         parts.append(f"{'took' if bar['kind'] in {'blocked', 'triggered build'} else 'ran'} {format_duration(ran)}")
-    return ", ".join([*parts, *_end_notes(bar)])
+    is_unblocked = bar["kind"] == "blocked" and not bar["open"]
+    applies = {"retried": bar["retried"], "unblocked": is_unblocked, "not finished": bar["open"]}
+    notes = [note for note in _END_SIGNS if applies[note]]
+    signs = "".join(_END_SIGNS[note] for note in notes)
+    return bar | {
+        "name": without_emoji(str(bar["name"])), "description": ", ".join([*parts, *notes]), "signs": signs
+    }  # fmt: skip
 
 
-def _legend(bars: pd.DataFrame, records: list[dict[Any, Any]]) -> str:
-    classes = {"waiting for an agent": "waited"} if (bars["wait_to"] > bars["first"]).any() else {}
-    present = {bar["kind"] for bar in records}
-    classes |= {kind: kind.replace(" ", "-") for kind in _KINDS if kind in present}
-    classes |= {"ends before it starts": "backwards"} if is_negative(bars).any() else {}
-    notes = {note for bar in records for note in _end_notes(bar)}
-    keys = [f'<i class="bf-bar-{css_class}"></i>{html.text(name)}' for name, css_class in classes.items()]
-    keys += [f"{sign} {html.text(note)}" for note, sign in _END_SIGNS.items() if note in notes]
-    return f'<div class="bf-timeline-legend">{"".join(f"<span>{key}</span>" for key in keys)}</div>'
-
-
-def _axis(low: float, high: float) -> str:
-    ticks = "".join(
-        f'<i class="bf-timeline-tick" style="left:{100 * (tick - low) / (high - low):.3f}%">{tick:,.10g}</i>'
-        for tick in _ticks(low, high)
-    )
-    unit = '<span title="minutes since the build was created">minutes</span>'
-    return f'<div class="bf-timeline-row bf-timeline-axis">{unit}<b>{ticks}</b></div>'
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return at most about six round numbers of minutes."""
-    minimum = (high - low) / _MAX_TICKS
-    decade = 10.0 ** math.floor(math.log10(minimum))
-    distance = next(step * decade for step in (1, 2, 5, 10) if step * decade >= minimum)
-    return [round(n * distance, 10) for n in range(math.ceil(low / distance), math.floor(high / distance) + 1)]
+def _legend(bars: pd.DataFrame) -> dict[str, str]:
+    """Return the CSS class of each kind of bar that is present, by name."""
+    present = {*bars["kind"]}
+    present |= {"waiting for an agent"} if (bars["wait_to"] > bars["first"]).any() else set()
+    present |= {"ends before it starts"} if is_negative(bars).any() else set()
+    return {name: css_class for name, css_class in _CSS_CLASSES.items() if name in present}
