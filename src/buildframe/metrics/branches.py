@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -16,10 +15,10 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import TIMESTAMP, timestamps
+from buildframe.metrics.columns import TIMESTAMP, Integers
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, Integers
-from buildframe.metrics.grouping import join_keys
+from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.grouping import compact_codes, find_groups, join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.metrics.validation import check_states
@@ -267,7 +266,12 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
     first = pd.Series(outcomes.groupby("position")["finished_at"].first(), pipelines, dtype=TIMESTAMP)
     begin = first if since is None else first.mask(first < since, since)
     stop = branches.until if until is None else min(until, branches.until)
-    red_s, known_s = _red_seconds(_find_outages(branches), begin, stop), _seconds_between(begin, stop)
+    red, known_s = _find_outages(branches), _seconds_between(begin, stop)
+    red_since = red["failed_at"].clip(lower=begin.loc[red["position"]].array)
+    red_s = (
+        _seconds_between(red_since, red["recovered_at"].fillna(stop).clip(upper=stop)).groupby(red["position"]).sum()
+    )
+    red_s = red_s.reindex(pipelines, fill_value=0.0)
     last = outcomes.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
     last = _filter_by_time(last, since, until)
     counted = {"builds": _filter_by_time(outcomes, since, until), "commits": last, "red_commits": last[last["failed"]]}
@@ -309,59 +313,34 @@ def _summarize_branches(
     check_states(builds, "state")
     engine = engine_of(builds)
     rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
-    names = _existing_columns(rows.collect_schema(), "pipeline", *_WANTS)
-    selection = _BranchSelection.of(engine.combinations(rows, names), branch, listed)
+    names = engine.combinations(rows, _existing_columns(rows.collect_schema(), "pipeline", *_WANTS))
+    by = ["pipeline_id"] if _is_complete(names, "pipeline_id") else _existing_columns(names, "organization", "pipeline")
+    defaults = None if listed is None else _find_default_branches(names.drop_duplicates(by), listed)
+    branches = [branch] if defaults is None else defaults["default_branch"].unique().tolist()
     ends = [last for _, last in engine.time_ranges(rows, ["finished_at", "fetched_at"])]
     until = pd.Series(ends, dtype=TIMESTAMP).max()  # of all builds, on any branch
-    summarize = functools.partial(_summarize_builds, of, selection, until, more)
-    only = rows.filter(nw.col("branch").is_in(selection.branches))
-    result = engine.map_whole_groups(only, selection.by, summarize)
+    summarize = functools.partial(_summarize_builds, of, by, defaults, until, more)
+    result = engine.map_whole_groups(rows.filter(nw.col("branch").is_in(branches)), by, summarize)
     order = [*_existing_columns(result, "organization"), "pipeline", _ID]
     return result.sort_values(order, kind="stable", ignore_index=True).drop(columns=_ID)
 
 
 def _summarize_builds(
     of: Callable[[_Branches], pd.DataFrame],
-    selection: _BranchSelection,
+    by: list[str],
+    defaults: pd.DataFrame | None,
     until: Any,
     more: Sequence[str],
     rows: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Apply `of` to the pipelines of these builds; `_ID` distinguishes pipelines of one name."""
+    """Apply `of` to builds of whole pipelines: to all of them, or those on the default branch of their pipeline."""
+    codes, pipelines = find_groups(rows, by)
+    if defaults is not None:
+        branch = pipelines.merge(defaults, how="left", on=by)["default_branch"].take(codes)
+        is_selected = (rows["branch"] == branch.set_axis(rows.index)).to_numpy(bool)
+        rows, codes = rows[is_selected], compact_codes(codes[is_selected], len(pipelines))[0]
     rows = rows.reset_index(drop=True)
-    rows["finished_at"], codes = timestamps(rows, "finished_at"), _pipeline_codes(rows, selection.by)
-    places = np.flatnonzero(rows["branch"] == selection.branch_of(rows, codes))
-    keys, positions = _name_pipelines(rows, places, codes[places])
-    return of(_Branches(keys, _select_outcomes(rows, places, positions[codes[places]], more), until))
-
-
-@dataclass(frozen=True)
-class _BranchSelection:
-    """Columns `by` that identify a pipeline, and the branch of each: one for all, or a frame."""
-
-    by: list[str]
-    branch: str | pd.DataFrame
-
-    @classmethod
-    def of(cls, rows: pd.DataFrame, branch: str | None, listed: pd.DataFrame | None) -> _BranchSelection:
-        has_ids = _is_complete(rows, "pipeline_id")
-        by = ["pipeline_id"] if has_ids else _existing_columns(rows, "organization", "pipeline")
-        if listed is None:
-            assert branch is not None
-            return cls(by, branch)
-        return cls(by, _find_default_branches(rows.drop_duplicates(by), listed)[[*by, "default_branch"]])
-
-    @property
-    def branches(self) -> list[str]:
-        return [self.branch] if isinstance(self.branch, str) else self.branch["default_branch"].unique().tolist()
-
-    def branch_of(self, rows: pd.DataFrame, codes: Integers) -> Any:
-        """Return the branch of each row's pipeline."""
-        if isinstance(self.branch, str):
-            return self.branch
-        unique_rows = rows.loc[pd.Series(codes).drop_duplicates().index, self.by]
-        branch = unique_rows.merge(self.branch, how="left", on=self.by)["default_branch"]
-        return branch.take(codes).set_axis(rows.index)
+    return of(_Branches(_name_pipelines(rows, codes), _select_outcomes(rows, codes, more), until))
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:
@@ -370,16 +349,6 @@ def _is_complete(frame: pd.DataFrame, name: str) -> bool:
 
 def _existing_columns(columns: Container[str], *names: str) -> list[str]:
     return [name for name in names if name in columns]
-
-
-def _pipeline_codes(rows: pd.DataFrame, by: Sequence[str]) -> Integers:
-    """Number the pipelines in order of appearance, and return each row's number."""
-    first, *others = by
-    codes = pd.factorize(rows[first], use_na_sentinel=False)[0]
-    for name in others:
-        own, values = pd.factorize(rows[name], use_na_sentinel=False)
-        codes = pd.factorize(codes * len(values) + own)[0]
-    return codes
 
 
 def _find_default_branches(unique_rows: pd.DataFrame, listed: pd.DataFrame) -> pd.DataFrame:
@@ -412,33 +381,28 @@ def _show_first_name(names: pd.Series[str]) -> str:
     return repr(names.min()) if names.notna().any() else "a pipeline that is null"
 
 
-def _name_pipelines(rows: pd.DataFrame, places: Integers, codes: Integers) -> tuple[pd.DataFrame, Integers]:
-    """Return the names of each pipeline in its newest build, in order, and the row there of each code."""
-    newest = pd.Series(_build_numbers(rows)[places]).groupby(codes).idxmax()
+def _name_pipelines(rows: pd.DataFrame, codes: Integers) -> pd.DataFrame:
+    """Return the names of each pipeline in its newest build; `_ID` distinguishes pipelines of one name."""
+    newest = pd.Series(_build_numbers(rows)).groupby(codes).idxmax()
     ids = rows["pipeline_id"] if "pipeline_id" in rows else rows["pipeline"]
-    names = [*_existing_columns(rows, "organization"), "pipeline"]
-    keys = rows[[*names, "branch"]].assign(**{_ID: ids}).take(places[newest]).set_axis(newest.index)
-    keys = keys.sort_values([*names, _ID], kind="stable")
-    positions = np.zeros(codes.max(initial=-1) + 1, np.int64)
-    positions[keys.index] = np.arange(len(keys))
-    return keys.reset_index(drop=True), positions
+    names = rows[[*_existing_columns(rows, "organization"), "pipeline", "branch"]]
+    return names.assign(**{_ID: ids}).iloc[newest].reset_index(drop=True)
 
 
 def _build_numbers(rows: pd.DataFrame) -> Integers:
     return rows["number"].fillna(-1).to_numpy(np.int64)
 
 
-def _select_outcomes(rows: pd.DataFrame, places: Integers, position: Integers, more: Sequence[str]) -> pd.DataFrame:
+def _select_outcomes(rows: pd.DataFrame, codes: Integers, more: Sequence[str]) -> pd.DataFrame:
     """Return settled builds that passed or failed, ordered by pipeline and time."""
     failed, is_blocked = rows["state"].eq("failed").to_numpy(), rows["blocked"].fillna(False).to_numpy(bool)
     settled = (failed | rows["state"].eq("passed")) & ~is_blocked & rows["finished_at"].notna()
-    is_selected = settled.to_numpy()[places]
-    places, position = places[is_selected], position[is_selected]
+    places = np.flatnonzero(settled)
     at = rows["finished_at"].astype("int64").to_numpy()
     later = 2 * _build_numbers(rows)[places] + failed[places]  # combines two sort keys
-    order = np.lexsort((later, at[places], position))
-    outcomes = rows[["number", "finished_at", *more]].take(places[order])
-    return outcomes.assign(position=position[order], failed=failed[places[order]])
+    places = places[np.lexsort((later, at[places], codes[places]))]
+    outcomes = rows[["number", "finished_at", *more]].take(places)
+    return outcomes.assign(position=codes[places], failed=failed[places])
 
 
 def _find_outages(branches: _Branches) -> pd.DataFrame:
@@ -468,13 +432,6 @@ def _find_outages(branches: _Branches) -> pd.DataFrame:
             "fixed_by": number.take(fix, allow_fill=True),
         }
     )
-
-
-def _red_seconds(red: pd.DataFrame, begin: pd.Series[pd.Timestamp], stop: Any) -> pd.Series[float]:
-    """Return the red seconds of each pipeline within the window."""
-    since = red["failed_at"].clip(lower=begin.loc[red["position"]].array)
-    until = red["recovered_at"].fillna(stop).clip(upper=stop)
-    return _seconds_between(since, until).groupby(red["position"]).sum().reindex(begin.index, fill_value=0.0)
 
 
 def _seconds_between(since: pd.Series[pd.Timestamp], until: Any) -> pd.Series[float]:

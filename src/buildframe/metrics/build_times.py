@@ -17,10 +17,10 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT, timestamp_micros
+from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded
-from buildframe.metrics.engines.protocol import Flags, Frame, Integers
+from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.validation import check_spellings
 
 

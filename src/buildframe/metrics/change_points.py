@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import TIMESTAMP
+from buildframe.metrics.columns import TIMESTAMP, Floats, Integers
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.protocol import AT, BALANCE, COUNT, Floats, Frame, GroupedRows, Integers
+from buildframe.metrics.engines.intervals import AT
+from buildframe.metrics.engines.protocol import BALANCE, COUNT, Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
 
 _LEAST = 10

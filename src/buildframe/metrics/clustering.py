@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.metrics.engines.protocol import Floats, GroupedRows
+from buildframe.metrics.columns import Floats
+from buildframe.metrics.engines.protocol import GroupedRows
 from buildframe.metrics.time_buckets import Buckets
 
 _FEW = 2

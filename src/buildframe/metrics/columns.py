@@ -19,6 +19,10 @@ TIMESTAMP = "datetime64[us, UTC]"
 NAT = np.iinfo(np.int64).min
 """NaT among whole microseconds; less than every timestamp."""
 
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
 _KINDS: dict[str, str] = {entry.name: entry.kind for table in TABLES.values() for entry in table}
 _KINDS |= {"step": "text", "day": "date"}  # what `with_seconds` adds
 _DTYPES = {"text": "str", "json": "str", "integer": "Int64", "flag": "boolean"}
@@ -116,12 +120,12 @@ def timestamps(frame: pd.DataFrame, name: str) -> pd.Series[pd.Timestamp]:
     )
 
 
-def microseconds(times: pd.Series[Any]) -> npt.NDArray[np.int64]:
+def microseconds(times: pd.Series[Any]) -> Integers:
     """Return timestamps as whole microseconds since 1970, `NAT` if missing."""
     return times.to_numpy("datetime64[us]").view(np.int64)
 
 
-def timestamp_micros(table: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
+def timestamp_micros(table: pd.DataFrame, name: str) -> Integers:
     """Return the timestamps of a column as whole microseconds since 1970, `NAT` if missing."""
     return microseconds(timestamps(table, name))
 

@@ -13,9 +13,10 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.clustering import Spread, effective_sizes, measure_spread, sum_by_day, with_days
+from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import GROUP, Floats, Frame, GroupedRows, GroupSums, Integers
+from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (
     CONFIDENCE,

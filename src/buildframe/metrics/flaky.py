@@ -1,7 +1,11 @@
-"""Rank the flaky tests of a suite, and compare two lists of them. Knows the service's lists, not runs of tests."""
+"""Rank the flaky tests of a suite, compare two lists of them, and derive the lifecycle of each from a stored history.
+
+Knows the service's lists, not runs of tests.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,13 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import Frame
+from buildframe.spec.times import parse_duration
 
 _NAMES = ("id", "scope", "name", "location")
-_STAMPS = ("latest_occurrence_at", "last_resolved_at", "fetched_at")
+_READ = (*_NAMES, "instances", "latest_occurrence_at", "last_resolved_at", "fetched_at")
+_LIST = ("organization", "suite")
+_STAMPS = ["latest_occurrence_at", "last_resolved_at", "valid_from", "valid_to"]
+_OF_TEST = ("first_listed_at", "known_start", "listed_until", "instances", "latest_occurrence_at", "n_reopened")
 
 
 @checked_names
@@ -105,14 +113,13 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
 
 def _read_list(tests: Frame, name: str) -> pd.DataFrame:
     """Return the list by id, with timestamps in UTC, `is_resolved` and `recurred`."""
-    rows = engine_of(tests).collect_columns(tests, [*_NAMES, "instances", *_STAMPS]).set_index("id", drop=False)
-    rows = rows.assign(**{stamp: timestamps(rows, stamp) for stamp in _STAMPS})
+    rows = engine_of(tests).collect_columns(tests, _READ).set_index("id", drop=False)
     if rows["id"].isna().any():
         raise BadInput(f"{name}= contains a test without an id. Drop that row.")
     if (duplicated := rows["id"].duplicated()).any():
         raise BadInput(f"{name}= contains the test {rows['id'][duplicated].iloc[0]!r} twice. Pass a single list.")
-    recurred = (rows["latest_occurrence_at"] > rows["last_resolved_at"]).astype("boolean")
-    return rows.assign(is_resolved=rows["last_resolved_at"].notna().astype("boolean") & ~recurred, recurred=recurred)
+    flags = {"is_resolved": _is_resolved(rows), "recurred": _has_recurred(rows)}
+    return rows.assign(**{name: flag.astype("boolean") for name, flag in flags.items()})
 
 
 def _with_ages(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
@@ -144,3 +151,147 @@ def _order(board: pd.DataFrame) -> pd.DataFrame:
     first = ["instances", "latest_occurrence_at", "id"]
     ordered = board.reset_index(drop=True).sort_values(first, ascending=[False, False, True], ignore_index=True)
     return ordered.drop(columns="fetched_at")
+
+
+@checked_names
+def flaky_lifecycle(
+    history: Frame, new: str | dt.timedelta = "7d", dormant: str | dt.timedelta = "14d"
+) -> pd.DataFrame:
+    """
+    Report the lifecycle of each flaky test from the stored history of its list.
+
+    Parameters
+    ----------
+    history : DataFrame
+        Result of `store.flaky_tests(history=True)`, as pandas, Polars, DuckDB or PySpark: one row per test and state,
+        valid from one reading of the list until another. Needs the columns `id`, `scope`, `name`, `location`,
+        `instances`, `latest_occurrence_at`, `last_resolved_at`, `fetched_at`, `valid_from` and `valid_to`. Tests are
+        identified by `organization` and `suite`, too, if the frame has them.
+    new : str or timedelta, default "7d"
+        How long a test counts as new after its first listing.
+    dormant : str or timedelta, default "14d"
+        How long after its latest occurrence a test counts as dormant.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per test, ordered by `organization`, `suite` and `id`, which come first. No rows give no rows.
+
+        ==================== =================== ============================================================
+        scope                str                 as last listed
+        name                 str                 as last listed
+        location             str                 as last listed
+        status               str                 state at the last reading of the list: see Notes
+        since                datetime64[us, UTC] when the status began
+        first_listed_at      datetime64[us, UTC] first reading that listed the test
+        known_start          boolean             an earlier reading did not list it; else it may be older
+        listed_until         datetime64[us, UTC] last reading, or the first that no longer listed it
+        instances            Int64               as last listed
+        latest_occurrence_at datetime64[us, UTC] as last listed; NaT if unknown
+        n_reopened           Int64               how often it was reopened
+        ==================== =================== ============================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, `new` or `dormant` is not a length of time, or a test
+        occurs twice in one reading.
+
+    See Also
+    --------
+    flaky_board : Compare two lists.
+
+    Notes
+    -----
+    The status is the first of these that holds:
+
+    - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it is no longer listed, since
+      the first reading without it.
+    - `dormant`: its latest occurrence is older than `dormant`, since that age.
+    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the reading that shows it.
+    - `new`: it was first listed within `new`, and earlier readings did not list it, since its first reading.
+    - `active`: it is listed and none of these, since its first reading.
+
+    Nothing is known about the time between two readings.
+
+    Examples
+    --------
+    >>> metrics.flaky_lifecycle(history)["status"].value_counts()
+    status
+    resolved    64
+    active      41
+    reopened    22
+    dormant      1
+    Name: count, dtype: int64
+    """
+    lengths = {"new": new, "dormant": dormant}
+    new_within, dormant_after = (pd.Timedelta(parse_duration(length, name)) for name, length in lengths.items())
+    states, by = _prepare_states(history)
+    tests = states.drop_duplicates(by, keep="last")
+    reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
+    reopened_at = reopenings.set_index(by)["valid_from"].reindex(tests.set_index(by).index).array
+    status = _find_status(tests.assign(reopened_at=reopened_at), new_within, dormant_after)
+    names = [name for name in _NAMES if name not in by]
+    return pd.concat([tests[[*by, *names]], status, tests[list(_OF_TEST)]], axis=1).reset_index(drop=True)
+
+
+def _prepare_states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows by test and time with columns per test, and the names of the columns that identify tests."""
+    rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], _LIST)
+    rows = rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")})
+    by = [name for name in (*_LIST, "id") if name in rows]
+    states = rows.sort_values([*by, "valid_from"], ignore_index=True)
+    if (duplicated := states.duplicated([*by, "valid_from"])).any():
+        raise BadInput(
+            f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
+            "Pass a single suite."
+        )
+    states = states.assign(reopened=_has_reopened(states, states.groupby(by, dropna=False)[_STAMPS].shift()))
+    of_test = states.groupby(by, dropna=False)
+    lists = [states[name] for name in by if name != "id"] or [pd.Series(0, states.index)]
+    readings = states[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
+    first, read_at = of_test["valid_from"].transform("min"), readings.groupby(lists, dropna=False).transform("max")
+    more = {
+        "read_at": read_at,
+        "first_listed_at": first,
+        "known_start": (first > first.groupby(lists, dropna=False).transform("min")).astype("boolean"),
+        "listed_until": states["valid_to"].fillna(read_at),
+        "n_reopened": of_test["reopened"].transform("sum").astype("Int64"),
+    }
+    return states.assign(**more), by
+
+
+def _has_reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
+    """Return whether each state reopened its test; `before` holds the previous states, null if there is none."""
+    was_known = before["valid_from"].notna()
+    was_resolved = was_known & before["last_resolved_at"].notna() & ~_has_recurred(before)
+    was_missing = was_known & (before["valid_to"] < states["valid_from"])
+    resolved_between = _has_recurred(states) & ~(states["last_resolved_at"] <= before["last_resolved_at"])
+    return ~_is_resolved(states) & (was_resolved | was_missing | resolved_between)
+
+
+def _find_status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: pd.Timedelta) -> pd.DataFrame:
+    is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
+    dormant_since = tests["latest_occurrence_at"] + dormant_after
+    cases = {
+        "resolved": (~is_listed | is_resolved, tests["last_resolved_at"].where(is_resolved, tests["valid_to"])),
+        "dormant": (dormant_since < tests["read_at"], dormant_since),
+        "reopened": (tests["reopened_at"].notna(), tests["reopened_at"]),
+        "new": (
+            tests["known_start"] & (tests["first_listed_at"] >= tests["read_at"] - new_within),
+            tests["first_listed_at"],
+        ),
+    }
+    status = pd.Series("active", tests.index, dtype="str")
+    since = tests["first_listed_at"]
+    for name, (holds, began) in reversed(cases.items()):
+        status, since = status.mask(holds.astype(bool), name), since.mask(holds.astype(bool), began)
+    return pd.DataFrame({"status": status, "since": since})
+
+
+def _is_resolved(states: pd.DataFrame) -> pd.Series:
+    return states["last_resolved_at"].notna() & ~_has_recurred(states)
+
+
+def _has_recurred(states: pd.DataFrame) -> pd.Series:
+    return states["latest_occurrence_at"] > states["last_resolved_at"]

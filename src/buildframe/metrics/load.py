@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import Integers
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, FrameCoverage, Integers, IntervalKind, TimeWindow
+from buildframe.metrics.engines.intervals import TimeWindow
+from buildframe.metrics.engines.protocol import Frame, FrameCoverage, IntervalKind
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.spec.times import Moment, When

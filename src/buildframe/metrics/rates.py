@@ -11,9 +11,10 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import Floats
 from buildframe.metrics.durations import BLOCKED
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Floats, Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
 from buildframe.metrics.validation import check_states

@@ -12,8 +12,8 @@ from pandas.tseries.frequencies import to_offset
 from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Tick, Week, YearBegin
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import TIMESTAMP
-from buildframe.metrics.engines.protocol import GROUP, GroupedRows, GroupSums, Integers
+from buildframe.metrics.columns import TIMESTAMP, Integers
+from buildframe.metrics.engines.protocol import GROUP, GroupedRows, GroupSums
 from buildframe.spec import Moment, When, when
 
 _MAX_BUCKETS = 1_000_000

@@ -25,19 +25,9 @@ from buildframe.plots.theme import shortened
 from buildframe.plots.trend import duration_trend
 
 __all__ = [
-    "concurrency",
-    "distribution",
-    "duration_trend",
-    "flaky_board",
-    "flips",
-    "queue_depth",
-    "queue_times_by_hour",
-    "shortened",
-    "step_times",
-    "success_trend",
-    "time_spent",
-    "timeline",
-]
+    "concurrency", "distribution", "duration_trend", "flaky_board", "flips", "queue_depth", "queue_times_by_hour",
+    "shortened", "step_times", "success_trend", "time_spent", "timeline",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import narwhals as nw
 
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded, micros_between
-from buildframe.metrics.engines.protocol import Engine, Frame, GroupedRows, Rows
-from buildframe.metrics.grouping import By, Key
+from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded
+from buildframe.metrics.grouping import Key
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *OF_BUILD)
 LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
 
-def attribute_run_time(engine: Engine, jobs: Frame, by: By) -> GroupedRows:
-    """Implement `Engine.attribute_run_time` by queries."""
-    fetched = [name for name in engine.column_names(jobs) if name == "fetched_at"]
-    rows = engine.group_rows(jobs, (*NEEDS, *fetched), by, build=nw.col("build_id"))
-    rows = rows.with_micros(("started_at", "finished_at", *fetched))
-    started, finished = (~nw.col(name).is_null() for name in ("started_at", "finished_at"))
-    seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if fetched else nw.lit(0)
+def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFrame[Any]:
+    """Add the columns of `Engine.attribute_run_time` by queries; `is_dated` if the jobs have `fetched_at`."""
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
-    jobs_of_builds = rows.frame.with_columns(seen=seen, failed_at=nw.when(fails_build()).then(finish))
-    builds = with_repeats(_unique_builds(jobs_of_builds), [str(name) for name in LINE])
-    builds = builds.select("build", "failed_at", "repeated")
-    joined = GroupedRows(engine, rows.frame.join(builds, on="build", how="left"), rows.by, rows.names)
-    failed_at = nw.col("failed_at")
+    seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
+    builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(fails_build()).then(finish)))
+    builds = with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
+    started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
     late = nw.when(started & finished & (finish > failed_at)).then(finish - nw.max_horizontal(begin, failed_at))
-    return joined.with_columns(
-        span=micros_between("started_at", "finished_at").fill_null(0),
+    return jobs.join(builds, on="build", how="left").with_columns(
+        span=(finish - begin).fill_null(0),
         ran=started & finished,
         running=started & ~finished,
         late=late.fill_null(0),
@@ -45,7 +39,7 @@ def fails_build() -> nw.Expr:
     return has_failed_hard() & ~is_superseded()
 
 
-def with_repeats(builds: Rows, line: Sequence[str]) -> Rows:
+def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
     """Add to builds whether each `repeated` the outcome of the one before it on its line: branch and commit."""
     settled = nw.col("build_state").is_in(["passed", "failed"])
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
@@ -56,7 +50,7 @@ def with_repeats(builds: Rows, line: Sequence[str]) -> Rows:
     return result.with_columns(repeated=nw.col("compared") & same)
 
 
-def _unique_builds(jobs: Rows) -> Rows:
+def _unique_builds(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
     """Return each build once: its first failure, and the values of the rows that were fetched last."""
     known = jobs.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
     each = known.group_by("build", "seen").agg(nw.col(*OF_BUILD, "failed_at").min())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -32,6 +33,16 @@ def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
 
 def _to_pandas_dtype(kind: pa.DataType) -> Any:
     return pd.Int64Dtype() if pa.types.is_integer(kind) else pandas_types().get(kind)
+
+
+def with_texts(results: pd.DataFrame, texts: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Replace indices by their texts, and return other integers as Int64."""
+    of_indices = {
+        name: pd.Series(np.array(own, object)[results[name].to_numpy(np.intp)], results.index, dtype="str")
+        for name, own in texts.items()
+    }
+    integers = {name: "Int64" for name in results if name not in texts and pd.api.types.is_integer_dtype(results[name])}
+    return results.assign(**of_indices).astype(integers)
 
 
 def typed_columns(schema: Mapping[str, Any], names: Iterable[str]) -> list[nw.Expr]:

@@ -8,10 +8,10 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 
-from buildframe.metrics.engines import group_map
+from buildframe.metrics.columns import Integers
+from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
-from buildframe.metrics.engines.lazy import bucket_number
-from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Integers, Rows
+from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
 
 
@@ -89,7 +89,7 @@ def _bucket_number(at: str, edges: Integers) -> Any:
     def either(condition: Any, one: Any, other: Any) -> Any:
         return CaseExpression(condition, one).otherwise(other)
 
-    return bucket_number(_micros(at), edges, either)
+    return expressions.bucket_number(_micros(at), edges, either)
 
 
 def _map_stream(rows: Any, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 
 from buildframe.errors import BadInput
-from buildframe.metrics.durations import BLOCKED, Span
+from buildframe.metrics.columns import Integers
+from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, Span
 from buildframe.metrics.engines.dtypes import micros_column
 
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
@@ -93,3 +95,34 @@ def stored_seconds(name: str, dtype: Any) -> nw.Expr:
     raise BadInput(
         f"The column {name!r} is {dtype}, not a duration. Pass a metric such as metrics.run_time, or seconds."
     )
+
+
+def is_censored(span: Span, available: Collection[str]) -> nw.Expr:
+    """Return whether a row began and was not seen to end: still under way when fetched, or canceled before.
+
+    A blocked build is censored even if it has an end. For `dependency_wait`, rows that can never become runnable
+    (broken, skipped) are not.
+    """
+    has_no_end = nw.col(span.end).is_null()
+    if span.unless_blocked:
+        has_no_end |= is_blocked(available)
+    open_ended = ~nw.col(span.start).is_null() & has_no_end
+    if span.end == "runnable_at" and "state" in available:
+        open_ended &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
+    return open_ended & is_script() if span.scripts_only else open_ended
+
+
+def _when(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:
+    return nw.when(condition).then(one).otherwise(other)
+
+
+def bucket_number(time: Any, edges: Integers, either: Callable[[Any, Any, Any], Any] = _when) -> Any:
+    """Express the number of a time's bucket, with a branch for each run of buckets of equal length."""
+    if not len(edges):  # no time is known
+        return time
+    widths = np.diff(edges)
+    starts = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist()]
+    number, *others = ((time - int(edges[start])) // int(widths[start]) + start for start in starts)
+    for start, in_run in zip(starts[1:], others, strict=True):
+        number = either(time >= int(edges[start]), in_run, number)
+    return number

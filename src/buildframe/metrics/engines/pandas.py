@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from buildframe.metrics.columns import (
     NAT,
+    Flags,
+    Floats,
+    Integers,
     check_aligned,
     column,
     microseconds,
@@ -23,27 +26,23 @@ from buildframe.metrics.columns import (
 )
 from buildframe.metrics.duplicates import check_unique_ids
 from buildframe.metrics.durations import NEVER_RUNNABLE, RowMetric, Span, is_blocked, is_script, span_of
-from buildframe.metrics.engines import attribution, expressions, step_functions
-from buildframe.metrics.engines.dtypes import check_zones, micros_column
+from buildframe.metrics.engines import attribution, expressions
+from buildframe.metrics.engines.dtypes import check_zones, micros_column, with_texts
+from buildframe.metrics.engines.intervals import AT, TimeWindow, count_intervals
 from buildframe.metrics.engines.protocol import (
-    AT,
     BALANCE,
     COUNT,
     GROUP,
     Engine,
-    Flags,
-    Floats,
     Frame,
     FrameCoverage,
     FrameFunction,
     GroupedRows,
     GroupSums,
-    Integers,
     IntervalKind,
     Levels,
     NestedGroups,
     Rows,
-    TimeWindow,
 )
 from buildframe.metrics.grouping import By, Key, compact_codes, find_groups, join_keys
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
@@ -54,6 +53,13 @@ DAY = pd.ArrowDtype(pa.date32())
 
 class PandasEngine(Engine):
     """Engine for pandas, the reference for all others."""
+
+    def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
+        left, right = list(names), list(names.values())
+        return _to_rows(_to_pandas(rows).merge(_to_pandas(others), left_on=left, right_on=right))
+
+    def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
+        return _to_rows(small)
 
     def column_names(self, frame: Frame) -> list[str]:
         return list(frame.columns)
@@ -213,20 +219,20 @@ class PandasEngine(Engine):
         rows = _to_rows(pd.DataFrame(columns, copy=False))
         return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), groups.keys)
 
-    def coverage(self, intervals: GroupedRows) -> FrameCoverage:
-        begin, finish, created, fetched = _read_integers(intervals, "begin", "finish", "created", "fetched")
+    def coverage(self, rows: GroupedRows) -> FrameCoverage:
+        begin, finish, created, fetched = _read_integers(rows, "begin", "finish", "created", "fetched")
         known = created[created != NAT]
         lasting = (finish - created)[(begin != NAT) & (finish != NAT) & (created != NAT)]
         ends = fetched[fetched != NAT], -known, known, lasting
         latest, first, last, longest = (int(one.max()) if len(one) else None for one in ends)
         return FrameCoverage(latest, None if first is None else -first, last, longest)
 
-    def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
-        codes, begin, finish = _read_integers(intervals, GROUP, "begin", "finish")
-        complete, keys = (begin != NAT) & (finish != NAT), _keys(intervals)
+    def levels(self, rows: GroupedRows, window: TimeWindow) -> Levels:
+        codes, begin, finish = _read_integers(rows, GROUP, "begin", "finish")
+        complete, keys = (begin != NAT) & (finish != NAT), _keys(rows)
         codes, begin, finish = codes[complete], begin[complete], finish[complete]
         negative = np.bincount(codes[finish < begin], minlength=len(keys))
-        steps = step_functions.within(window, codes, begin, np.maximum(begin, finish), len(keys))
+        steps = count_intervals(window, codes, begin, np.maximum(begin, finish), len(keys))
         of_steps = pd.Series(negative[steps.group], dtype="Int64")
         return Levels(keys.iloc[steps.group].reset_index(drop=True), steps.at, steps.level, of_steps)
 
@@ -277,16 +283,6 @@ class PandasEngine(Engine):
             "repeated": repeated[build],
         }
         return self.group_rows(jobs, ("state", "retried"), by, **columns)
-
-
-def with_texts(results: pd.DataFrame, texts: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Replace indices by their texts, and return other integers as Int64."""
-    of_indices = {
-        name: pd.Series(np.array(own, object)[results[name].to_numpy(np.intp)], results.index, dtype="str")
-        for name, own in texts.items()
-    }
-    integers = {name: "Int64" for name in results if name not in texts and pd.api.types.is_integer_dtype(results[name])}
-    return results.assign(**of_indices).astype(integers)
 
 
 def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Integers:

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.engines.dtypes import to_typed_pandas
-from buildframe.metrics.engines.lazy import LazyEngine
-from buildframe.metrics.engines.protocol import Floats, GroupedRows, Integers, Rows
+from buildframe.metrics.engines.protocol import Engine, GroupedRows, Rows
 from buildframe.metrics.engines.ranks import check_same_rows
 
 
-class PolarsEngine(LazyEngine):
+class PolarsEngine(Engine):
     """Engine for Polars."""
 
     def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:

@@ -1,23 +1,30 @@
 """The operations that summaries ask of an engine, and the rows and results that these exchange.
 
-Each engine implements `Engine` once: pandas in numpy, and Polars, DuckDB and PySpark by queries. All give equal
-results. A summary works on any engine through these operations and never asks which one it has.
+`Engine` implements them by queries of narwhals. A class for each engine adds what narwhals lacks, and replaces what the
+engine does better: pandas all of it, in numpy. All give equal results. A summary works on any engine through these
+operations and never asks which one it has.
 """
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
-from buildframe.metrics.durations import RowMetric
-from buildframe.metrics.grouping import By, Key
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
+from buildframe.metrics.durations import RowMetric, span_of
+from buildframe.metrics.engines import attribution, expressions
+from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
+from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, is_known, query_levels
+from buildframe.metrics.grouping import By, Key, as_key_list, check_distinct_names, find_groups, join_keys
 
 Frame = Any
 """A frame of pandas, Polars (eager or lazy), DuckDB (a relation) or PySpark."""
@@ -25,18 +32,14 @@ Frame = Any
 Rows = nw.LazyFrame[Any]
 """Rows of a frame for narwhals: lazy in engines that plan queries."""
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
 FrameFunction = Callable[[pd.DataFrame], pd.DataFrame]
 """A function of whole groups; for no rows it returns the same columns and no rows."""
 
 GROUP = "in group"
 """Column with the number of each row's group; in lazy engines the columns of keys have this name and a number."""
 
-AT, BALANCE, COUNT = "at this time", "balance", "count"
-"""Columns of `Engine.clearest_changes`."""
+BALANCE, COUNT = "balance", "count"
+"""Columns of `Engine.clearest_changes`, beside `AT`."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class GroupedRows:
     def with_columns(self, **columns: nw.Expr) -> GroupedRows:
         """Return the same rows with more columns."""
         return replace(self, frame=self.frame.with_columns(**columns))
+
+    def name_keys(self, groups: pd.DataFrame) -> pd.DataFrame:
+        """Return the columns `by` of a frame under their names for users; no column if all rows are one group."""
+        return groups[self.by].set_axis(self.names, axis=1) if self.names else groups[[]]
 
     def with_micros(self, names: Sequence[str]) -> GroupedRows:
         """Add the timestamps of these columns as whole microseconds, named by `micros_column`."""
@@ -94,13 +101,6 @@ class NestedGroups:
     numbers: Mapping[str, nw.Expr]
     names: list[str]
     keys: Sequence[pd.DataFrame] = ()
-
-
-class TimeWindow(NamedTuple):
-    """Limits of a time window in microseconds; None if open."""
-
-    start: int | None
-    end: int | None
 
 
 class IntervalKind(NamedTuple):
@@ -139,97 +139,20 @@ class Levels(NamedTuple):
 
 
 class Engine(ABC):
-    """What a summary can ask for. Implementations keep no state.
+    """What a summary can ask for, implemented by queries. Engines keep no state.
 
     Rows are narwhals frames: lazy in engines that plan queries. Results of groups are ordered by key, null keys last.
     """
 
-    # Columns
+    # What narwhals lacks
 
     @abstractmethod
-    def column_names(self, frame: Frame) -> list[str]:
-        """Return the names of the columns."""
+    def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
+        """Join rows with others on pairs of columns, null equal to null."""
 
     @abstractmethod
-    def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
-        """Select columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist."""
-
-    @abstractmethod
-    def collect(self, rows: Rows) -> pd.DataFrame:
-        """Return rows as pandas with the dtypes of fetched frames."""
-
-    def collect_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> pd.DataFrame:
-        """Return the columns that `select_columns` selects as pandas."""
-        return self.collect(self.select_columns(frame, needs, wants))
-
-    @abstractmethod
-    def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
-        """Return each combination of values of these columns at least once."""
-
-    @abstractmethod
-    def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
-
-    @abstractmethod
-    def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
-        """Return the first and the last timestamp of each column; NaT if there is none."""
-
-    @abstractmethod
-    def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
-        """Add the seconds of row metrics, the day of `created`, and for jobs the step."""
-
-    # Groups
-
-    @abstractmethod
-    def group_rows(
-        self, frame: Frame, needs: Collection[str], by: By = None, wants: Collection[str] = (), **more: Any
-    ) -> GroupedRows:
-        """Return the columns that a summary needs, those of `wants` that exist, and `more`, grouped by keys.
-
-        `more` are a Series or array in pandas, and an expression in lazy engines.
-        """
-
-    @abstractmethod
-    def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
-        """Return rows with `value` (float64 seconds or null) and, if known, `censored`: not seen to end.
-
-        Censoring is unknown for custom metrics and columns, and without the timestamps. For a metric of script jobs
-        only their rows remain, so the null queue of a trigger job is no group.
-        """
-
-    @abstractmethod
-    def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
-        """Return the chosen rows, and only the groups that have some of them."""
-
-    @abstractmethod
-    def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> NestedGroups:
-        """Return rows grouped by the keys of all levels, of all but the last, and so on."""
-
-    @abstractmethod
-    def deliver(
-        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
-    ) -> Frame:
-        """Return results of the finest level that are as long as the data: pandas, or a lazy frame of PySpark.
-
-        `names` are columns of the results. Those in `texts` hold indices of texts, which replace them.
-        """
-
-    @abstractmethod
-    def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
-        """Sum flags or whole numbers in each group."""
-
-    @abstractmethod
-    def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
-
-    @abstractmethod
-    def with_group_values(
-        self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
-    ) -> GroupedRows:
-        """Add columns with the values of each row's group; rows of other groups are dropped.
-
-        `groups` are rows of `GroupSums.groups`, and the values are in their order.
-        """
+    def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
+        """Move a small frame into the engine of the rows."""
 
     @abstractmethod
     def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
@@ -238,12 +161,164 @@ class Engine(ABC):
         `groups` and `n` (number of values that are not null) are those of `group_sums`; `ranks` has a row per group.
         """
 
-    @abstractmethod
+    def read(self, frame: Frame) -> Rows:
+        """Return the rows of a frame for narwhals."""
+        rows: Rows = nw.from_native(frame).lazy()
+        return rows
+
+    def to_arrow(self, rows: Rows) -> pa.Table:
+        """Run the query."""
+        return rows.collect().to_arrow()
+
+    def check_names(self, names: Iterable[str]) -> None:  # noqa: B027
+        """Raise BadInput for a column's name that the engine would read as something else."""
+
+    # Columns
+
+    def column_names(self, frame: Frame) -> list[str]:
+        """Return the names of the columns."""
+        return self.read(frame).collect_schema().names()
+
+    def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
+        """Select columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist."""
+        rows = self.read(frame)
+        schema = rows.collect_schema()
+        require_columns(schema, needs)
+        return rows.select(*typed_columns(schema, [*needs, *(name for name in wants if name in schema)]))
+
+    def collect(self, rows: Rows) -> pd.DataFrame:
+        """Return rows as pandas with the dtypes of fetched frames."""
+        return to_typed_pandas(self.to_arrow(rows))
+
+    def collect_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> pd.DataFrame:
+        """Return the columns that `select_columns` selects as pandas."""
+        return self.collect(self.select_columns(frame, needs, wants))
+
+    def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
+        """Return each combination of values of these columns at least once."""
+        return self.collect(rows.select(*names).unique())
+
+    def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
+        """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
+        check_zones(rows, names)
+        return rows.with_columns(
+            nw.col(name).dt.timestamp("us").alias(micros_column(name)) for name in dict.fromkeys(names)
+        )
+
+    def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
+        """Return the first and the last timestamp of each column; NaT if there is none."""
+        check_zones(rows, names)
+        ends = {f"{end} {name}": getattr(nw.col(name), end)() for name in names for end in ("min", "max")}
+        limits = self.collect(rows.select(**ends))
+        return [(timestamps(limits, f"min {name}")[0], timestamps(limits, f"max {name}")[0]) for name in names]
+
+    def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
+        """Add the seconds of row metrics, the day of `created`, and for jobs the step."""
+        return column(frame, created)  # raises BadInput: only pandas and PySpark can compute steps
+
+    # Groups
+
+    def group_rows(
+        self, frame: Frame, needs: Collection[str], by: By = None, wants: Collection[str] = (), **more: Any
+    ) -> GroupedRows:
+        """Return the columns that a summary needs, those of `wants` that exist, and `more`, grouped by keys.
+
+        `more` are a Series or array in pandas, and an expression in lazy engines.
+        """
+        rows = self.read(frame)
+        schema = rows.collect_schema()  # DuckDB runs a query for it
+        names = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]
+        check_distinct_names(names)
+        require_columns(schema, [*needs, *names])
+        self.check_names([*needs, *names])
+        for name in names:
+            if schema[name].is_nested():
+                raise BadInput(f"The column {name!r} cannot be grouped by: it holds {schema[name]}.")
+        keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_columns(schema, names))} or {GROUP: nw.lit(0)}
+        selected = typed_columns(schema, [*needs, *(name for name in wants if name in schema)])
+        return GroupedRows(self, rows.select(*selected, **keys, **more), list(keys), names)
+
+    def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
+        """Return rows with `value` (float64 seconds or null) and, if known, `censored`: not seen to end.
+
+        Censoring is unknown for custom metrics and columns, and without the timestamps. For a metric of script jobs
+        only their rows remain, so the null queue of a trigger job is no group.
+        """
+        rows, span = self.read(frame), span_of(of)
+        schema = rows.collect_schema()
+        name = of if isinstance(of, str) else f"{getattr(of, '__name__', 'of')}_s"
+        if name in schema or span is None or isinstance(of, str):
+            require_columns(schema, [name])
+            self.check_names([name])
+            value = expressions.stored_seconds(name, schema[name])
+            value = value if span is None else expressions.unless_blocked(value, span, schema)
+        else:
+            require_columns(schema, span.needs)
+            frame = self.with_micros(rows, (span.start, span.end)).to_native()
+            value = expressions.seconds_of(span, schema)
+        if span is None or (isinstance(of, str) and not set(span.needs) <= set(schema)):
+            return self.group_rows(frame, needs, by, value=value)
+        grouped = self.group_rows(frame, (*needs, *span.needs), by, span.wants, value=value)
+        grouped = grouped.with_columns(censored=expressions.is_censored(span, schema))
+        return self.filter_groups(grouped, expressions.is_script()) if span.scripts_only else grouped
+
+    def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
+        """Return the chosen rows, and only the groups that have some of them."""
+        return replace(rows, frame=rows.frame.filter(chosen))
+
+    def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> NestedGroups:
+        """Return rows grouped by the keys of all levels, of all but the last, and so on."""
+        rows = self.group_rows(frame, needs, [key for keys in levels for key in keys])
+        sizes = np.cumsum([len(keys) for keys in levels])
+        return NestedGroups(rows, [rows.by[:size] for size in reversed(sizes)], {}, rows.names[: sizes[0]])
+
+    def deliver(
+        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
+    ) -> Frame:
+        """Return results of the finest level that are as long as the data: pandas, or a lazy frame of PySpark.
+
+        `names` are columns of the results. Those in `texts` hold indices of texts, which replace them.
+        """
+        result = self.collect(rows.sort(groups.rows.by, nulls_last=True)).reset_index(drop=True)
+        return join_keys(groups.rows.name_keys(result), with_texts(result[[*names]], texts))
+
+    def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
+        """Sum flags or whole numbers in each group."""
+        sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's: decimals
+        table = self.to_arrow(rows.frame.group_by(*rows.by).agg(**sums))
+        table = table.sort_by([(name, "ascending") for name in rows.by])
+        groups, summed = (to_typed_pandas(table.select(names)) for names in (rows.by, list(counts)))
+        return GroupSums(rows.name_keys(groups), groups, summed.fillna(0))
+
+    def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
+        table = self.collect(rows.frame.select(*rows.by, *names))
+        codes, keys = find_groups(table, rows.by)
+        return table.assign(**{GROUP: codes}), rows.name_keys(keys)
+
+    def with_group_values(
+        self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
+    ) -> GroupedRows:
+        """Add columns with the values of each row's group; rows of other groups are dropped.
+
+        `groups` are rows of `GroupSums.groups`, and the values are in their order.
+        """
+        small = self.bring(rows.frame, groups.assign(**values))
+        return replace(rows, frame=self._joined(rows.frame, small, rows.by))
+
+    def _joined(self, rows: Rows, others: Rows, on: Sequence[str]) -> Rows:
+        names = {name: f"{name} of the other" for name in on}
+        return self.join_nulls_equal(rows, others.rename(names), names).drop(*names.values(), strict=False)
+
     def map_groups(self, rows: GroupedRows, names: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Return group columns, and beside them the result of `of` for the columns `names`.
 
         `of` receives rows with the number of their group in the column `GROUP`. Its result has this column, too.
         """
+        of_groups = functools.partial(_with_keys, rows.by, of)
+        result = self.map_whole_groups(rows.frame.select(*rows.by, *names), rows.by, of_groups)
+        result = result.sort_values(rows.by, kind="stable", ignore_index=True)
+        return join_keys(rows.name_keys(result), result.drop(columns=rows.by))
 
     def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Apply `of` to all rows, in no order; rows equal in the columns `by` are always in one call."""
@@ -261,50 +336,116 @@ class Engine(ABC):
 
     # Time
 
-    @abstractmethod
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         """Add the number of the bucket between `edges` (microseconds) of each row's time.
 
         Without a time it is null, or the number of buckets.
         """
+        number = expressions.bucket_number(nw.col(micros_column(at)), edges)
+        return self.with_micros(rows, [at]).with_columns(number.alias(name))
 
-    @abstractmethod
     def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str], edges: Integers) -> GroupSums:
         """Count the rows that have a time in each bucket; `at` maps names of counts to columns of times."""
+        each = [
+            self._bucket_numbers(rows.frame, stamp, edges, {name: int(name == own) for name in at})
+            for own, stamp in at.items()
+        ]
+        together = replace(rows, frame=nw.concat(each), by=[GROUP])
+        return self.group_sums(together, **{name: nw.col(name) for name in at})
 
-    @abstractmethod
+    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers, constants: Mapping[str, int]) -> Rows:
+        """Return the number of the bucket of each row that has this time, and constants."""
+        numbered = self.with_bucket_numbers(rows.filter(~nw.col(at).is_null()), at, edges)
+        return numbered.select(GROUP, **{name: nw.lit(one) for name, one in constants.items()})
+
     def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> GroupedRows:
         """Return the intervals of jobs in groups, for `coverage` and `levels`."""
+        rows = self.group_rows(frame, [*kind.stamps, *(["type"] if kind.scripts_only else [])], by)
+        begin, finish = nw.col(micros_column(kind.begins)), nw.coalesce(*map(micros_column, kind.ends))
+        begin = nw.when(expressions.is_script()).then(begin) if kind.scripts_only else begin
+        return rows.with_micros(kind.stamps).with_columns(begin=begin, finish=finish)
 
-    @abstractmethod
-    def coverage(self, intervals: GroupedRows) -> FrameCoverage:
+    def coverage(self, rows: GroupedRows) -> FrameCoverage:
         """Return which times the frame covers."""
+        created, fetched = (nw.col(micros_column(name)) for name in ("build_created_at", "fetched_at"))
+        lasting = nw.when(is_known()).then(nw.col("finish") - created)
+        limits = rows.frame.select(latest=fetched.max(), first=created.min(), last=created.max(), lasting=lasting.max())
+        return FrameCoverage(*(column[0].as_py() for column in self.to_arrow(limits).columns))
 
-    @abstractmethod
-    def levels(self, intervals: GroupedRows, window: TimeWindow) -> Levels:
+    def levels(self, rows: GroupedRows, window: TimeWindow) -> Levels:
         """Return how many intervals of each group hold at once, at each change and at the limits of the window."""
+        rows = replace(rows, frame=rows.frame.filter(is_known())).select("begin", "finish")
+        steps = self.collect(query_levels(rows.frame, rows.by, window).sort(*rows.by, AT, nulls_last=True))
+        negative = self.group_sums(rows, n_negative=nw.col("finish") < nw.col("begin"))
+        codes, groups = find_groups(steps, rows.by)
+        counts = pd.concat([negative.groups, negative.sums], axis=1)
+        of_steps = groups.merge(counts, how="left", on=rows.by).take(codes).reset_index(drop=True)
+        at, level = (steps[name].to_numpy(np.int64) for name in (AT, LEVEL))
+        return Levels(rows.name_keys(of_steps), at, level, of_steps["n_negative"])
 
-    @abstractmethod
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
         """Sum over the agents of each group: `agents`, and microseconds `busy` and `seen` from first start to last end.
 
         Also counts jobs: `started`, `n_running`, `n_no_agent` and `n_negative`.
         """
+        rows = self.group_rows(frame, ("agent_id", "started_at", "finished_at"), by)
+        rows = rows.with_micros(("started_at", "finished_at"))
+        begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
+        started, has_agent = ~begin.is_null(), ~nw.col("agent_id").is_null()
+        ended = started & ~finish.is_null()
+        counted = self.group_sums(
+            rows,
+            started=started,
+            n_running=started & finish.is_null(),
+            n_no_agent=ended & ~has_agent,
+            n_negative=(ended & has_agent & (finish < begin)).fill_null(False),
+        )
+        ran = rows.frame.filter(ended & has_agent).with_columns(busy=finish - begin)
+        agents = ran.group_by(*rows.by, "agent_id").agg(nw.col("busy").sum(), seen=finish.max() - begin.min())
+        agents = agents.with_columns(agents=nw.lit(1))
+        sums = {name: nw.col(name) for name in ("agents", "busy", "seen")}
+        busy = self.group_sums(replace(rows, frame=agents), **sums)
+        return replace(counted, sums=pd.concat([counted.sums, counted.align(busy)], axis=1))
 
-    @abstractmethod
     def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
         """Return per group the first of its clearest changes of `value` in order of the column `AT` (microseconds).
 
         Int64 columns: `AT` is the time after the change. `BALANCE` and `COUNT` are sums over the rows before it: of
         the number of smaller values minus that of larger ones, and of rows.
         """
+        by, columns = rows.by, [AT, BALANCE, COUNT]
+        times = self._balanced(rows).group_by(*by, AT).agg(nw.col(BALANCE).sum().cast(nw.Int64), nw.len().alias(COUNT))
+        cumulative = [nw.col(name).cum_sum().over(*by, order_by=AT).cast(nw.Int64) for name in (BALANCE, COUNT)]
+        after = nw.col(AT).shift(-1).over(*by, order_by=AT)
+        changes = times.with_columns(*cumulative, after.alias(AT)).filter(~nw.col(AT).is_null())
+        changes = changes.with_columns(nw.col(BALANCE).abs())
+        clearest = changes.filter(nw.col(BALANCE) == nw.col(BALANCE).max().over(*by))
+        return self.collect(clearest.group_by(*by).agg(nw.col(*columns).min())).astype(dict.fromkeys(columns, "Int64"))
+
+    def _balanced(self, rows: GroupedRows) -> Rows:
+        """Add to each row the number of smaller values of its group minus the number of larger ones."""
+        by = rows.by
+        values = rows.frame.group_by(*by, "value").agg(nw.len().cast(nw.Int64).alias(COUNT))
+        cumulative = nw.col(COUNT).cum_sum().over(*by, order_by="value").cast(nw.Int64)
+        more = nw.col(COUNT).sum().over(*by).cast(nw.Int64) - cumulative
+        balances = values.select(*by, "value", (cumulative - nw.col(COUNT) - more).alias(BALANCE))
+        return self._joined(rows.frame, balances, [*by, "value"])
 
     # Builds of jobs
 
-    @abstractmethod
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         """Return jobs with their run time as `metrics.waste` splits it.
 
         Columns: `span` in microseconds, flags `ran` and `running`, the part of the span that is `late` (after the
         build's first failure), and the flag `repeated` of its build.
         """
+        fetched = [name for name in self.column_names(jobs) if name == "fetched_at"]
+        rows = self.group_rows(jobs, (*attribution.NEEDS, *fetched), by, build=nw.col("build_id"))
+        rows = rows.with_micros(("started_at", "finished_at", *fetched))
+        return replace(rows, frame=attribution.attribute_run_time(rows.frame, is_dated=bool(fetched)))
+
+
+def _with_keys(by: Sequence[str], of: FrameFunction, rows: pd.DataFrame) -> pd.DataFrame:
+    codes, keys = find_groups(rows, list(by))
+    result = of(rows.assign(**{GROUP: codes}))
+    return join_keys(keys.take(result.pop(GROUP).to_numpy(np.int64)).reset_index(drop=True), result)

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.engines.lazy import LazyEngine
+from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.engines.pandas import sums_by_code
-from buildframe.metrics.engines.protocol import Floats, GroupedRows, Integers, Rows
+from buildframe.metrics.engines.protocol import Engine, GroupedRows, Rows
 from buildframe.metrics.grouping import find_groups
 
 _HASH, _COUNT, _PLACE, _SECOND = "hash", "count", "place", "second"
@@ -23,7 +23,7 @@ _MAX_COUNTED = 10_000
 """Of more groups, seconds are no fewer than rows, and a sort takes less."""
 
 
-class CountingEngine(LazyEngine):
+class CountingEngine(Engine):
     """Engines whose memory is bounded: few groups are counted by second, many are sorted and streamed."""
 
     @abstractmethod

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from metric_frames import UTC, at
 
 from buildframe.errors import BadInput
-from buildframe.metrics.flaky import flaky_board
-from buildframe.metrics.lifecycle import flaky_lifecycle
+from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 
 DAY = 24 * 60
 READ = 40 * DAY  # when the list was last read, in minutes
