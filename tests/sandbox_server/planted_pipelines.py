@@ -9,8 +9,8 @@ from collections import Counter
 import msgspec
 
 from buildframe.sandbox_server.simulation import rules
-from buildframe.sandbox_server.simulation.agents import agent_names
 from buildframe.sandbox_server.world.build_state import BuildRun, Commit, TokenUser
+from buildframe.sandbox_server.world.model import agent_names
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
@@ -97,7 +97,7 @@ def assert_whole(sandbox):
         runs = {run.id: run for run in runs_of(sandbox)}
         assert len({(run.pipeline_key, run.number) for run in runs.values()}) == len(runs)
         planned = {(event.kind, event.about[-1]) for event in db.load_events()}
-        in_line = simulator._agents.waiting_jobs()
+        in_line = {job for queue in simulator._agents._queues.values() for _, _, job in queue.jobs}
         for run in runs.values():
             assert run.state == rules.build_state(run), run
             for job in run.jobs:
@@ -105,7 +105,7 @@ def assert_whole(sandbox):
         assert db.query("SELECT count(*) FROM jobs") == [(sum(len(run.jobs) for run in runs.values()),)]
         stored = db.query("SELECT id, state, blocked, over FROM builds")
         assert all(runs[id].state == state for id, state, _, _ in stored)
-        assert all((runs[id].blocked, rules.is_over(runs[id])) == (blocked, over) for id, _, blocked, over in stored)
+        assert all((runs[id].blocked, runs[id].is_over) == (blocked, over) for id, _, blocked, over in stored)
         assert_agents_are_accounted_for(simulator, runs.values())
 
 
@@ -115,7 +115,7 @@ def has_a_future(db, runs, planned, in_line, run, job):
     if job.state == "scheduled":
         return job.id in in_line if step.kind == "script" else ("trigger", job.id) in planned
     if job.state == "running" and step.kind == "trigger":
-        return not rules.is_over(runs[job.triggered.id])
+        return not runs[job.triggered.id].is_over
     if run.state == "scheduled" and run.pending:
         return ("begin", run.id) in planned
     if job.state == "waiting":

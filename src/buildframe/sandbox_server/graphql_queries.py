@@ -24,7 +24,12 @@ def load_schema() -> graphql.GraphQLSchema:
 
 
 def execute(
-    query: str, variables: dict[str, Any], operation: str | None, root: dict[str, Any], sizes: Mapping[str, int]
+    query: str,
+    variables: dict[str, Any],
+    operation: str | None,
+    root: Mapping[str, Any],
+    context: object,
+    sizes: Mapping[str, int],
 ) -> graphql.ExecutionResult:
     """Execute a query with the resolvers `root`. The result of an invalid or too large one has only errors.
 
@@ -34,7 +39,7 @@ def execute(
         document = _parse_query(query, variables, sizes)
     except graphql.GraphQLError as error:
         return graphql.ExecutionResult(None, [error])
-    result = graphql.execute_sync(load_schema(), document, root, variable_values=variables, operation_name=operation)
+    result = graphql.execute_sync(load_schema(), document, root, context, variables, operation)
     assert isinstance(result, graphql.ExecutionResult)
     return result
 
@@ -72,9 +77,17 @@ def _introspection_sizes() -> dict[str, int]:
     }
 
 
+def _fragments(document: graphql.DocumentNode) -> dict[str, graphql.FragmentDefinitionNode]:
+    return {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
+
+
+def _operations(document: graphql.DocumentNode) -> list[graphql.OperationDefinitionNode]:
+    return [one for one in document.definitions if isinstance(one, graphql.OperationDefinitionNode)]
+
+
 def _cost(document: graphql.DocumentNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Return the maximum number of fields in a response, with fragments expanded and lists full."""
-    fragments = {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
+    fragments = _fragments(document)
     memo: dict[int, int] = {}
 
     def within(node: Any) -> int:
@@ -94,7 +107,7 @@ def _cost(document: graphql.DocumentNode, variables: Mapping[str, Any], sizes: M
             memo[id(node)] = 1 + (_items(node, variables, sizes) * within(node) if node.selection_set else 0)
         return memo[id(node)]
 
-    return sum(within(one) for one in document.definitions if isinstance(one, graphql.OperationDefinitionNode))
+    return sum(map(within, _operations(document)))
 
 
 def _items(field: graphql.FieldNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
@@ -112,7 +125,7 @@ def _items(field: graphql.FieldNode, variables: Mapping[str, Any], sizes: Mappin
 
 def _depth(document: graphql.DocumentNode) -> int:
     """Return the nesting depth of fields; a cycle of fragments counts as too deep."""
-    fragments = {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
+    fragments = _fragments(document)
     memo: dict[str, int] = {}
 
     def within(node: Any) -> int:
@@ -129,6 +142,4 @@ def _depth(document: graphql.DocumentNode) -> int:
             memo[name] = within(fragments[name]) if name in fragments else 0
         return memo[name]
 
-    return max(
-        (within(one) for one in document.definitions if isinstance(one, graphql.OperationDefinitionNode)), default=0
-    )
+    return max(map(within, _operations(document)), default=0)

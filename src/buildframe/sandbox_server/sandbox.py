@@ -14,7 +14,7 @@ from buildframe.errors import BadInput, MissingExtra
 from buildframe.guards.arguments import checked_call, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, create_hook
+from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, Outbox, create_hook
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.db.tokens import create_token
 from buildframe.sandbox_server.http.faults import Fault, FaultInjector
@@ -122,13 +122,21 @@ class Sandbox:
                 raise BadInput(f"{name}={value} must be at most {most:,}.")
         if deepest < 1:
             raise BadInput(f"deepest={deepest} must be at least 1.")
+        server_class = _import_server()
         self._db = Database(Path(path) if path is not None else None)
         try:
-            self._simulator = _create_simulator(self._db, seed, builds, days, when(until, "until"), cancels_at_once)
+            world = self._db.load_world()
+            if world is None:
+                world = make_world(seed, builds, days, when(until, "until"), ORGANIZATIONS)
+                self._db.create_world(world)
+            self._outbox = Outbox(self._db)
+            self._simulator = Simulator(world, self._db, self._outbox, cancels_at_once)
+            self._simulator.run_until(world.until)
             self._clock = Clock(self._simulator, self._db.load_now, speed)
             self._faults = FaultInjector(seed, faults)
-            server = _import_server()(
+            server = server_class(
                 self._db,
+                self._outbox,
                 self._simulator,
                 self._clock,
                 self._faults,
@@ -142,8 +150,7 @@ class Sandbox:
             self._db.close()
             raise
         self._close = weakref.finalize(self, _close, os.getpid(), server, self._clock, self._db)
-        self._url, self._outbox = server.url, server.outbox
-        self._truth = self._simulator.world.truth
+        self._url, self._truth = server.url, world.truth
         self._clock.start()
 
     @property
@@ -219,9 +226,8 @@ class Sandbox:
         BadInput
             If the organization does not exist.
         """
-        return {
-            team.name: team.id for team in TeamDirectory(self._db).list_teams(self._check_organization(organization))
-        }
+        self._simulator.world.check_organization(organization)
+        return {team.name: team.id for team in TeamDirectory(self._db).list_teams(organization)}
 
     @checked_call
     def suites(self, organization: str = "acme") -> list[str]:
@@ -249,13 +255,8 @@ class Sandbox:
         ...     print("rspec" in sandbox.suites())
         True
         """
-        return [suite.slug for suite in SUITES.get(self._check_organization(organization), ())]
-
-    def _check_organization(self, organization: str) -> str:
-        slugs = [one.slug for one in self._simulator.world.organizations]
-        if organization not in slugs:
-            raise BadInput(f"organization={organization!r} does not exist. Use one of: {', '.join(slugs)}.")
-        return organization
+        self._simulator.world.check_organization(organization)
+        return [suite.slug for suite in SUITES.get(organization, ())]
 
     @checked_call
     def push(self, pipeline: str, n: int = 1, *, organization: str = "acme") -> list[int]:
@@ -349,10 +350,10 @@ class Sandbox:
         return entry
 
     def _build(self, entry: PipelineEntry, number: int) -> BuildRun:
-        builds = [self._db.load_build(id) for id in self._db.find_build_ids(entry.key, [number])]
-        if not builds or builds[0] is None:
+        build = next(self._db.load_builds("pipeline_key = ? AND number = ?", entry.key, number), None)
+        if build is None:
             raise BadInput(f"There is no build {number} of {entry.pipeline.slug!r}.")
-        return builds[0]
+        return build
 
     @checked_call
     def fault(self, fault: Fault) -> None:
@@ -467,20 +468,6 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox {self._url}{'' if self._close.alive else ', stopped'}>"
-
-
-def _create_simulator(
-    db: Database, seed: int, builds: int, days: int, until: Moment, cancels_at_once: bool
-) -> Simulator:
-    """Return the simulator of the stored world, or of a new one, advanced to the end of its history."""
-    world = db.load_world()
-    if world is None:
-        world = make_world(seed, builds, days, until, ORGANIZATIONS)
-        db.create_world(world)
-    simulator = Simulator(world, db, cancels_at_once)
-    if simulator.now < world.until:
-        simulator.run_until(world.until)
-    return simulator
 
 
 def _import_server() -> type[SandboxServer]:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.db import timestamps
+from buildframe.sandbox_server.db.serializers import format_time
 from buildframe.sandbox_server.db.tokens import SCOPES
 
 Body = dict[str, Any]
@@ -64,7 +64,7 @@ def test_a_new_build_has_the_properties_and_the_defaults(sandbox: Sandbox, http:
     assert new["creator"]["email"] == new["author"]["email"]
     assert new["creator"]["name"] == new["author"]["name"]
     assert new["creator"]["email"].endswith("@example.com")
-    assert new["created_at"] == timestamps.format_time(sandbox.clock.now().us)
+    assert new["created_at"] == format_time(sandbox.clock.now().us)
     assert new["pipeline"]["slug"] in new["url"]
     assert http.get(new["url"]).json() == new
 
@@ -242,7 +242,7 @@ def test_a_block_step_is_unblocked_by_request(blocked: tuple[Sandbox, httpx.Clie
     assert response.status_code == 200
     assert (response.json()["id"], response.json()["state"]) == (job["id"], "unblocked")
     assert response.json()["unblocked_by"]["email"].endswith("@example.com")
-    assert response.json()["unblocked_at"] == timestamps.format_time(sandbox.clock.now().us)
+    assert response.json()["unblocked_at"] == format_time(sandbox.clock.now().us)
     assert http.get(url).json()["blocked"] is False
     assert "isn't blocked" in refused(http.put(job["unblock_url"]))
     sandbox.clock.advance(dt.timedelta(hours=2))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server.simulation import rules
-from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun
+from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, Commit, JobRun
 from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Plan
 from buildframe.spec.states import FINISHED_STATES
 
@@ -154,8 +154,8 @@ def build_of(jobs, **more):
 def test_a_build_is_over_when_nothing_can_happen_to_it(jobs, started):
     build = build_of(jobs, started=started)
     build.blocked, build.state = rules.is_blocked(build), rules.build_state(build)
-    active = {job.state for job in jobs} & rules.ACTIVE_JOB
-    assert rules.is_over(build) == (not active)
+    active = {job.state for job in jobs} & ACTIVE_JOB_STATES
+    assert build.is_over == (not active)
     assert (build.state in FINISHED_STATES) == (not active or build.blocked)
 
 
@@ -181,7 +181,7 @@ def test_a_canceled_build_stays_canceled(jobs):
 def test_a_wait_that_goes_on_after_failures_waits_for_the_end_of_all(jobs, whatever):
     latest = {job.step: job for job in jobs}
     verdict = rules.readiness(tuple(latest), latest, whatever)
-    active = any(job.state in rules.ACTIVE_JOB for job in jobs)
+    active = any(job.state in ACTIVE_JOB_STATES for job in jobs)
     if whatever:
         assert verdict == ("waiting" if active else "ready")
     elif verdict == "ready":

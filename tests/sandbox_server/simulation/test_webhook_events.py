@@ -169,10 +169,8 @@ def test_a_retry_by_hand_reopens_a_build(plant):
     run = pipeline.create()
     pipeline.after(run)
     before = event_lines(pipeline)
-    with pipeline.simulator._action():
-        (failed,) = next(each for each in runs_of(pipeline.sandbox) if each.id == run.id).jobs
-        pipeline.simulator._on_retry(run.id, failed.id)
-        pipeline.simulator._flush()
+    (failed,) = next(each for each in runs_of(pipeline.sandbox) if each.id == run.id).jobs
+    pipeline.simulator.retry(run.id, failed.id)
     pipeline.after(run)
     assert event_lines(pipeline)[len(before) :] == [
         "build.running running",

@@ -11,15 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.sandbox_server.db.serializers import Serializer
-from buildframe.sandbox_server.simulation.lifecycle import ScheduledEvent, WebhookEvent
-from buildframe.sandbox_server.simulation.rules import ACTIVE_JOB, is_over
-from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
+from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, ScheduledEvent
 from buildframe.sandbox_server.world.model import World
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
@@ -32,47 +30,34 @@ _SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql")
 Row = tuple[Any, ...]
 
 
-class EventSink(Protocol):
-    """Store webhook events in the transaction that stores what they report. The outbox does."""
-
-    def has_webhooks(self, organization: str) -> bool: ...
-
-    def store(self, notices: Iterable[WebhookEvent]) -> None: ...
-
-
 class Database:
     """The database of a sandbox. A thread that holds `lock` sees one consistent state.
 
-    `pipelines` and `serializer` exist after `load_world` or `create_world`; all parts of the sandbox share them.
+    `serializer` exists after `load_world` or `create_world`; all parts of the sandbox share it, and `pipelines`.
     """
 
-    pipelines: PipelineRegistry
     serializer: Serializer
 
     def __init__(self, path: Path | None) -> None:
         self.lock = threading.RLock()
-        self._path = path
-        self._closed = False
-        self._connection = self._connect()
+        self.pipelines = PipelineRegistry()
+        self._path, self._closed = path, False
+        try:
+            self._connection = sqlite3.connect(
+                path or ":memory:", check_same_thread=False, isolation_level=None, timeout=1
+            )
+        except (sqlite3.OperationalError, ValueError) as why:  # ValueError: a NUL in the path
+            raise BadInput(f"path={str(path)!r} cannot be opened ({why}). Does its folder exist?") from None
         try:
             self._open()
         except BaseException:
             self._connection.close()
             raise
-        self.outbox: EventSink | None = None
-
-    def _connect(self) -> sqlite3.Connection:
-        name = ":memory:" if self._path is None else self._path
-        try:
-            return sqlite3.connect(name, check_same_thread=False, isolation_level=None, timeout=1)
-        except (sqlite3.OperationalError, ValueError) as why:  # ValueError: a NUL in the path
-            raise BadInput(f"path={str(self._path)!r} cannot be opened ({why}). Does its folder exist?") from None
 
     def _open(self) -> None:
         try:
-            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL"):
+                self._connection.execute(f"PRAGMA {setting}")
             ((version,),) = self._connection.execute("PRAGMA user_version")
             ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as why:
@@ -96,19 +81,18 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the block in a transaction. A nested block joins the transaction of the outer one."""
+        """Run the block in a transaction. A nested block joins the transaction of the outer one.
+
+        If the block fails, `pipelines` is restored, too.
+        """
         with self.lock:
             self._check_open()
             if self._connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self.pipelines.rollback_on_error(), self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a query."""
@@ -127,48 +111,52 @@ class Database:
         if not rows:
             return None
         world = World.decode(rows[0][0])
-        self.pipelines = self._load_pipelines(world)
+        organizations = {organization.slug: organization for organization in world.organizations}
+        steps = msgspec.json.Decoder(tuple[PipelineStep, ...])
+        entries = [
+            PipelineEntry(key, organizations[slug], msgspec.json.decode(record, type=PipelineRecord))
+            for key, slug, record in self.query("SELECT key, organization, record FROM pipelines ORDER BY position")
+        ]
+        self.pipelines = PipelineRegistry(
+            entries, (Plan(steps.decode(row[0])) for row in self.query("SELECT steps FROM plans"))
+        )
         self.serializer = Serializer(world, self.pipelines)
         return world
 
     def create_world(self, world: World) -> None:
         """Store a new world and set the clock to its start."""
-        entries = initial_pipelines(world)
+        teams, team_pipelines = initial_teams(world)
         with self.transaction():
             self._put("world", world.encode())
             self._put("now", msgspec.json.encode(world.start))
-            for entry in entries:
-                self._put_entry(entry)
-            teams, team_pipelines = initial_teams(world)
+            for entry in initial_pipelines(world):
+                self.put_pipeline(entry)
             self._put_rows("teams", teams)
             self._put_rows("team_pipelines", team_pipelines)
-        self.pipelines = PipelineRegistry(entries)
         self.serializer = Serializer(world, self.pipelines)
 
     def _put(self, what: str, value: bytes) -> None:
         self._connection.execute("INSERT OR REPLACE INTO world VALUES (?, ?)", (what, value))
-
-    def _load_pipelines(self, world: World) -> PipelineRegistry:
-        organizations = {organization.slug: organization for organization in world.organizations}
-        entries = [
-            PipelineEntry(key, organizations[slug], msgspec.json.decode(record, type=PipelineRecord))
-            for key, slug, record in self.query("SELECT key, organization, record FROM pipelines ORDER BY position")
-        ]
-        steps = msgspec.json.Decoder(tuple[PipelineStep, ...])
-        return PipelineRegistry(entries, (Plan(steps.decode(row[0])) for row in self.query("SELECT steps FROM plans")))
 
     def put_pipeline(self, entry: PipelineEntry) -> None:
         """Insert or update a pipeline. If its slug changes, write the bodies of its builds again.
 
         Raises `sqlite3.IntegrityError` if another pipeline of the organization has this slug or name.
         """
-        with self.lock:
+        with self.transaction():
             before = self.pipelines.get(entry.key)
-            with self.pipelines.rollback_on_error(), self.transaction():
-                self.pipelines.put(entry)
-                self._put_entry(entry)
-                if before is not None and before.path != entry.path:
-                    self._rewrite_bodies(entry)
+            self.pipelines.put(entry)
+            record = msgspec.json.encode(entry.pipeline)
+            self._connection.execute(
+                "INSERT INTO pipelines SELECT ?, ?, ?, ?, (SELECT 1 + coalesce(max(position), 0) FROM pipelines),"
+                " ? WHERE true ON CONFLICT (key) DO UPDATE SET slug = excluded.slug, name = excluded.name,"
+                " record = excluded.record",
+                (entry.key, entry.organization.slug, entry.pipeline.slug, entry.pipeline.name, record),
+            )
+            steps = msgspec.json.encode(entry.plan.steps)
+            self._connection.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", (entry.plan.key, steps))
+            if before is not None and before.path != entry.path:
+                self._rewrite_bodies(entry)
 
     def take_pipeline_number(self) -> int:
         """Count one more created pipeline and return the count."""
@@ -176,43 +164,26 @@ class Database:
             sql = "INSERT INTO counters VALUES ('pipelines', 1) ON CONFLICT DO UPDATE SET last = last + 1"
             return int(self._connection.execute(f"{sql} RETURNING last").fetchone()[0])
 
-    def _put_entry(self, entry: PipelineEntry) -> None:
-        pipeline, record = entry.pipeline, msgspec.json.encode(entry.pipeline)
-        self._connection.execute(
-            "INSERT INTO pipelines SELECT ?, ?, ?, ?, (SELECT 1 + coalesce(max(position), 0) FROM pipelines),"
-            " ? WHERE true ON CONFLICT (key) DO UPDATE SET slug = excluded.slug, name = excluded.name,"
-            " record = excluded.record",
-            (entry.key, entry.organization.slug, pipeline.slug, pipeline.name, record),
-        )
-        steps = msgspec.json.encode(entry.plan.steps)
-        self._connection.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", (entry.plan.key, steps))
-
     def _rewrite_bodies(self, entry: PipelineEntry) -> None:
         """Write again the bodies of a pipeline's builds, and of other builds that refer to one of them."""
         key = msgspec.json.encode(entry.key)  # matches values only: quotes inside a message are escaped
-        runs = self._connection.execute("SELECT run FROM builds WHERE instr(run, ?)", (key,))
-        for (run,) in runs.fetchall():
-            self._put_builds([msgspec.json.decode(run, type=BuildRun)])
+        for build in self.load_builds("instr(run, ?)", key):
+            self._put_builds([build])
 
     def load_now(self) -> int:
         """Return the simulated time of the last commit."""
         ((value,),) = self.query("SELECT value FROM world WHERE what = 'now'")
         return msgspec.json.decode(value, type=int)
 
-    def load_build(self, id: str) -> BuildRun | None:
-        """Return a build by its UUID; None if it does not exist."""
-        rows = self.query("SELECT run FROM builds WHERE id = ?", (id,))
-        return msgspec.json.decode(rows[0][0], type=BuildRun) if rows else None
+    def load_builds(self, condition: str, *values: Any) -> Iterator[BuildRun]:
+        """Yield the builds that meet an SQL condition, oldest first."""
+        rows = self.query(f"SELECT run FROM builds WHERE {condition} ORDER BY seq", values)  # noqa: S608  values are bound
+        return (msgspec.json.decode(run, type=BuildRun) for (run,) in rows)
 
     def find_build_ids(self, pipeline_key: str, numbers: Sequence[int] | None = None) -> set[str]:
         """Return the UUIDs of a pipeline's builds with these numbers; None means all builds."""
         rows = self.query("SELECT id, number FROM builds WHERE pipeline_key = ?", (pipeline_key,))
         return {id for id, number in rows if numbers is None or number in numbers}
-
-    def load_active(self) -> list[BuildRun]:
-        """Return the builds that are not over."""
-        rows = self.query("SELECT run FROM builds WHERE over = 0 ORDER BY seq")
-        return [msgspec.json.decode(run, type=BuildRun) for (run,) in rows]
 
     def load_events(self) -> list[ScheduledEvent]:
         """Return the scheduled events."""
@@ -222,64 +193,33 @@ class Database:
 
     def load_counters(self) -> tuple[int, dict[str, int]]:
         """Return the count of all builds created so far, and the last build number of each pipeline."""
-        counters: dict[str, int] = dict(self.query("SELECT what, last FROM counters"))
-        counters.pop("pipelines", None)
+        counters: dict[str, int] = dict(self.query("SELECT what, last FROM counters WHERE what <> 'pipelines'"))
         return counters.pop("builds", 0), counters
-
-    def has_webhooks(self, organization: str) -> bool:
-        """Whether a webhook receives events of an organization."""
-        return self.outbox is not None and self.outbox.has_webhooks(organization)
-
-    def serialize_event(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
-        """Serialize an event for webhooks: the build and the job as they are now. The state may be `blocked`."""
-        build_body = self.serializer.serialize_build(build) | ({"state": "blocked"} if build.blocked else {})
-        body = {"build": build_body} | ({"job": self.serializer.serialize_job(build, job)} if job else {})
-        organization = self.pipelines[build.pipeline_key].organization.slug
-        return WebhookEvent(at, event, organization, build.id, job.id if job else None, body)
 
     def save(
         self,
-        builds: Iterable[BuildRun],
+        builds: Sequence[BuildRun],
         events: Iterable[ScheduledEvent] | None,
         now: int,
-        *,
-        notices: Sequence[WebhookEvent] = (),
-        deleted: Collection[str] = (),
-        deleted_pipeline: PipelineEntry | None = None,
+        deleted: Collection[str],
+        deleted_pipeline: PipelineEntry | None,
     ) -> None:
-        """Write changed builds, scheduled events (None: unchanged) and the clock in one transaction.
-
-        `notices` go to the outbox. The builds `deleted` and the pipeline `deleted_pipeline` are deleted.
-        """
-        changed = list(builds)
-        with self.lock, self.pipelines.rollback_on_error(), self.transaction():
+        """Write changed builds, scheduled events (None: unchanged) and the clock, and delete builds and a pipeline."""
+        with self.transaction():
             if events is not None:
-                self._put_events(events)
-            self._put_builds(changed)
-            self._count(changed)
-            if self.outbox is not None:
-                self.outbox.store(notices)
-            self._delete_builds(deleted)
+                self._connection.execute("DELETE FROM events")
+                pending = [(at, seq, kind, msgspec.json.encode(about).decode()) for at, seq, kind, about in events]
+                self._put_rows("events", pending)
+            self._put_builds(builds)
+            self._count(builds)
+            for condition in ("jobs WHERE build =", "meta_data WHERE build =", "builds WHERE seq ="):
+                sql = f"DELETE FROM {condition} (SELECT seq FROM builds WHERE id = ?)"  # noqa: S608  values are bound
+                self._connection.executemany(sql, [(id,) for id in deleted])
             if deleted_pipeline is not None:
-                self._delete_pipeline(deleted_pipeline)
+                self._connection.execute("DELETE FROM pipelines WHERE key = ?", (deleted_pipeline.key,))
+                self.pipelines.drop(deleted_pipeline)
+                self._rewrite_bodies(deleted_pipeline)
             self._put("now", msgspec.json.encode(now))
-
-    def _put_events(self, events: Iterable[ScheduledEvent]) -> None:
-        self._connection.execute("DELETE FROM events")
-        pending = [(at, seq, kind, msgspec.json.encode(about).decode()) for at, seq, kind, about in events]
-        self._put_rows("events", pending)
-
-    def _delete_builds(self, ids: Collection[str]) -> None:
-        for id in ids:
-            ((seq,),) = self._connection.execute("SELECT seq FROM builds WHERE id = ?", (id,))
-            self._connection.execute("DELETE FROM jobs WHERE build = ?", (seq,))
-            self._connection.execute("DELETE FROM meta_data WHERE build = ?", (seq,))
-            self._connection.execute("DELETE FROM builds WHERE seq = ?", (seq,))
-
-    def _delete_pipeline(self, entry: PipelineEntry) -> None:
-        self._connection.execute("DELETE FROM pipelines WHERE key = ?", (entry.key,))
-        self.pipelines.drop(entry)
-        self._rewrite_bodies(entry)
 
     def _put_builds(self, builds: Sequence[BuildRun]) -> None:
         self._put_rows("builds", [self._build_row(build) for build in builds])
@@ -289,13 +229,9 @@ class Database:
 
     def _count(self, builds: Iterable[BuildRun]) -> None:
         """Store the last numbers, so that numbers of deleted builds are not used again."""
-        last: dict[str, int] = {}
-        for build in builds:
-            for what, number in ((build.pipeline_key, build.number), ("builds", build.seq)):
-                last[what] = max(number, last.get(what, 0))
+        numbers = [pair for build in builds for pair in ((build.pipeline_key, build.number), ("builds", build.seq))]
         self._connection.executemany(
-            "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)",
-            list(last.items()),
+            "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)", numbers
         )
 
     def _put_rows(self, table: str, rows: Sequence[Row]) -> None:
@@ -304,15 +240,17 @@ class Database:
             self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
     def _build_row(self, build: BuildRun) -> Row:
-        organization = self.pipelines[build.pipeline_key].organization.slug
+        organization, creator = self.pipelines[build.pipeline_key].organization, build.commit.creator
         return (
-            build.seq, build.id, organization, build.pipeline_key, build.number, build.state, build.blocked,
-            build.commit.branch, build.commit.sha, self.serializer.creator_id(build), build.created, build.finished,
-            is_over(build), msgspec.json.encode(build), msgspec.json.encode(self.serializer.serialize_build(build)),
+            build.seq, build.id, organization.slug, build.pipeline_key, build.number, build.state, build.blocked,
+            build.commit.branch, build.commit.sha,
+            None if creator is None else self.serializer.find_user(organization, creator).id,
+            build.created, build.finished, build.is_over, msgspec.json.encode(build),
+            msgspec.json.encode(self.serializer.serialize_build(build)),
         )  # fmt: skip
 
     def _job_rows(self, build: BuildRun) -> Iterator[Row]:
         for position, job in enumerate(build.jobs):
-            active, retried = job.state in ACTIVE_JOB, job.retried_in is not None
+            active, retried = job.state in ACTIVE_JOB_STATES, job.retried_in is not None
             body = msgspec.json.encode(self.serializer.serialize_job(build, job))
             yield build.seq, position, build.pipeline_key, job.state, retried, active, body

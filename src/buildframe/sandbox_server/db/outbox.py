@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
 from buildframe.http.protocol import is_loopback
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.simulation.lifecycle import WebhookEvent
+from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.spec import Moment
 
 EVENTS = ("build.*", "job.*")
@@ -118,6 +118,15 @@ class Delivery:
     delivered_at: Moment | None
 
 
+class WebhookEvent(NamedTuple):
+    """An event for webhooks, with the build and the job as they were at that time."""
+
+    at: int
+    event: str
+    pipeline_key: str
+    body: dict[str, Any]
+
+
 class PendingDelivery(NamedTuple):
     """A delivery to send; `due` is in seconds of real time since 1970."""
 
@@ -131,10 +140,12 @@ class PendingDelivery(NamedTuple):
 
 
 class Outbox:
-    """The webhooks and their deliveries. `pipeline` serializes a pipeline, given its key."""
+    """The webhooks and their deliveries."""
 
-    def __init__(self, db: Database, pipeline: Callable[[str], dict[str, Any]]) -> None:
-        self._db, self._pipeline = db, pipeline
+    def __init__(self, db: Database) -> None:
+        from buildframe.sandbox_server.db.pipeline_serializer import PipelineSerializer  # needs the extra `sandbox`
+
+        self._db, self._pipelines = db, PipelineSerializer(db)
         self.wake: Callable[[str], None] = lambda hook: None
         """Callback with the id of a hook that may have pending deliveries; the database lock is held."""
         rows = db.query("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
@@ -146,9 +157,7 @@ class Outbox:
 
     def add(self, hook: Hook) -> None:
         """Add a webhook and send it a `ping`. Raises `BadInput` for an unknown organization."""
-        slugs = [organization.slug for organization in self._db.serializer.world.organizations]
-        if hook.organization not in slugs:
-            raise BadInput(f"organization={hook.organization!r} does not exist. Use one of: {', '.join(slugs)}.")
+        self._db.serializer.world.check_organization(hook.organization)
         body = {"event": "ping", "organization": {"slug": hook.organization}, "sender": None}
         events = msgspec.json.encode(hook.events).decode()
         values = (hook.id, hook.organization, hook.url, hook.token, hook.signed, events)
@@ -166,52 +175,53 @@ class Outbox:
         with self._db.lock:
             with self._db.transaction():
                 self._db.execute("DELETE FROM hooks WHERE id = ?", (id,))
-                self._db.execute(
-                    "UPDATE deliveries SET body = NULL, failure = 'the webhook was removed'"
-                    " WHERE hook = ? AND body IS NOT NULL",
-                    (id,),
-                )
+                self._drop("the webhook was removed", "hook = ?", id)
             self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
             self.wake(id)
 
-    def store(self, notices: Iterable[WebhookEvent]) -> None:
+    def _drop(self, reason: str, condition: str, *values: Any) -> None:
+        sql = f"UPDATE deliveries SET body = NULL, failure = ? WHERE body IS NOT NULL AND {condition}"  # noqa: S608
+        self._db.execute(sql, (reason, *values))
+
+    def describe(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
+        """Return an event with the build and the job as they are now. The state of the build may be `blocked`."""
+        bodies = self._db.serializer
+        body = {"build": bodies.serialize_build(build) | ({"state": "blocked"} if build.blocked else {})}
+        if job is not None:
+            body["job"] = bodies.serialize_job(build, job)
+        return WebhookEvent(at, event, build.pipeline_key, body)
+
+    def store(self, events: Sequence[WebhookEvent]) -> None:
         """Store events for the webhooks that accept them, in the transaction of the change."""
         ids: set[str] = set()
-        for notice in notices:
-            hooks = [hook for hook in self._hooks.values() if hook.organization == notice.organization]
-            receivers = [hook for hook in hooks if hook.accepts(notice.event)]
-            body = self._body(notice) if receivers else b""
-            for hook in receivers:
-                self._insert(hook, notice.event, notice.at, body)
-                ids.add(hook.id)
+        for one in events:
+            entry = self._db.pipelines[one.pipeline_key]
+            hooks = [hook for hook in self._hooks.values() if hook.organization == entry.organization.slug]
+            receivers = [hook for hook in hooks if hook.accepts(one.event)]
+            if receivers:
+                creator = one.body["build"].get("creator")
+                sender = {"id": creator["id"], "name": creator["name"]} if creator else None
+                more = {"pipeline": self._pipelines.serialize_embedded(entry), "sender": sender}
+                body = msgspec.json.encode({"event": one.event, **one.body, **more})
+                for hook in receivers:
+                    self._insert(hook, one.event, one.at, body)
+            ids |= {hook.id for hook in receivers}
         for id in ids:
             self._trim(id)
             self.wake(id)
 
-    def _body(self, notice: WebhookEvent) -> bytes:
-        rows = self._db.query("SELECT pipeline_key FROM builds WHERE id = ?", (notice.build_id,))
-        creator = notice.body["build"].get("creator")
-        sender = {"id": creator["id"], "name": creator["name"]} if creator else None
-        pipeline = self._pipeline(rows[0][0]) if rows else None  # None: just deleted
-        return msgspec.json.encode({"event": notice.event, **notice.body, "pipeline": pipeline, "sender": sender})
-
     def _insert(self, hook: Hook, event: str, at: int, body: bytes) -> None:
-        values = (str(uuid.uuid4()), hook.id, hook.url, event, at, body, time.time())
         self._db.execute(
             "INSERT INTO deliveries (id, hook, url, event, at, body, due, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-            values,
+            (str(uuid.uuid4()), hook.id, hook.url, event, at, body, time.time()),
         )
 
     def _trim(self, hook: str) -> None:
+        newest = "seq <= (SELECT seq FROM deliveries WHERE hook = ? AND body IS {} ORDER BY seq DESC LIMIT 1 OFFSET ?)"
+        drop = f"hook = ? AND {newest.format('NOT NULL')}"
+        self._drop("dropped: too many pending deliveries", drop, hook, hook, MOST_PENDING)
         self._db.execute(
-            "UPDATE deliveries SET body = NULL, failure = 'dropped: too many pending deliveries' WHERE hook = ?"
-            " AND body IS NOT NULL AND seq <= (SELECT seq FROM deliveries WHERE hook = ? AND body IS NOT NULL"
-            " ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-            (hook, hook, MOST_PENDING),
-        )
-        self._db.execute(
-            "DELETE FROM deliveries WHERE hook = ? AND body IS NULL AND seq <= (SELECT seq FROM deliveries"
-            " WHERE hook = ? AND body IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+            f"DELETE FROM deliveries WHERE hook = ? AND body IS NULL AND {newest.format('NULL')}",  # noqa: S608
             (hook, hook, MOST_SETTLED),
         )
 
@@ -255,10 +265,12 @@ class Outbox:
     def list_deliveries(self) -> list[Delivery]:
         """Return the stored deliveries, oldest first."""
         rows = self._db.query(
-            "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure, delivered"
-            " FROM deliveries ORDER BY seq"
+            "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure,"
+            " CAST(delivered * 1e6 AS INTEGER) FROM deliveries ORDER BY seq"
         )
-        return [_to_delivery(*row) for row in rows]
+        names = [field.name for field in fields(Delivery)]
+        bodies = [dict(zip(names, row, strict=True)) for row in rows]
+        return msgspec.convert(bodies, list[Delivery], strict=False, dec_hook=lambda _, us: Moment.from_us(us))
 
 
 _DECLARED = {"url": str, "signed": bool, "events": Sequence[str] | None, "organization": str}
@@ -295,11 +307,3 @@ def _is_http(url: str) -> bool:
 def _to_hook(id: str, url: str, organization: str, events: str, signed: int, token: str) -> Hook:
     chosen = msgspec.json.decode(events, type=tuple[str, ...] | None)
     return Hook(id, url, organization, chosen, bool(signed), token)
-
-
-def _to_delivery(
-    id: str, hook: str, url: str, event: str, at: int, attempts: int, pending: int,
-    status: int | None, failure: str | None, delivered: float | None,
-) -> Delivery:  # fmt: skip
-    when = None if delivered is None else Moment.from_us(int(delivered * 1_000_000))
-    return Delivery(id, hook, url, event, Moment.from_us(at), attempts, bool(pending), status, failure, when)

@@ -6,13 +6,13 @@ URLs begin with `ORIGIN`, which is replaced in each response, because the port i
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import functools
 from typing import Any
 
-from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.simulation.agents import agent_tags, queue_of_agent
-from buildframe.sandbox_server.world.build_state import Actor, BuildLink, BuildRun, JobRun, TokenUser
+from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TokenUser
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-from buildframe.sandbox_server.world.model import DAY, Organization, Person, World
+from buildframe.sandbox_server.world.model import DAY, Organization, World, agent_tags, queue_of_agent
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
 from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, Plan, Slot
@@ -24,20 +24,25 @@ ORIGIN = "http://buildframe.invalid"
 _SCHEDULED_BEFORE = 90_000
 _YEARS_BEFORE = 4 * 365 * DAY
 _NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
-_TIMESTAMPS = (
-    "created_at", "scheduled_at", "runnable_at", "started_at", "failing_at", "finished_at", "unblocked_at",
-)  # fmt: skip
 _CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
 _NOT_IN_LEGACY_JOBS = (
     "graphql_id", "group_key", "priority", "signal", "signal_reason", "expired_at", "retry_source", "matrix",
-    "parallel_group_index", "parallel_group_total", "cluster_id", "cluster_url", "cluster_queue_id",
-    "cluster_queue_url", "step", "raw_log_url",
+    "parallel_group_index", "parallel_group_total", "step", "raw_log_url", *_CLUSTER_KEYS,
 )  # fmt: skip
 
 
 def graphql_id(kind: str, uuid: str) -> str:
     """Return the GraphQL ID of an object."""
     return base64.b64encode(f"{kind}---{uuid}".encode()).decode()
+
+
+@functools.lru_cache(10_000)  # an object is serialized again at each change
+def format_time(timestamp: int | None, legacy: bool = False) -> str | None:
+    """Format a timestamp such as `2026-10-01T09:30:00.123Z`, or `2013-09-03 13:24:38 UTC` of a legacy record."""
+    if timestamp is None:
+        return None
+    seconds = dt.datetime.fromtimestamp(timestamp // 1_000_000, dt.UTC).isoformat()[:19]
+    return f"{seconds.replace('T', ' ')} UTC" if legacy else f"{seconds}.{timestamp // 1000 % 1000:03}Z"
 
 
 class Serializer:
@@ -48,20 +53,27 @@ class Serializer:
         self.random = SeededRandom(world.seed)
         self._slot_fields: dict[tuple[str, str], dict[str, JsonObject]] = {}
 
-    def user_id(self, organization: Organization, person: Person) -> str:
-        """Return the UUID of a person."""
-        return self.random.uuid("user", organization.slug, person.email)
+    def find_user(self, organization: Organization, who: Actor) -> TokenUser:
+        """Return a member of an organization as a user; any other user is returned as it is."""
+        if not isinstance(who, int):
+            return who
+        person = organization.people[who]
+        id = self.random.uuid("user", organization.slug, person.email)
+        return TokenUser(id, person.name, person.email, self._long_ago("user", id))
 
-    def serialize_user(self, organization: Organization, person: Person) -> JsonObject:
-        """Serialize a person as a user."""
-        id = self.user_id(organization, person)
-        return _user(TokenUser(id, person.name, person.email, self._long_ago("user", id)))
-
-    def serialize_actor(self, organization: Organization, who: Actor | None) -> JsonObject | None:
-        """Serialize a person or the user of a token; None for nobody."""
-        if isinstance(who, int):
-            return self.serialize_user(organization, organization.people[who])
-        return None if who is None else _user(who)
+    def serialize_user(self, organization: Organization, who: Actor | None) -> JsonObject | None:
+        """Serialize a user; None for nobody."""
+        if who is None:
+            return None
+        user = self.find_user(organization, who)
+        return {
+            "id": user.id,
+            "graphql_id": graphql_id("User", user.id),
+            "name": user.name,
+            "email": user.email,
+            "avatar_url": f"{ORIGIN}/avatars/{user.id}.svg",
+            "created_at": format_time(user.created),
+        }
 
     def _long_ago(self, *key: str) -> int:
         return self.world.start - int(self.random.uniform_between(0.2, 1.0, *key, "created") * _YEARS_BEFORE)
@@ -71,7 +83,7 @@ class Serializer:
         id = self.random.uuid("agent", organization.slug, name)
         return {"id": id, "url": f"{ORIGIN}/v2/organizations/{organization.slug}/agents/{id}", "name": name}
 
-    def serialize_full_agent(self, organization: Organization, name: str, lost: bool) -> JsonObject:
+    def serialize_full_agent(self, organization: Organization, name: str, lost: bool = False) -> JsonObject:
         """Serialize an agent in the full form of single builds."""
         short = self.serialize_agent(organization, name)
         queue = queue_of_agent(name)
@@ -84,8 +96,8 @@ class Serializer:
             "hostname": f"{name}.{organization.slug}.example.com",
             "ip_address": f"203.0.113.{1 + int(self.random.uniform('ip', short['id']) * 254)}",
             "user_agent": f"buildframe-agent/3.2.1 ({system})",
-            "creator": self.serialize_user(organization, organization.people[0]),
-            "created_at": timestamps.format_time(self._long_ago("agent", short["id"])),
+            "creator": self.serialize_user(organization, 0),
+            "created_at": format_time(self._long_ago("agent", short["id"])),
             "meta_data": tags,
         }
 
@@ -93,6 +105,8 @@ class Serializer:
         """Serialize a build without its jobs and its pipeline."""
         entry, commit = self.pipelines[build.pipeline_key], build.commit
         scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
+        cause = build.triggered_from
+        cause_entry = self.pipelines.get(cause.build.pipeline_key) if cause else None
         body = {
             "id": build.id,
             "graphql_id": graphql_id("Build", build.id),
@@ -103,13 +117,19 @@ class Serializer:
             "blocked_state": build.state if build.blocked else "",
             "commit": commit.sha,
             **{name: getattr(commit, name) for name in ("message", "branch", "tag", "env", "source", "meta_data")},
-            "author": _author(build),
-            "creator": self.serialize_actor(entry.organization, commit.creator),
+            "author": _author(commit),
+            "creator": self.serialize_user(entry.organization, commit.creator),
             "scheduled_at": scheduled,
             **{f"{name}_at": getattr(build, name) for name in ("created", "started", "failing", "finished")},
-            "pull_request": self._pull_request(entry, build),
-            "rebuilt_from": self._rebuilt_from(entry, build),
-            "triggered_from": self._triggered_from(build),
+            "pull_request": self._pull_request(entry, commit),
+            "rebuilt_from": self._build_reference(entry, *build.rebuilt_from) if build.rebuilt_from else None,
+            "triggered_from": cause
+            and cause_entry
+            and {
+                "build_id": cause.build.id,
+                "build_number": cause.build.number,
+                "build_pipeline_slug": cause_entry.pipeline.slug,
+            },
             "cluster_id": entry.pipeline.cluster_id,
         }
         return _formatted(body, entry, _NOT_IN_LEGACY_BUILDS)
@@ -129,17 +149,13 @@ class Serializer:
     def _web_url(self, entry: PipelineEntry, number: int) -> str:
         return f"{ORIGIN}/{entry.path}/builds/{number}"
 
-    def creator_id(self, build: BuildRun) -> str | None:
-        """Return the UUID of the user who created a build; None if nobody did."""
-        organization, who = self.pipelines[build.pipeline_key].organization, build.commit.creator
-        if isinstance(who, int):
-            return self.user_id(organization, organization.people[who])
-        return None if who is None else who.id
+    def _build_reference(self, entry: PipelineEntry, id: str, number: int) -> JsonObject:
+        return {"id": id, "number": number, "url": self.build_url(entry, number)}
 
-    def _pull_request(self, entry: PipelineEntry, build: BuildRun) -> JsonObject | None:
-        pull_request = build.commit.pull_request
+    def _pull_request(self, entry: PipelineEntry, commit: Commit) -> JsonObject | None:
+        pull_request = commit.pull_request
         if pull_request is None:
-            return None if build.commit.branch == entry.pipeline.default_branch else {}
+            return None if commit.branch == entry.pipeline.default_branch else {}
         own = pull_request.repository is None
         return {
             "id": str(pull_request.id),
@@ -147,23 +163,6 @@ class Serializer:
             "repository": entry.pipeline.repository if own else pull_request.repository,
             "labels": list(pull_request.labels),
         }
-
-    def _triggered_from(self, build: BuildRun) -> JsonObject | None:
-        cause = build.triggered_from
-        entry = cause and self.pipelines.get(cause.build.pipeline_key)
-        if cause is None or not entry:
-            return None
-        return {
-            "build_id": cause.build.id,
-            "build_number": cause.build.number,
-            "build_pipeline_slug": entry.pipeline.slug,
-        }
-
-    def _rebuilt_from(self, entry: PipelineEntry, build: BuildRun) -> JsonObject | None:
-        if build.rebuilt_from is None:
-            return None
-        id, number = build.rebuilt_from
-        return {"id": id, "number": number, "url": self.build_url(entry, number)}
 
     def serialize_job(self, build: BuildRun, job: JobRun) -> JsonObject:
         """Serialize a job; its fields depend on its type."""
@@ -184,34 +183,31 @@ class Serializer:
         return {
             "unblockable": job.state == "blocked",
             "unblock_url": f"{self.build_url(entry, build.number)}/jobs/{job.id}/unblock",
-            "unblocked_by": self.serialize_actor(entry.organization, job.unblocked_by),
+            "unblocked_by": self.serialize_user(entry.organization, job.unblocked_by),
             "unblocked_at": job.unblocked_at,
         }
 
-    def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
+    def _trigger(self, _: PipelineEntry, build: BuildRun, job: JobRun, __: JsonObject) -> JsonObject:
+        link, triggered = job.triggered, None
+        entry = self.pipelines.get(link.pipeline_key) if link else None
+        if link and entry:
+            web_url = self._web_url(entry, link.number)
+            triggered = self._build_reference(entry, link.id, link.number) | {"web_url": web_url}
         return {
-            "triggered_build": self._triggered_build(job.triggered),
+            "triggered_build": triggered,
             "scheduled_at": build.created,
             **{f"{name}_at": getattr(job, name) for name in ("created", "runnable", "finished")},
         }
 
-    def _triggered_build(self, link: BuildLink | None) -> JsonObject | None:
-        entry = link and self.pipelines.get(link.pipeline_key)
-        if link is None or not entry:
-            return None
-        return {
-            "id": link.id,
-            "number": link.number,
-            "url": self.build_url(entry, link.number),
-            "web_url": self._web_url(entry, link.number),
-        }
-
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
         log = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log"
-        step_id = self.random.uuid("step", build.id, job.step)
+        step_id, signature = self.random.uuid("step", build.id, job.step), None
+        if "queue=deploy" in fixed["agent_query_rules"]:
+            value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
+            signature = {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
         no_cluster = dict.fromkeys(_CLUSTER_KEYS) if entry.pipeline.cluster_id is None else {}
         return no_cluster | {
-            "step": {"id": step_id, "signature": self._signature(fixed, step_id)},
+            "step": {"id": step_id, "signature": signature},
             "log_url": log,
             "raw_log_url": f"{log}.txt",
             **{name: getattr(job, name) for name in ("soft_failed", "exit_status", "signal_reason", "retry_type")},
@@ -225,12 +221,6 @@ class Serializer:
             "retry_source": {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None,
         }
 
-    def _signature(self, fixed: JsonObject, step_id: str) -> JsonObject | None:
-        if "queue=deploy" not in fixed["agent_query_rules"]:
-            return None
-        value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
-        return {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
-
     def queue_id(self, organization: Organization, queue: str) -> str:
         """Return the UUID of a queue in the only cluster of an organization."""
         return self.random.uuid("queue", organization.slug, queue)
@@ -243,29 +233,23 @@ class Serializer:
         return self._slot_fields[key]
 
     def _fields_of_slot(self, organization: Organization, slot: Slot) -> JsonObject:
-        """Return the fields that all jobs of a slot share."""
         step = slot.step
-        if step.kind == "script":
-            return self._script_fields(organization, slot)
+        if step.kind == "waiter":
+            return {"type": "waiter"}
         if step.kind == "manual":
             return {"type": "manual", "label": step.label, "step_key": step.key}
         if step.kind == "trigger":
             is_async = step.trigger is not None and step.trigger.is_async
             return {"type": "trigger", "name": step.label or None, "step_key": step.key, "async": is_async}
-        return {"type": "waiter"}
-
-    def _script_fields(self, organization: Organization, slot: Slot) -> JsonObject:
-        step = slot.step
         cluster = cluster_id(self.random, organization.slug)
         queue = self.queue_id(organization, step.queue) if step.queue in organization.agents else None
         cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
-        queue_rules = [] if step.queue == "default" else [f"queue={step.queue}"]
-        body = {
+        return {
             "type": "script",
             "name": _fill_placeholders(step.label, slot) or None,
             "step_key": step.key,
-            "group_key": step.group,
-            "agent_query_rules": [*queue_rules, *step.agent_query_rules],
+            **({"group_key": step.group} if step.group else {}),
+            "agent_query_rules": list(step.rules),
             "priority": {"number": step.priority},
             "command": _fill_placeholders(step.command, slot),
             "artifact_paths": step.artifact_paths,
@@ -278,25 +262,19 @@ class Serializer:
             "cluster_queue_id": queue,
             "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
-        return body if step.group else drop_keys(body, ("group_key",))
+
+
+def _author(commit: Commit) -> JsonObject | str | None:
+    if isinstance(commit.author, tuple):
+        return dict(zip(("name", "email"), commit.author, strict=True))
+    return {} if commit.author is None and commit.source == "ui" else commit.author
 
 
 def _formatted(body: JsonObject, entry: PipelineEntry, not_in_legacy: tuple[str, ...]) -> JsonObject:
     """Format the timestamps of a body, and drop the fields that records of a legacy pipeline lack."""
     legacy = entry.pipeline.legacy
     body = drop_keys(body, not_in_legacy) if legacy else body
-    return body | {name: timestamps.format_time(body[name], legacy) for name in _TIMESTAMPS if name in body}
-
-
-def _user(user: TokenUser) -> JsonObject:
-    return {
-        "id": user.id,
-        "graphql_id": graphql_id("User", user.id),
-        "name": user.name,
-        "email": user.email,
-        "avatar_url": f"{ORIGIN}/avatars/{user.id}.svg",
-        "created_at": timestamps.format_time(user.created),
-    }
+    return {name: format_time(value, legacy) if name.endswith("_at") else value for name, value in body.items()}
 
 
 def _fill_placeholders(text: str, slot: Slot) -> str:
@@ -307,13 +285,6 @@ def _fill_placeholders(text: str, slot: Slot) -> str:
         whole = "matrix" if dimension == ONLY_DIMENSION else f"matrix.{dimension}"
         text = text.replace("{{" + whole + "}}", value)
     return text
-
-
-def _author(build: BuildRun) -> JsonObject | str | None:
-    author = build.commit.author
-    if isinstance(author, tuple):
-        return {"name": author[0], "email": author[1]}
-    return {} if author is None and build.commit.source == "ui" else author
 
 
 def drop_keys(body: JsonObject, keys: tuple[str, ...]) -> JsonObject:

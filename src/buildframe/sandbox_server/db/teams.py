@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.error_responses import HttpError, invalid, not_found
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
 
@@ -31,17 +31,12 @@ class TeamDirectory:
         for team in self.list_teams(organization):
             if team.id == id.lower():
                 return team
-        raise error_responses.not_found("team")
+        raise not_found("team")
 
-    def list_grants(self, team: TeamRecord) -> list[TeamGrant]:
-        """Return the grants of a team in order of creation."""
-        rows = self._db.query("SELECT * FROM team_pipelines WHERE team = ? ORDER BY rowid", (team.id,))
-        return [TeamGrant(*row) for row in rows]
-
-    def list_pipeline_grants(self, entry: PipelineEntry) -> list[TeamGrant]:
-        """Return the grants for a pipeline in order of creation."""
-        rows = self._db.query("SELECT * FROM team_pipelines WHERE pipeline = ? ORDER BY rowid", (entry.key,))
-        return [TeamGrant(*row) for row in rows]
+    def list_grants(self, column: Literal["id", "team", "pipeline"], value: str) -> list[TeamGrant]:
+        """Return the grants with a value in a column, in order of creation."""
+        sql = f"SELECT * FROM team_pipelines WHERE {column} = ? ORDER BY rowid"  # noqa: S608  values are bound
+        return [TeamGrant(*row) for row in self._db.query(sql, (value,))]
 
     def find_pipeline(self, organization: str, pipeline_id: str) -> PipelineEntry | None:
         """Return a pipeline by its UUID; None if it does not exist."""
@@ -51,26 +46,22 @@ class TeamDirectory:
     def get_grant(self, team: TeamRecord, pipeline_id: str) -> TeamGrant:
         """Return the grant of a team for a pipeline. Raises 404 if there is none."""
         entry = self.find_pipeline(team.organization, pipeline_id)
-        for grant in self.list_pipeline_grants(entry) if entry is not None else ():
-            if grant.team == team.id:
+        for grant in self.list_grants("team", team.id):
+            if entry is not None and grant.pipeline_key == entry.key:
                 return grant
-        raise error_responses.not_found("team pipeline")
-
-    def find_grant(self, id: str) -> TeamGrant | None:
-        """Return a grant by its own UUID; None if it does not exist."""
-        rows = self._db.query("SELECT * FROM team_pipelines WHERE id = ?", (id,))
-        return TeamGrant(*rows[0]) if rows else None
+        raise not_found("team pipeline")
 
     def grant(self, team: TeamRecord, pipeline_id: str, level: str) -> TeamGrant:
         """Grant a team access to a pipeline. Raises 422 if the pipeline does not exist or the team has it already."""
         entry = self.find_pipeline(team.organization, pipeline_id)
         if entry is None:
             raise _invalid("Pipeline must exist")
-        if any(grant.team == team.id for grant in self.list_pipeline_grants(entry)):
+        if any(grant.pipeline_key == entry.key for grant in self.list_grants("team", team.id)):
             raise _invalid("Pipeline has already been added to this team")
-        return self._insert(team.id, entry, level)
+        return self.insert_grant(team.id, entry, level)
 
-    def _insert(self, team: str, entry: PipelineEntry, level: str) -> TeamGrant:
+    def insert_grant(self, team: str, entry: PipelineEntry, level: str) -> TeamGrant:
+        """Grant a team, by its UUID, access to a pipeline that it does not have yet."""
         now = self._db.load_now()
         id = self._db.serializer.random.uuid("team pipeline", team, entry.key, now)
         grant = TeamGrant(id, team, entry.key, level, now)
@@ -91,8 +82,7 @@ class TeamDirectory:
         self._db.execute("DELETE FROM team_pipelines WHERE id = ?", (grant.id,))
 
     def _is_last_manager(self, grant: TeamGrant) -> bool:
-        grants = self.list_pipeline_grants(self._db.pipelines[grant.pipeline_key])
-        others = [other.level for other in grants if other.id != grant.id]
+        others = [other.level for other in self.list_grants("pipeline", grant.pipeline_key) if other.id != grant.id]
         return grant.level == MANAGES and bool(others) and MANAGES not in others
 
     def parse_levels(self, organization: str, teams: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -104,13 +94,8 @@ class TeamDirectory:
         ids = {team.id for team in self.list_teams(organization)}
         unknown = [id for id in levels if id.lower() not in ids]
         if unknown:
-            raise error_responses.invalid(("teams", f"There is no team {id!r} in this organization") for id in unknown)
+            raise invalid(("teams", f"There is no team {id!r} in this organization") for id in unknown)
         return {id.lower(): level for id, level in levels.items()}
-
-    def grant_all(self, entry: PipelineEntry, levels: Mapping[str, str]) -> None:
-        """Grant teams access to a new pipeline."""
-        for team, level in levels.items():
-            self._insert(team, entry, level)
 
 
 def _invalid(reason: str) -> HttpError:

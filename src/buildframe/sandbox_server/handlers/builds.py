@@ -8,14 +8,12 @@ from typing import Any
 import msgspec
 
 from buildframe import spec
-from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.serializers import JsonObject
+from buildframe.sandbox_server.error_responses import invalid, too_deep
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
-from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.handlers.sql_filters import Condition, any_of, filter_conditions
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, PullRequestInfo, TokenUser
-from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 _MOST_PULL_REQUESTS = 2**31 - 1
@@ -44,7 +42,7 @@ class BuildHandlers(HandlerGroup):
         values = [value for condition in conditions for value in condition.values]
         ((total,),) = self._db.query(f"SELECT count(*) FROM builds WHERE {sql}", values)  # noqa: S608  values are bound
         if self._deepest <= request.page.offset < total:
-            raise error_responses.too_deep()
+            raise too_deep()
         rows = self._db.query(
             f"SELECT seq, pipeline_key, body FROM builds WHERE {sql} ORDER BY created DESC, seq DESC LIMIT ? OFFSET ?",  # noqa: S608
             [*values, request.page.size, request.page.offset],
@@ -59,7 +57,9 @@ class BuildHandlers(HandlerGroup):
             for seq, body in bodies.items():
                 body["jobs"] = jobs[seq]
         if not request.filters.get("exclude_pipeline"):
-            pipelines = {key: self._embedded(key, request) for key in {key for _, key, _ in rows}}
+            entries = {key: self._db.pipelines[key] for _, key, _ in rows}
+            serialize, access = self._serializer.serialize_embedded, request.access
+            pipelines = {key: _encode(serialize(entry, access)) for key, entry in entries.items()}
             for seq, key, _ in rows:
                 bodies[seq]["pipeline"] = pipelines[key]
         return list(bodies.values())
@@ -72,10 +72,6 @@ class BuildHandlers(HandlerGroup):
             jobs[seq].append(msgspec.Raw(body))
         return jobs
 
-    def _embedded(self, key: str, request: ApiRequest) -> msgspec.Raw:
-        body = self._serializer.serialize_embedded(self._db.pipelines[key], request.access)
-        return msgspec.Raw(msgspec.json.encode(body))
-
     @handles(spec.get_build)
     def _get(self, request: ApiRequest) -> ApiResponse:
         return self._respond_build(request, lookup.find_build(self._db, request.path))
@@ -84,7 +80,7 @@ class BuildHandlers(HandlerGroup):
     def _create(self, request: ApiRequest) -> ApiResponse:
         entry, properties = lookup.find_pipeline(self._db, request.path), request.properties()
         if not 0 < properties.get("pull_request_id", 1) <= _MOST_PULL_REQUESTS:
-            raise error_responses.invalid([("pull_request_id", f"must be from 1 to {_MOST_PULL_REQUESTS}")])
+            raise invalid([("pull_request_id", f"must be from 1 to {_MOST_PULL_REQUESTS}")])
         commit = _commit(properties, entry, request.access.user)
         ignores = properties.get("ignore_pipeline_branch_filters", False)
         build = self._simulator.create_build(entry, commit, ignore_branch_filters=ignores)
@@ -102,41 +98,45 @@ class BuildHandlers(HandlerGroup):
 
     @handles(spec.unblock_job)
     def _unblock(self, request: ApiRequest) -> ApiResponse:
-        build = lookup.find_build(self._db, request.path)
-        job = lookup.find_job(build, request.path)
+        build, job = lookup.find_job(self._db, request.path)
         properties = request.properties()
         who = self._unblocker(request, properties.get("unblocker"))
         self._simulator.unblock(build.id, job.id, who, properties.get("fields", {}))
-        build = lookup.find_build(self._db, request.path)
-        return ApiResponse(self._db.serializer.serialize_job(build, build.job(job.id)))
+        return ApiResponse(self._db.serializer.serialize_job(*lookup.find_job(self._db, request.path)))
 
     def _unblocker(self, request: ApiRequest, id: str | None) -> Actor:
         """Return the index of a member by UUID; without a UUID, the user of the token."""
         if id is None:
             return request.access.user
         organization = lookup.find_organization(self._db, request.path)
-        members = [self._db.serializer.user_id(organization, person) for person in organization.people]
+        members = [self._db.serializer.find_user(organization, place).id for place in range(len(organization.people))]
         if id.lower() not in members:
-            raise error_responses.invalid([("unblocker", "is not a member of the organization")])
+            raise invalid([("unblocker", "is not a member of the organization")])
         return members.index(id.lower())
 
     def _respond_build(self, request: ApiRequest, build: BuildRun) -> ApiResponse:
         """Respond with a build, whose agents have all fields."""
         rows = self._db.query("SELECT seq, pipeline_key, body FROM builds WHERE id = ?", (build.id,))
         (body,) = self._bodies(request, rows)
+        jobs: list[JsonObject] = [msgspec.json.decode(job) for job in body["jobs"]]
         organization = self._db.pipelines[build.pipeline_key].organization
-        return ApiResponse(body | {"jobs": [self._with_full_agent(organization, job) for job in body["jobs"]]})
+        for job in jobs:
+            if job.get("agent"):
+                lost = job.get("signal_reason") == "agent_lost"
+                job["agent"] = self._db.serializer.serialize_full_agent(organization, job["agent"]["name"], lost)
+        return ApiResponse(body | {"jobs": jobs})
 
-    def _with_full_agent(self, organization: Organization, body: msgspec.Raw) -> JsonObject:
-        job: JsonObject = msgspec.json.decode(body)
-        if job.get("agent"):
-            lost = job.get("signal_reason") == "agent_lost"
-            job["agent"] = self._db.serializer.serialize_full_agent(organization, job["agent"]["name"], lost)
-        return job
+
+def _encode(body: JsonObject) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(body))
 
 
 def _commit(properties: Mapping[str, Any], entry: PipelineEntry, user: TokenUser) -> Commit:
     author = properties.get("author", {"name": user.name, "email": user.email})
+    pull_request = None
+    if "pull_request_id" in properties:
+        base = properties.get("pull_request_base_branch", entry.pipeline.default_branch)
+        pull_request = PullRequestInfo(properties["pull_request_id"], base, properties.get("pull_request_repository"))
     return Commit(
         sha=properties["commit"],
         branch=properties["branch"],
@@ -147,15 +147,5 @@ def _commit(properties: Mapping[str, Any], entry: PipelineEntry, user: TokenUser
         env=dict(properties.get("env", {})),
         meta_data=dict(properties.get("meta_data", {})),
         clean_checkout=properties.get("clean_checkout", False),
-        pull_request=_pull_request(properties, entry),
-    )
-
-
-def _pull_request(properties: Mapping[str, Any], entry: PipelineEntry) -> PullRequestInfo | None:
-    if "pull_request_id" not in properties:
-        return None
-    return PullRequestInfo(
-        properties["pull_request_id"],
-        properties.get("pull_request_base_branch", entry.pipeline.default_branch),
-        properties.get("pull_request_repository"),
+        pull_request=pull_request,
     )

@@ -7,16 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.serializers import graphql_id
-from buildframe.sandbox_server.db.teams import TeamDirectory
-from buildframe.sandbox_server.db.tokens import Access
+from buildframe.sandbox_server.db.serializers import format_time, graphql_id
 from buildframe.sandbox_server.error_responses import HttpError, not_found
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
-from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles, refuse_viewers
 from buildframe.sandbox_server.handlers.routes import query_graphql
-from buildframe.sandbox_server.world.model import Organization
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
 
@@ -27,7 +21,7 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 500
 
 
 class GraphQLHandlers(HandlerGroup):
-    """Handles GraphQL with the same data and rules as REST."""
+    """Handles GraphQL with the same data and rules as REST. The context of a resolver is the access of the token."""
 
     @handles(query_graphql)
     def _execute(self, request: ApiRequest) -> ApiResponse:
@@ -35,115 +29,96 @@ class GraphQLHandlers(HandlerGroup):
             from buildframe.sandbox_server.graphql_queries import execute
         except ModuleNotFoundError:
             raise HttpError(501, 'GraphQL needs the extra "sandbox": pip install "buildframe[sandbox]"') from None
-        root = _Root(self._db, request.access).fields
-        result = execute(*_read(request.body), root, self._sizes())
-        body = {"data": result.data} if result.data is not None or not result.errors else {}
-        errors = {"errors": [error.formatted for error in result.errors]} if result.errors else {}
-        return ApiResponse(body | errors)
-
-    def _sizes(self) -> dict[str, int]:
-        """Return the largest numbers of teams and of pipelines in an organization."""
-        slugs = [organization.slug for organization in self._db.serializer.world.organizations]
-        return {
-            "teams": max(len(self._teams.list_teams(slug)) for slug in slugs),
-            "pipelines": max(len(self._db.pipelines.in_organization(slug)) for slug in slugs),
-        }
-
-
-def _read(body: Any) -> tuple[str, dict[str, Any], str | None]:
-    query, variables, operation = body.get("query"), body.get("variables"), body.get("operationName")
-    if not isinstance(query, str):
-        raise HttpError(400, "The body must have a `query`")
-    if not isinstance(variables, dict | None) or not isinstance(operation, str | None):
-        raise HttpError(400, "`variables` must be an object and `operationName` a string")
-    return query, variables or {}, operation
-
-
-class _Root:
-    """Root resolvers of queries and mutations, limited to the organizations of a token."""
-
-    def __init__(self, db: Database, access: Access) -> None:
-        self._db, self._teams, self._access = db, TeamDirectory(db), access
-        self._visible = access.organizations
-        self.fields: dict[str, Resolver] = {
+        query, variables, operation = (request.body.get(name) for name in ("query", "variables", "operationName"))
+        if not isinstance(query, str):
+            raise HttpError(400, "The body must have a `query`")
+        if not isinstance(variables, dict | None) or not isinstance(operation, str | None):
+            raise HttpError(400, "`variables` must be an object and `operationName` a string")
+        root = {
             "pipeline": self._pipeline,
             "organization": self._organization,
             "teamPipelineCreate": self._create,
             "teamPipelineUpdate": self._update,
             "teamPipelineDelete": self._delete,
         }
+        slugs = [organization.slug for organization in self._db.serializer.world.organizations]
+        sizes = {
+            "teams": max(len(self._teams.list_teams(slug)) for slug in slugs),
+            "pipelines": max(len(self._db.pipelines.in_organization(slug)) for slug in slugs),
+        }
+        result = execute(query, variables or {}, operation, root, request.access, sizes)
+        body = {"data": result.data} if result.data is not None or not result.errors else {}
+        errors = {"errors": [error.formatted for error in result.errors]} if result.errors else {}
+        return ApiResponse(body | errors)
 
     def _pipeline(self, info: Any, slug: str) -> Node | None:
         organization, _, pipeline = slug.partition("/")
-        entry = self._db.pipelines.find(organization, pipeline) if organization in self._visible else None
+        is_visible = organization in info.context.organizations
+        entry = self._db.pipelines.find(organization, pipeline) if is_visible else None
         return None if entry is None else self._pipeline_node(entry)
 
     def _organization(self, info: Any, slug: str) -> Node | None:
-        organizations = self._db.serializer.world.organizations
-        matches = [one for one in organizations if one.slug == slug and slug in self._visible]
-        return self._organization_node(matches[0]) if matches else None
-
-    def _organization_node(self, organization: Organization) -> Node:
-        slug = organization.slug
-        uuid = self._db.serializer.random.uuid("organization", slug)
-        return _node("Organization", uuid) | {
-            "slug": slug,
-            "name": organization.name,
-            "teams": _connection(lambda: self._teams.list_teams(slug), _team_node),
-            "pipelines": _connection(lambda: self._db.pipelines.in_organization(slug), self._pipeline_node),
-        }
+        for organization in self._db.serializer.world.organizations:
+            if organization.slug == slug and slug in info.context.organizations:
+                return _node("Organization", self._db.serializer.random.uuid("organization", slug)) | {
+                    "slug": slug,
+                    "name": organization.name,
+                    "teams": _connection(lambda: self._teams.list_teams(slug), _team_node),
+                    "pipelines": _connection(lambda: self._db.pipelines.in_organization(slug), self._pipeline_node),
+                }
+        return None
 
     def _pipeline_node(self, entry: PipelineEntry) -> Node:
         return _node("Pipeline", self._db.serializer.pipeline_id(entry)) | {
             "slug": entry.pipeline.slug,
             "name": entry.pipeline.name,
-            "teams": _connection(lambda: self._teams.list_pipeline_grants(entry), self._grant_node),
+            "teams": _connection(lambda: self._teams.list_grants("pipeline", entry.key), self._grant_node),
         }
 
     def _grant_node(self, grant: TeamGrant) -> Node:
         team = self._teams.get_team(self._db.pipelines[grant.pipeline_key].organization.slug, grant.team)
         return _node("TeamPipeline", grant.id) | {
             "accessLevel": grant.level.upper(),
-            "createdAt": timestamps.format_time(grant.created),
+            "createdAt": format_time(grant.created),
             "team": _team_node(team),
         }
 
     def _create(self, info: Any, input: Node) -> Node:
-        team = self._team(_uuid("Team", input["teamID"]))
-        refuse_viewers(self._access)
+        team = self._team(info, _uuid("Team", input["teamID"]))
+        refuse_viewers(info.context)
         grant = self._teams.grant(team, _uuid("Pipeline", input["pipelineID"]), input["accessLevel"].lower())
-        entry = self._db.pipelines[grant.pipeline_key]
-        edge = {
-            "cursor": _cursor(self._teams.list_pipeline_grants(entry).index(grant)),
-            "node": self._grant_node(grant),
-        }
-        return _payload(input, team=_team_node(team), pipeline=self._pipeline_node(entry), teamPipelineEdge=edge)
+        place = self._teams.list_grants("pipeline", grant.pipeline_key).index(grant)
+        return _payload(
+            input,
+            team=_team_node(team),
+            pipeline=self._pipeline_node(self._db.pipelines[grant.pipeline_key]),
+            teamPipelineEdge={"cursor": _cursor(place), "node": self._grant_node(grant)},
+        )
 
     def _update(self, info: Any, input: Node) -> Node:
-        _, grant = self._grant(input)
+        _, grant = self._grant(info, input)
         grant = self._teams.change_level(grant, input["accessLevel"].lower())
         return _payload(input, teamPipeline=self._grant_node(grant))
 
     def _delete(self, info: Any, input: Node) -> Node:
-        team, grant = self._grant(input)
+        team, grant = self._grant(info, input)
         self._teams.revoke(grant)
         return _payload(input, deletedTeamPipelineID=input["id"], team=_team_node(team))
 
-    def _team(self, uuid: str) -> TeamRecord:
-        for organization in self._visible:
+    def _team(self, info: Any, uuid: str) -> TeamRecord:
+        for organization in info.context.organizations:
             for team in self._teams.list_teams(organization):
                 if team.id == uuid:
                     return team
         raise not_found("team")
 
-    def _grant(self, input: Node) -> tuple[TeamRecord, TeamGrant]:
+    def _grant(self, info: Any, input: Node) -> tuple[TeamRecord, TeamGrant]:
         """Return the team and the grant that a mutation changes."""
-        grant = self._teams.find_grant(_uuid("TeamPipeline", input["id"]))
-        if grant is None:
-            raise not_found("team pipeline")
-        team = self._team(grant.team)
-        refuse_viewers(self._access)
-        return team, grant
+        for grant in self._teams.list_grants("id", _uuid("TeamPipeline", input["id"])):
+            team = self._team(info, grant.team)
+            refuse_viewers(info.context)
+            return team, grant
+        raise not_found("team pipeline")
 
 
 def _team_node(team: TeamRecord) -> Node:

@@ -1,4 +1,4 @@
-"""Generated logs of jobs: a pure function of the job and the time, so that they are never stored."""
+"""Handlers of logs. A log is a pure function of the job and the time, so that it is never stored."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+from buildframe.sandbox_server.db.serializers import ORIGIN
+from buildframe.sandbox_server.error_responses import not_found
+from buildframe.sandbox_server.handlers import lookup, routes
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import SECOND
@@ -25,13 +29,37 @@ class LogLine(NamedTuple):
     at: int
     text: str
 
-    @property
-    def is_header(self) -> bool:
-        """Whether the line is the header of a group."""
-        return self.text.startswith(_HEADERS)
+
+class LogHandlers(HandlerGroup):
+    """Handles logs, which responses link to although the API document does not list them."""
+
+    @handles(routes.get_log)
+    def _get_log(self, request: ApiRequest) -> ApiResponse:
+        if request.accept.startswith("text/plain"):
+            return self._get_raw_log(request)
+        lines = self._lines(request)
+        content = _format_log(lines)
+        body = {
+            "url": f"{ORIGIN}{routes.route_path(routes.get_log).format_map(request.path)}",
+            "content": content,
+            "size": len(content.encode()),
+            "header_times": [line.at * 1000 for line in lines if line.text.startswith(_HEADERS)],  # nanoseconds
+        }
+        return ApiResponse(body)
+
+    @handles(routes.get_raw_log)
+    def _get_raw_log(self, request: ApiRequest) -> ApiResponse:
+        return ApiResponse(_format_log(self._lines(request)).encode(), kind="text/plain; charset=utf-8")
+
+    def _lines(self, request: ApiRequest) -> list[LogLine]:
+        build, job = lookup.find_job(self._db, request.path)
+        step = self._db.pipelines.plan(build.plan).slots[job.step].step
+        if step.kind != "script":
+            raise not_found("log")
+        return _generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())
 
 
-def generate_lines(build: BuildRun, job: JobRun, step: PipelineStep, random: SeededRandom, now: int) -> list[LogLine]:
+def _generate_lines(build: BuildRun, job: JobRun, step: PipelineStep, random: SeededRandom, now: int) -> list[LogLine]:
     """Return the lines that a job has written until now; none before its start."""
     if job.started is None:
         return []
@@ -75,6 +103,6 @@ def _ending(job: JobRun) -> Iterator[str]:
         yield "\x1b[32mDone\x1b[0m"
 
 
-def format_log(lines: list[LogLine]) -> str:
+def _format_log(lines: list[LogLine]) -> str:
     """Format lines, each after its timestamp in a terminal escape sequence."""
     return "".join(f"\x1b_bk;t={line.at // 1000}\x07{line.text}\n" for line in lines)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import not_found
-from buildframe.sandbox_server.simulation.agents import agent_names
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
-from buildframe.sandbox_server.world.model import Organization
+from buildframe.sandbox_server.world.model import Organization, agent_names
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 PathParameters = Mapping[str, str]
@@ -36,26 +33,26 @@ def find_build(db: Database, path: PathParameters) -> BuildRun:
     """Return the build with the number `number`, which may be any text."""
     entry, number = find_pipeline(db, path), path["number"]
     if number.isascii() and number.isdigit() and len(number) <= 18:
-        rows = db.query("SELECT run FROM builds WHERE pipeline_key = ? AND number = ?", (entry.key, int(number)))
-        if rows:
-            return msgspec.json.decode(rows[0][0], type=BuildRun)
+        for build in db.load_builds("pipeline_key = ? AND number = ?", entry.key, int(number)):
+            return build
     raise not_found("build")
 
 
-def find_job(build: BuildRun, path: PathParameters) -> JobRun:
-    """Return the job `job` of a build."""
+def find_job(db: Database, path: PathParameters) -> tuple[BuildRun, JobRun]:
+    """Return the job `job` with its build."""
+    build = find_build(db, path)
     for job in build.jobs:
         if job.id == path["job"]:
-            return job
+            return build, job
     raise not_found("job")
 
 
-def find_agent(db: Database, path: PathParameters) -> str:
-    """Return the name of the agent with the UUID `agent`."""
+def find_agent(db: Database, path: PathParameters) -> tuple[Organization, str]:
+    """Return the name of the agent with the UUID `agent`, with its organization."""
     organization = find_organization(db, path)
     for name in list_agent_names(organization):
         if db.serializer.serialize_agent(organization, name)["id"] == path["agent"].lower():
-            return name
+            return organization, name
     raise not_found("agent")
 
 

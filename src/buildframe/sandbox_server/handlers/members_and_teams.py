@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from buildframe import spec
-from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db import timestamps
-from buildframe.sandbox_server.db.serializers import JsonObject
-from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.db.serializers import JsonObject, format_time
+from buildframe.sandbox_server.error_responses import HttpError, not_found
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
-from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles, refuse_viewers
 from buildframe.sandbox_server.handlers.routes import delete_team_pipeline_named
-from buildframe.sandbox_server.world.teams import TeamGrant
+from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
 
 
 class TeamHandlers(HandlerGroup):
@@ -22,7 +19,7 @@ class TeamHandlers(HandlerGroup):
         organization = lookup.find_organization(self._db, request.path)
         return [
             {
-                "id": self._db.serializer.user_id(organization, person),
+                "id": self._db.serializer.find_user(organization, place).id,
                 "name": person.name,
                 "email": person.email,
                 "role": "member" if place else "admin",
@@ -40,29 +37,29 @@ class TeamHandlers(HandlerGroup):
         for member in self._members(request):
             if member["id"] == request.path["user"].lower():
                 return ApiResponse(member)
-        raise error_responses.not_found("user")
+        raise not_found("user")
 
     @handles(spec.list_team_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
-        team = self._teams.get_team(request.path["org"], request.path["team"])
-        grants = self._teams.list_grants(team)
+        grants = self._teams.list_grants("team", self._team(request).id)
         return ApiResponse([self._body(grant) for grant in request.page.slice(grants)], len(grants))
 
     @handles(spec.get_team_pipeline)
     def _get(self, request: ApiRequest) -> ApiResponse:
-        return self._respond(self._grant(request))
+        return ApiResponse(self._body(self._grant(request)))
 
     @handles(spec.create_team_pipeline)
     def _create(self, request: ApiRequest) -> ApiResponse:
-        team = self._teams.get_team(request.path["org"], request.path["team"])
+        team = self._team(request)
         refuse_viewers(request.access)
         properties = request.properties(_validation_failed)
-        return self._respond(self._teams.grant(team, properties["pipeline_id"], properties["access_level"]))
+        return ApiResponse(self._body(self._teams.grant(team, properties["pipeline_id"], properties["access_level"])))
 
     @handles(spec.update_team_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
         grant = self._editable(request)
-        return self._respond(self._teams.change_level(grant, request.properties(_validation_failed)["access_level"]))
+        level = request.properties(_validation_failed)["access_level"]
+        return ApiResponse(self._body(self._teams.change_level(grant, level)))
 
     @handles(spec.delete_team_pipeline)
     def _delete(self, request: ApiRequest) -> ApiResponse:
@@ -71,7 +68,7 @@ class TeamHandlers(HandlerGroup):
 
     @handles(delete_team_pipeline_named)
     def _delete_named(self, request: ApiRequest) -> ApiResponse:
-        team = self._teams.get_team(request.path["org"], request.path["team"])
+        team = self._team(request)
         refuse_viewers(request.access)
         named = request.body.get("pipeline_id", dict(request.query).get("pipeline_id"))
         if not isinstance(named, str):
@@ -85,12 +82,11 @@ class TeamHandlers(HandlerGroup):
         refuse_viewers(request.access)
         return grant
 
-    def _grant(self, request: ApiRequest) -> TeamGrant:
-        team = self._teams.get_team(request.path["org"], request.path["team"])
-        return self._teams.get_grant(team, request.path["pipeline_id"])
+    def _team(self, request: ApiRequest) -> TeamRecord:
+        return self._teams.get_team(request.path["org"], request.path["team"])
 
-    def _respond(self, grant: TeamGrant) -> ApiResponse:
-        return ApiResponse(self._body(grant))
+    def _grant(self, request: ApiRequest) -> TeamGrant:
+        return self._teams.get_grant(self._team(request), request.path["pipeline_id"])
 
     def _body(self, grant: TeamGrant) -> JsonObject:
         bodies, entry = self._db.serializer, self._db.pipelines[grant.pipeline_key]
@@ -98,7 +94,7 @@ class TeamHandlers(HandlerGroup):
             "pipeline_id": bodies.pipeline_id(entry),
             "access_level": grant.level,
             "pipeline_url": bodies.pipeline_url(entry),
-            "created_at": timestamps.format_time(grant.created),
+            "created_at": format_time(grant.created),
         }
 
 

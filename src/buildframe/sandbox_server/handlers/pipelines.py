@@ -7,15 +7,13 @@ from dataclasses import replace
 import msgspec
 
 from buildframe import spec
-from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.error_responses import HttpError
+from buildframe.sandbox_server.db.pipeline_serializer import configuration_yaml
+from buildframe.sandbox_server.error_responses import HttpError, invalid
 from buildframe.sandbox_server.handlers import lookup
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse, refuse_viewers
-from buildframe.sandbox_server.handlers.pipeline_serializer import configuration_yaml
-from buildframe.sandbox_server.handlers.registry import HandlerGroup, handles
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles, refuse_viewers
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import PipelineContext, change_pipeline, new_pipeline
 from buildframe.sandbox_server.world.model import Organization
-from buildframe.sandbox_server.world.pipeline_settings import cluster_id, template_uuid
+from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, cluster_id, template_uuid
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.spec.pipelines import SELF_HOSTED
 
@@ -37,24 +35,27 @@ class PipelineHandlers(HandlerGroup):
     def _create(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
         refuse_viewers(request.access)
-        properties = _with_default_cluster(request, organization).properties()
+        if not organization.has_cluster:
+            request = replace(request, body={"cluster_id": None, **request.body})
+        properties = request.properties()
         context, now = self._context(organization), self._db.load_now()
         pipeline = new_pipeline(properties, context, now, request.access.user)
         teams = self._teams.parse_levels(organization.slug, properties.get("teams", ()))
-        with self._db.pipelines.rollback_on_error(), self._db.transaction():
+        with self._db.transaction():
             key = self._db.serializer.random.uuid("pipeline", self._db.take_pipeline_number())
             entry = PipelineEntry(key, organization, pipeline)
             self._db.put_pipeline(entry)
-            self._teams.grant_all(entry, teams)
+            for team, level in teams.items():
+                self._teams.insert_grant(team, entry, level)
         return ApiResponse(self._serializer.serialize_created(entry, request.access))
 
     @handles(spec.update_pipeline)
     def _update(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
         if "teams" in request.body:
-            raise error_responses.invalid([("teams", "are changed through the GraphQL API only")])
+            raise invalid([("teams", "are changed through the GraphQL API only")])
         text, context = configuration_yaml(entry.pipeline), self._context(entry.organization, entry)
-        return self._put(request, entry.changed(change_pipeline(entry.pipeline, text, request.properties(), context)))
+        return self._put(request, entry, change_pipeline(entry.pipeline, text, request.properties(), context))
 
     def _context(self, organization: Organization, excluded: PipelineEntry | None = None) -> PipelineContext:
         slug = organization.slug
@@ -69,17 +70,17 @@ class PipelineHandlers(HandlerGroup):
 
     @handles(spec.archive_pipeline)
     def _archive(self, request: ApiRequest) -> ApiResponse:
-        entry = self._editable(request)
-        if entry.pipeline.archived_at is not None:
-            raise HttpError(422, "Pipeline could not be archived.")
-        return self._put(request, _with(entry, archived_at=self._db.load_now()))
+        return self._change_archive(request, self._db.load_now())
 
     @handles(spec.unarchive_pipeline)
     def _unarchive(self, request: ApiRequest) -> ApiResponse:
+        return self._change_archive(request, None)
+
+    def _change_archive(self, request: ApiRequest, archived_at: int | None) -> ApiResponse:
         entry = self._editable(request)
-        if entry.pipeline.archived_at is None:
-            raise HttpError(422, "Pipeline could not be unarchived.")
-        return self._put(request, _with(entry, archived_at=None))
+        if (entry.pipeline.archived_at is None) == (archived_at is None):
+            raise HttpError(422, f"Pipeline could not be {'un' if archived_at is None else ''}archived.")
+        return self._put(request, entry, msgspec.structs.replace(entry.pipeline, archived_at=archived_at))
 
     @handles(spec.delete_pipeline)
     def _delete(self, request: ApiRequest) -> ApiResponse:
@@ -93,7 +94,7 @@ class PipelineHandlers(HandlerGroup):
             raise HttpError(422, "Auto-creating webhooks is not supported for your repository.")
         if entry.pipeline.has_webhook or entry.pipeline.archived_at is not None:
             raise HttpError(422, "Webhooks could not be created for your repository.")
-        return self._put(request, _with(entry, has_webhook=True))
+        return self._put(request, entry, msgspec.structs.replace(entry.pipeline, has_webhook=True))
 
     def _editable(self, request: ApiRequest) -> PipelineEntry:
         """Return the pipeline in the path of a request, if the user can edit it."""
@@ -101,20 +102,10 @@ class PipelineHandlers(HandlerGroup):
         refuse_viewers(request.access)
         return entry
 
-    def _put(self, request: ApiRequest, entry: PipelineEntry) -> ApiResponse:
+    def _put(self, request: ApiRequest, entry: PipelineEntry, record: PipelineRecord) -> ApiResponse:
+        entry = entry.changed(record)
         self._db.put_pipeline(entry)
         return self._respond(request, entry)
 
     def _respond(self, request: ApiRequest, entry: PipelineEntry) -> ApiResponse:
         return ApiResponse(self._serializer.serialize(entry, request.access))
-
-
-def _with_default_cluster(request: ApiRequest, organization: Organization) -> ApiRequest:
-    """Default `cluster_id` to null in organizations without clusters."""
-    if organization.has_cluster:
-        return request
-    return replace(request, body={"cluster_id": None, **request.body})
-
-
-def _with(entry: PipelineEntry, **properties: int | bool | None) -> PipelineEntry:
-    return entry.changed(msgspec.structs.replace(entry.pipeline, **properties))

@@ -1,4 +1,4 @@
-"""Register the handlers of operations by decorator, and create all of them."""
+"""Requests and responses of operations, and the handlers that a decorator registers. Independent of HTTP."""
 
 from __future__ import annotations
 
@@ -7,36 +7,68 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.db.teams import TeamDirectory
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
-from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
+from buildframe.sandbox_server.db.tokens import Access
+from buildframe.sandbox_server.error_responses import HttpError, invalid
+from buildframe.sandbox_server.handlers.sql_filters import FilterValue
+from buildframe.sandbox_server.pagination import PageRequest, Query
 from buildframe.sandbox_server.simulation.simulator import Simulator
-from buildframe.spec import Endpoint
+from buildframe.spec import Endpoint, find_violations
+
+JSON = "application/json; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """A parsed API request.
+
+    `path` holds the path parameters, `body` the unchecked JSON object (`properties` validates it), `accept` the header.
+    """
+
+    endpoint: Endpoint
+    path: Mapping[str, str]
+    filters: Mapping[str, FilterValue]
+    page: PageRequest
+    access: Access
+    body: Mapping[str, Any]
+    query: Query
+    accept: str
+
+    def properties(self, refuse: Callable[[list[tuple[str, str]]], HttpError] = invalid) -> dict[str, Any]:
+        """Return the declared properties of the body, without undeclared ones.
+
+        Raises what `refuse` returns for the list of (field, problem): by default 422 `Validation Failed`.
+        """
+        violations = find_violations(self.endpoint.properties, self.body)
+        wrong = [(violation.field, violation.problem) for violation in violations if not violation.unknown]
+        if wrong:
+            raise refuse(wrong)
+        return {name: self.body[name] for name in self.endpoint.property_names if name in self.body}
+
+
+@dataclass(frozen=True)
+class ApiResponse:
+    """A JSON-ready body or encoded bytes, its content type and, for lists, the number of records on all pages."""
+
+    body: Any = b""
+    total: int = 0
+    kind: str = JSON
+
 
 Handler = Callable[[ApiRequest], ApiResponse]
 Method = TypeVar("Method", bound=Callable[..., ApiResponse])
 
 
-@dataclass(frozen=True)
-class HandlerContext:
-    """What handlers work with. `deepest` is the number of builds that pages of a list reach."""
-
-    db: Database
-    simulator: Simulator
-    serializer: PipelineSerializer
-    deepest: int
-
-
 class HandlerGroup:
-    """Handlers of related operations: methods that `handles` marks."""
+    """Handlers of related operations: methods that `handles` marks. Pages of build lists reach `deepest` builds."""
 
-    def __init__(self, context: HandlerContext) -> None:
-        self._db, self._simulator = context.db, context.simulator
-        self._serializer, self._deepest = context.serializer, context.deepest
-        self._teams = TeamDirectory(context.db)
+    def __init__(self, db: Database, simulator: Simulator, deepest: int) -> None:
+        self._db, self._simulator, self._deepest = db, simulator, deepest
+        self._serializer, self._teams = PipelineSerializer(db), TeamDirectory(db)
 
 
 def handles(endpoint: Endpoint) -> Callable[[Method], Method]:
@@ -49,14 +81,17 @@ def handles(endpoint: Endpoint) -> Callable[[Method], Method]:
     return mark
 
 
-def create_handlers(context: HandlerContext) -> Mapping[str, Handler]:
+def create_handlers(db: Database, simulator: Simulator, deepest: int) -> Mapping[str, Handler]:
     """Create the handlers of all operations; return them by the name of the operation."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
-    methods = [
-        method
-        for group in HandlerGroup.__subclasses__()
-        for _, method in inspect.getmembers(group(context), lambda member: hasattr(member, "handled_operation"))
-    ]
-    return {method.handled_operation: method for method in methods}
+    groups = [group(db, simulator, deepest) for group in HandlerGroup.__subclasses__()]
+    marked = [inspect.getmembers(group, lambda member: hasattr(member, "handled_operation")) for group in groups]
+    return {method.handled_operation: method for methods in marked for _, method in methods}
+
+
+def refuse_viewers(access: Access) -> None:
+    """Raise 403 for a user who cannot edit pipelines."""
+    if not access.may_edit:
+        raise HttpError(403, "Forbidden")

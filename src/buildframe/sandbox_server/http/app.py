@@ -24,9 +24,7 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN
 from buildframe.sandbox_server.db.tokens import Access, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
-from buildframe.sandbox_server.handlers.messages import ApiRequest, ApiResponse
-from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
-from buildframe.sandbox_server.handlers.registry import HandlerContext, create_handlers
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, create_handlers
 from buildframe.sandbox_server.handlers.request_body import parse_object, read_body
 from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql, route_path
 from buildframe.sandbox_server.handlers.sql_filters import parse_filters
@@ -34,7 +32,6 @@ from buildframe.sandbox_server.http import rate_limit
 from buildframe.sandbox_server.pages.pages import WebPages
 from buildframe.sandbox_server.pages.push_webhooks import PushRoutes
 from buildframe.sandbox_server.pagination import format_link_header, parse_page
-from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import InvalidPipeline
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Endpoint
@@ -52,7 +49,7 @@ class ServiceApp:
         self, db: Database, simulator: Simulator, counter: rate_limit.RequestCounter, deepest: int, origin: str
     ) -> None:
         self._db, self._simulator, self._counter, self._origin = db, simulator, counter, origin
-        self._handlers = create_handlers(HandlerContext(db, simulator, PipelineSerializer(db), deepest))
+        self._handlers = create_handlers(db, simulator, deepest)
         self.app = Starlette(
             routes=[*self._routes(), *PushRoutes(db, simulator).routes, *WebPages(db, simulator).routes],
             exception_handlers={HTTPException: self._http_error, Exception: self._failed},
@@ -92,8 +89,6 @@ class ServiceApp:
             return self._refusal(refused, headers)
         except ActionRejected as reason:
             return self._refusal(HttpError(422, str(reason)), headers)
-        except InvalidPipeline as error:
-            return self._refusal(error_responses.invalid(error.problems), headers)
         except Exception:
             _LOG.exception("%s failed", endpoint.name)
             return self._refusal(_FAILED, headers)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.error_responses import HttpError
-from buildframe.sandbox_server.handlers.messages import JSON
+from buildframe.sandbox_server.handlers.registry import JSON
 from buildframe.sandbox_server.http import rate_limit
 from buildframe.sandbox_server.http.faults import CHANGES, Fault, FaultInjector, WorldChanges, identify_request
 from buildframe.sandbox_server.http.server import CLOSE_CONNECTION

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import Outbox
-from buildframe.sandbox_server.db.tokens import Access
-from buildframe.sandbox_server.handlers.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.http.app import ServiceApp
 from buildframe.sandbox_server.http.control_api import ControlApp
 from buildframe.sandbox_server.http.fault_injection import FaultMiddleware
@@ -16,10 +14,6 @@ from buildframe.sandbox_server.http.server import HttpServer, bind, format_url
 from buildframe.sandbox_server.http.webhook_sender import Patience, WebhookSender
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.simulator import Simulator
-from buildframe.sandbox_server.world.build_state import TokenUser
-
-_ANYONE = Access(TokenUser("", "", "", 0), (), ())
-"""Webhooks show pipelines as a token without any permission sees them."""
 
 
 class SandboxServer:
@@ -28,6 +22,7 @@ class SandboxServer:
     def __init__(
         self,
         db: Database,
+        outbox: Outbox,
         simulator: Simulator,
         clock: Clock,
         faults: FaultInjector,
@@ -40,13 +35,11 @@ class SandboxServer:
     ) -> None:
         listening = bind(host, port)
         self.url = format_url(listening)
-        pipelines = PipelineSerializer(db)
-        self.outbox = db.outbox = Outbox(db, lambda key: pipelines.serialize_embedded(db.pipelines[key], _ANYONE))
         service = ServiceApp(db, simulator, RequestCounter(quota), deepest, self.url)
         faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, db, clock))
-        control = ControlApp(db, clock, faults, self.outbox, self.url, faulty)
+        control = ControlApp(db, clock, faults, outbox, self.url, faulty)
         self._server = HttpServer(HostCheck(control.app, host, listening.getsockname()[1]), listening)
-        self._sender = WebhookSender(self.outbox, self.url, patience)
+        self._sender = WebhookSender(outbox, self.url, patience)
         self._server.start()
         self._sender.start()
 

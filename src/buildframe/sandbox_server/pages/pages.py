@@ -124,10 +124,9 @@ class WebPages:
         return html(f"{entry.pipeline.name} #{build['number']}", build, jobs)
 
     def _agent(self, names: Names) -> str:
-        organization, name = lookup.find_organization(self._db, names), lookup.find_agent(self._db, names)
-        return html(name, self._db.serializer.serialize_full_agent(organization, name, lost=False))
+        organization, name = lookup.find_agent(self._db, names)
+        return html(name, self._db.serializer.serialize_full_agent(organization, name))
 
     def _flaky_test(self, names: Names) -> str:
-        suite = self._suites.find(names["org"], names["suite"])
-        body = self._suites.body(names["org"], suite, self._suites.test(names["org"], suite, names["test"]))
+        body = self._suites.find_test(names["org"], names["suite"], names["test"]).body(self._db.load_now())
         return html(body["name"], body)

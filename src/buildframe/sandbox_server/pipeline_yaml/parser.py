@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server.pipeline_yaml import yaml_reader
 from buildframe.sandbox_server.pipeline_yaml.yaml_reader import FALSE, InvalidYaml, YamlMap
-from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep, Plan, Trigger
+from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep, Plan, StepKind, Trigger
 
 MOST_JOBS = 500
 MOST_RETRIES = 10
@@ -71,28 +71,18 @@ def _checked(steps: tuple[PipelineStep, ...]) -> tuple[PipelineStep, ...]:
 def _keyed(steps: tuple[PipelineStep, ...]) -> tuple[PipelineStep, ...]:
     """Set missing keys from labels or positions, and replace groups in dependencies by their steps."""
     taken = {UPLOAD, *(step.key for step in steps)}
-    keys: list[str] = []
+    groups: dict[str, list[str]] = {}
+    keyed = []
     for place, step in enumerate(steps, 1):
-        keys.append(step.key or next(key for key in _possible_keys(step, place) if key not in taken))
-        taken.add(keys[-1])
-    return tuple(
-        msgspec.structs.replace(step, key=key, needs=_with_groups(step.needs, keys, steps))
-        for key, step in zip(keys, steps, strict=True)
-    )
-
-
-def _possible_keys(step: PipelineStep, place: int) -> Iterator[str]:
-    by_place = f"{'wait' if step.kind == 'waiter' else 'step'}-{place}"
-    yield from (key for key in (_slug(step.label), by_place) if key)
-    yield from (f"{by_place}-{number}" for number in itertools.count(2))
-
-
-def _with_groups(needs: Sequence[str], keys: Sequence[str], steps: Sequence[PipelineStep]) -> tuple[str, ...]:
-    keys_needed: list[str] = []
-    for need in needs:
-        members = [key for key, step in zip(keys, steps, strict=True) if step.group == need]
-        keys_needed += [need] if need in keys or not members else members
-    return tuple(dict.fromkeys(keys_needed))
+        by_place = f"{'wait' if step.kind == 'waiter' else 'step'}-{place}"
+        names = itertools.chain((_slug(step.label), by_place), (f"{by_place}-{n}" for n in itertools.count(2)))
+        key = step.key or next(name for name in names if name and name not in taken)
+        taken.add(key)
+        groups.setdefault(step.group or "", []).append(key)
+        keyed.append(replace(step, key=key))
+    members = groups | {step.key: [step.key] for step in keyed}
+    needs = [[key for need in step.needs for key in members.get(need, [need])] for step in keyed]
+    return tuple(replace(step, needs=tuple(dict.fromkeys(keys))) for step, keys in zip(keyed, needs, strict=True))
 
 
 def _slug(label: str) -> str:
@@ -115,25 +105,25 @@ def _names(items: Sequence[Any]) -> Iterator[str]:
     """Yield the names of the attributes that steps use."""
     for item in items:
         yield from item if isinstance(item, YamlMap) else (item,)
-        if isinstance(item, YamlMap) and "group" in item:
+        if _is_group(item):
             yield from _names(item["steps"])
+
+
+def _is_group(item: Any) -> bool:
+    return isinstance(item, YamlMap) and "group" in item
 
 
 def _flat(items: Sequence[Any]) -> Iterator[PipelineStep]:
     for item in items:
-        if isinstance(item, YamlMap) and "group" in item:
-            yield from _of_group(item)
-        else:
+        if not _is_group(item):
             yield _step(item)
-
-
-def _of_group(item: YamlMap) -> Iterator[PipelineStep]:
-    group, needs = _key(item) or _slug(item.text("group", "label", "name")) or "group", _needs(item)
-    for inner in _items(item):
-        if isinstance(inner, YamlMap) and "group" in inner:
-            raise InvalidYaml(f"line {inner.line}: a group cannot be in another.")
-        step = _step(inner)
-        yield msgspec.structs.replace(step, group=group, needs=step.needs or needs)
+            continue
+        group, needs = _key(item) or _slug(item.text("group", "label", "name")) or "group", _needs(item)
+        for inner in _items(item):
+            if _is_group(inner):
+                raise InvalidYaml(f"line {inner.line}: a group cannot be in another.")
+            step = _step(inner)
+            yield replace(step, group=group, needs=step.needs or needs)
 
 
 def _step(item: Any) -> PipelineStep:
@@ -141,82 +131,21 @@ def _step(item: Any) -> PipelineStep:
         item = YamlMap({item: None})
     if not isinstance(item, YamlMap):
         raise InvalidYaml("A step must be a map, or one of `wait`, `block`, `input`.")
-    make = next((_MAKERS[name] for name in item if name in _MAKERS), None)
-    if make is None:
-        raise InvalidYaml(f"line {item.line}: a step must have one of: {', '.join(_MAKERS)}, group.")
-    return msgspec.structs.replace(make(item), key=_key(item), needs=_needs(item))
-
-
-def _script(item: YamlMap) -> PipelineStep:
-    queue, rules = _agents(item)
-    return PipelineStep(
-        key="",
-        label=_label(item),
-        command="\n".join(item.texts("command") or item.texts("commands") or item.texts("script")),
-        queue=queue,
-        agent_query_rules=rules,
-        branches=_branches(item),
-        priority=item.number("priority", least=-1000) or 0,
-        retries=_retries(item.map("retry")),
-        soft_fail=_soft_fail(item),
-        parallelism=item.number("parallelism", least=1),
-        matrix=_matrix(item),
-        env=_env(item),
-        artifact_paths=";".join(item.texts("artifact_paths")),
-        timeout_in_minutes=item.number("timeout_in_minutes") or None,
-        skip=_is_skipped(item),
-    )
-
-
-def _waiter(item: YamlMap) -> PipelineStep:
-    return PipelineStep(key="", kind="waiter", continue_on_failure=item.flag("continue_on_failure"))
-
-
-def _manual(item: YamlMap) -> PipelineStep:
-    label = item.text("block", "input", "manual") or _label(item)
-    return PipelineStep(key="", kind="manual", label=label, branches=_branches(item), skip=_is_skipped(item))
-
-
-def _trigger(item: YamlMap) -> PipelineStep:
-    if not item.text("trigger"):
-        raise item.wrong("trigger", "the slug of a pipeline")
-    build = item.map("build")
-    trigger = Trigger(
-        slug=item.text("trigger"),
-        message=build.text("message") or None,
-        branch=build.text("branch") or None,
-        commit=build.text("commit") or None,
-        env=_env(build),
-        is_async=item.flag("async"),
-    )
-    return PipelineStep(
-        key="",
-        kind="trigger",
-        label=_label(item),
-        branches=_branches(item),
-        soft_fail=_soft_fail(item),
-        skip=_is_skipped(item),
-        trigger=trigger,
-    )
-
-
-_MAKERS: dict[str, Callable[[YamlMap], PipelineStep]] = {
-    **dict.fromkeys(("command", "commands", "script", "plugins"), _script),
-    **dict.fromkeys(("wait", "waiter"), _waiter),
-    **dict.fromkeys(("block", "manual", "input"), _manual),
-    "trigger": _trigger,
-}
-"""The function that creates a step with an attribute of this name; the first attribute counts."""
+    kind = next((_KINDS[name] for name in item if name in _KINDS), None)
+    if kind is None:
+        raise InvalidYaml(f"line {item.line}: a step must have one of: {', '.join(_KINDS)}, group.")
+    attributes = {name: read(item) for name, read in _ATTRIBUTES[kind].items()}
+    return PipelineStep(kind=kind, **attributes | {"key": _key(item), "needs": _needs(item)})
 
 
 def _with_defaults(top: YamlMap, steps: tuple[PipelineStep, ...]) -> tuple[PipelineStep, ...]:
     """Apply the environment and the agents of the top level to all steps."""
-    env, (queue, rules) = _env(top), _agents(top)
+    env, queue, rules = _env(top), _queue(top), _agent_rules(top)
 
     def filled(step: PipelineStep) -> PipelineStep:
         if step.queue == "default" and not step.agent_query_rules:
-            step = msgspec.structs.replace(step, queue=queue, agent_query_rules=rules)
-        return msgspec.structs.replace(step, env=env | step.env)
+            step = replace(step, queue=queue, agent_query_rules=rules)
+        return replace(step, env=env | step.env)
 
     return tuple(filled(step) if step.kind == "script" else step for step in steps)
 
@@ -229,14 +158,6 @@ def _key(item: YamlMap) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_:-]{0,100}", key):
         raise item.wrong("key", "at most 100 letters, digits, hyphens, underscores and colons")
     return key
-
-
-def _label(item: YamlMap) -> str:
-    return item.text("label", "name")
-
-
-def _branches(item: YamlMap) -> str | None:
-    return " ".join(item.texts("branches")) or None
 
 
 def _env(item: YamlMap) -> dict[str, str]:
@@ -264,28 +185,30 @@ def _needs(item: YamlMap) -> tuple[str, ...]:
     return tuple(dict.fromkeys(needs))
 
 
-def _agents(item: YamlMap) -> tuple[str, tuple[str, ...]]:
-    """Return the queue (`queue=docker`) and the other query rules."""
+def _queue(item: YamlMap) -> str:
+    """Return the queue, which a rule such as `queue=docker` names."""
+    queues = [rule.removeprefix("queue=") for rule in _agents(item) if rule.startswith("queue=")]
+    return next(filter(None, queues), "default")
+
+
+def _agent_rules(item: YamlMap) -> tuple[str, ...]:
+    return tuple(rule for rule in _agents(item) if not rule.startswith("queue="))
+
+
+def _agents(item: YamlMap) -> list[str]:
     value = item.get("agents")
-    rules = [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")
-    queues = [rule.removeprefix("queue=") for rule in rules if rule.startswith("queue=")]
-    others = [rule for rule in rules if not rule.startswith("queue=")]
-    return next(filter(None, queues), "default"), tuple(others)
+    return [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")
 
 
-def _retries(retry: YamlMap) -> int:
+def _retries(item: YamlMap) -> int:
     """Return the number of automatic retries: the largest limit of several rules."""
+    retry = item.map("retry")
     automatic = retry.get("automatic")
     rules = automatic if isinstance(automatic, list) else [automatic]
-    limits = [_limit(rule) for rule in rules if isinstance(rule, YamlMap)]
+    limits = [rule.number("limit") for rule in rules if isinstance(rule, YamlMap)]
     if isinstance(automatic, list | YamlMap):
-        return max(limits, default=0)
+        return max((_DEFAULT_RETRIES if limit is None else min(limit, MOST_RETRIES) for limit in limits), default=0)
     return _DEFAULT_RETRIES if retry.flag("automatic") else 0
-
-
-def _limit(rule: YamlMap) -> int:
-    limit = rule.number("limit")
-    return _DEFAULT_RETRIES if limit is None else min(limit, MOST_RETRIES)
 
 
 def _matrix(item: YamlMap) -> dict[str, tuple[str, ...]] | None:
@@ -301,6 +224,47 @@ def _matrix(item: YamlMap) -> dict[str, tuple[str, ...]] | None:
     return matrix
 
 
+def _trigger(item: YamlMap) -> Trigger:
+    if not item.text("trigger"):
+        raise item.wrong("trigger", "the slug of a pipeline")
+    build = item.map("build")
+    replaced = {name: build.text(name) or None for name in ("message", "branch", "commit")}
+    return Trigger(slug=item.text("trigger"), **replaced, env=_env(build), is_async=item.flag("async"))
+
+
+_KINDS: dict[str, StepKind] = {
+    **dict.fromkeys(("command", "commands", "script", "plugins"), "script"),
+    **dict.fromkeys(("wait", "waiter"), "waiter"),
+    **dict.fromkeys(("block", "manual", "input"), "manual"),
+    "trigger": "trigger",
+}
+"""The kind of a step with an attribute of this name; the first attribute counts."""
+
+_LABEL = {"label": lambda item: item.text("label", "name")}
+_CONDITIONS = {"branches": lambda item: " ".join(item.texts("branches")) or None, "skip": _is_skipped}
+_ATTRIBUTES: dict[StepKind, dict[str, Callable[[YamlMap], Any]]] = {
+    "script": _LABEL
+    | _CONDITIONS
+    | {
+        "command": lambda item: "\n".join(item.texts("command") or item.texts("commands") or item.texts("script")),
+        "queue": _queue,
+        "agent_query_rules": _agent_rules,
+        "priority": lambda item: item.number("priority", least=-1000) or 0,
+        "retries": _retries,
+        "soft_fail": _soft_fail,
+        "parallelism": lambda item: item.number("parallelism", least=1),
+        "matrix": _matrix,
+        "env": _env,
+        "artifact_paths": lambda item: ";".join(item.texts("artifact_paths")),
+        "timeout_in_minutes": lambda item: item.number("timeout_in_minutes") or None,
+    },
+    "waiter": {"continue_on_failure": lambda item: item.flag("continue_on_failure")},
+    "manual": _CONDITIONS | {"label": lambda item: item.text("block", "input", "manual", "label", "name")},
+    "trigger": {"trigger": _trigger} | _LABEL | _CONDITIONS | {"soft_fail": _soft_fail},
+}
+"""How each attribute is read, by the kind of the step."""
+
+
 # --- visual steps ---
 
 
@@ -312,7 +276,11 @@ def _visual(item: Mapping[str, Any]) -> PipelineStep:
         case "manual":
             return _step(YamlMap(block=item.get("label", "")))
         case "trigger":
-            return _step(_visual_trigger(item))
+            if not item.get("trigger_project_slug"):
+                raise InvalidYaml("A trigger step must have `trigger_project_slug`.")
+            build = YamlMap(commit=item.get("trigger_commit"), branch=item.get("trigger_branch"))
+            written = {"trigger": item["trigger_project_slug"], "label": item.get("label"), "build": build}
+            return _step(YamlMap(written | {"async": str(item.get("trigger_async", False))}))
     return _step(
         YamlMap(
             label=item.get("name"),
@@ -323,14 +291,4 @@ def _visual(item: Mapping[str, Any]) -> PipelineStep:
             timeout_in_minutes=str(item.get("timeout_in_minutes", 0)),
             agents=list(item.get("agent_query_rules", ())),
         )
-    )
-
-
-def _visual_trigger(item: Mapping[str, Any]) -> YamlMap:
-    if not item.get("trigger_project_slug"):
-        raise InvalidYaml("A trigger step must have `trigger_project_slug`.")
-    build = YamlMap(commit=item.get("trigger_commit"), branch=item.get("trigger_branch"))
-    is_async = str(item.get("trigger_async", False))
-    return YamlMap(
-        {"trigger": item["trigger_project_slug"], "label": item.get("label"), "build": build, "async": is_async}
     )

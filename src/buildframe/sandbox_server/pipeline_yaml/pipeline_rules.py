@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from buildframe.sandbox_server.error_responses import invalid
 from buildframe.sandbox_server.pipeline_yaml.parser import ParsedSteps, parse_configuration, parse_visual_steps
 from buildframe.sandbox_server.world.build_state import TokenUser
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, default_settings, provider_of
@@ -17,21 +18,9 @@ from buildframe.spec import provider_settings_of
 TAKEN = "already_exists"
 LONGEST_SLUG = 100
 TRIGGER_MODES = ("code", "deployment", "fork", "none")
+_FOREIGN = "is not a {} of this organization"
 
 Problem = tuple[str, str]  # a property and what is wrong with it
-_AS_SENT = frozenset({
-    "branch_configuration", "cancel_running_branch_builds", "cancel_running_branch_builds_filter", "cluster_id",
-    "default_branch", "description", "name", "pipeline_template_uuid", "repository", "skip_queued_branch_builds",
-    "skip_queued_branch_builds_filter", "visibility",
-})  # fmt: skip
-
-
-class InvalidPipeline(Exception):
-    """Properties that are not valid for a pipeline; `problems` are pairs of property and problem."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(str(self.problems))
 
 
 class PipelineContext(NamedTuple):
@@ -55,29 +44,20 @@ def is_slug(text: str) -> bool:
 
 
 def new_pipeline(properties: Mapping[str, Any], context: PipelineContext, now: int, user: TokenUser) -> PipelineRecord:
-    """Create a pipeline from properties. Raises `InvalidPipeline`."""
-    parsed = _new_steps(properties)
+    """Create a pipeline from properties. Raises 422."""
+    if "steps" in properties:
+        parsed = parse_visual_steps(properties["steps"])
+    else:
+        parsed = parse_configuration(properties.get("configuration", ""))
     slug = properties.get("slug", slug_of(properties["name"]))
     kind = provider_of(properties["repository"])
     problems = [*_step_problems(properties, parsed), *_problems(properties, slug, kind, context)]
     if problems:
-        raise InvalidPipeline(problems)
+        raise invalid(problems)
     return PipelineRecord(
-        **_stored_properties(properties),
-        slug=slug,
-        steps=parsed.steps,
-        configuration=properties.get("configuration"),
-        provider=kind,
-        provider_settings=dict(properties.get("provider_settings", {})),
-        created_at=now,
-        created_by=user,
+        **_stored_properties(properties)
+        | {"slug": slug, "steps": parsed.steps, "provider": kind, "created_at": now, "created_by": user}
     )
-
-
-def _new_steps(properties: Mapping[str, Any]) -> ParsedSteps:
-    if "steps" in properties:
-        return parse_visual_steps(properties["steps"])
-    return parse_configuration(properties.get("configuration", ""))
 
 
 def _step_problems(properties: Mapping[str, Any], parsed: ParsedSteps) -> Iterator[Problem]:
@@ -93,7 +73,7 @@ def _step_problems(properties: Mapping[str, Any], parsed: ParsedSteps) -> Iterat
 def change_pipeline(
     before: PipelineRecord, text: str, properties: Mapping[str, Any], context: PipelineContext
 ) -> PipelineRecord:
-    """Change properties of a pipeline whose YAML is `text`. Raises `InvalidPipeline`."""
+    """Change properties of a pipeline whose YAML is `text`. Raises 422."""
     slug = properties.get("slug", before.slug)
     if properties.get("name", before.name) != before.name and "slug" not in properties:
         slug = slug_of(properties["name"])
@@ -102,17 +82,17 @@ def change_pipeline(
     parsed = parse_configuration(properties["configuration"]) if "configuration" in properties else ParsedSteps()
     problems = [*_change_problems(before, text, properties, parsed), *_problems(properties, slug, kind, context)]
     if problems:
-        raise InvalidPipeline(problems)
-    return msgspec.structs.replace(
-        before,
-        **_stored_properties(properties),
-        slug=slug,
-        steps=_changed_steps(before.steps, parsed.steps) if "configuration" in properties else before.steps,
-        configuration=properties.get("configuration", before.configuration),
-        provider=kind,
-        provider_settings=_remaining_settings(before, kind) | properties.get("provider_settings", {}),
-        has_webhook=before.has_webhook and not moved,
-    )
+        raise invalid(problems)
+    there = provider_settings_of(kind)
+    settings = {name: value for name, value in before.provider_settings.items() if name in there}
+    computed = {
+        "slug": slug,
+        "steps": _changed_steps(before.steps, parsed.steps) if "configuration" in properties else before.steps,
+        "provider": kind,
+        "provider_settings": settings | properties.get("provider_settings", {}),
+        "has_webhook": before.has_webhook and not moved,
+    }
+    return msgspec.structs.replace(before, **_stored_properties(properties) | computed)
 
 
 def _change_problems(
@@ -128,11 +108,6 @@ def _change_problems(
             yield "configuration", f"cannot add attributes that the YAML does not have yet: {', '.join(more)}"
 
 
-def _remaining_settings(before: PipelineRecord, kind: str) -> dict[str, bool | str]:
-    there = provider_settings_of(kind)
-    return {name: value for name, value in before.provider_settings.items() if name in there}
-
-
 def _changed_steps(before: Sequence[PipelineStep], after: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """Return the changed steps: keep the upload step, and the run times of steps whose key stays."""
     uploads = [step for step in before[:1] if step.key == UPLOAD]
@@ -144,15 +119,13 @@ def _changed_steps(before: Sequence[PipelineStep], after: Sequence[PipelineStep]
 
 
 def _stored_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties that are stored as they were sent."""
-    stored = {name: value for name, value in properties.items() if name in _AS_SENT}
+    """Return the properties that are stored."""
+    stored = {name: value for name, value in properties.items() if name != "teams"}
     for name in ("cluster_id", "pipeline_template_uuid"):
         if stored.get(name):
             stored[name] = stored[name].lower()
     if "tags" in properties:
         stored["tags"] = tuple(properties["tags"])
-    if "env" in properties:
-        stored["env"] = dict(properties["env"])
     return stored
 
 
@@ -182,23 +155,17 @@ def _setting_problems(settings: Mapping[str, Any], kind: str) -> Iterator[Proble
         yield "provider_settings.trigger_mode", f"must be one of {', '.join(TRIGGER_MODES)}"
 
 
-Rule = tuple[str, Callable[[Any, PipelineContext], bool], str]
-
-_RULES: tuple[Rule, ...] = (
+_RULES: tuple[tuple[str, Callable[[Any, PipelineContext], bool], str], ...] = (
     ("name", lambda name, context: name not in context.names, TAKEN),
-    ("name", lambda name, context: bool(name.strip()), "must not be empty"),
-    ("repository", lambda address, context: bool(re.fullmatch(r"\S+", address)), "must be the address of a repository"),
-    ("default_branch", lambda branch, context: bool(branch.strip()), "must not be empty"),
-    ("visibility", lambda value, context: value in ("private", "public"), "must be `private` or `public`"),
-    (
-        "cluster_id",
-        lambda uuid, context: uuid is None or uuid.lower() in context.clusters,
-        "is not a cluster of this organization",
-    ),
+    ("name", lambda name, _: bool(name.strip()), "must not be empty"),
+    ("repository", lambda address, _: bool(re.fullmatch(r"\S+", address)), "must be the address of a repository"),
+    ("default_branch", lambda branch, _: bool(branch.strip()), "must not be empty"),
+    ("visibility", lambda value, _: value in ("private", "public"), "must be `private` or `public`"),
+    ("cluster_id", lambda uuid, at: uuid is None or uuid.lower() in at.clusters, _FOREIGN.format("cluster")),
     (
         "pipeline_template_uuid",
         lambda uuid, context: uuid is None or uuid.lower() in context.templates,
-        "is not a pipeline template of this organization",
+        _FOREIGN.format("pipeline template"),
     ),
 )
 """Property, whether its value is valid, and the problem if it is not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # its stubs are not among our tools
 
-from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep, Trigger
+from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep
 
 Body = dict[str, Any]
 
@@ -59,45 +59,32 @@ def _value(step: PipelineStep, place: int) -> Any:
         case "manual":
             return {"block": step.label, "key": step.key} | _non_empty(common)
         case "trigger":
-            return named | _non_empty(_of_trigger(step) | common)
+            slug, is_async, build = _trigger_json(step)
+            trigger = {"trigger": slug, "async": is_async, "build": _non_empty(build), "soft_fail": step.soft_fail}
+            return named | _non_empty(trigger | common)
         case "script":
             return named | {"command": step.command} | _non_empty(common | _of_script(step))
 
 
-def _of_trigger(step: PipelineStep) -> Body:
+def _trigger_json(step: PipelineStep) -> tuple[str, bool, Body]:
+    """Return the slug of the triggered pipeline, whether it is triggered asynchronously, and the new build."""
     assert step.trigger is not None
-    trigger = step.trigger
-    build = _non_empty(_triggered_build(trigger))
-    return {"trigger": trigger.slug, "async": trigger.is_async, "build": build, "soft_fail": step.soft_fail}
-
-
-def _triggered_build(trigger: Trigger) -> Body:
-    return {"message": trigger.message, "branch": trigger.branch, "commit": trigger.commit, "env": trigger.env}
+    build = {name: getattr(step.trigger, name) for name in ("message", "branch", "commit", "env")}
+    return step.trigger.slug, step.trigger.is_async, build
 
 
 def _of_script(step: PipelineStep) -> Body:
     matrix = {name: list(values) for name, values in (step.matrix or {}).items()}
+    queue = {} if step.queue == "default" else {"queue": step.queue}
     return {
-        "agents": _agents(step),
+        "agents": list(step.rules) if step.agent_query_rules else queue,
         "priority": step.priority,
         "retry": _non_empty({"automatic": _non_empty({"limit": step.retries})}),
         "soft_fail": step.soft_fail,
         "parallelism": step.parallelism,
         "matrix": matrix[ONLY_DIMENSION] if list(matrix) == [ONLY_DIMENSION] else _non_empty({"setup": matrix}),
-        "env": step.env,
-        "artifact_paths": step.artifact_paths,
-        "timeout_in_minutes": step.timeout_in_minutes,
+        **{name: getattr(step, name) for name in ("env", "artifact_paths", "timeout_in_minutes")},
     }
-
-
-def _agents(step: PipelineStep) -> Body | list[str]:
-    queue = {} if step.queue == "default" else {"queue": step.queue}
-    return rules_of(step) if step.agent_query_rules else queue
-
-
-def rules_of(step: PipelineStep) -> list[str]:
-    """Return the query rules of a step, such as `queue=docker`."""
-    return [*([] if step.queue == "default" else [f"queue={step.queue}"]), *step.agent_query_rules]
 
 
 def _non_empty(values: Body) -> Body:
@@ -113,36 +100,19 @@ def step_json(step: PipelineStep) -> Body:
         case "manual":
             return {"type": "manual", "label": step.label}
         case "trigger":
-            return _trigger_json(step)
+            slug, is_async, build = _trigger_json(step)
+            body = {"type": "trigger", "label": step.label, "pipeline": slug, "build": build, "async": is_async}
+            return body | {"branch_configuration": step.branches, "concurrency": None, "parallelism": None}
         case "script":
-            return _script_json(step)
-
-
-def _script_json(step: PipelineStep) -> Body:
-    return {
-        "type": "script",
-        "name": step.label or None,
-        "command": step.command,
-        "artifact_paths": step.artifact_paths,
-        "branch_configuration": step.branches or "",
-        "env": step.env,
-        "timeout_in_minutes": step.timeout_in_minutes,
-        "agent_query_rules": rules_of(step),
-        "concurrency": None,
-        "parallelism": step.parallelism,
-    }
-
-
-def _trigger_json(step: PipelineStep) -> Body:
-    assert step.trigger is not None
-    trigger = step.trigger
-    return {
-        "type": "trigger",
-        "label": step.label,
-        "pipeline": trigger.slug,
-        "build": _triggered_build(trigger),
-        "async": trigger.is_async,
-        "branch_configuration": step.branches,
-        "concurrency": None,
-        "parallelism": None,
-    }
+            return {
+                "type": "script",
+                "name": step.label or None,
+                "command": step.command,
+                "artifact_paths": step.artifact_paths,
+                "branch_configuration": step.branches or "",
+                "env": step.env,
+                "timeout_in_minutes": step.timeout_in_minutes,
+                "agent_query_rules": list(step.rules),
+                "concurrency": None,
+                "parallelism": step.parallelism,
+            }

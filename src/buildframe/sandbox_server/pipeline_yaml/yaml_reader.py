@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # its stubs are not among our tools
@@ -104,15 +103,12 @@ def _measure(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
         raise InvalidYaml(f"line {node.start_mark.line + 1}: a value contains itself.")
     if id(node) not in sizes:
         inside = above | {id(node)}
-        sizes[id(node)] = 1 + sum(_measure(child, sizes, inside) for child in _children(node))
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        pairs = [child if isinstance(child, tuple) else (child,) for child in children]
+        sizes[id(node)] = 1 + sum(_measure(child, sizes, inside) for pair in pairs for child in pair)
     if sizes[id(node)] > _MOST_VALUES:
         raise InvalidYaml(f"The YAML holds more than {_MOST_VALUES} values.")
     return sizes[id(node)]
-
-
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
-        yield from child if isinstance(child, tuple) else (child,)
 
 
 def _plain(loader: yaml.SafeLoader, node: yaml.Node) -> Any:

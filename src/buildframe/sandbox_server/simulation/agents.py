@@ -6,28 +6,14 @@ import heapq
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from buildframe.sandbox_server.simulation.rules import QueuePosition
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-from buildframe.sandbox_server.world.model import SHORT_QUEUE, Organization
+from buildframe.sandbox_server.world.model import Organization, agent_names, agent_tags
 from buildframe.sandbox_server.world.steps import PipelineStep
 
 QueueKey = tuple[str, str]
-
-
-def agent_names(queue: str, count: int) -> list[str]:
-    """Return the names of a queue's agents."""
-    return [f"{queue}-{number:02d}" for number in range(1, count + 1)]
-
-
-def queue_of_agent(name: str) -> str:
-    """Return the queue of an agent, by the agent's name."""
-    return name.rsplit("-", 1)[0]
-
-
-def agent_tags(queue: str) -> list[str]:
-    """Return the tags of a queue's agents. Query rules of steps match them."""
-    return [f"queue={queue}", f"os={'darwin' if queue == SHORT_QUEUE else 'linux'}"]
 
 
 def queue_of_step(step: PipelineStep) -> str:
@@ -36,12 +22,12 @@ def queue_of_step(step: PipelineStep) -> str:
     return " ".join([step.queue, *unmet])
 
 
+@dataclass
 class AgentQueue:
     """The idle agents and the waiting jobs of one queue."""
 
-    def __init__(self, agents: list[str] | None = None) -> None:
-        self.idle = agents or []
-        self.jobs: list[tuple[QueuePosition, str, str]] = []
+    idle: list[str] = field(default_factory=list)
+    jobs: list[tuple[QueuePosition, str, str]] = field(default_factory=list)
 
 
 class AgentPool:
@@ -77,7 +63,3 @@ class AgentPool:
     def occupy(self, queue: QueueKey, agent: str) -> None:
         """Mark an agent as busy, when a stored sandbox is opened again."""
         self._queues[queue].idle.remove(agent)
-
-    def waiting_jobs(self) -> set[str]:
-        """Return the ids of all waiting jobs."""
-        return {job for queue in self._queues.values() for _, _, job in queue.jobs}

@@ -1,6 +1,6 @@
 """State transitions of builds and jobs, and the events that they schedule. Does not know SQL or HTTP.
 
-Active builds are held in memory, all others in the storage. Changes are written in batches. Each batch is one
+Active builds are held in memory, all others in the database. Changes are written in batches. Each batch is one
 transaction, so builds, scheduled events and the clock always agree.
 """
 
@@ -8,69 +8,33 @@ from __future__ import annotations
 
 import copy
 import heapq
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable
 
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.outbox import Outbox, WebhookEvent
 from buildframe.sandbox_server.simulation import rules
-from buildframe.sandbox_server.simulation.agents import AgentPool, QueueKey, queue_of_agent, queue_of_step
+from buildframe.sandbox_server.simulation.agents import AgentPool, QueueKey, queue_of_step
 from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
-from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TriggerCause
-from buildframe.sandbox_server.world.model import World
-from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
+from buildframe.sandbox_server.world.build_state import (
+    ACTIVE_JOB_STATES,
+    Actor,
+    BuildRun,
+    Commit,
+    JobRun,
+    ScheduledEvent,
+    TriggerCause,
+)
+from buildframe.sandbox_server.world.model import World, queue_of_agent
+from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
 from buildframe.spec.states import AGENT_STATES, ENDED_STATES, FINISHED_STATES
-
-
-class ScheduledEvent(NamedTuple):
-    """An event of the simulation. `seq` orders simultaneous events; `about[0]` is a build, a pipeline or a queue."""
-
-    at: int
-    seq: int
-    kind: str
-    about: tuple[str, ...]
-
-
-class WebhookEvent(NamedTuple):
-    """An event for webhooks: its name, and the build and job as they were at that time."""
-
-    at: int
-    event: str
-    organization: str
-    build_id: str
-    job_id: str | None
-    body: dict[str, Any]
-
-
-class SimulationStorage(Protocol):
-    """The storage that the simulator requires."""
-
-    @property
-    def pipelines(self) -> PipelineRegistry: ...
-    def load_build(self, id: str) -> BuildRun | None: ...
-    def load_active(self) -> Iterable[BuildRun]: ...
-    def load_events(self) -> list[ScheduledEvent]: ...
-    def load_counters(self) -> tuple[int, dict[str, int]]: ...
-    def load_now(self) -> int: ...
-    def find_build_ids(self, pipeline_key: str, numbers: Sequence[int] | None = None) -> set[str]: ...
-    def has_webhooks(self, organization: str) -> bool: ...
-    def serialize_event(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent: ...
-    def save(
-        self,
-        builds: Iterable[BuildRun],
-        events: Iterable[ScheduledEvent] | None,
-        now: int,
-        *,
-        notices: Sequence[WebhookEvent] = (),
-        deleted: Collection[str] = (),
-        deleted_pipeline: PipelineEntry | None = None,
-    ) -> None: ...
 
 
 class Simulation:
     """Active builds and jobs, agents and scheduled events. A `Simulator` advances them in time."""
 
-    def __init__(self, world: World, store: SimulationStorage, cancels_at_once: bool) -> None:
-        self.world, self._store, self.pipelines = world, store, store.pipelines
+    def __init__(self, world: World, db: Database, outbox: Outbox, cancels_at_once: bool) -> None:
+        self.world, self._db, self._outbox, self.pipelines = world, db, outbox, db.pipelines
         self.scenario = Scenario(world, self.pipelines)
         self._cancels_at_once = cancels_at_once
         self._load()
@@ -83,9 +47,9 @@ class Simulation:
         self._builds: dict[str, BuildRun] = {}
         self._begin_changes()
         self._unsent: list[tuple[str, JobRun | None]] = []  # events of the build that `_settle` updates next
-        self._built, self._numbers = self._store.load_counters()
-        self.now = self._store.load_now()
-        self._events = self._store.load_events()
+        self._built, self._numbers = self._db.load_counters()
+        self.now = self._db.load_now()
+        self._events = self._db.load_events()
         heapq.heapify(self._events)
         self._next_seq = 1 + max((event.seq for event in self._events), default=0)
         if self._events or self._built:
@@ -105,7 +69,7 @@ class Simulation:
             self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
 
     def _resume(self) -> None:
-        for build in self._store.load_active():
+        for build in self._db.load_builds("over = 0"):
             self._builds[build.id] = build
             for job in build.jobs:
                 if job.state == "scheduled" and self._step(build, job).kind == "script":
@@ -120,16 +84,13 @@ class Simulation:
 
     def _flush(self) -> None:
         """Write all changes, then drop builds that are over from memory."""
-        self._store.save(
-            [self._builds[id] for id in sorted(self._dirty)],
-            self._events if self._events_changed else None,
-            self.now,
-            notices=self._notices,
-            deleted=self._deleted,
-            deleted_pipeline=self._deleted_pipeline,
-        )
+        changed = [self._builds[id] for id in sorted(self._dirty)]
+        events = self._events if self._events_changed else None
+        with self._db.transaction():
+            self._db.save(changed, events, self.now, self._deleted, self._deleted_pipeline)
+            self._outbox.store(self._notices)
         self._begin_changes()
-        self._builds = {id: build for id, build in self._builds.items() if not rules.is_over(build)}
+        self._builds = {id: build for id, build in self._builds.items() if not build.is_over}
 
     def _begin_changes(self) -> None:
         self._dirty: set[str] = set()
@@ -143,9 +104,14 @@ class Simulation:
         self._next_seq += 1
         self._events_changed = True
 
+    def _schedule_reaction(self, after: int | None, kind: str, *about: str) -> None:
+        """Schedule what someone does, unless nobody does it."""
+        if after is not None:
+            self._schedule(after, kind, *about)
+
     def _notify(self, event: str, build: BuildRun, job: JobRun | None = None) -> None:
         """Queue an event with the job as it is now; it is sent when its build is settled."""
-        if self._store.has_webhooks(self.pipelines[build.pipeline_key].organization.slug):
+        if self._outbox.has_webhooks(self._entry(build).organization.slug):
             self._unsent.append((event, copy.copy(job)))
 
     # --- builds ---
@@ -176,9 +142,7 @@ class Simulation:
             self._schedule(self.scenario.delay("begin", build.id), "begin", build.id)
         self._add_jobs(build, entry.plan.first())
         self._settle(build)
-        wait = self.scenario.manual_cancel_delay(entry, build)
-        if wait is not None:
-            self._schedule(wait, "cancel", build.id)
+        self._schedule_reaction(self.scenario.manual_cancel_delay(entry, build), "cancel", build.id)
         return build
 
     def _supersede(self, entry: PipelineEntry, build: BuildRun) -> None:
@@ -197,7 +161,7 @@ class Simulation:
     def _settle(self, build: BuildRun) -> None:
         """Derive the state of a build from its jobs, and send its events."""
         self._dirty.add(build.id)
-        before, was_over = (build.state, build.blocked), rules.is_over(build)
+        before, was_over = (build.state, build.blocked), build.is_over
         build.blocked = build.ended is None and build.cancel_reason is None and rules.is_blocked(build)
         build.state = rules.build_state(build)
         if build.state in ("failing", "failed") and build.failing is None:
@@ -210,17 +174,13 @@ class Simulation:
                 self._notify("build.finished", build)
         # `job.scheduled` comes last, after the events that caused it.
         for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
-            self._notices.append(self._store.serialize_event(self.now, event, build, job))
+            self._notices.append(self._outbox.describe(self.now, event, build, job))
         self._unsent.clear()
-        if rules.is_over(build) and not was_over:
-            self._after_end(build)
-
-    def _after_end(self, build: BuildRun) -> None:
-        wait = None if build.reopened else self.scenario.rebuild_delay(self.pipelines[build.pipeline_key], build)
-        if wait is not None:
-            self._schedule(wait, "rebuild", build.id)
-        if build.triggered_from is not None:
-            self._finish_trigger_job(build.triggered_from, build.state == "passed")
+        if build.is_over and not was_over:
+            delay = None if build.reopened else self.scenario.rebuild_delay(self._entry(build), build)
+            self._schedule_reaction(delay, "rebuild", build.id)
+            if build.triggered_from is not None:
+                self._finish_trigger_job(build.triggered_from, build.state == "passed")
 
     def _cancel(self, build: BuildRun, reason: str) -> None:
         build.cancel_reason = reason
@@ -228,23 +188,21 @@ class Simulation:
             if job.state == "running" and job.agent is not None and not self._cancels_at_once:
                 job.state = "canceling"
                 self._schedule(self.scenario.delay("stop", job.id), "stop", build.id, job.id)
-            elif job.state in rules.ACTIVE_JOB:
+            elif job.state in ACTIVE_JOB_STATES:
                 self._stop(build, job)
         self._settle(build)
 
     def _skip(self, build: BuildRun) -> None:
         build.ended = "skipped"
         for job in build.jobs:
-            if job.state in rules.ACTIVE_JOB:
+            if job.state in ACTIVE_JOB_STATES:
                 self._end_job(build, job, "skipped")
                 self._notify_end(build, job)
         self._settle(build)
 
     def _find_build(self, id: str) -> BuildRun | None:
         if id not in self._builds:
-            build = self._store.load_build(id)
-            if build is not None:
-                self._builds[id] = build
+            self._builds |= {build.id: build for build in self._db.load_builds("id = ?", id)}
         return self._builds.get(id)
 
     def _build(self, id: str) -> BuildRun:
@@ -252,11 +210,10 @@ class Simulation:
         assert build is not None
         return build
 
-    def _find_job(self, build_id: str, job_id: str) -> tuple[BuildRun, JobRun]:
-        build = self._build(build_id)
-        return build, build.job(job_id)
-
     # --- jobs ---
+
+    def _entry(self, build: BuildRun) -> PipelineEntry:
+        return self.pipelines[build.pipeline_key]
 
     def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
         return self.pipelines.plan(build.plan).slots[job.step].step
@@ -275,6 +232,9 @@ class Simulation:
         job.state = rules.skipped_state(self._step(build, job), build.commit.branch) or "waiting"
         self._dirty.add(build.id)
         return job
+
+    def _advance_dependents(self, build: BuildRun, job: JobRun) -> None:
+        self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
 
     def _advance_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
         """Start the jobs whose dependencies are met; a wait step that passes releases further jobs."""
@@ -299,7 +259,7 @@ class Simulation:
             job.state, job.finished = "passed", self.now
         elif step.kind == "manual":
             job.state = "blocked"
-            unblocking = self.scenario.manual_unblock(self.pipelines[build.pipeline_key], build, job)
+            unblocking = self.scenario.manual_unblock(self._entry(build), build, job)
             if unblocking is not None:
                 self._schedule(unblocking[0], "unblock", build.id, job.id, str(unblocking[1]))
         elif step.kind == "trigger":
@@ -319,11 +279,11 @@ class Simulation:
         job.state, job.unblocked_by, job.unblocked_at = "unblocked", who, self.now
         build.finished = None  # the build continues, even if it ends at once
         self._notify("job.activated", build, job)
-        self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+        self._advance_dependents(build, job)
         self._settle(build)
 
     def _queue(self, build: BuildRun, job: JobRun) -> QueueKey:
-        return self.pipelines[build.pipeline_key].organization.slug, queue_of_step(self._step(build, job))
+        return self._entry(build).organization.slug, queue_of_step(self._step(build, job))
 
     def _enqueue(self, build: BuildRun, job: JobRun) -> None:
         place = rules.queue_position(self._step(build, job).priority, build, job)
@@ -351,7 +311,7 @@ class Simulation:
         if state != "passed" and step.kind == "script":
             self._after_failure(build, job, step)
         if job.retried_in is None:
-            self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+            self._advance_dependents(build, job)
         self._notify_end(build, job)
         self._settle(build)
 
@@ -362,11 +322,9 @@ class Simulation:
 
     def _end_job(self, build: BuildRun, job: JobRun, state: rules.JobEndState) -> None:
         was, job.state, job.finished = job.state, state, self.now
-        if was in AGENT_STATES and job.agent is not None:
-            self._release(build, job, job.agent)
-
-    def _release(self, build: BuildRun, job: JobRun, agent: str) -> None:
-        queue = self._queue(build, job)
+        if was not in AGENT_STATES or job.agent is None:
+            return
+        queue, agent = self._queue(build, job), job.agent
         if job.signal_reason == "agent_lost":
             self._schedule(self.scenario.delay("away", job.id), "return", queue[0], agent)
             return
@@ -393,10 +351,9 @@ class Simulation:
         lost = sum(other.signal_reason == "agent_lost" for other in before)
         if rules.should_retry(job.signal_reason == "agent_lost", lost, len(before) - lost, step.retries):
             self._repeat(build, job, "automatic")
-            return
-        wait = self.scenario.manual_retry_delay(self.pipelines[build.pipeline_key], build, job)
-        if wait is not None:
-            self._schedule(wait, "retry", build.id, job.id)
+        else:
+            delay = self.scenario.manual_retry_delay(self._entry(build), build, job)
+            self._schedule_reaction(delay, "retry", build.id, job.id)
 
     def _finish_trigger_job(self, cause: TriggerCause, passed: bool) -> None:
         """Finish the trigger job that waited for a build which is over."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from buildframe.sandbox_server.world.build_state import BuildRun, BuildState, JobRun
+from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, BuildState, JobRun
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
-from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES, ENDED_STATES
+from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES
 
 JobEndState = Literal["passed", "failed", "timed_out", "canceled", "skipped"]
 RetryType = Literal["automatic", "manual"]
@@ -24,8 +24,6 @@ DEEPEST_TRIGGER = 10
 MOST_TRIGGERED = 100
 """Maximum number of builds that one build triggers, directly or indirectly."""
 
-_BUSY = AGENT_STATES | {"scheduled"}
-ACTIVE_JOB = _BUSY | {"waiting", "blocked"}
 _FAILED = frozenset({"failed", "timed_out"})
 _SATISFYING = frozenset({"passed", "broken", "skipped", "unblocked"}) | _FAILED  # soft failures
 _BLOCKING = frozenset({"canceled", "waiting_failed"})
@@ -49,7 +47,7 @@ def readiness(needs: Sequence[str], latest: Mapping[str, JobRun], continue_on_fa
     jobs = [latest[need] for need in needs]
     states = {job.state for job in jobs}
     if continue_on_failure:
-        return "waiting" if states & ACTIVE_JOB else "ready"
+        return "waiting" if states & ACTIVE_JOB_STATES else "ready"
     if states & _BLOCKING or (states & _FAILED and any(map(failed, jobs))):
         return "failed"
     return "ready" if states <= _SATISFYING else "waiting"
@@ -57,22 +55,17 @@ def readiness(needs: Sequence[str], latest: Mapping[str, JobRun], continue_on_fa
 
 def is_blocked(build: BuildRun) -> bool:
     """Return whether a build waits for someone to unblock it."""
-    states = {job.state for job in build.jobs if job.retried_in is None}
-    return "blocked" in states and not states & _BUSY
-
-
-def is_over(build: BuildRun) -> bool:
-    """Return whether a build has ended; only a manual retry reopens it."""
-    return build.state in ENDED_STATES and not build.blocked
+    states = {job.state for job in build.latest().values()}
+    return "blocked" in states and not states & (AGENT_STATES | {"scheduled"})
 
 
 def build_state(build: BuildRun) -> BuildState:
     """Return the state of a build from its jobs; for a blocked build, from its finished jobs."""
     if build.ended is not None:
         return build.ended
-    last = [job for job in build.jobs if job.retried_in is None]
+    last = build.latest().values()
     states = {job.state for job in last}
-    active = bool(states & ACTIVE_JOB) and not is_blocked(build)
+    active = bool(states & ACTIVE_JOB_STATES) and not is_blocked(build)
     if build.cancel_reason is not None:
         return "canceling" if active else "canceled"
     if build.pending:

@@ -1,6 +1,6 @@
 """Run the simulation: process scheduled events in order of time, and execute requested actions.
 
-Does not know SQL or HTTP; the storage is passed in.
+Does not know SQL or HTTP.
 """
 
 from __future__ import annotations
@@ -12,18 +12,30 @@ from contextlib import contextmanager
 
 import msgspec
 
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.outbox import Outbox
 from buildframe.sandbox_server.simulation import rules
-from buildframe.sandbox_server.simulation.agents import queue_of_agent
-from buildframe.sandbox_server.simulation.lifecycle import Simulation, SimulationStorage
+from buildframe.sandbox_server.simulation.lifecycle import Simulation
 from buildframe.sandbox_server.simulation.rules import ActionRejected
-from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TriggerCause
-from buildframe.sandbox_server.world.model import DAY, World
+from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
+from buildframe.sandbox_server.world.model import DAY, World, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import UPLOAD
 from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES
 
 _BATCH = 400
 _UPLOADED_AT = 0.85  # of the upload job's run time
+
+_JOB_STATES = {
+    "start": ("assigned",),
+    "upload": ("running",),
+    "finish": ("running",),
+    "trigger": ("scheduled",),
+    "unblock": ("blocked",),
+    "stop": ("canceling",),
+    "retry": ("failed", "timed_out"),
+}
+"""Events of jobs, and the states in which a job has them; in other states nothing happens."""
 
 
 class Simulator(Simulation):
@@ -34,18 +46,43 @@ class Simulator(Simulation):
     before reading, without holding a lock.
     """
 
-    def __init__(self, world: World, store: SimulationStorage, cancels_at_once: bool = True) -> None:
+    def __init__(self, world: World, db: Database, outbox: Outbox, cancels_at_once: bool) -> None:
         self.lock = threading.RLock()
         self.catch_up: Callable[[], None] = lambda: None
-        super().__init__(world, store, cancels_at_once)
+        super().__init__(world, db, outbox, cancels_at_once)
 
     # --- time ---
 
     def run_until(self, timestamp: int) -> None:
         """Process and store all events that are due until a timestamp. A timestamp in the past changes nothing."""
         with self._all_or_nothing():
-            if timestamp > self.now:
-                self._run_until(timestamp)
+            if timestamp <= self.now:
+                return
+            while self._events and self._events[0].at <= timestamp:
+                event = heapq.heappop(self._events)
+                self._events_changed = True
+                self.now = event.at
+                self._process(event)
+                if len(self._dirty) >= _BATCH and (not self._events or self._events[0].at > self.now):
+                    self._flush()
+            self.now = timestamp
+            self._flush()
+
+    def _process(self, event: ScheduledEvent) -> None:
+        """Call the handler of an event with the records that the event is about."""
+        handle = getattr(self, f"_on_{event.kind}")
+        first, *others = event.about
+        if event.kind == "return":
+            handle(first, *others)
+        elif event.kind in ("push", "night", "repair"):
+            handle(self.pipelines[first], *others)
+        elif event.kind in _JOB_STATES:
+            build = self._build(first)
+            job = build.job(others[0])
+            if job.state in _JOB_STATES[event.kind]:
+                handle(build, job, *others[1:])
+        else:
+            handle(self._build(first))
 
     @contextmanager
     def _action(self) -> Iterator[None]:
@@ -66,17 +103,6 @@ class Simulator(Simulation):
             except BaseException:
                 self._load()
                 raise
-
-    def _run_until(self, timestamp: int) -> None:
-        while self._events and self._events[0].at <= timestamp:
-            event = heapq.heappop(self._events)
-            self._events_changed = True
-            self.now = event.at
-            getattr(self, f"_on_{event.kind}")(*event.about)
-            if len(self._dirty) >= _BATCH and (not self._events or self._events[0].at > self.now):
-                self._flush()
-        self.now = timestamp
-        self._flush()
 
     # --- actions ---
 
@@ -114,7 +140,7 @@ class Simulator(Simulation):
         """Rebuild a build. Raises `ActionRejected` if the pipeline is archived or does not allow rebuilds."""
         with self._action():
             build = self._build(id)
-            entry = self.pipelines[build.pipeline_key]
+            entry = self._entry(build)
             self._check(entry)
             if not entry.pipeline.allow_rebuilds:
                 raise ActionRejected("The pipeline does not allow rebuilds.")
@@ -127,7 +153,8 @@ class Simulator(Simulation):
         Raises `ActionRejected` unless the job is blocked.
         """
         with self._action():
-            build, job = self._find_job(build_id, job_id)
+            build = self._build(build_id)
+            job = build.job(job_id)
             if job.state != "blocked":
                 raise ActionRejected("The job can't be unblocked because it isn't blocked.")
             meta_data = {**build.commit.meta_data, **(fields or {})}
@@ -138,7 +165,8 @@ class Simulator(Simulation):
     def retry(self, build_id: str, job_id: str) -> None:
         """Retry a failed job. Raises `ActionRejected` unless it failed and was not retried."""
         with self._action():
-            build, job = self._find_job(build_id, job_id)
+            build = self._build(build_id)
+            job = build.job(job_id)
             if not rules.can_be_retried(build, job):
                 raise ActionRejected(f"The job can't be retried because it is {job.state}, or was retried already.")
             self._retry(build, job)
@@ -146,12 +174,12 @@ class Simulator(Simulation):
     def delete_builds(self, entry: PipelineEntry, numbers: Sequence[int]) -> None:
         """Delete builds, as retention does."""
         with self._action():
-            self._discard(self._store.find_build_ids(entry.key, numbers))
+            self._discard(self._db.find_build_ids(entry.key, numbers))
 
     def delete_pipeline(self, entry: PipelineEntry) -> None:
         """Delete a pipeline and all its builds."""
         with self._action():
-            self._discard(self._store.find_build_ids(entry.key), entry)
+            self._discard(self._db.find_build_ids(entry.key), entry)
 
     def _discard(self, ids: set[str], pipeline: PipelineEntry | None = None) -> None:
         """Delete builds, and their pipeline if it is given, together with their scheduled events."""
@@ -176,37 +204,31 @@ class Simulator(Simulation):
         """Return whether commits pushed to a branch are built."""
         return entry.can_be_built and rules.matches(entry.pipeline.branch_configuration, branch)
 
-    def _on_push(self, pipeline_key: str, n: str) -> None:
-        entry = self.pipelines[pipeline_key]
-        self._schedule(self.scenario.next_push(entry, int(n) + 1), "push", pipeline_key, str(int(n) + 1))
+    def _on_push(self, entry: PipelineEntry, n: str) -> None:
+        following = int(n) + 1
+        self._schedule(self.scenario.next_push(entry, following), "push", entry.key, str(following))
         if not self.scenario.push_happens(entry, int(n), self.now):
             return
         commit = self.scenario.commit(entry, n, self.now)
         if self._is_built(entry, commit.branch):
             build = self._create(entry, commit)
-            delay = self.scenario.follow_up_delay(entry, n)
-            if delay is not None:
-                self._schedule(delay, "follow_up", build.id)
+            self._schedule_reaction(self.scenario.follow_up_delay(entry, n), "follow_up", build.id)
 
-    def _on_follow_up(self, build_id: str) -> None:
-        build = self._build(build_id)
-        entry = self.pipelines[build.pipeline_key]
+    def _on_follow_up(self, build: BuildRun) -> None:
+        entry = self._entry(build)
         if self._is_built(entry, build.commit.branch):
             self._create(entry, self.scenario.follow_up_commit(build))
 
-    def _on_night(self, pipeline_key: str) -> None:
-        entry = self.pipelines[pipeline_key]
+    def _on_night(self, entry: PipelineEntry) -> None:
         if self._is_built(entry, entry.pipeline.default_branch):
             self._create(entry, self.scenario.nightly_commit(entry, f"night {self.now // DAY}"))
-        self._schedule(DAY, "night", pipeline_key)
+        self._schedule(DAY, "night", entry.key)
 
-    def _on_repair(self, pipeline_key: str) -> None:
-        entry = self.pipelines[pipeline_key]
+    def _on_repair(self, entry: PipelineEntry) -> None:
         if self._is_built(entry, entry.pipeline.default_branch):
             self._create(entry, self.scenario.repair_commit(entry, f"repair {self.now}"))
 
-    def _on_begin(self, build_id: str) -> None:
-        build = self._build(build_id)
+    def _on_begin(self, build: BuildRun) -> None:
         if build.state != "scheduled":  # canceled or skipped meanwhile
             return
         build.pending, plan = False, self.pipelines.plan(build.plan)
@@ -215,39 +237,29 @@ class Simulator(Simulation):
         self._advance_jobs(build, plan.first())
         self._settle(build)
 
-    def _on_start(self, build_id: str, job_id: str) -> None:
-        build, job = self._find_job(build_id, job_id)
-        if job.state != "assigned":
-            return
+    def _on_start(self, build: BuildRun, job: JobRun) -> None:
         job.state, job.started = "running", self.now
-        outcome = self.scenario.outcome(self.pipelines[build.pipeline_key], build, job)
-        self._schedule(outcome.microseconds, "finish", build_id, job_id)
+        outcome = self.scenario.outcome(self._entry(build), build, job)
+        self._schedule(outcome.microseconds, "finish", build.id, job.id)
         if job.step == UPLOAD and outcome.exit_status == 0:
-            self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build_id, job_id)
+            self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build.id, job.id)
         self._started(build)
         self._notify("job.started", build, job)
         self._settle(build)
 
-    def _on_upload(self, build_id: str, job_id: str) -> None:
-        build = self._build(build_id)
-        if build.job(job_id).state == "running":
-            self._add_jobs(build, self.pipelines.plan(build.plan).needs)
-            self._settle(build)
+    def _on_upload(self, build: BuildRun, _: JobRun) -> None:
+        self._add_jobs(build, self.pipelines.plan(build.plan).needs)
+        self._settle(build)
 
-    def _on_finish(self, build_id: str, job_id: str) -> None:
-        build, job = self._find_job(build_id, job_id)
-        if job.state == "running":
-            outcome = self.scenario.outcome(self.pipelines[build.pipeline_key], build, job)
-            job.exit_status, job.signal_reason = outcome.exit_status, outcome.signal_reason
-            self._finish_job(build, job, outcome.state)
+    def _on_finish(self, build: BuildRun, job: JobRun) -> None:
+        outcome = self.scenario.outcome(self._entry(build), build, job)
+        job.exit_status, job.signal_reason = outcome.exit_status, outcome.signal_reason
+        self._finish_job(build, job, outcome.state)
 
-    def _on_trigger(self, build_id: str, job_id: str) -> None:
-        build, job = self._find_job(build_id, job_id)
-        if job.state != "scheduled":
-            return
+    def _on_trigger(self, build: BuildRun, job: JobRun) -> None:
         self._started(build)
         trigger = self._step(build, job).trigger
-        target = trigger and self.pipelines.find(self.pipelines[build.pipeline_key].organization.slug, trigger.slug)
+        target = trigger and self.pipelines.find(self._entry(build).organization.slug, trigger.slug)
         cause = self._cause(build, job)
         if not trigger or not target or not cause or not target.can_be_built:
             self._finish_job(build, job, "failed")
@@ -271,36 +283,30 @@ class Simulator(Simulation):
             return None
         return TriggerCause(build.link(), job.id, depth, root.id)
 
-    def _on_unblock(self, build_id: str, job_id: str, person: str) -> None:
-        build, job = self._find_job(build_id, job_id)
-        if job.state == "blocked":
-            self._unblock(build, job, int(person))
+    def _on_unblock(self, build: BuildRun, job: JobRun, person: str) -> None:
+        self._unblock(build, job, int(person))
 
-    def _on_stop(self, build_id: str, job_id: str) -> None:
-        build = self._build(build_id)
-        self._stop(build, build.job(job_id))
+    def _on_stop(self, build: BuildRun, job: JobRun) -> None:
+        self._stop(build, job)
         self._settle(build)
 
-    def _on_retry(self, build_id: str, job_id: str) -> None:
-        build, job = self._find_job(build_id, job_id)
+    def _on_retry(self, build: BuildRun, job: JobRun) -> None:
         if rules.can_be_retried(build, job):
             self._retry(build, job)
 
     def _retry(self, build: BuildRun, job: JobRun) -> None:
-        if rules.is_over(build):
+        if build.is_over:
             build.reopened, build.restarts, build.finished = True, True, None
         self._repeat(build, job, "manual")
-        self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+        self._advance_dependents(build, job)
         self._settle(build)
 
-    def _on_cancel(self, build_id: str) -> None:
-        build = self._build(build_id)
+    def _on_cancel(self, build: BuildRun) -> None:
         if build.state in CANCELABLE_STATES:
             self._cancel(build, "Canceled manually")
 
-    def _on_rebuild(self, build_id: str) -> None:
-        build = self._build(build_id)
-        entry = self.pipelines[build.pipeline_key]
+    def _on_rebuild(self, build: BuildRun) -> None:
+        entry = self._entry(build)
         if entry.pipeline.allow_rebuilds and entry.can_be_built:
             self._create(entry, self.scenario.rebuild_commit(entry, build), rebuilt_from=(build.id, build.number))
 

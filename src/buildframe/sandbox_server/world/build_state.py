@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
+
+from buildframe.spec.states import AGENT_STATES, ENDED_STATES
 
 JobState = Literal[
     "waiting", "waiting_failed", "blocked", "unblocked", "scheduled", "assigned", "running", "canceling", "passed",
@@ -13,6 +15,17 @@ JobState = Literal[
 BuildState = Literal[
     "scheduled", "running", "failing", "passed", "failed", "canceling", "canceled", "skipped", "not_run"
 ]
+
+ACTIVE_JOB_STATES = AGENT_STATES | {"scheduled", "waiting", "blocked"}
+
+
+class ScheduledEvent(NamedTuple):
+    """An event of the simulation. `seq` orders simultaneous events; `about[0]` is a build, a pipeline or a queue."""
+
+    at: int
+    seq: int
+    kind: str
+    about: tuple[str, ...]
 
 
 class TokenUser(msgspec.Struct, frozen=True):
@@ -126,6 +139,11 @@ class BuildRun(msgspec.Struct, omit_defaults=True):
     triggered_from: TriggerCause | None = None
     n_triggered: int = 0
     jobs: list[JobRun] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the build has ended; only a manual retry reopens it."""
+        return self.state in ENDED_STATES and not self.blocked
 
     def job(self, id: str) -> JobRun:
         """Return a job by its id."""

@@ -49,6 +49,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     organizations: tuple[Organization, ...]
     truth: Truth
 
+    def check_organization(self, slug: str) -> None:
+        """Raise `BadInput` if there is no organization with a slug."""
+        slugs = [organization.slug for organization in self.organizations]
+        if slug not in slugs:
+            raise BadInput(f"organization={slug!r} does not exist. Use one of: {', '.join(slugs)}.")
+
     def encode(self) -> bytes:
         return msgspec.json.encode(self, enc_hook=lambda timestamp: timestamp.us)
 
@@ -77,6 +83,21 @@ def _scale_organization(organization: Organization, builds: int, start: int, unt
 
 
 SHORT_QUEUE = "macos"
+
+
+def agent_names(queue: str, count: int) -> list[str]:
+    """Return the names of a queue's agents."""
+    return [f"{queue}-{number:02d}" for number in range(1, count + 1)]
+
+
+def queue_of_agent(name: str) -> str:
+    """Return the queue of an agent, by the agent's name."""
+    return name.rsplit("-", 1)[0]
+
+
+def agent_tags(queue: str) -> list[str]:
+    """Return the tags of a queue's agents. Query rules of steps match them."""
+    return [f"queue={queue}", f"os={'darwin' if queue == SHORT_QUEUE else 'linux'}"]
 
 
 def _agents(organization: Organization) -> dict[str, int]:

@@ -18,6 +18,8 @@ UPLOAD = "upload"
 ONLY_DIMENSION = "matrix"
 """Name of the dimension of a matrix without named dimensions."""
 
+StepKind = Literal["script", "waiter", "manual", "trigger"]
+
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The pipeline that a trigger step builds, and the values that replace those of the triggering build."""
@@ -38,7 +40,7 @@ class PipelineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     key: str
-    kind: Literal["script", "waiter", "manual", "trigger"] = "script"
+    kind: StepKind = "script"
     label: str = ""
     command: str = ""
     needs: tuple[str, ...] = ()
@@ -58,6 +60,11 @@ class PipelineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     continue_on_failure: bool = False
     skip: bool = False
     trigger: Trigger | None = None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """All query rules that an agent must match, such as `queue=docker`."""
+        return self.agent_query_rules if self.queue == "default" else (f"queue={self.queue}", *self.agent_query_rules)
 
 
 class Slot(msgspec.Struct, frozen=True):

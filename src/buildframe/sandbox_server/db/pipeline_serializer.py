@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from buildframe.sandbox_server.db import timestamps
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, drop_keys, graphql_id
+from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, drop_keys, format_time, graphql_id
 from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
@@ -18,8 +17,8 @@ _SAME = (
 )  # fmt: skip
 """Fields that are the same in the response and in the record."""
 
-_NOT_EMBEDDED = ("description", "tags", "steps")
 _ONLY_IN_CREATION = ("allow_rebuilds",)
+_NOT_EMBEDDED = (*_ONLY_IN_CREATION, "description", "tags", "steps")
 
 
 class PipelineSerializer:
@@ -33,18 +32,18 @@ class PipelineSerializer:
         """Serialize a pipeline for its own response."""
         return drop_keys(self.serialize_created(entry, access), _ONLY_IN_CREATION)
 
-    def serialize_embedded(self, entry: PipelineEntry, access: Access) -> JsonObject:
-        """Serialize a pipeline for embedding in builds."""
-        return drop_keys(self.serialize_created(entry, access), _ONLY_IN_CREATION + _NOT_EMBEDDED)
+    def serialize_embedded(self, entry: PipelineEntry, access: Access | None = None) -> JsonObject:
+        """Serialize a pipeline for embedding in builds; without a token, for a webhook."""
+        return drop_keys(self.serialize_created(entry, access), _NOT_EMBEDDED)
 
-    def serialize_created(self, entry: PipelineEntry, access: Access) -> JsonObject:
+    def serialize_created(self, entry: PipelineEntry, access: Access | None) -> JsonObject:
         """Serialize a pipeline for the response to its creation."""
         cached, body = self._cache.get(entry.key, (None, {}))
         if cached is not entry:
             body = self._static_fields(entry)
             self._cache[entry.key] = entry, body
         body = body | self._counts(entry)
-        if access.may_edit and "write_pipelines" in access.scopes:
+        if access and access.may_edit and "write_pipelines" in access.scopes:
             return body
         return body | {"provider": body["provider"] | {"webhook_url": ""}}
 
@@ -78,9 +77,9 @@ class PipelineSerializer:
                 "webhook_url": f"{ORIGIN}/deliver/{random.sha('webhook', id)}",
                 "settings": {"repository": repository_name(pipeline.repository)} | pipeline.settings,
             },
-            "created_by": self._serializer.serialize_actor(entry.organization, pipeline.created_by),
-            "created_at": timestamps.format_time(pipeline.created_at, pipeline.legacy),
-            "archived_at": timestamps.format_time(pipeline.archived_at),
+            "created_by": self._serializer.serialize_user(entry.organization, pipeline.created_by),
+            "created_at": format_time(pipeline.created_at, pipeline.legacy),
+            "archived_at": format_time(pipeline.archived_at),
             "tags": None if pipeline.tags is None else list(pipeline.tags),
             "configuration": configuration_yaml(pipeline),
             "steps": [step_json(step) for step in pipeline.steps],

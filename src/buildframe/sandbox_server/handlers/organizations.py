@@ -1,0 +1,79 @@
+"""Handlers of what an organization has besides pipelines: emojis, agents, its cluster and its queues."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from urllib.parse import quote
+
+import msgspec
+
+from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
+from buildframe.sandbox_server.error_responses import not_found
+from buildframe.sandbox_server.handlers import lookup, routes
+from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
+from buildframe.sandbox_server.world.pipeline_settings import cluster_id
+from buildframe.spec import list_emojis
+
+IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
+
+_EMOJIS: dict[str, dict[str, list[str]]] = msgspec.json.decode(
+    resources.files("buildframe.sandbox_server.handlers").joinpath("emojis.json").read_bytes()
+)
+"""Names with aliases: common emojis, and those of each organization."""
+
+
+class OrganizationHandlers(HandlerGroup):
+    """Handles emojis, agents, clusters and queues."""
+
+    @handles(list_emojis)
+    def _list_emojis(self, request: ApiRequest) -> ApiResponse:
+        """List the emojis in texts of the organization, common ones and custom ones."""
+        organization = lookup.find_organization(self._db, request.path)
+        used = IN_TEXT.findall(msgspec.json.encode(organization.pipelines).decode())
+        common: dict[str, list[str]] = {name: [] for name in used} | _EMOJIS["common"]
+        files = [
+            *((name, name, aliases) for name, aliases in sorted(common.items())),
+            *((name, f"{organization.slug}/{name}", more) for name, more in _EMOJIS.get(organization.slug, {}).items()),
+        ]
+        return ApiResponse(
+            [
+                {"name": name, "url": f"{ORIGIN}/emojis/{quote(file)}.svg"} | ({"aliases": aliases} if aliases else {})
+                for name, file, aliases in files
+            ]
+        )
+
+    @handles(routes.list_agents)
+    def _list_agents(self, request: ApiRequest) -> ApiResponse:
+        organization = lookup.find_organization(self._db, request.path)
+        names = lookup.list_agent_names(organization)
+        serialize = self._db.serializer.serialize_full_agent
+        return ApiResponse([serialize(organization, name) for name in request.page.slice(names)], len(names))
+
+    @handles(routes.get_agent)
+    def _get_agent(self, request: ApiRequest) -> ApiResponse:
+        organization, name = lookup.find_agent(self._db, request.path)
+        return ApiResponse(self._db.serializer.serialize_full_agent(organization, name))
+
+    @handles(routes.get_cluster)
+    def _get_cluster(self, request: ApiRequest) -> ApiResponse:
+        return ApiResponse(self._cluster_body(request))
+
+    def _cluster_body(self, request: ApiRequest) -> JsonObject:
+        organization = lookup.find_organization(self._db, request.path)
+        id = cluster_id(self._db.serializer.random, organization.slug)
+        if not organization.has_cluster or request.path["cluster"].lower() != id:
+            raise not_found("cluster")
+        url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
+        return {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents", "url": url}
+
+    @handles(routes.get_queue)
+    def _get_queue(self, request: ApiRequest) -> ApiResponse:
+        url = self._cluster_body(request)["url"]
+        organization = lookup.find_organization(self._db, request.path)
+        for key in organization.agents:
+            id = self._db.serializer.queue_id(organization, key)
+            if id == request.path["queue"].lower():
+                more = {"key": key, "url": f"{url}/queues/{id}", "cluster_url": url}
+                return ApiResponse({"id": id, "graphql_id": graphql_id("ClusterQueue", id)} | more)
+        raise not_found("queue")
