@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from buildframe.errors import Invalid
+from buildframe.errors import Invalid, ServiceError
 from buildframe.fetching.listing_state import PageQuery
+from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
 T0 = Moment(2026, 10, 1, tzinfo=dt.UTC)
 SECOND = 10**6
+DAY = 86_400 * SECOND
 REFUSED = Invalid(400, "Listing builds this deep is not supported.")
 
 
@@ -82,3 +85,45 @@ class InMemoryService:
 
     def shown(self, build: Build) -> Moment:
         return at(build.created - build.created % self.grain)
+
+
+def row(id: str, us: int) -> SimpleNamespace:
+    return SimpleNamespace(id=id, created_at=at(us).text())
+
+
+def service_of(*created: int, size: int = 10, **settings: bool | int) -> InMemoryService:
+    fake = InMemoryService(size=size, **settings)
+    for stamp in created:
+        fake.create(0, 0).created = stamp
+    fake.clock = max(created, default=0) + SECOND
+    return fake
+
+
+def read(
+    pagination: TimePagination,
+    respond: Callable[[PageQuery], Page | ServiceError],
+    queries: list[PageQuery] | None = None,
+    readers: Callable[[float | None], int] = lambda pages: 1,
+) -> list[SimpleNamespace]:
+    """Return the rows that a pagination finds with one reader, or with several that take turns."""
+    found, under_way = [], []
+    while True:
+        while (reader := pagination.start(readers(pagination.pages_left))) is not None:
+            if reader.query is None:  # nothing can lie in its window
+                pagination.end(reader)
+            else:
+                under_way.append(reader)
+        if not under_way:
+            return found
+        reader = under_way.pop(0)
+        if queries is not None:
+            queries.append(reader.query)
+        page = respond(reader.query)
+        if isinstance(page, ServiceError):
+            reader.refuse(page)
+        else:
+            found += reader.take(page).rows
+        if reader.query is None:
+            pagination.end(reader)
+        else:
+            under_way.append(reader)

@@ -64,7 +64,7 @@ class Listed:
     is_changed: bool  # by an arrival or a deletion
     steps_back: int
     begun_at: int  # microseconds after T0
-    fruitless: int  # the most consecutive responses without a new row
+    stalled: int  # the most consecutive responses without a new row
 
 
 def settings_of(chance: random.Random) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class _Listing:
         self.under_way: list[tuple[Reader, Page | Invalid]] = []
         self.found: list[str] = []
         self.begun = self.is_changed = False
-        self.steps_back = self.fruitless = self.most_fruitless = self.begun_at = 0
+        self.steps_back = self.stalled = self.most_stalled = self.begun_at = 0
 
     def read(self) -> Listed:
         error = None
@@ -116,7 +116,7 @@ class _Listing:
         is_complete = error is None and not self.pagination.unverified
         return Listed(
             self.settings, self.service, self.pagination, self.found, existed - set(self.found), is_complete, error,
-            self.is_changed, self.steps_back, self.begun_at, self.most_fruitless,
+            self.is_changed, self.steps_back, self.begun_at, self.most_stalled,
         )  # fmt: skip
 
     def _step(self) -> bool:
@@ -159,8 +159,8 @@ class _Listing:
         else:
             rows = reader.take(response).rows
             self.found += [row.id for row in rows]
-            self.fruitless = 0 if rows else self.fruitless + 1
-            self.most_fruitless = max(self.most_fruitless, self.fruitless)
+            self.stalled = 0 if rows else self.stalled + 1
+            self.most_stalled = max(self.most_stalled, self.stalled)
         self._put_back(reader)
 
     def _put_back(self, reader: Reader) -> None:

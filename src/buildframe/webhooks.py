@@ -22,7 +22,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
-from buildframe.spec.people import User
+from buildframe.spec.members import User
 from buildframe.spec.reading import convert_exact_record, convert_record
 from buildframe.spec.rows import row_type
 

@@ -63,9 +63,9 @@ def test_builds_are_newest_first_and_jobs_follow_their_builds(workers: int) -> N
 def test_builds_are_newest_first_if_the_list_is_out_of_order(workers: int) -> None:
     """Each build is listed up to 4 s from its place, so pages overlap in time. The frame is in order nevertheless."""
     chance = random.Random(5)
-    made = [build(n, seconds, n % 3) for n, seconds in enumerate(chance.choices(range(4000), k=600), 1)]
-    made.sort(key=lambda each: after(0).us - bf_us(each) + chance.randrange(4_000_000))
-    with listing(made) as service:
+    documents = [build(n, seconds, n % 3) for n, seconds in enumerate(chance.choices(range(4000), k=600), 1)]
+    documents.sort(key=lambda each: after(0).us - bf_us(each) + chance.randrange(4_000_000))
+    with listing(documents) as service:
         builds, jobs = service.connected().history(workers=workers, overlap="5s")
         plain = service.connected().builds(workers=workers)
     assert sorted(builds["number"]) == list(range(1, 601))
@@ -75,13 +75,13 @@ def test_builds_are_newest_first_if_the_list_is_out_of_order(workers: int) -> No
     assert len(plain) == 600 or not plain.attrs["complete"]
 
 
-def bf_us(made: dict[str, Any]) -> int:
-    return int(pd.Timestamp(made["created_at"]).value // 1000)
+def bf_us(document: dict[str, Any]) -> int:
+    return int(pd.Timestamp(document["created_at"]).value // 1000)
 
 
 def test_builds_of_one_timestamp_keep_the_order_of_the_service() -> None:
-    made = [build(9, 100), *(build(n, 50) for n in (3, 1, 4, 2, 8)), build(7, 10)]
-    with listing(made) as service:
+    documents = [build(9, 100), *(build(n, 50) for n in (3, 1, 4, 2, 8)), build(7, 10)]
+    with listing(documents) as service:
         assert list(service.connected().builds()["number"]) == [9, 3, 1, 4, 2, 8, 7]
 
 

@@ -47,8 +47,8 @@ def read(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     decoding = PageDecoder(resource, selected, jobs)
     parts = [decoding.tables(page_of(decoding, page)) for page in pages]
-    inner = [part.jobs for part in parts if part.jobs is not None]
-    return decoding.frame([part.rows for part in parts]), decoding.job_frame(inner)
+    job_tables = [jobs for _, jobs in parts if jobs is not None]
+    return decoding.frame([rows for rows, _ in parts]), decoding.job_frame(job_tables)
 
 
 @given(PAGES, some("builds"), some("jobs"), st.data())
@@ -129,9 +129,9 @@ def test_columns_are_ordered_as_selected_then_extra_then_raw() -> None:
 
 def test_columns_keep_their_documentation() -> None:
     decoding = PageDecoder(Build, ColumnSelection("builds", ["state"]), ColumnSelection("jobs", ["queue"]))
-    parts = decoding.tables(page_of(decoding, [BUILD]))
-    assert parts.jobs is not None
-    fields = parts.rows.schema.field("state"), parts.jobs.schema.field("queue")
+    rows, jobs = decoding.tables(page_of(decoding, [BUILD]))
+    assert jobs is not None
+    fields = rows.schema.field("state"), jobs.schema.field("queue")
     docs = [(field.metadata or {})[b"doc"].decode() for field in fields]
     assert "state when it was fetched" in docs[0]
     assert "queue from" in docs[1]
@@ -166,7 +166,7 @@ def test_rows_contain_their_keys_whatever_columns_are_selected(table: str) -> No
     decoding = PageDecoder(RESOURCES[table], ColumnSelection(table, ["fetched_at"]))
     page = page_of(decoding, [{key: f"the {key}" for key in keys}])
     assert [getattr(page.rows[0], key) for key in keys] == [f"the {key}" for key in keys]
-    assert decoding.tables(page).rows.column_names == ["fetched_at"]
+    assert decoding.tables(page)[0].column_names == ["fetched_at"]
 
 
 def test_fetched_at_is_a_column_like_others() -> None:
@@ -188,10 +188,10 @@ def test_rows_may_be_left_out_before_they_become_tables() -> None:
         Build, ColumnSelection("builds", extra={"team": "meta_data.team"}), ColumnSelection("jobs", ["build_id", "id"])
     )
     page = page_of(decoding, [BUILD, BUILD | {"id": "b-2", "meta_data": {"team": "b"}, "jobs": [{"id": "j-3"}]}])
-    parts = decoding.tables(dataclasses.replace(page, rows=page.rows[1:]))
-    assert parts.jobs is not None
-    assert parts.rows.select(["id", "team"]).to_pylist() == [{"id": "b-2", "team": "b"}]
-    assert parts.jobs.to_pylist() == [{"build_id": "b-2", "id": "j-3"}]
+    rows, jobs = decoding.tables(dataclasses.replace(page, rows=page.rows[1:]))
+    assert jobs is not None
+    assert rows.select(["id", "team"]).to_pylist() == [{"id": "b-2", "team": "b"}]
+    assert jobs.to_pylist() == [{"build_id": "b-2", "id": "j-3"}]
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,13 @@ import pytest
 
 import buildframe as bf
 from buildframe import spec
+from buildframe.errors import Incomplete
+from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.http import protocol
+from buildframe.http.protocol import Page
 from buildframe.http.response import Response
 from tests.conftest import says
+from tests.in_memory_service import T0, row
 from tests.listing import DATE, TOKEN, Listing, build, evenly
 
 Handle = Callable[[Any], None]
@@ -242,3 +246,36 @@ def test_links_and_the_number_of_rows_determine_the_last_page(link: str | None, 
         request, Response(200, headers, rows(1, count), last=last), msgspec.json.Decoder(list[spec.Pipeline])
     )
     assert page.is_last is is_last
+
+
+# --- pagination in memory ---------------------------------------------------------------------------------------------
+
+
+def pages_by_links(pagination: LinkPagination, first: Page, others: dict[str, Page]) -> list[Page]:
+    pages = []
+    while (reference := pagination.next) is not None:
+        pages.append(pagination.take(first if reference.link is None else others[reference.link]))
+    return pages
+
+
+def test_links_in_a_circle_raise_an_error() -> None:
+    page, pagination = Page([row("a", 0)], "again", T0), LinkPagination()
+    with pytest.raises(Incomplete, match="circle"):
+        pages_by_links(pagination, page, {"again": page})
+    assert "had read 1 rows in 2 responses" in pagination.progress()
+
+
+def test_pagination_by_links_drops_repeated_rows() -> None:
+    others = {"2": Page([row("b", 0), row("c", 0)], None, T0)}
+    pagination = LinkPagination()
+    pages = pages_by_links(pagination, Page([row("a", 0), row("b", 0)], "2", T0), others)
+    assert [row.id for page in pages for row in page.rows] == ["a", "b", "c"]
+    assert (pagination.rows, pagination.requests) == (3, 2)
+
+
+def test_the_share_of_a_pagination_by_links_is_that_of_its_pages() -> None:
+    pagination = LinkPagination()
+    pagination.take(Page([row("a", 0), row("b", 0)], "2", T0, of=2))
+    assert pagination.share == 0.5
+    pagination.take(Page([row("c", 0)], None, T0, of=2))
+    assert pagination.share == 1.0

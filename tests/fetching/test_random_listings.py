@@ -30,7 +30,7 @@ def test_complete_listings_contain_each_build_once() -> None:
         replay = f"listed({seed}) of tests/random_lists.py: {found.settings}"
         assert len(found.found) == len(set(found.found)), replay
         assert not found.is_complete or not found.missing - may_be_hidden(found), f"{found.missing} in {replay}"
-        assert found.fruitless < 100, replay
+        assert found.stalled < 100, replay
         ends["complete" if found.is_complete else "incomplete" if found.error is None else "error"] += 1
     assert ends["complete"] > 0.75 * SEEDS
     assert ends["error"] < 0.01 * SEEDS
@@ -151,20 +151,20 @@ def test_a_listing_of_equal_pages_with_next_links_ends(workers: int, order: int)
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_listing_ends_if_the_service_ignores_page_numbers(workers: int) -> None:
-    made = [build(900, 900), *(build(n, 60) for n in range(150, 0, -1)), build(0, 0)]
+    documents = [build(900, 900), *(build(n, 60) for n in range(150, 0, -1)), build(0, 0)]
 
     def override(number: int, query: dict[str, str]) -> Responder | None:
         query.pop("page", None)
         return None
 
-    with listing(made, override) as service:
+    with listing(documents, override) as service:
         ends_with_few_requests(service, workers, "the same rows|brought nothing new")
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_last_link_to_a_missing_page_is_ignored(workers: int) -> None:
     """All pages name page 1,000,000,000 as the last; so does the count, and each window of the list is read again."""
-    made = [build(900, 900), *(build(n, 60) for n in range(250, 0, -1)), build(0, 0)]
+    documents = [build(900, 900), *(build(n, 60) for n in range(250, 0, -1)), build(0, 0)]
 
     class WrongLastPage(Listing):
         def _page(self, query: dict[str, str]) -> Responder:
@@ -179,7 +179,7 @@ def test_a_last_link_to_a_missing_page_is_ignored(workers: int) -> None:
 
             return changed
 
-    service = WrongLastPage(made)
+    service = WrongLastPage(documents)
     try:
         frame = service.connected().builds(workers=workers)
     finally:

@@ -15,6 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -327,7 +328,7 @@ def test_what_is_pickled_for_another_process_and_what_is_not(ci: Workspace, tmp_
 
 
 def test_a_client_of_its_own_starts_over_too(scripted: Callable[..., Scripted]) -> None:
-    with Client(scripted(slug_of).url, Token(TOKEN)) as client:
+    with closing(Client(scripted(slug_of).url, Token(TOKEN))) as client:
         ws = Workspace(client, "acme")
         ask_for(ws, "web", 1)
         in_child(lambda: ask_for(ws, "api", 1))()

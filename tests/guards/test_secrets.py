@@ -213,8 +213,8 @@ def test_the_query_of_any_path(read: Callable[..., Any], monkeypatch: pytest.Mon
 
 def _signature(body: bytes, at: dt.datetime) -> str:
     stamp = str(int(at.timestamp()))
-    made = hmac.new(SECRET.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-    return f"timestamp={stamp},signature={made}"
+    signature = hmac.new(SECRET.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return f"timestamp={stamp},signature={signature}"
 
 
 SIGNED = {"X-Buildkite-Signature": _signature(BODY, NOW)}

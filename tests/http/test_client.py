@@ -20,7 +20,6 @@ from buildframe.http import retry
 from buildframe.http.client import Client
 from buildframe.http.retry import MAX_ATTEMPTS
 from buildframe.http.token import Token
-from buildframe.http.urls import check_base_url
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
 from tests.leaks import shown_of
@@ -191,11 +190,15 @@ def test_urls_that_would_leak_the_token_are_refused(url: str, says_so: str) -> N
     assert "pw" not in str(caught.value)
 
 
+def base_url_of(url: str) -> str:
+    return bf.connect("acme", base_url=url, token=TOKEN).base_url
+
+
 def test_addresses_are_read_with_and_without_version() -> None:
-    assert check_base_url("https://api.example.com/v2/") == "https://api.example.com"
-    assert check_base_url("https://api.example.com:443/") == "https://api.example.com"
-    assert check_base_url("http://localhost:80/ci") == "http://localhost/ci"
-    assert check_base_url("http://[::1]:8080") == "http://[::1]:8080"
+    assert base_url_of("https://api.example.com/v2/") == "https://api.example.com"
+    assert base_url_of("https://api.example.com:443/") == "https://api.example.com"
+    assert base_url_of("http://localhost:80/ci") == "http://localhost/ci"
+    assert base_url_of("http://[::1]:8080") == "http://[::1]:8080"
 
 
 @pytest.mark.parametrize("token", [None, "", "two words", "line\nbreak", "tökén", 5])

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -79,32 +79,32 @@ def cut_off(client: Client, budget: RequestBudget, future: Future[Any]) -> BaseE
 def test_a_request_that_waits_for_its_response_is_cut_off(scripted: Start, said: bytes) -> None:
     silent, budget = Silent(said), RequestBudget()
     server = scripted(silent)
-    home = Client(server.url, TOKEN)
-    with home.copy() as apart, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(listed, apart, budget)
+    client = Client(server.url, TOKEN)
+    with closing(client.copy()) as copy, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(listed, copy, budget)
         assert silent.is_requested.wait(BOUNDED)
         time.sleep(0.05)
-        assert isinstance(cut_off(apart, budget, future), Canceled)
+        assert isinstance(cut_off(copy, budget, future), Canceled)
     silent.over.set()
     assert len(server.requests) == budget.requests == 1
-    home.close()
+    client.close()
 
 
 def test_a_request_that_waits_for_tls_is_cut_off() -> None:
     budget = RequestBudget()
-    with silent_listener() as (url, said_hello), Client(url, TOKEN) as home:
-        with home.copy() as apart, ThreadPoolExecutor(1) as pool:
-            future = pool.submit(listed, apart, budget)
+    with silent_listener() as (url, said_hello), closing(Client(url, TOKEN)) as client:
+        with closing(client.copy()) as copy, ThreadPoolExecutor(1) as pool:
+            future = pool.submit(listed, copy, budget)
             assert said_hello.wait(BOUNDED)
             time.sleep(0.05)
-            assert isinstance(cut_off(apart, budget, future), Canceled)
-        assert not apart._sockets._shaking_hands
+            assert isinstance(cut_off(copy, budget, future), Canceled)
+        assert not copy._sockets._shaking_hands
 
 
 def test_an_action_that_is_cut_off_has_an_unknown_outcome(scripted: Start) -> None:
     silent = Silent()
     request = protocol.request_for(spec.cancel_build, "acme", "web", 7)
-    with Client(scripted(silent).url, TOKEN) as client, ThreadPoolExecutor(1) as pool:
+    with closing(Client(scripted(silent).url, TOKEN)) as client, ThreadPoolExecutor(1) as pool:
         future = pool.submit(fetch, client, request, protocol.read_nothing)
         assert silent.is_requested.wait(BOUNDED)
         assert isinstance(cut_off(client, RequestBudget(), future), bf.OutcomeUnknown)
@@ -113,14 +113,14 @@ def test_an_action_that_is_cut_off_has_an_unknown_outcome(scripted: Start) -> No
 
 def test_a_call_that_is_cut_off_sends_no_more_requests_and_delays_no_other_call(scripted: Start) -> None:
     server = scripted(says(b"[]"))
-    with Client(server.url, TOKEN) as home, home.copy() as apart:
-        listed(apart)
-        apart.abort()
+    with closing(Client(server.url, TOKEN)) as client, closing(client.copy()) as copy:
+        listed(copy)
+        copy.abort()
         for _ in range(2):
             with pytest.raises(Canceled, match="it was canceled"):
-                listed(apart)
-        assert listed(home) == []
-        with home.copy() as another:
+                listed(copy)
+        assert listed(client) == []
+        with closing(client.copy()) as another:
             assert listed(another) == []
     assert len(server.requests) == 3
 
@@ -150,18 +150,18 @@ def until(what: Callable[[], bool]) -> bool:
 def test_no_thread_and_no_socket_remains(scripted: Start) -> None:
     silent = Silent()
     server = scripted(says(b"[]"), silent)
-    home = Client(server.url, TOKEN)
-    listed(home)
+    client = Client(server.url, TOKEN)
+    listed(client)
     threads, sockets = set(threading.enumerate()), open_sockets()
     budget = RequestBudget()
-    with home.copy() as apart, ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(listed, apart, budget) for _ in range(4)]
+    with closing(client.copy()) as copy, ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(listed, copy, budget) for _ in range(4)]
         assert until(lambda: len(server.requests) == 5)
-        assert all(isinstance(cut_off(apart, budget, future), Canceled) for future in futures)
+        assert all(isinstance(cut_off(copy, budget, future), Canceled) for future in futures)
     silent.over.set()
     assert until(lambda: open_sockets() == sockets)
     assert until(lambda: set(threading.enumerate()) <= threads)
-    home.close()
+    client.close()
 
 
 def test_a_copied_client_has_its_own_connections_and_the_same_rate_limiter(scripted: Start) -> None:
@@ -171,11 +171,11 @@ def test_a_copied_client_has_its_own_connections_and_the_same_rate_limiter(scrip
         ports.append(handler.client_address[1])
         says(b"[]")(handler)
 
-    with Client(scripted(note).url, TOKEN) as home, home.copy() as apart:
-        for client in (home, home, apart, apart):
-            listed(client)
-        assert apart.rate_limiter is home.rate_limiter
-        assert apart._tls is home._tls
+    with closing(Client(scripted(note).url, TOKEN)) as client, closing(client.copy()) as copy:
+        for each in (client, client, copy, copy):
+            listed(each)
+        assert copy.rate_limiter is client.rate_limiter
+        assert copy._tls is client._tls
     assert ports[0] == ports[1] != ports[2] == ports[3]
     with pytest.raises(bf.BadInput, match="closed"):
-        home.copy()
+        client.copy()

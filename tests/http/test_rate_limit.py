@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -262,7 +263,7 @@ def test_headers_are_read_before_the_body_arrives(scripted: Start) -> None:
         heard.append(seen)
         handler.wfile.write(b"[]")
 
-    with Client(scripted(slowly).url, Token(TOKEN)) as client:
+    with closing(Client(scripted(slowly).url, Token(TOKEN))) as client:
         state = client.rate_limiter._state
         request = protocol.request_for(spec.list_pipelines, "acme")
         fetch(client, request, protocol.read_documents)

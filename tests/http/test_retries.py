@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -35,8 +36,8 @@ def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def listed(url: str, budget: RequestBudget) -> list[Any]:
     request = protocol.request_for(spec.list_pipelines, "acme")
-    with Client(url, Token(TOKEN)) as asking:
-        return fetch(asking, request, _documents, budget)
+    with closing(Client(url, Token(TOKEN))) as client:
+        return fetch(client, request, _documents, budget)
 
 
 def _documents(request: protocol.Request, answer: response.Response) -> list[Any]:
@@ -60,10 +61,13 @@ FAULTS = [
 
 @pytest.mark.slow
 def test_all_requests_succeed_although_one_response_in_three_is_bad() -> None:
-    with Sandbox(builds=60, days=3, faults=FAULTS) as sandbox, Client(sandbox.url, Token(sandbox.token())) as asking:
+    with (
+        Sandbox(builds=60, days=3, faults=FAULTS) as sandbox,
+        closing(Client(sandbox.url, Token(sandbox.token()))) as client,
+    ):
         request = protocol.page_request(spec.list_builds, "acme", per_page=5)
         budget = RequestBudget()
-        pages = [fetch(asking, request, _documents, budget) for _ in range(60)]
+        pages = [fetch(client, request, _documents, budget) for _ in range(60)]
     assert all(page == pages[0] for page in pages)
     assert len(pages[0]) == 5
     assert budget.requests == 60 + budget.retries > 70

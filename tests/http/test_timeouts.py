@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,10 @@ def ends_soon() -> Iterator[None]:
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_slow_response_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
     server, budget = scripted(DRIPPING[kind]), RequestBudget()
-    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
+    with closing(Client(server.url, Token(TOKEN), timeout=0.3)) as client, ends_soon():
         with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
-            listed(asking, budget)
-        assert all(each.fileno() < 0 for each in asking._sockets._open)
+            listed(client, budget)
+        assert all(each.fileno() < 0 for each in client._sockets._open)
     assert budget.requests == len(server.requests) == MAX_CONNECTS
     assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 2 s."]
 
@@ -99,8 +99,8 @@ def test_a_slow_response_ends_at_the_time_limit(scripted: Start, kind: str) -> N
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_request_that_timed_out_is_sent_again(scripted: Start, kind: str) -> None:
     server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
-    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon():
-        assert listed(asking) == []
+    with closing(Client(server.url, Token(TOKEN), timeout=0.3)) as client, ends_soon():
+        assert listed(client) == []
     assert len(server.requests) == MAX_CONNECTS + 2
 
 
@@ -108,8 +108,8 @@ def test_a_request_that_timed_out_is_sent_again(scripted: Start, kind: str) -> N
 def test_an_action_that_timed_out_has_an_unknown_outcome(scripted: Start, kind: str) -> None:
     server = scripted(DRIPPING[kind])
     refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
-    with Client(server.url, Token(TOKEN), timeout=0.3) as asking, ends_soon(), refused:
-        fetch(asking, CANCEL, protocol.read_nothing, advice="Look here.")
+    with closing(Client(server.url, Token(TOKEN), timeout=0.3)) as client, ends_soon(), refused:
+        fetch(client, CANCEL, protocol.read_nothing, advice="Look here.")
     assert len(server.requests) == 1
 
 
@@ -118,7 +118,7 @@ def test_the_time_limit_applies_to_each_request_separately(scripted: Start) -> N
         time.sleep(0.2)
         says(b"[]")(handler)
 
-    with Client(scripted(slow).url, Token(TOKEN), timeout=0.5) as client:
+    with closing(Client(scripted(slow).url, Token(TOKEN), timeout=0.5)) as client:
         assert [listed(client) for _ in range(4)] == [[]] * 4
 
 
@@ -193,11 +193,14 @@ def nobody_gets_in(address: str, port: int = 0) -> Iterator[int]:
 
 def test_a_slow_tls_handshake_ends_at_the_time_limit() -> None:
     record = b"\x16\x03\x03\x40\x00"  # a handshake record of 16 KiB begins
-    with listener(drip_bytes(record)) as where, Client(f"https://{where}", Token(TOKEN), timeout=0.3) as asking:
+    with (
+        listener(drip_bytes(record)) as where,
+        closing(Client(f"https://{where}", Token(TOKEN), timeout=0.3)) as client,
+    ):
         with ends_soon(), pytest.raises(bf.Unreachable) as caught:
-            listed(asking)
+            listed(client)
         assert not caught.value.sent
-        assert not asking._sockets._shaking_hands
+        assert not client._sockets._shaking_hands
 
 
 @pytest.mark.slow
@@ -205,10 +208,10 @@ def test_a_slow_tls_handshake_ends_at_the_time_limit() -> None:
 def test_a_slow_proxy_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     with listener(drip_bytes(piece=piece)) as where:
         monkeypatch.setenv("HTTPS_PROXY", f"http://{where}")
-        with Client("https://ci.example.com", Token(TOKEN), timeout=0.3) as asking, ends_soon():
+        with closing(Client("https://ci.example.com", Token(TOKEN), timeout=0.3)) as client, ends_soon():
             with pytest.raises(bf.Unreachable):
-                listed(asking)
-            assert all(each.fileno() < 0 for each in asking._sockets._open)
+                listed(client)
+            assert all(each.fileno() < 0 for each in client._sockets._open)
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -230,17 +233,17 @@ def test_all_addresses_of_a_host_share_the_time_limit_of_one_request(monkeypatch
         for address in addresses[1:]:
             stack.enter_context(nobody_gets_in(address, port))
         resolved(monkeypatch, *addresses)
-        asking = stack.enter_context(Client(f"http://localhost:{port}", Token(TOKEN), timeout=0.5))
+        client = stack.enter_context(closing(Client(f"http://localhost:{port}", Token(TOKEN), timeout=0.5)))
         with ends_soon(), pytest.raises(bf.Unreachable) as caught:
-            listed(asking)
+            listed(client)
         assert not caught.value.sent
 
 
 def test_the_first_address_of_a_host_need_not_answer(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     server = scripted(says(b"[]"))
     resolved(monkeypatch, "127.0.0.9", "127.0.0.1")
-    with Client(f"http://localhost:{server.server.server_port}", Token(TOKEN)) as asking:
-        assert listed(asking) == []
+    with closing(Client(f"http://localhost:{server.server.server_port}", Token(TOKEN))) as client:
+        assert listed(client) == []
 
 
 def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
@@ -262,17 +265,17 @@ def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
 
     with listener(answer) as where:
         url = f"https://localhost:{where.rpartition(':')[2]}"
-        with Client(url, Token(TOKEN), tls=ours, timeout=1.0) as asking, ends_soon():
-            assert [listed(asking) for _ in range(2)] == [[], []]
+        with closing(Client(url, Token(TOKEN), tls=ours, timeout=1.0)) as client, ends_soon():
+            assert [listed(client) for _ in range(2)] == [[], []]
             with pytest.raises(bf.OutcomeUnknown, match="within 1 s"):
-                fetch(asking, CANCEL, protocol.read_nothing)
+                fetch(client, CANCEL, protocol.read_nothing)
 
 
 def certificate(folder: Path) -> Path:
     """A file with a key and a certificate of localhost, which signs itself."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    made = (
+    certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
@@ -282,7 +285,7 @@ def certificate(folder: Path) -> Path:
     )
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path = folder / "localhost.pem"
-    path.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(pem + certificate.public_bytes(serialization.Encoding.PEM))
     return path
 
 
@@ -293,8 +296,13 @@ def test_a_server_that_reads_nothing_ends_at_the_time_limit() -> None:
 
     request = protocol.Request(spec.create_pipeline, "/v2/organizations/acme/pipelines", b"x" * 50_000_000, False)
     refused = pytest.raises(bf.OutcomeUnknown, match=r"within 0\.5 s")
-    with listener(deaf) as where, Client(f"http://{where}", Token(TOKEN), timeout=0.5) as asking, ends_soon(), refused:
-        fetch(asking, request, protocol.read_nothing)
+    with (
+        listener(deaf) as where,
+        closing(Client(f"http://{where}", Token(TOKEN), timeout=0.5)) as client,
+        ends_soon(),
+        refused,
+    ):
+        fetch(client, request, protocol.read_nothing)
 
 
 # --- deadlines --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from buildframe.sandbox_server.world.model import agent_names
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
-from buildframe.spec.states import AGENT_STATES
+from buildframe.spec.builds import AGENT_STATES
 
 SOMEONE = TokenUser("0f1b6a52-5b0e-4b62-9f53-3a6f5ad6a3a1", "Zoe Able", "zoe@example.com", 1_700_000_000_000_000)
 FAILS = {"seconds": 600.0, "timeout_in_minutes": 1}  # the one end that is certain

@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
@@ -195,7 +196,7 @@ class Listing:
             return self._ask_at(url)
 
     def _ask_at(self, url: str) -> Ran:
-        with Client(url, Token(self._token), tls=TLS) as client:
+        with closing(Client(url, Token(self._token), tls=TLS)) as client:
             ci = Workspace(client, ORGANIZATION)
             begin = self._service.now
             try:

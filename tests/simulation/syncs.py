@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ class History:
 
     def _how_it_ends(self, folder: Path) -> str:
         try:
-            with Client(BASE, Token(self._token), tls=TLS) as client:
+            with closing(Client(BASE, Token(self._token), tls=TLS)) as client:
                 done = Store(folder).sync(Workspace(client, ORGANIZATION), since=_SINCE, progress=False)
         except (Killed, Died):
             return "killed"
@@ -218,7 +218,7 @@ class History:
     def _compare(self, folder: Path) -> None:
         store = Store(folder)
         comparing.whole(store)
-        with Client(BASE, Token(self._token), tls=TLS) as client:
+        with closing(Client(BASE, Token(self._token), tls=TLS)) as client:
             served = Workspace(client, ORGANIZATION).history(progress=False)
         demand(set(served.builds["id"]) == {build.id for build in self._service.there()}, "a listing lost rows")
         kept = store.builds(columns=None), store.jobs()

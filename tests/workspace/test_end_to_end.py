@@ -27,9 +27,9 @@ def ci() -> Iterator[Workspace]:
 @pytest.fixture
 def hello(ci: Workspace) -> Iterator[spec.Pipeline]:
     """A pipeline that is deleted after the test."""
-    made = ci.create_pipeline(name="Hello  World", cluster_id=None, repository="git@git.example.com:acme/hello.git",
+    created = ci.create_pipeline(name="Hello  World", cluster_id=None, repository="git@git.example.com:acme/hello.git",
                               configuration=YAML, tags=[":wave:"], env={"DEPTH": "all"})  # fmt: skip
-    yield made
+    yield created
     for slug in set(ci.pipelines()["slug"]) & {"hello-world", "hello-you"}:
         ci.pipeline(slug).delete()
 
@@ -77,17 +77,17 @@ def test_a_pipeline_is_updated_archived_and_deleted(ci: Workspace, hello: spec.P
 def test_a_pipeline_with_steps_is_created_and_a_duplicate_name_is_refused(ci: Workspace, hello: spec.Pipeline) -> None:
     with pytest.raises(bf.Invalid, match="name already_exists"):
         ci.create_pipeline(name=hello.name or "", cluster_id=None, repository="r", configuration=YAML)
-    made = ci.create_pipeline(
+    created = ci.create_pipeline(
         name="Hello You", cluster_id=None, repository="git@git.example.com:acme/hello.git",
         steps=[{"type": "script", "command": "make"}, {"type": "waiter"}, {"type": "manual", "label": "Go?"}],
     )  # fmt: skip
-    assert [step["type"] for step in made.steps or ()] == ["script", "waiter", "manual"]
+    assert [step["type"] for step in created.steps or ()] == ["script", "waiter", "manual"]
 
 
 def test_a_team_gets_a_pipeline_by_rest(ci: Workspace, team: str, hello: spec.Pipeline) -> None:
     assert hello.id is not None
-    made = ci.create_team_pipeline(team, pipeline_id=hello.id, access_level="read_only")
-    assert (made.pipeline, made.access_level) == ("hello-world", "read_only")
+    created = ci.create_team_pipeline(team, pipeline_id=hello.id, access_level="read_only")
+    assert (created.pipeline, created.access_level) == ("hello-world", "read_only")
     assert ci.update_team_pipeline(team, hello.id, access_level="build_and_read").access_level == "build_and_read"
     assert ci.team_pipeline(team, hello.id).access_level == "build_and_read"
     rows = ci.team_pipelines(team).set_index("pipeline_id")

@@ -94,29 +94,33 @@ def test_a_log_url_without_https_is_refused(scripted: Start) -> None:
 
 
 def test_the_token_is_sent_to_the_service_only(scripted: Start) -> None:
-    home, elsewhere = scripted(says(TEXT)), scripted(says(TEXT))
-    assert connected(home).log(f"{elsewhere.url}/v2/log?signature=x") == TEXT.decode()
-    assert "Authorization" not in elsewhere.headers[0]
-    assert elsewhere.requests == ["/v2/log?signature=x"]
-    assert not home.requests
+    service, other_host = scripted(says(TEXT)), scripted(says(TEXT))
+    assert connected(service).log(f"{other_host.url}/v2/log?signature=x") == TEXT.decode()
+    assert "Authorization" not in other_host.headers[0]
+    assert other_host.requests == ["/v2/log?signature=x"]
+    assert not service.requests
 
 
 def test_the_token_is_sent_to_every_path_of_the_origin(scripted: Start) -> None:
-    home = scripted(says(TEXT))
-    bf.connect("acme", base_url=f"{home.url}/ci", token=TOKEN).log(f"{home.url}/logs/1")
-    assert home.headers[0]["Authorization"] == f"Bearer {TOKEN}"
-    assert home.requests == ["/logs/1"]
+    service = scripted(says(TEXT))
+    bf.connect("acme", base_url=f"{service.url}/ci", token=TOKEN).log(f"{service.url}/logs/1")
+    assert service.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+    assert service.requests == ["/logs/1"]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_to_another_host_is_followed_without_the_token(scripted: Start, status: int) -> None:
-    home, elsewhere = scripted(), scripted()
-    home.responses = [moved("../stored?x=1", status), moved(f"{elsewhere.url}/bucket?signature=s", status), says(TEXT)]
-    elsewhere.responses = [moved(f"{home.url}/v2/back", status)]
-    assert connected(home).log(f"{home.url}/v2/jobs/log") == TEXT.decode()
-    assert home.requests == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
-    assert [headers.get("Authorization") is not None for headers in home.headers] == [True, True, False]
-    assert "Authorization" not in elsewhere.headers[0]
+    service, other_host = scripted(), scripted()
+    service.responses = [
+        moved("../stored?x=1", status),
+        moved(f"{other_host.url}/bucket?signature=s", status),
+        says(TEXT),
+    ]
+    other_host.responses = [moved(f"{service.url}/v2/back", status)]
+    assert connected(service).log(f"{service.url}/v2/jobs/log") == TEXT.decode()
+    assert service.requests == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
+    assert [headers.get("Authorization") is not None for headers in service.headers] == [True, True, False]
+    assert "Authorization" not in other_host.headers[0]
 
 
 def test_a_redirect_loop_raises_an_error(scripted: Start) -> None:
@@ -142,21 +146,21 @@ def test_a_missing_log_raises_and_a_failed_request_is_repeated(scripted: Start) 
 
 
 def test_errors_show_neither_token_nor_signature(scripted: Start) -> None:
-    home = scripted(says(b"Bearer " + TOKEN.encode(), 500))
-    elsewhere = scripted(says(f"no {TOKEN}".encode(), 403))
-    for address in (f"{home.url}/logs?signature=secret", f"{elsewhere.url}/logs?signature=secret"):
+    service = scripted(says(b"Bearer " + TOKEN.encode(), 500))
+    other_host = scripted(says(f"no {TOKEN}".encode(), 403))
+    for address in (f"{service.url}/logs?signature=secret", f"{other_host.url}/logs?signature=secret"):
         with pytest.raises(bf.ServiceError) as caught:
-            connected(home).log(address)
+            connected(service).log(address)
         assert TOKEN not in shown_of(caught.value)
         assert "signature" not in str(caught.value)
 
 
 def test_a_refusal_of_another_host_is_not_unauthorized(scripted: Start) -> None:
-    home, elsewhere = scripted(says(TEXT)), scripted(says(b"no", 401))
+    service, other_host = scripted(says(TEXT)), scripted(says(b"no", 401))
     with pytest.raises(bf.ServiceError) as refused:
-        connected(home).log(f"{elsewhere.url}/bucket/log?signature=s3cret")
+        connected(service).log(f"{other_host.url}/bucket/log?signature=s3cret")
     assert type(refused.value) is bf.ServiceError
-    assert f"GET {elsewhere.url}/bucket/log, the location of the log; the token was not sent there" in str(
+    assert f"GET {other_host.url}/bucket/log, the location of the log; the token was not sent there" in str(
         refused.value
     )
     assert "s3cret" not in str(refused.value)

@@ -116,11 +116,11 @@ ELSEWHERE = [
     "https://example.com" + STEP,
     "//example.com" + STEP,
     "ftp://127.0.0.1" + STEP,
-    "{home}/v2/organizations/acme/pipelines/web/builds/7/cancel",
-    "{home}/v2/organizations/acme/pipelines/web",
-    "{home}" + STEP + "?x=1",
-    "{home}" + STEP.replace("/7/", "/seven/"),
-    "{home}" + STEP.replace("/7/", f"/{'7' * 5000}/"),
+    "{service}/v2/organizations/acme/pipelines/web/builds/7/cancel",
+    "{service}/v2/organizations/acme/pipelines/web",
+    "{service}" + STEP + "?x=1",
+    "{service}" + STEP.replace("/7/", "/seven/"),
+    "{service}" + STEP.replace("/7/", f"/{'7' * 5000}/"),
     "not an address",
     "",
 ]
@@ -130,7 +130,7 @@ ELSEWHERE = [
 def test_no_request_is_sent_to_another_url(scripted: Callable[..., Scripted], address: str) -> None:
     server = scripted(says(b'{"id":"j"}'))
     ws = connected(server)
-    for job in (address.format(home=server.url), {"unblock_url": address.format(home=server.url)}):
+    for job in (address.format(service=server.url), {"unblock_url": address.format(service=server.url)}):
         with pytest.raises(BadInput, match="unblock_url"):
             ws.unblock(job)
     assert server.requests == []

@@ -249,8 +249,8 @@ def test_history_does_not_warn(ci: Workspace) -> None:
 
 def test_steps_of_the_same_name_in_two_pipelines_are_drawn_separately(ci: Workspace) -> None:
     axes = plots.step_times(ci.jobs(), top=200)
-    drawn = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
-    assert {"web / lint", "api / lint"} <= drawn
+    labels = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
+    assert {"web / lint", "api / lint"} <= labels
     plt.close("all")
 
 

@@ -151,10 +151,11 @@ def _texts(values: list[Any]) -> pa.Array[Any]:
     try:
         return _array(values, ARROW_TYPES["text"])
     except pa.ArrowTypeError:  # a number or bool in a column of text
-        return _array([_as_text(value) for value in values], ARROW_TYPES["text"])
+        return _array([as_text(value) for value in values], ARROW_TYPES["text"])
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
+    """Return text as it is, anything else but None as JSON."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -171,7 +172,8 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
     return texts.cast(ARROW_TYPES["json"], memory_pool=_POOL)
 
 
-def _timestamps(values: list[str | None]) -> pa.Array[Any]:
+def timestamps(values: list[str | None]) -> pa.Array[Any]:
+    """Return texts as timestamps; raise Malformed if one is none."""
     try:
         return _array(values, pa.string()).cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
     except pa.ArrowInvalid:  # a rarer format, which the slower parser knows, or not a time
@@ -183,7 +185,7 @@ _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
     "text": _texts,
     "integer": functools.partial(_array, kind=ARROW_TYPES["integer"]),
     "flag": functools.partial(_array, kind=ARROW_TYPES["flag"]),
-    "timestamp": _timestamps,
+    "timestamp": timestamps,
     "json": _json,
 }
 
@@ -233,4 +235,4 @@ def value_at(document: Any, path: Sequence[str]) -> str | None:
             document = document[int(key)]
         else:
             return None
-    return _as_text(document)
+    return as_text(document)

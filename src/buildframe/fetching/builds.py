@@ -104,12 +104,12 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
 
     with redacted_errors(source.client):
         page = fetch(source.client, request, read, budget)
-    tables = decoder.tables(page)
-    assert tables.jobs is not None
+    rows, jobs = decoder.tables(page)
+    assert jobs is not None
     metadata = ListingMetadata(source.client.base_url + request.target, budget)
     return (
-        metadata.attach(decoder.frame([tables.rows]), "builds"),
-        metadata.attach(decoder.job_frame([tables.jobs]), "jobs"),
+        metadata.attach(decoder.frame([rows]), "builds"),
+        metadata.attach(decoder.job_frame([jobs]), "jobs"),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from buildframe.errors import ServiceError
-from buildframe.fetching.listing_state import DEEP_PAGE_STATUSES, ListingState, PageQuery, Received, Steps
+from buildframe.fetching.listing_state import DEEP_PAGE_STATUSES, ListingState, PageQuery, ReceivedPage, Steps
 from buildframe.fetching.numbered_pagination import read_by_number
 from buildframe.fetching.range_reader import Reader
 from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
@@ -137,7 +137,7 @@ class CountCheck:
                 return
         state.unverified.append((part, _LOST.format(counted, found)))
 
-    def _count(self, part: TimeRange, found: int) -> Generator[PageQuery, Received, int | None]:
+    def _count(self, part: TimeRange, found: int) -> Generator[PageQuery, ReceivedPage, int | None]:
         """Return how many builds the service has in a time range; None if it does not say."""
         state = self._state
         if part.is_empty:
@@ -156,7 +156,7 @@ class CountCheck:
                 raise
             return None
 
-    def _count_by_probing(self, part: TimeRange, found: int) -> Generator[PageQuery, Received, int | None]:
+    def _count_by_probing(self, part: TimeRange, found: int) -> Generator[PageQuery, ReceivedPage, int | None]:
         """Return a lower bound of the number of builds by whether there is one beyond those that were found."""
         page = (yield PageQuery(part, found + 1, only_count=True)).page
         assert self._state.bound is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import GenericAlias
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -45,7 +45,7 @@ class ColumnSelection:
         if not isinstance(self.extra, Mapping) or not all(map(_is_path, self.extra.values())):
             raise BadInput(f'extra={show(self.extra)}: pass names and paths, such as {{"team": "meta_data.team"}}.')
         for name in self.extra:
-            if not _can_be_encoded(name):
+            if not isinstance(name, str) or name.encode(errors="replace").decode() != name:
                 raise BadInput(f"extra: {show(name)} is not a name of a column. Use text without halves of surrogates.")
         known = {column.name for column in TABLES[self.table]} | ({"raw"} if self.raw else set())
         if duplicates := sorted(known & set(self.extra)):
@@ -76,11 +76,13 @@ class ColumnSelection:
             found[name] = arrow.value_at(build, path[1:]) if upward else arrow.value_at(document, path)
         return found | ({"raw": arrow.value_at(document, ())} if self.raw else {})
 
-    def warn_about_empty_paths(self, frame: pd.DataFrame) -> None:
-        """Warn about paths without a value in any row, which are probably misspelled."""
+    def frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
+        """Return the frame of the tables; warn about paths without a value in any row, as if misspelled."""
+        frame = arrow.to_frame(self.table, tables, self.declared, self.additional)
         for name, path in self.extra.items():
             if len(frame) and frame[name].isna().all():
-                warnings.warn(f"extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=8)
+                warnings.warn(f"extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=7)
+        return frame
 
 
 def _check_columns(table: str, columns: Any) -> None:
@@ -94,22 +96,8 @@ def _check_columns(table: str, columns: Any) -> None:
         raise BadInput(f"columns={list(columns)} contains a name twice. Pass each name once.")
 
 
-def _can_be_encoded(name: Any) -> bool:
-    try:
-        return isinstance(name, str) and name.encode() is not None
-    except UnicodeEncodeError:
-        return False
-
-
 def _is_path(path: Any) -> bool:
     return isinstance(path, str) or (isinstance(path, Sequence) and all(isinstance(key, str) for key in path))
-
-
-class PageTables(NamedTuple):
-    """One page as Arrow tables: its rows, and their jobs if these are selected."""
-
-    rows: pa.Table
-    jobs: pa.Table | None
 
 
 _ORDERED_BY = {"builds": ("created_at",)}
@@ -128,12 +116,13 @@ class PageDecoder:
         self._decoded_columns = tuple(dict.fromkeys([*selection.declared, *from_builds.values()]))
         self._resource = resource
         self.key: Callable[[Any], Hashable] = attrgetter(*key_of(resource))
-        self._paths = self._needed()
-        self._decoder = self._new_decoder()
+        self._decode_in_order(self._needed())
         self._knows_order = False
 
-    def _new_decoder(self) -> msgspec.json.Decoder[list[Any]]:
-        return msgspec.json.Decoder(GenericAlias(list, (row_type(self._resource, self._paths),)), strict=False)
+    def _decode_in_order(self, paths: tuple[Path, ...]) -> None:
+        self._paths = paths
+        rows = GenericAlias(list, (row_type(self._resource, paths),))
+        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(rows, strict=False)
 
     def _needed(self) -> tuple[Path, ...]:
         """Return the paths that must be decoded."""
@@ -156,43 +145,32 @@ class PageDecoder:
             self._learn_order(response.body)
         if self._selection.additional or (self._jobs is not None and self._jobs.additional):
             for row, document in zip(page.rows, protocol.read_documents(request, response), strict=True):
-                self._add_additional(row, document)
+                setattr(row, MORE, self._selection.read(document, document))
+                if self._jobs is not None:
+                    for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
+                        setattr(job, MORE, self._jobs.read(part, document))
         return page
 
     def _learn_order(self, body: bytes) -> None:
         """Decode the next pages faster: each key is expected where it was in the first page. Threads learn the same."""
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of half surrogates
-            self._paths = sort_paths(self._paths, body)
-            self._decoder = self._new_decoder()
+            self._decode_in_order(sort_paths(self._paths, body))
             self._knows_order = True
 
-    def _add_additional(self, row: Any, document: Mapping[str, Any]) -> None:
-        """Add the values of additional columns to a row."""
-        setattr(row, MORE, self._selection.read(document, document))
-        if self._jobs is not None:
-            for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
-                setattr(job, MORE, self._jobs.read(part, document))
-
-    def tables(self, page: protocol.Page) -> PageTables:
-        """Return the rows of a page as Arrow tables; raise Malformed if a value does not fit its column."""
+    def tables(self, page: protocol.Page) -> tuple[pa.Table, pa.Table | None]:
+        """Return the rows of a page, and their jobs if selected; raise Malformed if a value does not fit its column."""
         decoded = arrow.from_rows(
             self._selection.table, page.rows, page.at, self._decoded_columns, self._selection.additional
         )
         rows = decoded.select([*self._selection.declared, *self._selection.additional])
         if self._jobs is None:
-            return PageTables(rows, None)
-        return PageTables(rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional))
+            return rows, None
+        return rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional)
 
     def frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
         """Return the frame of the tables, with the declared dtypes also if there are no rows."""
-        return _frame(self._selection, tables)
+        return self._selection.frame(tables)
 
     def job_frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
         """Return the frame of tables of jobs."""
-        return _frame(self._jobs or ColumnSelection("jobs"), tables)
-
-
-def _frame(selection: ColumnSelection, tables: Sequence[pa.Table]) -> pd.DataFrame:
-    frame = arrow.to_frame(selection.table, tables, selection.declared, selection.additional)
-    selection.warn_about_empty_paths(frame)
-    return frame
+        return (self._jobs or ColumnSelection("jobs")).frame(tables)

@@ -14,7 +14,7 @@ from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
-MAX_FRUITLESS = 95
+MAX_STALLED = 95
 """How many responses in a row may contain no new row before a listing fails."""
 
 DEEP_PAGE_STATUSES = {400, 403, 404, 409, 416, 422}
@@ -39,7 +39,7 @@ class NewRows(NamedTuple):
     created: list[Moment]
 
 
-class Received(NamedTuple):
+class ReceivedPage(NamedTuple):
     """A page, when each of its rows was created, and its new rows."""
 
     page: Page
@@ -47,7 +47,7 @@ class Received(NamedTuple):
     new: NewRows
 
 
-Steps = Generator[PageQuery, Received, None]
+Steps = Generator[PageQuery, ReceivedPage, None]
 
 
 class SnapshotBound(NamedTuple):
@@ -68,7 +68,7 @@ class ListingState:
     """What a listing has seen. The readers of all its time ranges share it.
 
     `created` are the timestamps of its builds, `page_size` the rows of the longest page, `disorder` by how much a page
-    was out of order, `fruitless` how many responses since the last new row, `active_readers` how many readers wait for
+    was out of order, `stalled` how many responses since the last new row, `active_readers` how many readers wait for
     a response. `unverified` are time ranges that may lack builds, each with the reason.
     """
 
@@ -80,7 +80,7 @@ class ListingState:
         self.page_size = 0
         self.disorder = dt.timedelta(0)
         self.requests = 0
-        self.fruitless = 0
+        self.stalled = 0
         self.active_readers = 0
         self.bound: SnapshotBound | None = None
         self.has_pages = False
@@ -107,12 +107,12 @@ class ListingState:
         """Return how many builds before a time were found."""
         return sum(created < end for created in self.created) if end else 0
 
-    def accept(self, query: PageQuery, page: Page) -> Received:
+    def accept(self, query: PageQuery, page: Page) -> ReceivedPage:
         """Take a page into account; raise Malformed if it cannot be a response to the query."""
         self.requests += 1
         if query.only_count:
             self._check_progress(has_new_rows=False)
-            return Received(page, [], NewRows([], []))
+            return ReceivedPage(page, [], NewRows([], []))
         created = [_created(row) for row in page.rows]
         if page.next is not None and not created:
             raise Malformed(f"Requested {query.range}, and the service sent an empty page that links to a next one.")
@@ -125,7 +125,7 @@ class ListingState:
         if self.bound is None and created:
             self._set_bound(page, created)
         new = unseen(page.rows, attrgetter("id"), self._seen)
-        received = Received(page, created, NewRows([page.rows[i] for i in new], [created[i] for i in new]))
+        received = ReceivedPage(page, created, NewRows([page.rows[i] for i in new], [created[i] for i in new]))
         self.created += received.new.created
         self._check_progress(has_new_rows=bool(new))
         if not self.ends_with(page):
@@ -150,10 +150,10 @@ class ListingState:
 
     def _check_progress(self, *, has_new_rows: bool) -> None:
         """Raise Incomplete if too many responses contain nothing new, whatever the service's reason is."""
-        self.fruitless = 0 if has_new_rows else self.fruitless + 1
-        if self.fruitless >= MAX_FRUITLESS:
+        self.stalled = 0 if has_new_rows else self.stalled + 1
+        if self.stalled >= MAX_STALLED:
             raise Incomplete(
-                f"The last {self.fruitless} responses contained no new build. The service repeats itself, so builds may"
+                f"The last {self.stalled} responses contained no new build. The service repeats itself, so builds may"
                 " be missing. List shorter time ranges, or use workers=1; else report it to the service."
             )
 

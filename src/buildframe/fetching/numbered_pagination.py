@@ -11,10 +11,10 @@ from collections.abc import Generator, Hashable
 from buildframe.errors import ServiceError
 from buildframe.fetching.listing_state import (
     DEEP_PAGE_STATUSES,
-    MAX_FRUITLESS,
+    MAX_STALLED,
     ListingState,
     PageQuery,
-    Received,
+    ReceivedPage,
     Steps,
 )
 from buildframe.fetching.time_ranges import TimeRange
@@ -23,7 +23,7 @@ from buildframe.http.protocol import Page
 MAX_READINGS = 20
 """How often a time range is read by page numbers until a reading verifies it."""
 
-_MAX_FRUITLESS = 80  # responses in a row, of the whole listing, without a new row; the rest is for counting
+_MAX_STALLED = 80  # responses in a row, of the whole listing, without a new row; the rest is for counting
 _MAX_EMPTY_LINKED = 2  # readings in which a page links to an empty one; a service may always do so after a full page
 _MAX_EQUAL_PAGES = 10  # pages in a row that contain only rows of the pages before
 _LIST_LESS = "list one pipeline or branch at a time, so that fewer builds have equal timestamps, or use workers=1"
@@ -80,7 +80,7 @@ class NumberedPagination:
             is_backward = is_whole and not (is_backward and self._is_complete)
         raise CannotVerify(f"its pages changed in each of {MAX_READINGS} readings")
 
-    def _read_forward(self) -> Generator[PageQuery, Received, bool]:
+    def _read_forward(self) -> Generator[PageQuery, ReceivedPage, bool]:
         """Read the pages from the first to the last, which becomes known; return False if they contradict each other.
 
         A page that links to an empty one may be of another list, because a proxy ignored a filter.
@@ -105,7 +105,7 @@ class NumberedPagination:
             if equal_pages == _MAX_EQUAL_PAGES:
                 raise CannotVerify(f"{equal_pages + 1} pages of its list contain the same rows: `page` is ignored")
 
-    def _read_backward(self) -> Generator[PageQuery, Received, bool]:
+    def _read_backward(self) -> Generator[PageQuery, ReceivedPage, bool]:
         """Read the pages from the last to the first; return False if the last page is another one by now."""
         ids: set[Hashable] = set()
         rows, has_new_rows, before = 0, False, list[Hashable]()
@@ -137,10 +137,10 @@ class NumberedPagination:
         rows, ids = self._forward
         return rows == self._rows and ids <= self._ids
 
-    def _request(self, number: int) -> Generator[PageQuery, Received, Received]:
+    def _request(self, number: int) -> Generator[PageQuery, ReceivedPage, ReceivedPage]:
         self._number = number
         received = yield PageQuery(self._range, number)
-        if self._state.fruitless >= min(_MAX_FRUITLESS, MAX_FRUITLESS - self._state.active_readers):
+        if self._state.stalled >= min(_MAX_STALLED, MAX_STALLED - self._state.active_readers):
             raise CannotVerify("they are too many to read their pages twice")
         return received
 

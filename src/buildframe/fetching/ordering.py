@@ -28,17 +28,14 @@ class Batch(NamedTuple):
 def newest_first(batches: Iterable[Batch]) -> Iterator[Batch]:
     """Return the builds newest first by `created_at`; those with equal timestamps in the service's order."""
     overlapping: list[Batch] = []
-    for batch in sorted((batch for batch in batches if batch.created), key=_position):
+    with_rows = [batch for batch in batches if batch.created]
+    for batch in sorted(with_rows, key=lambda batch: (-max(batch.created).us, batch.number)):
         if overlapping and max(batch.created) <= min(min(other.created) for other in overlapping):
             yield _merge(overlapping)
             overlapping = []
         overlapping.append(batch)
     if overlapping:
         yield _merge(overlapping)
-
-
-def _position(batch: Batch) -> tuple[float, int]:
-    return -max(batch.created).us, batch.number
 
 
 def _merge(batches: Sequence[Batch]) -> Batch:

@@ -11,7 +11,7 @@ from buildframe.fetching.listing_state import (
     ListingState,
     NewRows,
     PageQuery,
-    Received,
+    ReceivedPage,
     Steps,
     disorder_of,
     precision_of,
@@ -98,7 +98,7 @@ class RangeReader(Reader):
             elif self.pages is not None:  # its older part was split off in the meantime
                 self.pages = max(self.pages - 1, 1)
 
-    def _rest_below(self, received: Received) -> Generator[PageQuery, Received, TimeRange]:
+    def _rest_below(self, received: ReceivedPage) -> Generator[PageQuery, ReceivedPage, TimeRange]:
         """Return the time range below a page, after builds that are tied or out of order with its builds were read."""
         created, state = received.created, self._state
         cursor = min(created) + state.overlap + precision_of(created)

@@ -55,7 +55,7 @@ def records(
     selection = ColumnSelection(table, options.get("columns"), options.get("extra") or {}, options.get("raw", False))
     decoder = PageDecoder(source.endpoint.returns, selection)
     pages, metadata = list_pages(source, decoder, options, filters)
-    return metadata.attach(decoder.frame([page.rows for page in pages]), table)
+    return metadata.attach(decoder.frame([rows for rows, _ in pages]), table)
 
 
 def list_pages(

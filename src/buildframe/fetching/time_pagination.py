@@ -17,7 +17,7 @@ from buildframe.fetching.listing_state import ListingState
 from buildframe.fetching.range_reader import RangeReader, Reader
 from buildframe.fetching.time_ranges import TRUNCATION, TimeRange, merge_ranges
 
-_MAX_FRUITLESS_TO_SPLIT = 20  # responses in a row without a new row: then more readers would only repeat more rows
+_MAX_STALLED_TO_SPLIT = 20  # responses in a row without a new row: then more readers would only repeat more rows
 
 
 class TimePagination:
@@ -48,7 +48,7 @@ class TimePagination:
             return None
         if self._check.is_wanted:
             return self._check.begin()
-        if not self._active or self._state.fruitless > _MAX_FRUITLESS_TO_SPLIT:
+        if not self._active or self._state.stalled > _MAX_STALLED_TO_SPLIT:
             return None
         return max(self._active, key=attrgetter("estimated_pages")).split()
 

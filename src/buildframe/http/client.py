@@ -7,25 +7,18 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Never, Self
+from typing import Never
 from urllib.parse import urlsplit
 
 import httpx
 
-from buildframe.errors import (
-    BadInput,
-    BuildframeError,
-    Malformed,
-    OutcomeUnknown,
-    Unreachable,
-)
+from buildframe.errors import BadInput, BuildframeError, Malformed, OutcomeUnknown, Unreachable
 from buildframe.guards.forks import reset_in_children
 from buildframe.guards.secrets import without_frames
 from buildframe.http import decompression, urls
 from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.protocol import Request, is_loopback
-from buildframe.http.rate_limit import RateLimiter, RateLimiters
+from buildframe.http.rate_limit import RateLimiters
 from buildframe.http.response import Response
 from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
 from buildframe.http.token import Token
@@ -36,12 +29,6 @@ _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, http
 _SALT = secrets.token_bytes(32)
 _RATE_LIMITERS = RateLimiters()
 _CLOSED = "This workspace is closed. Connect again."
-
-
-def _rate_limiter_of(base_url: str, token: Token | None) -> RateLimiter:
-    """Return the one rate limiter of a base URL and a token in this process."""
-    key = base_url.encode() if token is None else token.digest(_SALT, base_url)
-    return _RATE_LIMITERS.get(key)
 
 
 class Client:
@@ -64,7 +51,7 @@ class Client:
         timeout: float = TIMEOUT,
         log_timeout: float = LOG_TIMEOUT,
     ) -> None:
-        self.base_url = urls.check_base_url(base_url)
+        self.base_url = urls.check_url(base_url).removesuffix("/v2").rstrip("/")
         token.check()
         self._token = token
         self._sends_token = sends_token
@@ -74,7 +61,9 @@ class Client:
         self._http = new_session(self._sockets, self._tls, self._from_environment)
         self._needs_new_session = False
         self.timeout, self.log_timeout = timeout, log_timeout
-        self.rate_limiter = _rate_limiter_of(self.base_url, token if sends_token else None)
+        self.rate_limiter = _RATE_LIMITERS.get(
+            token.digest(_SALT, self.base_url) if sends_token else self.base_url.encode()
+        )
         self._others: dict[tuple[str, bool], Client] = {}
         self._idle: list[Client] = []
         self._lock = threading.Lock()
@@ -91,14 +80,6 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the session and its connections."""
         self._renew_session()
@@ -112,12 +93,11 @@ class Client:
         """Return a client of the same service with the same token and rate limiter, and with its own connections."""
         if self._http.is_closed:
             raise BadInput(_CLOSED)
-        return self._another(self.base_url, sends_token=self._sends_token, tls=self._tls)
+        return self._with_same_token(self.base_url, sends_token=self._sends_token, tls=self._tls)
 
-    def _another(self, base_url: str, *, sends_token: bool, tls: ssl.SSLContext | None = None) -> Client:
-        client = Client(base_url, self._token, sends_token=sends_token, tls=tls)
-        client.timeout, client.log_timeout = self.timeout, self.log_timeout
-        return client
+    def _with_same_token(self, base_url: str, *, sends_token: bool, tls: ssl.SSLContext | None = None) -> Client:
+        limits = {"timeout": self.timeout, "log_timeout": self.log_timeout}
+        return Client(base_url, self._token, sends_token=sends_token, tls=tls, **limits)
 
     @contextmanager
     def borrowed_copy(self) -> Iterator[Client]:
@@ -141,7 +121,7 @@ class Client:
         key = origin, sends_token
         with self._lock:
             if key not in self._others:
-                self._others[key] = self._another(origin, sends_token=sends_token)
+                self._others[key] = self._with_same_token(origin, sends_token=sends_token)
             return self._others[key]
 
     # --- requests
@@ -167,6 +147,11 @@ class Client:
         if not url.startswith(f"{self.base_url}/"):  # the token must not go there
             raise Malformed(f"The service links its next page at {link!r}, which is not below {self.base_url!r}.")
         return request._replace(target=url.removeprefix(self.base_url))
+
+    def target_of(self, url: str) -> str | None:
+        """Return the path and query of a URL below the service's, None for another; raise ValueError if it is none."""
+        place, service = urls.SplitUrl.parse(url), urls.SplitUrl.parse(self.base_url)
+        return place.target.removeprefix(service.target.rstrip("/")) if place.origin == service.origin else None
 
     def send(self, request: Request, budget: RequestBudget, timeout: float | None = None) -> Response:
         """Send a request once, when the rate limit allows it, and return the response, whatever its status.
@@ -226,8 +211,8 @@ class Client:
         ) as received:
             self.rate_limiter.see_headers()
             body = decompression.read_body(received.iter_raw(), received.headers.get("content-encoding", ""))
-        following, last = (self._link(received, name) for name in ("next", "last"))
-        response = Response(received.status_code, received.headers, body, following, last)
+        links = (self._link(received, name) for name in ("next", "last"))
+        response = Response(received.status_code, received.headers, body, *links)
         return response if received.is_success else self._token.redact_error(response)
 
     def _link(self, received: httpx.Response, name: str) -> str | None:
@@ -240,13 +225,14 @@ class Client:
         was_sent, is_timeout = not isinstance(why, _NEVER_SENT), isinstance(why, httpx.TimeoutException)
         reason = self.redact(str(why)) or type(why).__name__
         if is_timeout and was_sent:
-            reason = (
-                f"it was not complete within {seconds:.3g} s (see deadline=, and timeout= and log_timeout= of connect)"
-            )
+            options = "see deadline=, and timeout= and log_timeout= of connect"
+            reason = f"it was not complete within {seconds:.3g} s ({options})"
         if was_sent and not request.repeatable:
             return lost_response(request, f"none ({reason})")
+        is_plain = "WRONG_VERSION_NUMBER" in str(why)  # OpenSSL's message for a server without TLS
+        hint = "The server does not use TLS at this port. Is the URL http, not https? " if is_plain else ""
         failure = Unreachable(
-            f"No response from {self.base_url}: {reason}.\nRequest: {request.where}\n{_tls_hint(why)}"
+            f"No response from {self.base_url}: {reason}.\nRequest: {request.where}\n{hint}"
             "Check the URL (base_url= or BUILDFRAME_URL; for GraphQL graphql_url= or BUILDFRAME_GRAPHQL_URL), "
             "the network, and whether there is a proxy in between."
         )
@@ -262,9 +248,3 @@ def lost_response(request: Request, response: str) -> OutcomeUnknown:
 def sent_note(request: Request) -> str:
     """Return a note that an action was sent and may have been performed."""
     return f"The request was sent, but it is unknown whether the service performed it.\nRequest: {request.where}"
-
-
-def _tls_hint(why: httpx.HTTPError) -> str:
-    """Explain OpenSSL's message for a server without TLS."""
-    is_plain = "WRONG_VERSION_NUMBER" in str(why)
-    return "The server does not use TLS at this port. Is the URL http, not https? " if is_plain else ""

@@ -20,23 +20,22 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) -> bytes:
     """Return the whole body; raise Malformed if it is larger, encoded in another way, or cut off."""
-    whole = BytesIO()
-    for piece in _decoded(pieces, encoding.strip().lower()):
-        if whole.tell() + len(piece) > largest:
-            raise _too_large(largest)
-        whole.write(piece)
-    return whole.getvalue()
-
-
-def _decoded(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    if encoding in {"", "identity"}:
-        yield from pieces
-    elif encoding in {"gzip", "x-gzip"}:
-        yield from _gunzipped(pieces)
-    else:
+    encoding = encoding.strip().lower()
+    if encoding not in {"", "identity", "gzip", "x-gzip"}:
         raise Malformed(
             f"The response has the encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED})."
         )
+    whole = BytesIO()
+    for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
+        if whole.tell() + len(piece) > largest:
+            failure = Malformed(
+                f"The response has more than {largest:,} bytes after decompression, and the rest was not read. "
+                "Request less at once: a shorter time range, fewer builds, or builds without jobs."
+            )
+            failure.retryable = False  # the next response would be as large
+            raise failure
+        whole.write(piece)
+    return whole.getvalue()
 
 
 def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -54,12 +53,3 @@ def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise Malformed(f"The response's gzip cannot be decompressed: {why}.") from None
     if member is not None and not member.eof:
         raise Malformed("The response is incomplete: its gzip data is cut off.")
-
-
-def _too_large(largest: int) -> Malformed:
-    failure = Malformed(
-        f"The response has more than {largest:,} bytes after decompression, and the rest was not read. "
-        "Request less at once: a shorter time range, fewer builds, or builds without jobs."
-    )
-    failure.retryable = False  # the next response would be as large
-    return failure

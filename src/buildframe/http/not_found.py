@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 from urllib.parse import unquote
 
 _NOUNS = {"suites": "test suite", "members": "member", "flaky-tests": "flaky test"}
@@ -18,14 +17,6 @@ _ADVICE = {
 }
 
 
-class _NamedResource(NamedTuple):
-    noun: str
-    id: str
-
-    def __str__(self) -> str:
-        return f"{self.noun} {self.id if self.noun == 'build' else repr(self.id)}"
-
-
 def describe(path: str, message: str) -> str:
     """Return what is missing and how to find it, or "" if the path names no resource. `message` is the server's.
 
@@ -36,17 +27,16 @@ def describe(path: str, message: str) -> str:
     resources = list(_resources_in([unquote(segment) for segment in path.split("?")[0].split("/")]))
     if not resources:
         return ""
-    mentioned = [place for place, resource in enumerate(resources) if resource.noun.split()[-1] in message.lower()]
-    place = max(mentioned, default=len(resources) - 1)
-    inside = "".join(f" of {resource}" for resource in reversed(resources[:place]))
-    noun = resources[place].noun
-    return f"There is no {resources[place]}{inside}, or this token may not see it. {_ADVICE.get(noun, '')}".rstrip()
+    mentioned = [place for place, (noun, _) in enumerate(resources) if noun.split()[-1] in message.lower()]
+    last = max(mentioned, default=len(resources) - 1)
+    named = " of ".join(name for _, name in reversed(resources[: last + 1]))
+    return f"There is no {named}, or this token may not see it. {_ADVICE.get(resources[last][0], '')}".rstrip()
 
 
-def _resources_in(segments: Sequence[str]) -> Iterator[_NamedResource]:
-    """Yield the resources that a path names, from the organization on."""
+def _resources_in(segments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the noun and the name of each resource in a path, such as "team" and "team 'ops'", organization first."""
     start = segments.index("organizations") if "organizations" in segments else len(segments)
     for collection, id in zip(segments[start::2], segments[start + 1 :: 2], strict=False):
         noun = _NOUNS.get(collection, collection.removesuffix("s").replace("-", " "))
         if noun.strip() and id:
-            yield _NamedResource(noun, id)
+            yield noun, f"{noun} {id if noun == 'build' else repr(id)}"

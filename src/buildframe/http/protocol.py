@@ -35,6 +35,7 @@ from buildframe.spec.reading import decode_record
 from buildframe.terminal import show
 
 API = "/v2"
+_MOST_DIGITS = 18  # of the number of a page or build
 T = TypeVar("T")
 
 
@@ -94,14 +95,7 @@ def request_for(endpoint: Endpoint, /, *arguments: str | int, **keywords: Any) -
     if endpoint.method != "GET":
         return Request(endpoint, path, body_of(endpoint, keywords), repeatable=False)
     pairs = [pair for entry in _chosen(endpoint, keywords) for pair in _pairs(entry, keywords[entry.name])]
-    try:
-        return Request(endpoint, with_query(path, pairs))
-    except UnicodeEncodeError as why:
-        raise _half_surrogate(why) from None
-
-
-def _half_surrogate(why: UnicodeEncodeError) -> BadInput:
-    return BadInput(f"{why.object!r} contains half of a surrogate pair, which a URL cannot contain. Remove it.")
+    return Request(endpoint, with_query(path, pairs))
 
 
 def page_request(endpoint: Endpoint, *arguments: str | int, per_page: int, number: int = 1, **filters: Any) -> Request:
@@ -112,16 +106,20 @@ def page_request(endpoint: Endpoint, *arguments: str | int, per_page: int, numbe
     return request._replace(target=f"{request.target}{joint}{page}per_page={per_page}")
 
 
+HALF_SURROGATE = "contains half of a surrogate pair, which a URL cannot contain. Remove it."
 _MOST_LENGTH = 60_000  # of a path with its query; httpx takes addresses of 65,536
 
 
 def with_query(path: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a path with a query, percent-encoded; raise BadInput if it is too long for a URL."""
+    """Return a path with a query, percent-encoded; raise BadInput if a URL cannot contain it."""
     lengths = Counter(path=len(path))
     parts = []
-    for pair in pairs:
-        parts.append(urlencode([pair], quote_via=quote, safe=""))
-        lengths[pair[0].split("[")[0]] += len(parts[-1])
+    for name, text in pairs:
+        try:
+            parts.append(urlencode([(name, text)], quote_via=quote, safe=""))
+        except UnicodeEncodeError:
+            raise BadInput(f"{name}={show(text)} {HALF_SURROGATE}") from None
+        lengths[name.split("[")[0]] += len(parts[-1])
     check_length(max(lengths, key=lengths.__getitem__), lengths.total())
     return f"{path}?{'&'.join(parts)}" if parts else path
 
@@ -147,7 +145,9 @@ def _segment(entry: Parameter, value: Any) -> str:
         if int(value) >= 10**_MOST_DIGITS:  # Python may refuse to print it
             raise BadInput(f"{entry.name}: a build's number has at most {_MOST_DIGITS} digits.")
         return str(value)
-    return _uuid_segment(entry.name, value) if entry.check == Check("uuid") else slug_segment(entry, value)
+    if entry.check == Check("uuid"):
+        return _uuid(value, f"{entry.name}={show(value)}: pass the {entry.name.removesuffix('_id')}'s UUID.")
+    return slug_segment(entry, value)
 
 
 def slug_segment(entry: Parameter, value: Any) -> str:
@@ -171,11 +171,11 @@ _SLUGS = {
 """For each slug in a path: the argument, the collection before it in API URLs, its position in other URLs."""
 
 
-def _uuid_segment(name: str, value: Any) -> str:
+def _uuid(value: Any, complaint: str) -> str:
     try:
         return str(UUID(value))
     except (ValueError, AttributeError, TypeError):
-        raise BadInput(f"{name}={show(value)}: pass the {name.removesuffix('_id')}'s UUID.") from None
+        raise BadInput(complaint) from None
 
 
 def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
@@ -191,16 +191,18 @@ def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
     if entry.kind == "timestamp":
         return [(entry.name, when(value, entry.name).text())]
     if entry.kind == "flag":
-        return [(entry.name, _flag(entry, value))]
+        if not isinstance(value, bool):
+            raise BadInput(f"{entry.name}={show(value)}: pass True or False.")
+        return [(entry.name, "true" if value else "false")]
     if isinstance(value, str) or not entry.many:
         return [(entry.name, _text(entry, value))]
-    return [(f"{entry.name}[]", text) for text in _texts(entry, value)]
-
-
-def _flag(entry: Filter, value: Any) -> str:
-    if not isinstance(value, bool):
-        raise BadInput(f"{entry.name}={show(value)}: pass True or False.")
-    return "true" if value else "false"
+    is_frame = getattr(value, "ndim", 1) != 1  # its items are the names of its columns
+    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping) or is_frame:
+        raise BadInput(f"{entry.name}={show(value)}: pass a str or a list of str.")
+    pairs = [(f"{entry.name}[]", _text(entry, each)) for each in value]
+    if not pairs:
+        raise BadInput(f"{entry.name}=[]: an empty list does not filter. Leave the filter out, or pass values.")
+    return pairs
 
 
 def _map_pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
@@ -212,22 +214,16 @@ def _map_pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
     return [(f"{entry.name}[{key}]", text) for key, text in value.items()]
 
 
-def _texts(entry: Filter, values: Any) -> list[str]:
-    is_frame = getattr(values, "ndim", 1) != 1  # its items are the names of its columns
-    if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping) or is_frame:
-        raise BadInput(f"{entry.name}={show(values)}: pass a str or a list of str.")
-    texts = [_text(entry, value) for value in values]
-    if not texts:
-        raise BadInput(f"{entry.name}=[]: an empty list does not filter. Leave the filter out, or pass values.")
-    return texts
-
-
 def _text(entry: Filter, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{entry.name}={show(value)}: pass a str that is not empty.")
     if entry.choices and value not in entry.choices:
         raise BadInput(f"{entry.name}={show(value)} is not a state of a build.{nearest(value, entry.choices)}")
-    return _CHECKS[entry.check.form](entry.name, value) if entry.check else value
+    if entry.check == Check("uuid"):
+        return _uuid(
+            value, f"{entry.name}={show(value)} is not a UUID. Take it from the column `{entry.name}_id` of a frame."
+        )
+    return _sha(entry.name, value) if entry.check == Check("sha") else value
 
 
 def _sha(name: str, value: str) -> str:
@@ -237,16 +233,6 @@ def _sha(name: str, value: str) -> str:
             f"Pass all 40 digits (git rev-parse {value})."
         )
     return value.lower() if len(value) in {40, 64} else value
-
-
-def _uuid(name: str, value: str) -> str:
-    try:
-        return str(UUID(value))
-    except ValueError:
-        raise BadInput(f"{name}={show(value)} is not a UUID. Take it from the column `{name}_id` of a frame.") from None
-
-
-_CHECKS: dict[forms.Form, Callable[[str, str], str]] = {"sha": _sha, "uuid": _uuid}
 
 
 _USER = re.compile(r"//.*@", re.DOTALL)
@@ -291,9 +277,6 @@ def _is_open(request: Request, response: Response, rows: int, of: int | None) ->
     header = response.headers.get("link")
     has_links = header is not None and (not header.strip() or _PAGE_LINK.search(header))
     return not has_links or rows >= (_number_in(request.target, "per_page") or 1)
-
-
-_MOST_DIGITS = 18  # of the number of a page or build
 
 
 def _number_in(address: str | None, name: str) -> int | None:
@@ -393,7 +376,7 @@ def check(request: Request, response: Response) -> None:
         return
     message, details = _message_and_details(response)
     scope = request.endpoint.scope if _lacks_scope(request, response, message) else None
-    raise _error_type(response.status)(
+    raise _ERRORS.get(response.status, errors.Unavailable if response.status >= 500 else errors.ServiceError)(
         response.status,
         message,
         where=request.where,
@@ -416,10 +399,6 @@ _ERRORS: dict[int, type[errors.ServiceError]] = {
 }
 
 
-def _error_type(status: int) -> type[errors.ServiceError]:
-    return _ERRORS.get(status, errors.Unavailable if status >= 500 else errors.ServiceError)
-
-
 def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any]]]:
     """Return the server's message and the elements of its `errors`."""
     try:
@@ -428,15 +407,11 @@ def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any
         body = None
     if not isinstance(body, dict):
         return _plain_text(response), []
-    return str(body.get("message") or _plain_text(response)), _details(body.get("errors"))
-
-
-def _details(errors: Any) -> list[Mapping[str, Any]]:
-    """Return the elements of `errors`, whose shape is not documented."""
-    if isinstance(errors, dict):
-        return [{"field": field, "code": code} for field, code in errors.items()]
-    listed = errors if isinstance(errors, list) else [errors] if errors else []
-    return [element if isinstance(element, dict) else {"code": element} for element in listed]
+    message, details = str(body.get("message") or _plain_text(response)), body.get("errors")  # of any shape
+    if isinstance(details, dict):
+        return message, [{"field": field, "code": code} for field, code in details.items()]
+    listed = details if isinstance(details, list) else [details] if details else []
+    return message, [element if isinstance(element, dict) else {"code": element} for element in listed]
 
 
 def _plain_text(response: Response) -> str:

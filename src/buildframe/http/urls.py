@@ -12,11 +12,6 @@ from buildframe.http.protocol import is_loopback
 from buildframe.terminal import show
 
 
-def check_base_url(text: str) -> str:
-    """Return the service's URL without /v2; raise BadInput as `check_url` does."""
-    return check_url(text).removesuffix("/v2").rstrip("/")
-
-
 def check_url(text: str) -> str:
     """Return a normalized URL that the token may be sent to; raise BadInput for any other."""
     parts = _split(text)
@@ -29,14 +24,10 @@ def check_url(text: str) -> str:
         raise BadInput("The URL must not contain a user, password, query or fragment. Pass the token as token=.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise BadInput(f"The URL of {parts.hostname} is http: the token would be sent unencrypted. Use https.")
-    return _normalize(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
-
-
-def _normalize(url: str) -> str:
-    """Return the URL in the form in which links are compared."""
+    url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     try:
-        (urlsplit(url).hostname or "").encode("idna")
-        return str(httpx.URL(url)).rstrip("/")
+        parts.hostname.encode("idna")
+        return str(httpx.URL(url)).rstrip("/")  # in the form in which links are compared
     except (httpx.InvalidURL, UnicodeError) as why:
         raise BadInput(f"The service's URL {show(url)} cannot be used: {why}.") from None
 

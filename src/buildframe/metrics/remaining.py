@@ -16,7 +16,7 @@ from buildframe.metrics.engines.protocol import GROUP, Frame
 from buildframe.metrics.grouping import By
 from buildframe.metrics.percentiles import check_percentiles, has_enough_rows, percentile_label
 from buildframe.metrics.validation import check_states
-from buildframe.spec.states import RUNNING_STATES
+from buildframe.spec.builds import RUNNING_STATES
 
 """States of builds that end by themselves; a `canceling` one ends because somebody canceled it."""
 

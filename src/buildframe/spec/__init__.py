@@ -88,16 +88,11 @@ BUILD_COLUMNS_OF_JOBS = {
 }
 """Columns that jobs copy from their builds: name in the table of jobs → name in the table of builds."""
 
-
-def _build_columns_of_jobs() -> tuple[Column, ...]:
-    of_build = {column.name: column for column in columns_of(Build)}
-    columns = ((name, of_build[source]) for name, source in BUILD_COLUMNS_OF_JOBS.items())
-    return tuple(
-        Column(name, (), column.kind, f"of its build: {column.doc}", None, column.privacy) for name, column in columns
-    )
-
-
-_LEADING_COLUMNS = {"jobs": _build_columns_of_jobs()}
+_OF_BUILD = {column.name: column for column in columns_of(Build)}
+_COPIED = [(name, _OF_BUILD[source]) for name, source in BUILD_COLUMNS_OF_JOBS.items()]
+_LEADING_COLUMNS = {
+    "jobs": [Column(name, (), of.kind, f"of its build: {of.doc}", None, of.privacy) for name, of in _COPIED]
+}
 
 TABLES: dict[str, tuple[Column, ...]] = {
     name: (*_LEADING_COLUMNS.get(name, ()), *columns_of(resource), FETCHED_AT)

@@ -6,8 +6,9 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 
+from buildframe.spec.declare import note_in
 from buildframe.spec.forms import find_problem, quote
-from buildframe.spec.operations import Check, Property, check_in, properties_of
+from buildframe.spec.operations import Check, Property, properties_of
 
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number", types.NoneType: "null"}
 
@@ -67,9 +68,11 @@ def find_violations(declared: Sequence[Property], body: Mapping[str, Any], where
 
 def _find_violations(hint: Any, value: Any, where: str, check: Check | None = None) -> Iterator[Violation]:
     if get_origin(hint) is Annotated:
-        yield from _find_violations(get_args(hint)[0], value, where, check_in(hint))
+        yield from _find_violations(get_args(hint)[0], value, where, note_in(hint, Check))
+    elif is_typeddict(hint) and isinstance(value, Mapping):
+        yield from find_violations(properties_of(hint), value, f"{where}.")
     elif is_typeddict(hint):
-        yield from _object_violations(hint, value, where)
+        yield Violation(where, "must be an object")
     elif get_origin(hint) in (Union, types.UnionType):
         yield from _union_violations(get_args(hint), value, where, check)
     elif not _fits(hint, value):
@@ -80,30 +83,18 @@ def _find_violations(hint: Any, value: Any, where: str, check: Check | None = No
         yield from _inner_violations(hint, value, where)
 
 
-def _object_violations(hint: Any, value: Any, where: str) -> Iterator[Violation]:
-    if isinstance(value, Mapping):
-        yield from find_violations(properties_of(hint), value, f"{where}.")
-    else:
-        yield Violation(where, "must be an object")
-
-
 def _union_violations(options: Sequence[Any], value: Any, where: str, check: Check | None) -> Iterator[Violation]:
     """Select an object type by its `type` key; for other values the first option of the same shape."""
     objects = [option for option in options if is_typeddict(option)]
     if len(objects) > 1 and isinstance(value, Mapping):
-        matches = [option for option in objects if _fits(_type_of(option), value.get("type"))]
-        kinds = ", ".join(str(get_args(_type_of(option))[0]) for option in objects)
-        yield from (
-            _find_violations(matches[0], value, where)
-            if matches
-            else [Violation(f"{where}.type", f"must be one of {kinds}")]
-        )
-        return
-    match = next((option for option in options if _fits(option, value)), None)
-    if match is None:
-        yield Violation(where, f"must be {_either(options)}")
+        options = [option for option in objects if _fits(_type_of(option), value.get("type"))]
+        place, problem = f"{where}.type", f"one of {', '.join(str(get_args(_type_of(each))[0]) for each in objects)}"
     else:
-        yield from _find_violations(match, value, where, check)
+        options, place, problem = [each for each in options if _fits(each, value)], where, _either(options)
+    if options:
+        yield from _find_violations(options[0], value, where, check)
+    else:
+        yield Violation(place, f"must be {problem}")
 
 
 def _type_of(option: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, SECRET, Resource, derived, flat, table
 from buildframe.spec.jobs import Job
+from buildframe.spec.members import Author, User
 from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint, keywords
-from buildframe.spec.people import Author, User
 from buildframe.spec.pipelines import Pipeline, organization_of, pipeline_of
 from buildframe.spec.times import Moment, When
 
@@ -17,6 +17,18 @@ BuildState = Literal[
     "skipped", "not_run", "waiting", "waiting_failed", "finished",
 ]  # fmt: skip
 """Values of the filter `state`. `finished` means passed, failed, blocked or canceled."""
+
+RUNNING_STATES: tuple[BuildState, ...] = ("running", "failing")
+CANCELABLE_STATES: tuple[BuildState, ...] = ("scheduled", *RUNNING_STATES)
+OPEN_STATES: tuple[BuildState, ...] = (*CANCELABLE_STATES, "canceling")
+"""States that a build leaves without an action of a user."""
+
+FINISHED_STATES: tuple[BuildState, ...] = ("passed", "failed", "canceled")
+ENDED_STATES: tuple[BuildState, ...] = (*FINISHED_STATES, "skipped", "not_run")
+"""States in which a build stays, unless somebody retries one of its jobs."""
+
+AGENT_STATES = frozenset({"assigned", "accepted", "running", "canceling", "timing_out"})
+"""States of jobs that an agent holds."""
 
 
 class PullRequest(Resource):

@@ -18,13 +18,15 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from buildframe.spec.times import Moment
+
+R = TypeVar("R", bound="Resource")
+T = TypeVar("T")
 
 Kind = Literal["text", "integer", "flag", "timestamp", "json"]
 """Type of the values of a column. `json` is a map or a list as JSON text."""
@@ -51,7 +53,6 @@ class Trait(Enum):
 KEY, GAUGE = Trait.KEY, Trait.GAUGE
 
 
-@dataclass(frozen=True)
 class flat:  # noqa: N801  reads as a word of the declaration language
     """Keys of a nested object that become columns.
 
@@ -59,29 +60,16 @@ class flat:  # noqa: N801  reads as a word of the declaration language
     column `field`.
     """
 
-    named: str | None
-    others: tuple[str, ...]
-
     def __init__(self, named: str | None, *others: str) -> None:
-        object.__setattr__(self, "named", named)
-        object.__setattr__(self, "others", others)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """All keys, in order."""
-        return self.others if self.named is None else (self.named, *self.others)
+        self.named = named
+        self.keys = others if named is None else (named, *others)
 
 
-@dataclass(frozen=True)
 class derived:  # noqa: N801
     """A column that is computed as `of(*needs)` from other columns if the service sends no value."""
 
-    of: Callable[..., Any]
-    needs: tuple[str, ...]
-
     def __init__(self, of: Callable[..., Any], *needs: str) -> None:
-        object.__setattr__(self, "of", of)
-        object.__setattr__(self, "needs", needs)
+        self.of, self.needs = of, needs
 
 
 class Column(NamedTuple):
@@ -135,11 +123,6 @@ class Field(NamedTuple):
     def kind(self) -> Kind:
         """The type of its column, if it becomes one column."""
         return _KINDS.get(self.type, "json")
-
-    @property
-    def may_be_text(self) -> bool:
-        """Whether the service may send a string instead of an object."""
-        return str in get_args(self.type)
 
 
 UNKNOWN = "unknown"
@@ -236,23 +219,17 @@ def fields_of(resource: type[Resource]) -> tuple[Field, ...]:
 
 def _field(name: str, hint: Any) -> Field:
     bare, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    doc = next((note for note in notes if isinstance(note, str)), "")
-    return Field(
-        name,
-        _without_none(bare),
-        doc,
-        next((note for note in notes if isinstance(note, flat)), None),
-        next((note for note in notes if isinstance(note, derived)), None),
-        next((note for note in notes if isinstance(note, Privacy)), None),
-        frozenset(note for note in notes if isinstance(note, Trait)),
-    )
+    if get_origin(bare) in (Union, types.UnionType):
+        bare = Union[tuple(part for part in get_args(bare) if part is not types.NoneType)]  # noqa: UP007  at runtime
+    doc, privacy = note_in(hint, str) or "", note_in(hint, Privacy)
+    traits = frozenset(note for note in notes if isinstance(note, Trait))
+    return Field(name, bare, doc, note_in(hint, flat), note_in(hint, derived), privacy, traits)
 
 
-def _without_none(hint: Any) -> Any:
-    if get_origin(hint) not in (Union, types.UnionType):
-        return hint
-    rest = tuple(part for part in get_args(hint) if part is not types.NoneType)
-    return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007  built at runtime
+def note_in(hint: Any, kind: type[T]) -> T | None:
+    """Return the first note of a type in `Annotated`."""
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((note for note in notes if isinstance(note, kind)), None)
 
 
 def nested_resource(hint: Any) -> type[Resource] | None:
@@ -296,24 +273,18 @@ def columns_of(resource: type[Resource]) -> tuple[Column, ...]:
 
 
 def _columns(field: Field) -> Iterator[Column]:
-    if field.flat is not None:
-        yield from _flattened(field, field.flat)
-    elif not field.sent:
-        yield Column(field.name, (), field.kind, field.doc, field.derived, field.privacy, field.traits)
-    elif not is_list_of_resources(field):
-        yield Column(field.name, (field.name,), field.kind, field.doc, None, field.privacy, field.traits)
-
-
-def _flattened(field: Field, selection: flat) -> Iterator[Column]:
-    nested = nested_resource(field.type)
-    assert nested is not None, f"{field.name}: flat() is for nested resources"
-    inner = {part.name: part for part in fields_of(nested)}
-    for key in selection.keys:
-        first = key == selection.named
-        name = field.name if first else f"{field.name}_{key}"
-        doc = f"{field.doc}: {inner[key].doc}" if inner[key].doc else f"{field.doc}: its {key}"
-        part = inner[key]
-        yield Column(name, (field.name, key), part.kind, doc, field.derived if first else None, part.privacy)
+    if field.flat is None and not is_list_of_resources(field):
+        path, how = ((field.name,), None) if field.sent else ((), field.derived)
+        yield Column(field.name, path, field.kind, field.doc, how, field.privacy, field.traits)
+    elif field.flat is not None:
+        nested = nested_resource(field.type)
+        assert nested is not None, f"{field.name}: flat() is for nested resources"
+        inner = {part.name: part for part in fields_of(nested)}
+        for key in field.flat.keys:
+            is_named, part = key == field.flat.named, inner[key]
+            name = field.name if is_named else f"{field.name}_{key}"
+            doc = f"{field.doc}: {part.doc or f'its {key}'}"
+            yield Column(name, (field.name, key), part.kind, doc, field.derived if is_named else None, part.privacy)
 
 
 def key_of(resource: type[Resource]) -> tuple[str, ...]:
@@ -341,8 +312,6 @@ def key_of(resource: type[Resource]) -> tuple[str, ...]:
 
 RESOURCES: dict[str, type[Resource]] = {}
 """Resource of each table, by the name of the table."""
-
-R = TypeVar("R", bound=Resource)
 
 
 def table(name: str) -> Callable[[type[R]], type[R]]:

@@ -12,7 +12,10 @@ Form = Literal["filled", "name", "sha", "slug", "uuid", "yaml"]
 """`slug` is the slug of a pipeline, as the API documents it. `name` is any other slug, whose format is undocumented."""
 
 _SLUG = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
-_NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
+_PATTERNS: dict[Form, tuple[re.Pattern[str], str]] = {
+    "slug": (_SLUG, "letters and digits, after the first also hyphens"),
+    "name": (re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}"), "letters, digits, hyphens, underscores and dots"),
+}
 
 
 def find_problem(form: Form, text: str) -> str | None:
@@ -20,6 +23,9 @@ def find_problem(form: Form, text: str) -> str | None:
 
     The form `sha` is not validated here; requests validate it with a more detailed message.
     """
+    if form in _PATTERNS:
+        pattern, rule = _PATTERNS[form]
+        return None if pattern.fullmatch(text) else f"must be {rule}, 100 characters at most"
     return _PROBLEMS[form](text)
 
 
@@ -45,16 +51,6 @@ def _check_filled(text: str) -> str | None:
     if "\0" in text:
         return "must not contain NUL"
     return None if text.strip() else "must not be empty"
-
-
-def _check_slug(text: str) -> str | None:
-    rule = "must be letters and digits, after the first also hyphens, 100 characters at most"
-    return None if _SLUG.fullmatch(text) else rule
-
-
-def _check_name(text: str) -> str | None:
-    rule = "must be letters, digits, hyphens, underscores and dots, 100 characters at most"
-    return None if _NAME.fullmatch(text) else rule
 
 
 def _check_uuid(text: str) -> str | None:
@@ -92,8 +88,6 @@ def quote(text: str) -> str:
 
 _PROBLEMS: dict[Form, Callable[[str], str | None]] = {
     "filled": _check_filled,
-    "name": _check_name,
-    "slug": _check_slug,
     "uuid": _check_uuid,
     "yaml": _check_yaml,
 }

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypedDict, Unpack
 import msgspec
 
 from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, derived, flat, table
+from buildframe.spec.members import User
 from buildframe.spec.operations import Check, Name, Slug, Uuid, endpoint, keywords
-from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
 DEFAULT_QUEUE = "default"

@@ -29,10 +29,11 @@ from typing import (
     get_type_hints,
 )
 
-from buildframe.spec.declare import Resource
+from buildframe.spec.declare import Resource, note_in
 from buildframe.spec.forms import Form
 from buildframe.spec.times import When
 
+FilterKind = Literal["text", "flag", "timestamp", "map"]
 Texts = str | Sequence[str]
 """One string or several; several match any of them."""
 
@@ -78,7 +79,7 @@ class Filter(NamedTuple):
     """
 
     name: str
-    kind: Literal["text", "flag", "timestamp", "map"]
+    kind: FilterKind
     many: bool
     choices: tuple[str, ...]
     check: Check | None
@@ -309,13 +310,7 @@ def endpoint(
 
 
 def _parameter(name: str, hint: Any) -> Parameter:
-    return Parameter(name, get_args(hint)[0] if get_origin(hint) is Annotated else hint, check_in(hint))
-
-
-def check_in(hint: Any) -> Check | None:
-    """Return the format check of an annotation."""
-    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((note for note in notes if isinstance(note, Check)), None)
+    return Parameter(name, get_args(hint)[0] if get_origin(hint) is Annotated else hint, note_in(hint, Check))
 
 
 T = TypeVar("T")
@@ -356,9 +351,8 @@ def properties_of(declared: type) -> tuple[Property, ...]:
 
 def _property(name: str, hint: Any) -> Property:
     required = get_origin(hint) is Required
-    bare, *notes = get_args(get_args(hint)[0] if required else hint)
-    doc = next(note for note in notes if isinstance(note, str))
-    return Property(name, bare, required, doc, next((note for note in notes if isinstance(note, Check)), None))
+    hint = get_args(hint)[0] if required else hint
+    return Property(name, get_args(hint)[0], required, note_in(hint, str) or "", note_in(hint, Check))
 
 
 @functools.cache
@@ -368,17 +362,14 @@ def filters_of(declared: type) -> tuple[Filter, ...]:
 
 
 def _filter(name: str, hint: Any) -> Filter:
-    bare, *notes = get_args(hint)
-    doc = next(note for note in notes if isinstance(note, str))
-    check = next((note for note in notes if isinstance(note, Check)), None)
+    bare, doc, check = get_args(hint)[0], note_in(hint, str) or "", note_in(hint, Check)
     literal = next((part for part in (bare, *get_args(bare)) if get_origin(part) is Literal), None)
     if literal is not None:
         return Filter(name, "text", bare is not literal, get_args(literal), check, doc)
-    kind, many = _FILTER_KINDS[bare]
-    return Filter(name, kind, many, (), check, doc)
+    return Filter(name, *_FILTER_KINDS[bare], (), check, doc)
 
 
-_FILTER_KINDS: dict[Any, tuple[Literal["text", "flag", "timestamp", "map"], bool]] = {
+_FILTER_KINDS: dict[Any, tuple[FilterKind, bool]] = {
     str: ("text", False),
     Texts: ("text", True),
     bool: ("flag", False),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_type_hints
+from enum import Enum
+from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_type_hints
 
-from buildframe.spec.declare import GAUGE, KEY, PLAIN, SECRET, Resource, derived, flat, table
+from buildframe.spec.declare import GAUGE, KEY, PLAIN, SECRET, Resource, derived, flat, note_in, table
+from buildframe.spec.members import User
 from buildframe.spec.operations import Check, Filled, Name, Slug, Uuid, endpoint, keywords
-from buildframe.spec.people import User
 from buildframe.spec.times import Moment
 
 
@@ -90,28 +90,19 @@ def get_pipeline(org: Name, pipeline: Slug, /) -> None:
     """One pipeline by its slug."""
 
 
-AppliesTo = Literal["all", "all but self-hosted", "one hosted kind"]
-
 SELF_HOSTED = "private"
 ONE_HOSTED_KIND = "github"
 
 
-@dataclass(frozen=True)
-class Applies:
+class Applies(Enum):
     """Kinds of repository hosts (`provider.id`) that have a setting."""
 
-    to: AppliesTo
-
-    def has(self, provider: str) -> bool:
-        """Whether this kind of host has the setting."""
-        return {
-            "all": True,
-            "all but self-hosted": provider != SELF_HOSTED,
-            "one hosted kind": provider == ONE_HOSTED_KIND,
-        }[self.to]
+    ALL = "all"
+    HOSTED = "all but self-hosted"
+    ONE = "one hosted kind"
 
 
-_ALL, _HOSTED, _ONE = Applies("all"), Applies("all but self-hosted"), Applies("one hosted kind")
+_ALL, _HOSTED, _ONE = Applies.ALL, Applies.HOSTED, Applies.ONE
 
 
 class ProviderSettings(TypedDict, total=False):
@@ -159,10 +150,8 @@ def provider_settings_of(provider: str) -> frozenset[str]:
     (True, 5)
     """
     hints = get_type_hints(ProviderSettings, include_extras=True)
-    notes = {name: get_args(hint)[1:] for name, hint in hints.items()}
-    return frozenset(
-        name for name, own in notes.items() if any(isinstance(note, Applies) and note.has(provider) for note in own)
-    )
+    absent = {SELF_HOSTED: {_HOSTED, _ONE}, ONE_HOSTED_KIND: set[Applies]()}.get(provider, {_ONE})
+    return frozenset(name for name, hint in hints.items() if note_in(hint, Applies) not in absent)
 
 
 class ScriptStep(TypedDict, total=False):

@@ -28,7 +28,8 @@ def convert_record(kind: type[R], value: Any) -> R:
     try:
         return convert_exact_record(kind, value)
     except (msgspec.ValidationError, Malformed):
-        if not isinstance(value, Mapping) or any(value.get(name) is None for name in _required(kind)):
+        required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+        if not isinstance(value, Mapping) or any(value.get(name) is None for name in required):
             raise
         return _with_unknown(_convert_fields(kind, value), value)
 
@@ -49,10 +50,6 @@ def _with_unknown(record: R, document: Mapping[str, Any]) -> R:
             if isinstance(nested, Resource):
                 _with_unknown(nested, source)
     return record
-
-
-def _required(kind: type[Resource]) -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
 
 
 def _moment(target: type, value: Any) -> Moment:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from types import GenericAlias
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -83,4 +83,4 @@ def _nested(field: Field, nested: type[Resource], inside: tuple[Path, ...]) -> A
     inner = {part.name: part for part in fields_of(nested)}
     leaves = [(key, *_LEAVES[inner[key].kind]) for (key,) in inside]
     row = msgspec.defstruct(f"{nested.__name__}Row", leaves, kw_only=True, gc=False)
-    return row | str | None if field.may_be_text else row | None
+    return row | str | None if str in get_args(field.type) else row | None

@@ -75,11 +75,8 @@ class Moment(dt.datetime):
         Malformed
             If the text is not a timestamp or has no time zone.
         """
-        iso = _LONG_FRACTION.sub(
-            r"\1", text.strip().removesuffix(" UTC") + ("Z" if text.strip().endswith(" UTC") else "")
-        )
         try:
-            return cls.of(dt.datetime.fromisoformat(iso))
+            return cls.of(_from_iso(_LONG_FRACTION.sub(r"\1", text.strip())))
         except (ValueError, OverflowError) as why:
             raise Malformed(f"The service sent {text!r} instead of a timestamp: {why}") from None
 
@@ -118,6 +115,10 @@ class Moment(dt.datetime):
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def _from_iso(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(re.sub(" UTC$", "Z", text))
 
 
 def is_relative(value: When) -> bool:
@@ -270,7 +271,7 @@ def _timedelta(value: When, name: str) -> dt.timedelta:
 
 def _from_text(text: str, name: str) -> Moment:
     try:
-        instant = dt.datetime.fromisoformat(text.removesuffix(" UTC") + ("Z" if text.endswith(" UTC") else ""))
+        instant = _from_iso(text)
     except ValueError:
         raise BadInput(
             f"{name}={show(text)} is not a valid time. Use '2026-10-01', '2026-10-01T12:00Z' or an age such as '30d'."

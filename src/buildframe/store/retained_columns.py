@@ -12,9 +12,9 @@ import pyarrow as pa
 from buildframe import metrics
 from buildframe.spec import TABLES, Column, Privacy
 from buildframe.spec.arrow_types import arrow_types
+from buildframe.spec.builds import AGENT_STATES, ENDED_STATES
 from buildframe.spec.declare import GAUGE
 from buildframe.spec.jobs import queue_of
-from buildframe.spec.states import AGENT_STATES, ENDED_STATES
 
 
 def _columns_that(is_excluded: Callable[[Column], bool]) -> dict[str, frozenset[str]]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, Forbidden, NotFound
 from buildframe.spec import Moment, When, when
-from buildframe.spec.states import OPEN_STATES
+from buildframe.spec.builds import OPEN_STATES
 from buildframe.store import merge, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors

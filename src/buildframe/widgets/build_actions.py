@@ -11,7 +11,7 @@ from buildframe import connect, spec
 from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
 from buildframe.formatting import format_name
 from buildframe.guards.arguments import checked_names
-from buildframe.spec.states import CANCELABLE_STATES
+from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.widgets import components, html
 from buildframe.widgets.accessibility import AccessibilityHelper
 from buildframe.widgets.background_tasks import TaskRunner

@@ -10,7 +10,7 @@ import ipywidgets
 from buildframe import spec
 from buildframe.formatting import format_duration
 from buildframe.guards.arguments import checked_names
-from buildframe.spec.states import CANCELABLE_STATES
+from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.widgets import components, html, monitor_formatting
 from buildframe.widgets.background_tasks import BackgroundTask, PollTimer, TaskRunner
 from buildframe.widgets.build_actions import BuildActions

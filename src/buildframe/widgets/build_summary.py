@@ -10,7 +10,7 @@ import pandas as pd
 from buildframe.errors import Forbidden, ServiceError
 from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
 from buildframe.metrics.steps import without_emoji
-from buildframe.spec.states import OPEN_STATES
+from buildframe.spec.builds import OPEN_STATES
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row, TableColumn
 

@@ -10,7 +10,7 @@ import pandas as pd
 from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
 from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
-from buildframe.spec.states import FINISHED_STATES, OPEN_STATES
+from buildframe.spec.builds import FINISHED_STATES, OPEN_STATES
 from buildframe.widgets.data_table import Row, to_rows
 from buildframe.workspace import Pipeline, Workspace
 

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 import msgspec
@@ -24,7 +24,7 @@ from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
 HOSTED_URL = "https://graphql.buildkite.com/v1"
-_MUTATION = re.compile(r"\bmutation\b")
+_HAS_MUTATION = re.compile(r"\bmutation\b")
 
 
 @endpoint("POST /graphql", returns=None, scope="GraphQL")
@@ -51,7 +51,7 @@ class GraphQL:
         A text that contains the word `mutation` is not repeated if its response is lost: OutcomeUnknown.
         """
         body = json_of({"query": _text(query), "variables": {} if variables is None else _object(variables)})
-        request = Request(send_graphql, self._target, body, repeatable=not _MUTATION.search(query))
+        request = Request(send_graphql, self._target, body, repeatable=not _HAS_MUTATION.search(query))
         return fetch(self._client, request, self._read, advice=advice)
 
     def _read(self, request: Request, response: Response) -> dict[str, Any]:
@@ -97,9 +97,7 @@ query TeamsOfPipeline($slug: ID!, $after: String) {
   }
 }
 """
-_CREATE = "mutation($input: TeamPipelineCreateInput!) { teamPipelineCreate(input: $input) { clientMutationId } }"
-_UPDATE = "mutation($input: TeamPipelineUpdateInput!) { teamPipelineUpdate(input: $input) { clientMutationId } }"
-_DELETE = "mutation($input: TeamPipelineDeleteInput!) { teamPipelineDelete(input: $input) { clientMutationId } }"
+_MUTATION = "mutation($input: TeamPipeline{0}Input!) {{ teamPipeline{0}(input: $input) {{ clientMutationId }} }}"
 _SAFE = "Repeating the call is safe: the current access is read first."
 
 
@@ -143,10 +141,9 @@ def set_team(graphql: GraphQL, path: str, team: str, access_level: AccessLevel) 
     level, team_id = _level(access_level), _team_id(team)
     access = _find(graphql, path, team_id)
     if access.association is not None:
-        graphql.execute(_UPDATE, {"input": {"id": access.association, "accessLevel": level}}, advice=_SAFE)
+        _change(graphql, "Update", {"id": access.association, "accessLevel": level})
     else:
-        new = {"teamID": team_id, "pipelineID": access.pipeline, "accessLevel": level}
-        graphql.execute(_CREATE, {"input": new}, advice=_SAFE)
+        _change(graphql, "Create", {"teamID": team_id, "pipelineID": access.pipeline, "accessLevel": level})
 
 
 def remove_team(graphql: GraphQL, path: str, team: str) -> None:
@@ -154,7 +151,11 @@ def remove_team(graphql: GraphQL, path: str, team: str) -> None:
     access = _find(graphql, path, _team_id(team))
     if access.association is None:
         raise BadInput(f"team={team!r} has no access to the pipeline {path}, so there is nothing to remove.")
-    graphql.execute(_DELETE, {"input": {"id": access.association}}, advice=_SAFE)
+    _change(graphql, "Delete", {"id": access.association})
+
+
+def _change(graphql: GraphQL, action: Literal["Create", "Update", "Delete"], input: Mapping[str, str]) -> None:
+    graphql.execute(_MUTATION.format(action), {"input": input}, advice=_SAFE)
 
 
 def _find(graphql: GraphQL, path: str, team_id: str) -> _TeamAccess:

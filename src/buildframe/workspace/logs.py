@@ -65,43 +65,45 @@ def fetch_log(client: Client, job: JobReference) -> Log:
 
     Up to three redirects are followed. After the first one that leads to another host, the token is not sent any more.
     """
-    home = SplitUrl.parse(client.base_url)
-    url, sends_token = _check_url(_url_of(job), home), True
+    service = SplitUrl.parse(client.base_url)
+    url, sends_token = _check_url(_url_of(job), service), True
     for _ in range(MAX_REDIRECTS + 1):
-        sends_token = sends_token and url.origin == home.origin
+        sends_token = sends_token and url.origin == service.origin
         text = _fetch_log(client, url) if sends_token else _fetch_anonymously(client, url)
         if not isinstance(text, _Redirect):
             return Log(text)
-        url = _follow(url, text, home)
+        url = _follow(url, text, service)
     raise Malformed(f"The log was redirected more than {MAX_REDIRECTS} times.")
 
 
 def _url_of(job: JobReference) -> str:
     if isinstance(job, str):
         return job
-    named = [job.get(key) if isinstance(job, Mapping | pd.Series) else getattr(job, key, None) for key in _KEYS]
-    url = next((each for each in named if isinstance(each, str) and each), None)
+    url = value_in(job, "raw_log_url") or value_in(job, "log_url")
     if url is None:
         raise BadInput("This job has no log: it has neither raw_log_url nor log_url. Pass a job that ran.")
     return url
 
 
-_KEYS = ("raw_log_url", "log_url")
+def value_in(job: JobReference, name: str) -> str | None:
+    """Return a text of a job that is a record or a row; None if it is missing or empty."""
+    value = job.get(name) if isinstance(job, Mapping | pd.Series) else getattr(job, name, None)
+    return value if isinstance(value, str) and value else None
 
 
-def _check_url(text: str, home: SplitUrl) -> SplitUrl:
+def _check_url(text: str, service: SplitUrl) -> SplitUrl:
     try:
         url = SplitUrl.parse(text)
     except ValueError as why:
         raise BadInput(f"The log's URL {protocol.shown(text)!r} cannot be used: {why}.") from None
-    if not url.is_private or (url.origin.startswith("http:") and not home.origin.startswith("http:")):
+    if not url.is_private or (url.origin.startswith("http:") and not service.origin.startswith("http:")):
         raise BadInput(f"The log's URL {url.origin} is not https, so others could read or change the log.")
     return url
 
 
-def _follow(url: SplitUrl, redirect: _Redirect, home: SplitUrl) -> SplitUrl:
+def _follow(url: SplitUrl, redirect: _Redirect, service: SplitUrl) -> SplitUrl:
     try:
-        return _check_url(url.join(redirect), home)
+        return _check_url(url.join(redirect), service)
     except ValueError as why:  # also BadInput: the service wrote this URL, not the user
         raise Malformed(f"The log was redirected to a URL that is not followed: {why}") from None
 
@@ -126,13 +128,6 @@ def _read(request: Request, response: Response) -> str:
     if 300 <= response.status < 400 and location:
         return _Redirect(location)
     protocol.check(request, response)
-    return _content(request, response) if "json" in response.headers.get("content-type", "") else _text(response)
-
-
-def _text(response: Response) -> str:
+    if "json" in response.headers.get("content-type", ""):
+        return protocol.read_as(request, response, _LogBody).content
     return response.body.decode("utf-8", "replace")
-
-
-def _content(request: Request, response: Response) -> str:
-    """Return the text of a log in JSON."""
-    return protocol.read_as(request, response, _LogBody).content

@@ -25,8 +25,7 @@ from buildframe.http import protocol
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
-from buildframe.http.urls import SplitUrl
-from buildframe.spec import Moment, when
+from buildframe.spec import when
 from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
@@ -124,9 +123,7 @@ def _split(client: Client, path: str) -> tuple[str, list[tuple[str, str]]]:
     try:
         return quote(below, safe=_ALLOWED), parse_qsl(query, keep_blank_values=True)
     except UnicodeEncodeError:
-        raise BadInput(
-            f"path={show(path)} contains half of a surrogate pair, which a URL cannot contain. Remove it."
-        ) from None
+        raise BadInput(f"path={show(path)} {protocol.HALF_SURROGATE}") from None
 
 
 def _below(client: Client, path: str) -> str:
@@ -134,13 +131,12 @@ def _below(client: Client, path: str) -> str:
     if path.startswith("/") and not path.startswith("//"):
         return path if re.match(rf"{protocol.API}(?=[/?]|$)", path) else protocol.API + path
     try:
-        place, home = SplitUrl.parse(path), SplitUrl.parse(client.base_url)
+        below = client.target_of(path)
     except ValueError:
         raise BadInput(
             f"path={protocol.shown(path)!r} is not a path. Begin with a slash: '/organizations/acme/agents'."
         ) from None
-    below = place.target.removeprefix(home.target.rstrip("/"))
-    if place.origin != home.origin or not below.startswith(f"{protocol.API}/"):
+    if below is None or not below.startswith(f"{protocol.API}/"):
         raise BadInput(
             f"path={protocol.shown(path)!r} is not below {client.base_url}{protocol.API}, and the token must "
             "not be sent elsewhere. Pass a path such as '/organizations/acme/agents'."
@@ -155,7 +151,7 @@ def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
     if value is None:
         return []
     if isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence):
-        return [(name, _encodable(name, _text(name, value)))]
+        return [(name, _text(name, value))]
     if not value:
         raise BadInput(f"{name}={show(value)}: an empty list or mapping sends nothing. Leave the parameter out.")
     if isinstance(value, Mapping):
@@ -174,16 +170,6 @@ def _text(name: str, value: Any) -> str:
 
 
 _PLAIN_KINDS = {*"biufOU"}  # of dtypes: bool, numbers, str and objects; NumPy's timestamps have no zone
-
-
-def _encodable(name: str, text: str) -> str:
-    try:
-        f"{name}={text}".encode()
-    except UnicodeEncodeError:
-        raise BadInput(
-            f"{name}={show(text)} contains half of a surrogate pair, which a URL cannot contain. Remove it."
-        ) from None
-    return text
 
 
 # --- responses --------------------------------------------------------------------------------------------------------
@@ -277,31 +263,25 @@ def _column(values: list[Any]) -> pa.Array[Any]:
         return array.cast(pa.large_string())
     if pa.types.is_string(array.type):
         return _times(values) or array.cast(pa.large_string())
-    return _as_json(values) if _is_too_deep(array.type) or _has_untyped_part(array.type) else array
+    return array if _can_be_stored(array.type) else _as_json(values)
 
 
 _MOST_KEYS = 200
 """Distinct keys of all objects in a column. If there are more, keys are data, and a struct type would grow by row."""
 
-
 _MAX_DEPTH = 50
 """Levels of lists and objects. pandas, Arrow and Parquet recurse into a type and fail if it is nested deeply."""
 
 
-def _is_too_deep(kind: pa.DataType, depth: int = 0) -> bool:
-    return depth > _MAX_DEPTH or any(_is_too_deep(kind.field(n).type, depth + 1) for n in range(kind.num_fields))
-
-
-def _has_untyped_part(kind: pa.DataType) -> bool:
-    """Whether a type has a part without a type, such as an empty object, which Parquet cannot store."""
-    if pa.types.is_struct(kind):
-        return kind.num_fields == 0 or any(_has_untyped_part(field.type) for field in kind)
-    return pa.types.is_null(kind) or (pa.types.is_list(kind) and _has_untyped_part(kind.value_type))
+def _can_be_stored(kind: pa.DataType, depth: int = 0) -> bool:
+    """Whether a type is not too deep, and no part of it is without a type, such as an empty object."""
+    parts = [kind.field(n).type for n in range(kind.num_fields)]
+    is_untyped = pa.types.is_null(kind) or (pa.types.is_struct(kind) and not parts)
+    return depth <= _MAX_DEPTH and not is_untyped and all(_can_be_stored(part, depth + 1) for part in parts)
 
 
 def _as_json(values: list[Any]) -> pa.Array[Any]:
-    texts = [v if v is None or isinstance(v, str) else msgspec.json.encode(v).decode() for v in values]
-    return pa.array(texts, pa.large_string())
+    return pa.array(map(arrow.as_text, values), pa.large_string())
 
 
 def _times(values: list[str | None]) -> pa.Array[Any] | None:
@@ -309,8 +289,6 @@ def _times(values: list[str | None]) -> pa.Array[Any] | None:
     if not all(value is None or _TIME.match(value) for value in values):
         return None
     try:
-        instants = [None if value is None else Moment.parse(value).us for value in values]
+        return arrow.timestamps(values)
     except Malformed:
         return None
-    times: pa.Array[Any] = pa.array(instants, pa.int64()).cast(arrow.ARROW_TYPES["timestamp"])
-    return times

@@ -12,7 +12,7 @@ from buildframe.errors import BadInput
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, Commit, JobRun
 from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Plan
-from buildframe.spec.states import FINISHED_STATES
+from buildframe.spec.builds import FINISHED_STATES
 
 
 def steps_of(kinds):

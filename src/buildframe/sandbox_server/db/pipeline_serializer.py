@@ -8,7 +8,7 @@ from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
-from buildframe.spec.states import AGENT_STATES, RUNNING_STATES
+from buildframe.spec.builds import AGENT_STATES, RUNNING_STATES
 
 _SAME = (
     "name", "slug", "description", "repository", "cluster_id", "pipeline_template_uuid", "branch_configuration",

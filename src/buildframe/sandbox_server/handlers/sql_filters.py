@@ -15,7 +15,7 @@ from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.pagination import Query
 from buildframe.sandbox_server.world.build_state import BuildState
 from buildframe.spec import Filter, when
-from buildframe.spec.states import FINISHED_STATES
+from buildframe.spec.builds import FINISHED_STATES
 
 _MOST_VALUES = 200
 _FULL_SHA = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")

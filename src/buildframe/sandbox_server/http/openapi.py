@@ -11,8 +11,7 @@ import msgspec
 
 from buildframe import spec
 from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
-from buildframe.spec.declare import ATTRIBUTES
-from buildframe.spec.operations import check_in
+from buildframe.spec.declare import ATTRIBUTES, note_in
 
 Schema = dict[str, Any]
 
@@ -196,7 +195,7 @@ def _object_schema(properties: Sequence[spec.Property]) -> Schema:
 def _schema(hint: Any) -> Schema:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _schema(inner[0]) | _form_schema(check_in(hint))
+        return _schema(inner[0]) | _form_schema(note_in(hint, spec.Check))
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin in (Union, types.UnionType):

@@ -22,7 +22,7 @@ from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import Commit
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
-from buildframe.spec.states import CANCELABLE_STATES
+from buildframe.spec.builds import CANCELABLE_STATES
 
 _SHA = re.compile("[0-9a-f]{40}")
 _DELETED_SHA = "0" * 40

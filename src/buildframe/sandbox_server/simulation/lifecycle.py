@@ -27,7 +27,7 @@ from buildframe.sandbox_server.world.build_state import (
 from buildframe.sandbox_server.world.model import World, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
-from buildframe.spec.states import AGENT_STATES, ENDED_STATES, FINISHED_STATES
+from buildframe.spec.builds import AGENT_STATES, ENDED_STATES, FINISHED_STATES
 
 
 class Simulation:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, BuildState, JobRun
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
-from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES
+from buildframe.spec.builds import AGENT_STATES, CANCELABLE_STATES
 
 JobEndState = Literal["passed", "failed", "timed_out", "canceled", "skipped"]
 RetryType = Literal["automatic", "manual"]

@@ -21,7 +21,7 @@ from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit,
 from buildframe.sandbox_server.world.model import DAY, World, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import UPLOAD
-from buildframe.spec.states import AGENT_STATES, CANCELABLE_STATES
+from buildframe.spec.builds import AGENT_STATES, CANCELABLE_STATES
 
 _BATCH = 400
 _UPLOADED_AT = 0.85  # of the upload job's run time

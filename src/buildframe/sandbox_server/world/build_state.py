@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from buildframe.spec.states import AGENT_STATES, ENDED_STATES
+from buildframe.spec.builds import AGENT_STATES, ENDED_STATES
 
 JobState = Literal[
     "waiting", "waiting_failed", "blocked", "unblocked", "scheduled", "assigned", "running", "canceling", "passed",
