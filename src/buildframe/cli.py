@@ -11,10 +11,10 @@ import shlex
 import signal
 import socket
 import sys
-import time
+import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,10 @@ from zoneinfo import ZoneInfo
 import buildframe
 from buildframe.errors import BadInput, BuildframeError, DeadlineExceeded
 from buildframe.guards.secrets import environment
+from buildframe.store import STORED_TABLES
 from buildframe.terminal import escape_control_characters
 
 if TYPE_CHECKING:
-    from buildframe.report.thresholds import Thresholds
     from buildframe.store.sync import SyncResult
     from buildframe.workspace import Workspace
 
@@ -54,17 +54,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     SystemExit
         With status 2 for wrong usage, and with status 0 after `--help`.
     """
+    from buildframe.http.budget import within_deadline
+
     args = _parser().parse_args(arguments)
     try:
-        with _deadline_of(args):
+        with within_deadline(getattr(args, "deadline", None)):
             return int(args.run(args) or 0)
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
-        print(escape_control_characters(f"buildframe: {why}{notes}"), file=sys.stderr)
+        _print_error(f"{why}{notes}")
         return 124 if isinstance(why, DeadlineExceeded) else 1
+    except argparse.ArgumentTypeError as why:
+        args.usage_error(str(why))
     except KeyboardInterrupt:
-        print("buildframe: interrupted", file=sys.stderr)
-        return 130
+        _print_error("interrupted")
+    return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,19 +88,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_arguments(parser: argparse._ActionsContainer, arguments: dict[str, dict[str, Any]]) -> None:
-    for name, options in arguments.items():
-        converter = {"type": CONVERTERS[options["type"]]} if "type" in options else {}
-        checked: dict[str, Any] = options | converter
-        parser.add_argument(name, **checked)
+    for name, declared in arguments.items():
+        converter = {"type": CONVERTERS[declared["type"]]} if "type" in declared else {}
+        choices = {"choices": STORED_TABLES} if declared.get("choices") == "tables" else {}
+        options: dict[str, Any] = {**declared, **converter, **choices}
+        parser.add_argument(name, **options)
 
 
-def _deadline_of(args: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """Return a context that limits the requests of a command to its `--deadline`, if it has one."""
-    if getattr(args, "deadline", None) is None:
-        return contextlib.nullcontext()
-    from buildframe.http.budget import within_deadline
-
-    return within_deadline(args.deadline)
+@contextlib.contextmanager
+def _wrong_usage() -> Iterator[None]:
+    """Convert BadInput to an error of usage, whose exit status is 2."""
+    try:
+        yield
+    except BadInput as why:
+        raise argparse.ArgumentTypeError(str(why)) from None
 
 
 def _names(text: str) -> list[str]:
@@ -114,24 +119,21 @@ def _port(text: str) -> int:
     return int(text)
 
 
+@_wrong_usage()
 def _deadline(text: str) -> str | None:
     from buildframe.spec.times import seconds_of
 
-    try:
-        if text != "none":
-            seconds_of(text, "deadline")
-    except BadInput as why:
-        raise argparse.ArgumentTypeError(str(why)) from None
-    return None if text == "none" else text
+    if text == "none":
+        return None
+    seconds_of(text, "deadline")
+    return text
 
 
+@_wrong_usage()
 def _age(text: str) -> dt.timedelta:
     from buildframe.spec.times import parse_duration
 
-    try:
-        return parse_duration(text, "every")
-    except BadInput as why:
-        raise argparse.ArgumentTypeError(str(why)) from None
+    return parse_duration(text, "every")
 
 
 def _zone(name: str) -> str:
@@ -140,6 +142,10 @@ def _zone(name: str) -> str:
     except (KeyError, ValueError, OSError):
         raise argparse.ArgumentTypeError(f"{name!r} is not a time zone. Use a name such as Europe/Berlin.") from None
     return name
+
+
+def _print_error(text: str) -> None:
+    print(escape_control_characters(f"buildframe: {text}"), file=sys.stderr)
 
 
 def _print_result(line: str) -> None:
@@ -170,8 +176,7 @@ def _sandbox(args: argparse.Namespace) -> None:
         print("Serving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
+            threading.Event().wait()
 
 
 def _sync(args: argparse.Namespace) -> int:
@@ -179,9 +184,7 @@ def _sync(args: argparse.Namespace) -> int:
     store, is_complete = buildframe.Store(args.store), True
     with warnings.catch_warnings(), _connect(args) as ws:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
-        warnings.showwarning = lambda message, *_: print(
-            escape_control_characters(f"buildframe: {message}"), file=sys.stderr
-        )
+        warnings.showwarning = lambda message, *_: _print_error(str(message))
         for pipeline in args.pipeline or [None]:
             result = _sync_store(args, store, ws, pipeline)
             _print_result(f"{args.store}{f', pipeline {pipeline}' if pipeline else ''}: {result}")
@@ -189,13 +192,11 @@ def _sync(args: argparse.Namespace) -> int:
     return 0 if is_complete else 3
 
 
+@_wrong_usage()
 def _check_since(args: argparse.Namespace) -> None:
     from buildframe.spec import Moment, when
 
-    try:
-        when(args.since, "--since", Moment.of(dt.datetime.now(dt.UTC)))
-    except BadInput as why:
-        args.usage_error(str(why))
+    when(args.since, "--since", Moment.of(dt.datetime.now(dt.UTC)))
 
 
 def _connect(args: argparse.Namespace) -> Workspace:
@@ -265,17 +266,13 @@ def _report(args: argparse.Namespace) -> int:
         args.usage_error("--sandbox and --no-sync exclude each other")
     _check_since(args)
     from buildframe.report import run
+    from buildframe.report.thresholds import Thresholds
 
-    options = run.ReportOptions(
-        store=args.store,
-        folder=args.folder,
-        days=args.days,
-        tz=args.tz,
-        organization="acme" if args.sandbox else environment("BUILDFRAME_ORG") or None,
-        pipeline=args.pipeline,
-        thresholds=_thresholds(args),
-        alert=args.alert,
-    )
+    with _wrong_usage():
+        thresholds = None if args.thresholds is None else Thresholds.read(args.thresholds)
+    organization = "acme" if args.sandbox else environment("BUILDFRAME_ORG") or None
+    values = {name: getattr(args, name) for name in ("store", "folder", "days", "tz", "pipeline", "alert")}
+    options = run.ReportOptions(**values, organization=organization, thresholds=thresholds)
     return run.run(options, None if args.no_sync else lambda: _sync_once(args), _print_result, args.log)
 
 
@@ -285,27 +282,14 @@ def _sync_once(args: argparse.Namespace) -> SyncResult:
         return _sync_store(args, store, ws, args.pipeline)
 
 
-def _thresholds(args: argparse.Namespace) -> Thresholds | None:
-    from buildframe.report.thresholds import Thresholds
-
-    try:
-        return None if args.thresholds is None else Thresholds.read(args.thresholds)
-    except BadInput as why:
-        args.usage_error(str(why))
-        raise  # unreachable: `usage_error` exits
-
-
 def _export(args: argparse.Namespace) -> int:
     from buildframe import export
     from buildframe.store.retained_columns import Retention
 
     names = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
     values = {name: getattr(args, name) for name in names}
-    try:
+    with _wrong_usage():
         options = export.ExportOptions(**values, retention=Retention(args.personal, args.env)).validated()
-    except BadInput as why:
-        args.usage_error(str(why))
-        raise  # unreachable: `usage_error` exits
     if args.store is not None:
         result = export.from_store(buildframe.Store(args.store), options)
     else:
@@ -325,24 +309,12 @@ def _clean(args: argparse.Namespace) -> None:
 
 
 CONVERTERS: dict[str, Callable[[str], Any]] = {
-    "age": _age,
-    "deadline": _deadline,
-    "float": float,
-    "int": int,
-    "names": _names,
-    "path": Path,
-    "port": _port,
-    "zone": _zone,
+    converter.__name__.strip("_").lower(): converter
+    for converter in (_age, _deadline, float, int, _names, Path, _port, _zone)
 }
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
-    "demo": _demo,
-    "sandbox": _sandbox,
-    "sync": _sync,
-    "compact": _compact,
-    "clean": _clean,
-    "receive": _receive,
-    "report": _report,
-    "export": _export,
+    command.__name__.strip("_"): command
+    for command in (_demo, _sandbox, _sync, _compact, _clean, _receive, _report, _export)
 }
 
 if __name__ == "__main__":

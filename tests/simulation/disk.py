@@ -70,6 +70,7 @@ class Disk:
             stack.enter_context(mock.patch.object(Location, "files", self._files(Location.files)))
             for owner, name in (
                 (deltalake.DeltaTable, "create_write_transaction"),
+                (deltalake.DeltaTable, "restore"),
                 (TableAlterer, "add_columns"),
             ):
                 stack.enter_context(self._around(owner, name))

@@ -165,6 +165,7 @@ def at_each_instant(what: Callable[[str], None]) -> Iterator[None]:
         around(TableVersion, "commit"),
         around(TableVersion, "open_or_create"),
         around(TableVersion, "add_columns"),
+        around(TableVersion, "roll_back_to"),
         around(delta, "_write_parquet"),
     ):
         yield

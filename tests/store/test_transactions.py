@@ -65,7 +65,7 @@ class Model:
             if one.key not in self.builds or one.at >= self.builds[one.key].at:
                 self.builds[one.key] = one
                 self.gone.discard(one.id)
-        self.gone |= {one.id for one in gone if self.builds.get(one.key) == one}
+        self.gone |= {one.id for one in gone if one.key in self.builds and self.builds[one.key].at == one.at}
         if listed is not None and listed[0] > self.read_at:
             self.read_at, self.tests = listed
 

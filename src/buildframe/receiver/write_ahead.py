@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from buildframe.errors import StoreFailed
-from buildframe.store.files import sync_folder
+from buildframe.store.files import flush
 
 if sys.platform != "win32":
     import fcntl
@@ -134,7 +134,7 @@ class WriteAhead:
         segment = _Segment(path, os.open(path, _FLAGS | os.O_EXCL, 0o600))
         try:
             is_own = _is_locked(segment)
-            sync_folder(self.folder)
+            flush(self.folder)
         except OSError:
             self._close(segment)
             raise

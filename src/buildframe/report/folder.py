@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from buildframe.errors import BadInput, BuildframeError, MissingExtra
-from buildframe.store.files import sync_folder
+from buildframe.store.files import flush
 
 PAGE = "report.html"
 LATEST = "latest"
@@ -107,8 +107,7 @@ class ReportFolder:
         try:
             part.mkdir()
             yield part
-            for path in (*part.rglob("*"), part):  # files and folders
-                sync_folder(path)
+            flush(*part.rglob("*"), part)
             part.rename(self._folder / name)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
@@ -118,9 +117,9 @@ class ReportFolder:
     def _link(self, name: str) -> None:
         link = self._folder / f".{LATEST}.part"
         link.symlink_to(name)
-        sync_folder(self._folder)
+        flush(self._folder)
         link.replace(self._folder / LATEST)
-        sync_folder(self._folder)
+        flush(self._folder)
 
     def _unused_name(self, name: str) -> str:
         """Return the name with the first free number: the clock of a sandbox can stand still."""

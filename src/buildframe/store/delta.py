@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import os
 import re
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.guards.secrets import confined
-from buildframe.store.files import sync_folder
+from buildframe.store.files import flush
 from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ open for a full scan."""
 _MAX_SMALL_FILES = 8
 """Most small files per day. If a day has more, the next write to it merges them."""
 
+_ANY = pc.scalar(True)
 _TABLE_CONFIGURATION = {
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.enableExpiredLogCleanup": "false",
@@ -66,17 +67,20 @@ class CommitConflict(Exception):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file of a table version: path within the table, size in bytes, number of rows, and partition values."""
+    """A Parquet file of a table version: path within the table, size in bytes, number of rows, and their day.
+
+    The day is an ISO date. It is None if the table has no days or the day is null.
+    """
 
     path: str
     size: int
     rows: int
-    partition: Mapping[str, str | None]
+    day: str | None
 
     @property
-    def day(self) -> str | None:
-        """The day of all rows as an ISO date; None if the table has no days or the day is null."""
-        return self.partition.get("day")
+    def partition(self) -> dict[str, str | None]:
+        """The partition values, as in the log."""
+        return {"day": self.day} if self.path.startswith("day=") else {}
 
 
 class TableVersion:
@@ -102,6 +106,7 @@ class TableVersion:
         return cls(location, name, delta)
 
     @classmethod
+    @confined
     def open_or_create(cls, location: Location, name: str, schema: pa.Schema) -> TableVersion:
         """Open the newest version; create an empty table if none exists."""
         existing = cls.at(location, name)
@@ -109,7 +114,15 @@ class TableVersion:
             return existing
         if location.is_local:
             Path(location.table_url(name)).mkdir(parents=True, exist_ok=True)
-        _create(location, name, schema)
+        import_deltalake_for_use().DeltaTable.create(
+            location.table_url(name),
+            schema,
+            mode="ignore",
+            partition_by=["day"] if "day" in schema.names else None,
+            name=name,
+            configuration=_TABLE_CONFIGURATION,
+            storage_options=dict(location.options),
+        )
         return cls.open_or_create(location, name, schema)
 
     @property
@@ -130,17 +143,17 @@ class TableVersion:
 
     def files(self) -> list[DataFile]:
         """List the data files of this version."""
-        actions = pa.table(self._delta.get_add_actions())
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
         columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
-        days = actions["partition"].to_pylist() if "partition" in actions.column_names else [{}] * len(actions)
-        partitions = ({name: None if day is None else str(day) for name, day in (one or {}).items()} for one in days)
-        return [DataFile(*one) for one in zip(*columns, partitions, strict=True)]
+        has_days = "partition.day" in actions.column_names
+        days = actions["partition.day"].cast(pa.string()).to_pylist() if has_days else [None] * len(actions)
+        return [DataFile(*one) for one in zip(*columns, days, strict=True)]
 
     def files_by_day(self) -> dict[str | None, list[DataFile]]:
         """Return the data files of each day."""
-        files: dict[str | None, list[DataFile]] = {}
+        files = defaultdict(list)
         for file in self.files():
-            files.setdefault(file.day, []).append(file)
+            files[file.day].append(file)
         return files
 
     def uris(self) -> list[str]:
@@ -153,41 +166,32 @@ class TableVersion:
         files = self.location.files(self.name) if self.location.is_local else None
         return self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
 
-    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a file without its partition column; skip requested columns that the file lacks."""
+    def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
+        """Read a file without its partition column."""
         with self.location.files(self.name).open_input_file(file.path) as source:
-            parquet = pq.ParquetFile(source)
-            available = None if columns is None else [name for name in columns if name in parquet.schema_arrow.names]
-            return parquet.read(available)
+            return pq.ParquetFile(source).read(columns)
 
-    def files_with(self, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> list[DataFile]:
-        """Return the files of these days that contain a row whose `key` is in `ids`."""
-        return [file for file in self.files() if file.day in days and self._contains(file, key, ids)]
+    def read_days(
+        self, days: Collection[str | None], columns: list[str] | None = None, condition: pc.Expression = _ANY
+    ) -> pa.Table:
+        """Read the rows of these days that meet a condition."""
+        dates = pa.array([day for day in days if day is not None], pa.string()).cast(pa.date32())
+        in_days = pc.field("day").isin(dates)
+        in_days = in_days | pc.field("day").is_null() if None in days else in_days
+        return self.dataset().to_table(columns, filter=in_days & condition)
 
-    def _contains(self, file: DataFile, key: str, ids: pa.Array[Any]) -> bool:
+    def contains(self, file: DataFile, key: str, ids: pa.Array[Any]) -> bool:
+        """Whether a file has a row whose `key` is in `ids`."""
         return bool(pc.any(pc.is_in(self.read(file, [key])[key], value_set=ids)).as_py())
 
-    def read_rows(self, files: Sequence[DataFile], key: str, ids: pa.Array[Any]) -> pa.Table:
-        """Read the rows of these files whose `key` is in `ids`, with all columns."""
-        batches = [self.schema.empty_table()]
-        for file in files:
-            rows = self.read(file)
-            rows = rows.filter(pc.is_in(rows[key], value_set=ids))
-            day = None if file.day is None else dt.date.fromisoformat(file.day)
-            batches.append(rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), rows.num_rows)))
-        return pa.concat_tables(batches, promote_options="default")
-
     def roll_back_to(self, version: int) -> TableVersion:
-        """Commit a new version with the rows of an older one."""
+        """Commit a new version with the rows of an older one, unless this one has the same."""
         older = self.at(self.location, self.name, version)
         assert older is not None
-        target, current = ({file.path: file for file in table.files()} for table in (older, self))
-        change = TableChange(self)
-        change.added = [_add_action(file) for path, file in target.items() if path not in current]
-        change.removed = [file for path, file in current.items() if path not in target]
-        if change.is_empty:
+        if {file.path for file in older.files()} == {file.path for file in self.files()}:
             return self
-        self.commit(change)
+        with self._committing(secrets.token_hex(8)) as properties:
+            self._delta.restore(version, commit_properties=properties)
         return self._newest()
 
     def add_columns(self, schema: pa.Schema) -> TableVersion:
@@ -237,7 +241,8 @@ class TableVersion:
             if id.encode() not in entry:
                 raise CommitConflict(str(why)) from None
         if self.location.is_local:
-            _fsync(Path(self.location.table_url(self.name), _log_path(following)))
+            log = Path(self.location.table_url(self.name), _log_path(following))
+            flush(log, log.parent)
 
     def log_entry(self, version: int) -> bytes | None:
         """Return the bytes of a log entry; None if there is no such version."""
@@ -316,13 +321,12 @@ class TableChange:
         """Write rows to a new file, in the partition of `day` if the table has days."""
         if not rows.num_rows:
             return
-        has_days = "day" in self.table.column_names
-        folder = f"day={day or _NULL_DAY}/" if has_days else ""
+        folder = f"day={day or _NULL_DAY}/" if "day" in self.table.column_names else ""
         path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
         self.started_paths.append(path)
         size = _write_parquet(self.table.location, self.table.name, path, plain)
-        self.added.append(_add_action(DataFile(path, size, rows.num_rows, {"day": day} if has_days else {})))
+        self.added.append(_add_action(DataFile(path, size, rows.num_rows, day)))
 
     def discard(self) -> None:
         """Delete the files that were written, unless a commit lists them or may still list them."""
@@ -344,14 +348,12 @@ class TableChange:
 
     def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
         """Replace the rows of these days whose `key` is in `ids` by `rows`."""
-        by_day = _by_day(rows)
-        files = self.table.files_by_day()
-        affected_paths = {file.path for file in self.table.files_with(key, ids, days)}
-        for day in {**by_day, **dict.fromkeys(days)}:
+        files, day_of_rows = self.table.files_by_day(), rows["day"].cast(pa.string())
+        for day in days:
             own = files.get(day, [])
-            affected = [file for file in own if file.path in affected_paths]
-            new = by_day.get(day)
-            if new is None and not affected:
+            affected = [file for file in own if self.table.contains(file, key, ids)]
+            new = rows.filter(pc.is_null(day_of_rows) if day is None else pc.equal(day_of_rows, pa.scalar(day)))
+            if not new.num_rows and not affected:
                 continue
             small = [file for file in own if file.rows < _MAX_ROWS // 2 and file not in affected]
             if len(small) >= _MAX_SMALL_FILES:
@@ -359,13 +361,13 @@ class TableChange:
             self._replace_in(day, affected, new, key, ids)
 
     def _replace_in(
-        self, day: str | None, affected: Sequence[DataFile], new: pa.Table | None, key: str, ids: pa.Array[Any]
+        self, day: str | None, affected: Sequence[DataFile], new: pa.Table, key: str, ids: pa.Array[Any]
     ) -> None:
         """Rewrite files without the replaced rows. A file that stays large remains separate.
 
         Only one large file is in memory at a time, and rows that change often end up in the same small file.
         """
-        small_tables = [] if new is None else [new.drop_columns(["day"])]
+        small_tables = [new.drop_columns(["day"])]
         for file in affected:
             rows = self.table.read(file)
             remaining = rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids)))
@@ -377,8 +379,6 @@ class TableChange:
         self.removed.extend(affected)
 
     def _write_sorted(self, day: str | None, tables: Sequence[pa.Table]) -> None:
-        if not tables:
-            return
         whole = pa.concat_tables(tables, promote_options="default")
         created = "build_created_at" if "build_created_at" in whole.column_names else "created_at"
         order = pc.sort_indices(whole, [("pipeline_id", "ascending"), (created, "descending")])  # a stable sort
@@ -391,20 +391,6 @@ class TableChange:
             if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS):
                 self._write_sorted(day, [self.table.read(file) for file in own])
                 self.removed.extend(own)
-
-
-@confined
-def _create(location: Location, name: str, schema: pa.Schema) -> None:
-    """Create an empty table unless it exists."""
-    import_deltalake_for_use().DeltaTable.create(
-        location.table_url(name),
-        schema,
-        mode="ignore",
-        partition_by=["day"] if "day" in schema.names else None,
-        name=name,
-        configuration=_TABLE_CONFIGURATION,
-        storage_options=dict(location.options),
-    )
 
 
 def _add_action(file: DataFile) -> Any:
@@ -432,21 +418,14 @@ def _log_before(first: int, paths: Sequence[str]) -> list[str]:
 
 
 def _write_parquet(location: Location, table: str, path: str, rows: pa.Table) -> int:
-    files = location.files(table)
+    files, local = location.files(table), Path(location.table_url(table), path)
     if location.is_local:
-        Path(location.table_url(table), path).parent.mkdir(parents=True, exist_ok=True)
+        local.parent.mkdir(parents=True, exist_ok=True)
     with files.open_output_stream(path) as sink:
         pq.write_table(rows, sink, compression="zstd", store_schema=False)
     if location.is_local:
-        _fsync(Path(location.table_url(table), path))
+        flush(local, local.parent)
     return int(files.get_file_info(path).size)
-
-
-def _fsync(path: Path) -> None:
-    """Flush the content and the name of a file to disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    sync_folder(path.parent)
 
 
 def _split(rows: pa.Table) -> Iterator[pa.Table]:
@@ -459,14 +438,6 @@ def _split(rows: pa.Table) -> Iterator[pa.Table]:
             end += 1
         yield rows.slice(start, end - start)
         start = end
-
-
-def _by_day(rows: pa.Table) -> dict[str | None, pa.Table]:
-    days = rows["day"].cast(pa.string())
-    return {
-        day: rows.filter(pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day)))
-        for day in distinct_days(rows)
-    }
 
 
 def distinct_days(rows: pa.Table) -> list[str | None]:

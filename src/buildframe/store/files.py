@@ -267,7 +267,7 @@ def _atomic_write(target: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    sync_folder(target.parent)
+    flush(target.parent)
 
 
 def _delete_abandoned(folder: Path) -> None:
@@ -278,12 +278,11 @@ def _delete_abandoned(folder: Path) -> None:
                 file.unlink()
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder to disk, so that a new name in it survives a crash of the machine."""
-    if os.name != "posix":  # other systems cannot open a folder
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def flush(*paths: Path) -> None:
+    """Flush files and folders to disk. The folder of a new name must be flushed for it to survive a crash."""
+    for path in paths if os.name == "posix" else ():  # other systems cannot open a folder
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

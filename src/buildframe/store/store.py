@@ -18,7 +18,7 @@ from buildframe.http.budget import within_deadline
 from buildframe.http.request_body import nearest
 from buildframe.spec import TABLES, Moment, When, list_flaky_tests, when
 from buildframe.spec.times import Deadline, check_time, parse_duration
-from buildframe.store import frames, spark, transactions, webhook_rows
+from buildframe.store import STORED_TABLES, frames, spark, transactions, webhook_rows
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.retained_columns import Retention
@@ -31,8 +31,6 @@ from buildframe.workspace import Pipeline, Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-STORED = ("builds", "jobs", "pipelines", "members", "flaky_tests")
 
 
 @checked
@@ -592,7 +590,7 @@ class Store:
     def _tables(self) -> dict[str, TableVersion]:
         """Open the tables that exist."""
         state = self._state()
-        tables = ((name, state.table(self._location, name)) for name in STORED)
+        tables = ((name, state.table(self._location, name)) for name in STORED_TABLES)
         return {name: table for name, table in tables if table is not None}
 
     def _count_files(self) -> int:
@@ -608,8 +606,8 @@ class Store:
             return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest)
 
     def _table(self, name: str, state: SyncState) -> TableVersion:
-        if not isinstance(name, str) or name not in STORED:
-            raise BadInput(f"{show(name)} is not a table of the store. Use one of {', '.join(STORED)}.")
+        if not isinstance(name, str) or name not in STORED_TABLES:
+            raise BadInput(f"{show(name)} is not a table of the store. Use one of {', '.join(STORED_TABLES)}.")
         with store_errors("read", self._location):
             table = state.table(self._location, name)
         if table is None:

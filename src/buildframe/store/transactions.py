@@ -84,25 +84,25 @@ class CommitResult:
     """Result of a commit: the new state, the number of changed rows, and the bytes of written files."""
 
     state: SyncState
-    builds: int
-    jobs: int
-    gone: int
-    bytes: int
+    builds: int = 0
+    jobs: int = 0
+    gone: int = 0
+    bytes: int = 0
 
 
 def commit(location: Location, retention: Retention, batch: SyncBatch) -> CommitResult:
     """Commit a batch of a sync; raise StoreFailed if the disk or the object store fails."""
-    return _commit_with_retries(location, lambda transaction: transaction.sync(retention, batch))
+    return _commit_with_retries(location, retention, lambda transaction: transaction.sync(batch))
 
 
 def receive(location: Location, retention: Retention, received: WebhookFrames) -> CommitResult:
     """Commit rows of webhook deliveries: each build and job separately, if it is newer than the stored row."""
-    return _commit_with_retries(location, lambda transaction: transaction.receive(retention, received))
+    return _commit_with_retries(location, retention, lambda transaction: transaction.receive(received))
 
 
 def compact(location: Location) -> CommitResult:
     """Merge the files of each day into as few as possible; rows do not change."""
-    return _commit_with_retries(location, lambda transaction: transaction.compact())
+    return _commit_with_retries(location, Retention(), _Transaction.compact)
 
 
 def clean(location: Location, keep: dt.timedelta) -> int:
@@ -116,8 +116,8 @@ def clean(location: Location, keep: dt.timedelta) -> int:
             raise BadInput(f"There is no store at {location.url!r}. Create one with store.sync(ws).")
         oldest = _oldest_readable(builds, keep)
         before = dt.datetime.now(dt.UTC) - GRACE
-        state = _commit_with_retries(location, lambda transaction: transaction.forget(oldest.version)).state
-        versions = {**dict.fromkeys(state.versions, 0), **oldest.versions, "builds": oldest.version}
+        done = _commit_with_retries(location, Retention(), lambda transaction: transaction.forget(oldest.version))
+        versions = {**dict.fromkeys(done.state.versions, 0), **oldest.versions, "builds": oldest.version}
         tables = ((TableVersion.at(location, name), version) for name, version in versions.items())
         return sum(table.vacuum(version, before) for table, version in tables if table is not None)
 
@@ -142,11 +142,13 @@ def _oldest_readable(builds: TableVersion, keep: dt.timedelta) -> SyncState:
     return oldest
 
 
-def _commit_with_retries(location: Location, commit: Callable[[_Transaction], CommitResult]) -> CommitResult:
+def _commit_with_retries(
+    location: Location, retention: Retention, commit: Callable[[_Transaction], CommitResult]
+) -> CommitResult:
     with store_errors("written", location):
         for attempt in range(_MAX_ATTEMPTS):
             try:
-                with _Transaction(location) as transaction:
+                with _Transaction(location, retention) as transaction:
                     return commit(transaction)
             except CommitConflict:
                 time.sleep(random.uniform(0, 0.05) * min(attempt, 20))  # noqa: S311
@@ -158,168 +160,133 @@ def _commit_with_retries(location: Location, commit: Callable[[_Transaction], Co
 class _Transaction(ExitStack):
     """One attempt at a commit. Files that no commit lists are deleted when it ends."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, retention: Retention) -> None:
         super().__init__()
-        self._location = location
-        self._state = SyncState()
-        self._versions: dict[str, int] = {}
+        self._location, self._retention = location, retention
+        schema = retention.schema("builds")
+        builds = TableVersion.open_or_create(location, "builds", schema)
+        self._state = SyncState.newest(builds)
+        self._versions = dict(self._state.versions)
+        self._builds = builds.add_columns(schema)
         self._changes: list[TableChange] = []
 
-    def sync(self, retention: Retention, batch: SyncBatch) -> CommitResult:
-        builds = self._builds(retention.schema("builds"))
-        rows = self._rows(builds, retained_columns.builds(batch.builds, batch.jobs), retention)
-        marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
-        stored = self._stored_since(builds, batch.base_state, distinct_days(rows), ["id", "fetched_at", *marker])
+    def sync(self, batch: SyncBatch) -> CommitResult:
+        rows = self._rows(self._builds, retained_columns.builds(batch.builds, batch.jobs))
+        marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in self._builds.column_names else []
+        stored = self._stored_since(batch.base_state, distinct_days(rows), ["id", "fetched_at", *marker])
         rows, superseded = merge.newer_builds(rows, stored), merge.superseded_builds(rows, stored)
-        gone = self._gone(builds, batch)
+        gone = self._gone(batch)
         later = [one for one in batch.lists if self._is_later(one, batch.base_state)]
         for name in dict.fromkeys(one.table for one in later):
-            self._update_lists(name, [one for one in later if one.table == name], retention)
-        jobs = self._replace_jobs(batch.jobs, rows, retention, superseded, builds)
+            self._update_lists(name, [one for one in later if one.table == name])
+        jobs = self._replace_jobs(batch.jobs, rows, superseded)
+        self._replace_builds(pa.concat_tables([rows, gone]))
         lists = {**self._state.lists, **{listed.name: listed.at for listed in later}}
-        change = self._new_change(builds)
-        both = pa.concat_tables([rows, gone])
-        change.replace(both, "id", both["id"].combine_chunks(), distinct_days(both))
-        state = replace(self._dated(batch, builds.version + 1), lists=lists, has_webhook_updates=False)
+        state = replace(self._dated(batch), lists=lists, has_webhook_updates=False)
         if batch.scope is not None and batch.coverage is not None:
             state = state.with_coverage(batch.scope, batch.coverage, batch.base)
         if batch.scope is not None and batch.start_state is not None:
             state = state.with_overlap(batch.scope, batch.confirmed, batch.start_state)
         return self._finish(state, rows.num_rows, jobs, gone.num_rows)
 
-    def receive(self, retention: Retention, received: WebhookFrames) -> CommitResult:
+    def receive(self, received: WebhookFrames) -> CommitResult:
         """Store newer rows only; commit nothing if there are none."""
-        builds = self._builds(retention.webhook_schema)
-        days = _days_received(received)
+        self._builds = self._builds.add_columns(self._retention.webhook_schema)
+        created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
+        days: list[str | None] = [str(day) for day in sorted(set(created.dt.date))]
         ids = pd.concat([received.builds["id"], received.jobs["build_id"]]).unique()
-        stored = _read_rows(builds, "id", pa.array(ids, pa.string()), days)
-        rows = self._rows(builds, metrics.with_seconds(received.builds), retention)
+        stored = self._builds.read_days(days, condition=pc.field("id").isin(ids.tolist()))
+        rows = self._rows(self._builds, metrics.with_seconds(received.builds))
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
-        jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days, retention)
+        jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days)
         if not rows.num_rows + jobs.num_rows:
-            return CommitResult(self._state, 0, 0, 0, 0)
-        both = merge.builds_with_updates(present, rows, jobs)
-        self._new_change(builds).replace(both, "id", both["id"].combine_chunks(), distinct_days(both))
-        return self._finish(replace(self._state, has_webhook_updates=True), rows.num_rows, jobs.num_rows, 0)
+            return CommitResult(self._state)
+        self._replace_builds(merge.builds_with_updates(present, rows, jobs))
+        return self._finish(replace(self._state, has_webhook_updates=True), rows.num_rows, jobs.num_rows)
 
     def compact(self) -> CommitResult:
-        builds = self._builds()
-        if (jobs := self._open_table("jobs")) is not None:
-            self._new_change(jobs).compact_days()
-        self._new_change(builds).compact_days()
-        if all(change.is_empty for change in self._changes):
-            return CommitResult(self._state, 0, 0, 0, 0)
-        return self._finish(self._state, 0, 0, 0)
+        for table in (self._open_table("jobs"), self._builds):
+            self._new_change(table).compact_days()
+        is_compact = all(change.is_empty for change in self._changes)
+        return CommitResult(self._state) if is_compact else self._finish(self._state)
 
     def forget(self, first: int) -> CommitResult:
         """Record that versions before this one can no longer be read."""
-        self._new_change(self._builds())
-        return self._finish(replace(self._state, first=max(first, self._state.first)), 0, 0, 0)
+        self._new_change(self._builds)
+        return self._finish(replace(self._state, first=max(first, self._state.first)))
 
     # --- the builds
 
-    def _builds(self, schema: pa.Schema | None = None) -> TableVersion:
-        """Open the builds and read the newest state. With a schema, create the table or add missing columns."""
-        builds = self._newest("builds", schema)
-        assert builds is not None
-        self._state = SyncState.newest(builds)
-        self._versions = dict(self._state.versions)
-        return builds if schema is None else builds.add_columns(schema)
+    def _replace_builds(self, rows: pa.Table) -> None:
+        self._new_change(self._builds).replace(rows, "id", rows["id"].combine_chunks(), distinct_days(rows))
 
-    def _newest(self, name: str, schema: pa.Schema | None) -> TableVersion | None:
-        if schema is None:
-            return TableVersion.at(self._location, name)
-        return TableVersion.open_or_create(self._location, name, schema)
-
-    def _stored_since(
-        self, builds: TableVersion, base_state: SyncState, days: Collection[str | None], columns: list[str]
-    ) -> pa.Table:
+    def _stored_since(self, base_state: SyncState, days: Collection[str | None], columns: list[str]) -> pa.Table:
         """Return rows of these days that were stored after `base_state`."""
         if base_state.version == self._state.version:
-            return _stored(builds, [], columns)
-        rows = _stored(builds, days, columns)
-        if base_state.version < 0:
+            days = []
+        rows = self._builds.read_days(days, columns)
+        earlier = base_state.table(self._location, "builds") if days else None
+        if earlier is None:
             return rows
-        earlier = TableVersion.at(self._location, "builds", base_state.version)
-        assert earlier is not None
-        before = set(map(tuple, _stored(earlier, days, ["id", "fetched_at"]).to_pandas().to_numpy()))
-        now = rows.select(["id", "fetched_at"]).to_pandas().to_numpy()
-        return rows.filter(merge.mask(tuple(one) not in before for one in now))
+        before = set(merge.fetch_times(earlier.read_days(days, ["id", "fetched_at"])))
+        return rows.filter(merge.mask(one not in before for one in merge.fetch_times(rows)))
 
     def _is_later(self, listed: ListSnapshot, base_state: SyncState) -> bool:
         """Whether a list was read after the stored one, which is certain if the stored one has not changed since."""
         stored = self._state.lists.get(listed.name, NEVER)
         return stored == base_state.lists.get(listed.name, NEVER) or listed.at > stored
 
-    def _dated(self, batch: SyncBatch, version: int) -> SyncState:
+    def _dated(self, batch: SyncBatch) -> SyncState:
         """Return the state with the time of this sync, unless a concurrent sync has stored a later time."""
         stored = self._state.as_of
         is_earlier = stored is not None and batch.as_of < stored
         if is_earlier and stored != batch.base_state.as_of:
             return self._state
-        ordered = version if is_earlier else self._state.ordered_from
+        ordered = self._builds.version + 1 if is_earlier else self._state.ordered_from
         return replace(
             self._state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed, ordered_from=ordered
         )
 
-    def _rows(self, table: TableVersion, frame: pd.DataFrame, retention: Retention) -> pa.Table:
-        return retained_columns.as_table(frame, table.schema, retention.excluded_columns(table.name))
-
-    def _gone(self, builds: TableVersion, batch: SyncBatch) -> pa.Table:
+    def _gone(self, batch: SyncBatch) -> pa.Table:
         """Return the rows of deleted builds, except those that another sync has fetched since."""
         days = {None if pd.isna(day) else str(day) for day in batch.gone["day"]}
-        stored = _stored(builds, days, builds.column_names)
+        stored = self._builds.read_days(days)
         seen = dict(zip(batch.gone["id"], batch.gone["fetched_at"], strict=True))
         rows = stored.filter(merge.mask(seen.get(id) == at for id, at in merge.fetch_times(stored)))
         return merge.with_constant(merge.with_constant(rows, GONE_AT, batch.as_of), IS_OPEN, False)
 
     # --- the other tables
 
-    def _open_table(self, name: str, schema: pa.Schema | None = None) -> TableVersion | None:
+    def _open_table(self, name: str) -> TableVersion:
         """Open a table; roll it back if its newest version is not the one that the newest state lists."""
-        table = self._newest(name, schema)
-        if table is None:
-            return None
-        version = self._versions.get(name, 0)
-        if table.version != version:
-            table = table.roll_back_to(version)
-        return table if schema is None else table.add_columns(schema)
+        schema, version = self._retention.schema(name), self._versions.get(name, 0)
+        table = TableVersion.open_or_create(self._location, name, schema)
+        return (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
 
-    def _replace_jobs(
-        self,
-        jobs: pd.DataFrame,
-        builds: pa.Table,
-        retention: Retention,
-        superseded: pa.Table,
-        builds_table: TableVersion,
-    ) -> int:
+    def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table) -> int:
         """Replace the stored jobs of these builds and return the number of new rows.
 
         In superseded builds, jobs that a webhook delivery has updated since stay as they are.
         """
-        table = self._open_table("jobs", retention.schema("jobs"))
-        assert table is not None
-        both = pa.concat_tables([builds, superseded])
+        table, both = self._open_table("jobs"), pa.concat_tables([builds, superseded])
         ids = both["id"].combine_chunks()
-        selected = jobs[jobs["build_id"].isin(ids.to_pylist())]
-        rows = self._rows(table, metrics.with_seconds(selected), retention)
+        rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]))
         if superseded.num_rows:
             days, theirs = distinct_days(superseded), superseded["id"].combine_chunks()
-            since = merge.jobs_updated_since(_read_rows(table, "build_id", theirs, days), superseded)
-            rows = merge.with_build_columns(merge.upsert(since, rows), _read_rows(builds_table, "id", theirs, days))
+            stored = table.read_days(days, condition=pc.field("build_id").isin(theirs))
+            rows = merge.upsert(merge.jobs_updated_since(stored, superseded), rows)
+            rows = merge.with_build_columns(rows, self._builds.read_days(days, condition=pc.field("id").isin(theirs)))
         self._new_change(table).replace(rows, "build_id", ids, distinct_days(both))
         return rows.num_rows
 
     def _receive_jobs(
-        self, jobs: pd.DataFrame, builds: pa.Table, changed: Sequence[Any], days: list[str | None], retention: Retention
+        self, jobs: pd.DataFrame, builds: pa.Table, changed: Sequence[Any], days: list[str | None]
     ) -> pa.Table:
         """Store newer jobs of these builds and return them; jobs of `changed` builds get their new build columns."""
-        table = self._open_table("jobs", retention.schema("jobs"))
-        assert table is not None
-        ids = builds["id"].combine_chunks()
-        stored = _read_rows(table, "build_id", ids, days)
-        rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]), retention)
+        table, ids = self._open_table("jobs"), builds["id"].combine_chunks()
+        stored = table.read_days(days, condition=pc.field("build_id").isin(ids))
+        rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]))
         rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
         whole = merge.with_build_columns(merge.upsert(rows, stored), builds)
@@ -327,20 +294,22 @@ class _Transaction(ExitStack):
         self._new_change(table).replace(theirs, "build_id", touched, days if len(touched) else [])
         return rows
 
-    def _update_lists(self, name: str, lists: Sequence[ListSnapshot], retention: Retention) -> None:
+    def _update_lists(self, name: str, lists: Sequence[ListSnapshot]) -> None:
         """Apply lists to the history in one table."""
-        table = self._open_table(name, retention.schema(name))
-        assert table is not None
+        table = self._open_table(name)
         stored = rows = table.dataset().to_table()
         for listed in lists:
             frame = listed.frame.assign(**listed.keys, valid_from=pd.Timestamp(listed.at))
-            rows = merge.update_history(rows, self._rows(table, frame, retention), listed.keys, listed.at)
+            rows = merge.update_history(rows, self._rows(table, frame), listed.keys, listed.at)
         change = self._new_change(table)
         if rows is not stored:
             change.write(rows)
             change.removed.extend(table.files())
 
-    # --- committing
+    # --- writing
+
+    def _rows(self, table: TableVersion, frame: pd.DataFrame) -> pa.Table:
+        return retained_columns.as_table(frame, table.schema, self._retention.excluded_columns(table.name))
 
     def _new_change(self, table: TableVersion) -> TableChange:
         change = TableChange(table)
@@ -348,7 +317,7 @@ class _Transaction(ExitStack):
         self._changes.append(change)
         return change
 
-    def _finish(self, state: SyncState, builds: int, jobs: int, gone: int) -> CommitResult:
+    def _finish(self, state: SyncState, builds: int = 0, jobs: int = 0, gone: int = 0) -> CommitResult:
         """Commit all changes after all files are written, the builds table last."""
         *others, of_builds = self._changes
         for change in others:
@@ -358,21 +327,3 @@ class _Transaction(ExitStack):
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(change.bytes_written for change in self._changes)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)
-
-
-def _stored(table: TableVersion, days: Collection[str | None], columns: list[str]) -> pa.Table:
-    """Read columns of the rows of these days."""
-    day = pa.array([day for day in days if day is not None], pa.string()).cast(pa.date32())
-    in_days = pc.field("day").isin(day)
-    return table.dataset().to_table(columns, filter=in_days | pc.field("day").is_null() if None in days else in_days)
-
-
-def _read_rows(table: TableVersion, key: str, ids: pa.Array[Any], days: Collection[str | None]) -> pa.Table:
-    """Read the rows of these days whose `key` is in `ids`."""
-    return table.read_rows(table.files_with(key, ids, days), key, ids)
-
-
-def _days_received(received: WebhookFrames) -> list[str | None]:
-    """Return the days of all builds in the deliveries."""
-    created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
-    return [str(day) for day in sorted(set(created.dt.date))]
