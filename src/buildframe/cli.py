@@ -224,7 +224,7 @@ def _receive(args: argparse.Namespace) -> int:
         every=args.every.total_seconds(),
         write_ahead=args.write_ahead,
     )
-    from buildframe.receiver.server import serve
+    from buildframe.receiver.connections import serve
 
     with socket.create_server(("127.0.0.1", args.port)) as listener:
         print(f"Receiving deliveries at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)

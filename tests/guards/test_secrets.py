@@ -292,7 +292,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 def test_the_command_when_something_unforeseen_fails(
     store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildframe.receiver.server.serve", _fail)
+    monkeypatch.setattr("buildframe.receiver.connections.serve", _fail)
     fails(lambda: cli.main(["receive", store._location.url]), ZeroDivisionError)
     monkeypatch.setattr("buildframe.http.client.Client.send", _fail)
     monkeypatch.setenv("BUILDFRAME_ORG", "acme")

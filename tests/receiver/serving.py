@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 import buildframe as bf
 from buildframe import receiver as receiving
-from buildframe.receiver.server import server as uvicorn_server
+from buildframe.receiver.connections import server as uvicorn_server
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
 from tests.sandbox_server.webhook_receiver import settled

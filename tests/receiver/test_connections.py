@@ -14,7 +14,7 @@ import pytest
 import buildframe as bf
 from buildframe import receiver
 from buildframe.receiver import asgi
-from buildframe.receiver.server import server as uvicorn_server
+from buildframe.receiver.connections import server as uvicorn_server
 from tests.receiver import four
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.serving import SECRET, Served, serving

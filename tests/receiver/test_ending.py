@@ -15,8 +15,8 @@ import uvicorn
 
 import buildframe as bf
 from buildframe import receiver
+from buildframe.receiver.connections import server as uvicorn_server
 from buildframe.receiver.inbox import Inbox
-from buildframe.receiver.server import server as uvicorn_server
 from buildframe.receiver.write_ahead import Record, WriteAhead
 from tests.leaks import shown_of
 from tests.receiver.deliveries import of_job, states, synced

@@ -1,4 +1,4 @@
-"""Limit the HTTP connections of a receiver: their number, in total and per address, and the time of a request.
+"""Serve a receiver with limited HTTP connections: their number, in total and per address, and the time of a request.
 
 Extends the HTTP protocol of uvicorn, which has no timeout for headers. Does not know deliveries.
 """
@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
+import uvicorn
+from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,6 +23,47 @@ from buildframe.receiver import asgi
 
 _LOG = logging.getLogger("buildframe")
 _TEXTS = {408: b"Request Timeout", 503: b"Service Unavailable"}
+
+
+def serve(application: Starlette, listener: socket.socket, per_peer: int) -> int:
+    """
+    Serve until a signal stops the process. Then write the deliveries that wait.
+
+    Parameters
+    ----------
+    application : Starlette
+        Application of a receiver.
+    listener : socket.socket
+        Bound socket.
+    per_peer : int
+        Maximum connections per client address.
+
+    Returns
+    -------
+    int
+        Number of acknowledged deliveries that are not in the store.
+    """
+    with suppress(KeyboardInterrupt):
+        server(application, per_peer).run(sockets=[listener])
+    status = application.state.status()
+    return int(status["lost"] + status["waiting"])
+
+
+def server(application: Starlette, per_peer: int) -> uvicorn.Server:
+    """Return a server with limits for connections."""
+    protocol: Any = partial(Connection, ConnectionLimiter(application.state.refused, per_peer))
+    config = uvicorn.Config(
+        application,
+        loop="asyncio",
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+    return uvicorn.Server(config)
 
 
 class ConnectionLimiter:

@@ -160,39 +160,30 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         )
     try:
         with open(path, "rb") as file:  # open once, so that a concurrent save() cannot mix two files
-            frame = _read(file)
-            return _with_plain_utc(_with_exact_index(frame, file))
+            return _with_plain_utc(_as_frame(pq.read_table(file)))
     except (pa.ArrowException, OSError) as why:
         advice = " Read CSV with pandas.read_csv." if Path(path).suffix.lower() == ".csv" else ""
         raise BadInput(f"path={os.fspath(path)!r} is not a complete Parquet file: {why}{advice}") from why
 
 
-def _read(file: BinaryIO) -> pd.DataFrame:
-    """Read a frame; `pandas.read_parquet` cannot parse the names of nested Arrow dtypes that it wrote."""
-    schema = pq.read_schema(file)
-    described = (schema.pandas_metadata or {"columns": []})["columns"]
-    by_arrow = [schema.field(column["field_name"]).type for column in described if _is_arrow(column)]
-    nested: dict[pa.DataType, Any] = {kind: pd.ArrowDtype(kind) for kind in by_arrow if pa.types.is_nested(kind)}
-    if not nested:
-        return pd.read_parquet(file, engine="pyarrow")
-    table = pq.read_table(file)
+def _as_frame(table: pa.Table) -> pd.DataFrame:
+    """Convert a table with the dtypes that were saved.
+
+    `pandas.read_parquet` cannot parse the names of nested Arrow dtypes that it wrote, and reads an `Int64` index as
+    int64 or float64.
+    """
+    described = table.schema.pandas_metadata or {"columns": [], "index_columns": []}
+    by_arrow = (column for column in described["columns"] if str(column["numpy_type"]).endswith("[pyarrow]"))
+    names = [column["field_name"] for column in by_arrow if column.get("field_name") is not None]
+    kinds = [table.schema.field(name).type for name in names]
+    nested: dict[pa.DataType, Any] = {kind: pd.ArrowDtype(kind) for kind in kinds if pa.types.is_nested(kind)}
     frame = table.to_pandas(types_mapper=nested.get)
     frame.attrs = json.loads((table.schema.metadata or {}).get(b"PANDAS_ATTRS", b"{}"))
-    return frame
-
-
-def _is_arrow(column: dict[str, Any]) -> bool:
-    return column.get("field_name") is not None and str(column["numpy_type"]).endswith("[pyarrow]")
-
-
-def _with_exact_index(frame: pd.DataFrame, file: BinaryIO) -> pd.DataFrame:
-    """Restore the dtype of the index; pandas reads an `Int64` index as int64 or float64."""
-    described = pq.read_schema(file).pandas_metadata or {"index_columns": []}
     stored = [name for name in described["index_columns"] if isinstance(name, str)]
     if not stored:
         return frame
     as_columns = json.dumps({**described, "index_columns": [], "column_indexes": []})
-    levels = pq.read_table(file, columns=stored).replace_schema_metadata({"pandas": as_columns}).to_pandas()
+    levels = table.select(stored).replace_schema_metadata({"pandas": as_columns}).to_pandas()
     index = pd.MultiIndex.from_frame(levels) if len(stored) > 1 else pd.Index(levels.iloc[:, 0])
     return frame.set_axis(index.set_names(frame.index.names))
 

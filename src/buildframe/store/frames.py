@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.http.request_body import nearest
-from buildframe.spec import Moment
+from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store.delta import TableVersion
 from buildframe.terminal import show
@@ -23,22 +24,24 @@ _READ_ERROR = "reading the stream registered as"
 
 def read(
     table: TableVersion,
-    declared: Sequence[str],
     columns: Sequence[str] | None,
     conditions: Sequence[pc.Expression],
-    created: str | None,
+    created: str | None = None,
     first: Moment | None = None,
     last: Moment | None = None,
 ) -> pd.DataFrame:
-    """Read the rows that meet all conditions.
+    """Read the rows that meet all conditions. By default all columns but those that the store computes.
 
     If `created` names a time column, rows are limited to times from `first` up to but excluding `last`, in descending
     order. Files of other days are not opened.
     """
-    available = table.column_names
-    names = [name for name in declared if name in available] if columns is None else _checked(columns, table)
+    names = _default_columns(table) if columns is None else _checked(columns, table)
     needed = [*names, *([created] if created and created not in names else [])]
-    expressions = [*conditions, *([_in_range(created, first, last)] if created else [])]
+    expressions = [*conditions]
+    if created and first is not None:
+        expressions.append(pc.field(created) >= pa.scalar(first, _TIMESTAMP))
+    if created and last is not None:
+        expressions.append(pc.field(created) < pa.scalar(last, _TIMESTAMP))
     dataset = table.dataset(*(None if moment is None else moment.date().isoformat() for moment in (first, last)))
     rows = dataset.to_table(needed, filter=functools.reduce(operator.and_, expressions, pc.scalar(True)))
     if created is not None:
@@ -46,9 +49,11 @@ def read(
     return as_frame(rows.select(names))
 
 
-def _in_range(created: str, first: Moment | None, last: Moment | None) -> pc.Expression:
-    from_first = pc.scalar(True) if first is None else pc.field(created) >= pa.scalar(first, _TIMESTAMP)
-    return from_first if last is None else from_first & (pc.field(created) < pa.scalar(last, _TIMESTAMP))
+def _default_columns(table: TableVersion) -> list[str]:
+    declared = [column.name for column in TABLES[table.name]]
+    keys = [name for name in ("organization", "suite") if name not in declared]
+    available = table.column_names
+    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in available]
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
@@ -69,12 +74,12 @@ def as_frame(rows: pa.Table) -> pd.DataFrame:
     return rows.to_pandas(types_mapper=pandas_types().get)
 
 
-def as_last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> pd.DataFrame:
-    """Set `fetched_at` to the last time at which the list of each row was read."""
+def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> pd.Series[Any]:
+    """Return the last time at which a list contained each row: of current rows, when the list was last read."""
     keys = [name for name in ("organization", "suite") if name in frame]
     names = ["/".join([table, *map(str, row)]) for row in frame[keys].itertuples(index=False)]
     at = pd.Series([lists.get(name) for name in names], frame.index, dtype=frame["fetched_at"].dtype)
-    return frame.assign(fetched_at=at.fillna(frame["fetched_at"]))
+    return at.where(frame["valid_to"].isna()).fillna(frame["fetched_at"])
 
 
 def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:

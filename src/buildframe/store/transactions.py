@@ -194,8 +194,8 @@ class _Transaction(ExitStack):
         self._builds = self._builds.add_columns(self._retention.webhook_schema)
         created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
         days: list[str | None] = [str(day) for day in sorted(set(created.dt.date))]
-        ids = pd.concat([received.builds["id"], received.jobs["build_id"]]).unique()
-        stored = self._builds.read_days(days, condition=pc.field("id").isin(ids.tolist()))
+        ids = pa.array(pd.concat([received.builds["id"], received.jobs["build_id"]]).unique(), pa.string())
+        stored = self._builds.read_days(days, condition=pc.field("id").isin(ids))
         rows = self._rows(self._builds, metrics.with_seconds(received.builds))
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
