@@ -291,11 +291,12 @@ def _export(args: argparse.Namespace) -> int:
     with _wrong_usage():
         options = export.ExportOptions(**values, retention=Retention(args.personal, args.env)).validated()
     if args.store is not None:
-        result = export.from_store(buildframe.Store(args.store), options)
+        source: Any = contextlib.nullcontext(buildframe.Store(args.store))
     else:
-        with warnings.catch_warnings(), buildframe.sandbox() if args.sandbox else buildframe.connect() as ws:
-            warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
-            result = export.from_service(ws, options)
+        source = buildframe.sandbox() if args.sandbox else buildframe.connect()
+    with warnings.catch_warnings(), source as opened:
+        warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
+        result = export.write(opened, options)
     _print_result(result.summary(options))
     return 0 if result.why is None else 3
 

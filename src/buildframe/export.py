@@ -19,6 +19,8 @@ from buildframe.store.retained_columns import PERSONAL, SECRET, Retention
 from buildframe.store.store import Store
 from buildframe.workspace import Workspace
 
+__all__ = ["ExportOptions", "ExportResult", "write"]
+
 TIME_RANGE_TABLES = ("builds", "jobs")
 """Tables that are exported for a range of creation times. The others are exported as last listed."""
 
@@ -61,6 +63,11 @@ class ExportOptions:
     def validated(self) -> Self:
         """
         Return these options after validation. Sends no request.
+
+        Returns
+        -------
+        ExportOptions
+            The same object.
 
         Raises
         ------
@@ -132,19 +139,31 @@ class ExportResult:
     why: str | None = None
 
     def summary(self, options: ExportOptions) -> str:
-        """Return one line with the file, the number of rows, the time range and the completeness."""
+        """
+        Describe the result in one line.
+
+        Parameters
+        ----------
+        options : ExportOptions
+            Options of the export.
+
+        Returns
+        -------
+        str
+            The file, the number of rows, the time range and the completeness.
+        """
         state = f"complete as of {self.as_of}" if self.why is None else f"INCOMPLETE: {self.why}"
         return f"{options.out}: {len(self.frame):,} {options.table.replace('_', ' ')}{self.time_range}; {state}"
 
 
-def from_service(ws: Workspace, options: ExportOptions) -> ExportResult:
+def write(source: Workspace | Store, options: ExportOptions) -> ExportResult:
     """
-    Export a table from the service.
+    Export a table from the service or a store.
 
     Parameters
     ----------
-    ws : Workspace
-        Connection to read from.
+    source : Workspace or Store
+        Connection or store to read from.
     options : ExportOptions
         Table, file and filters.
 
@@ -152,37 +171,35 @@ def from_service(ws: Workspace, options: ExportOptions) -> ExportResult:
     -------
     ExportResult
         The rows and whether they are complete.
+
+    Raises
+    ------
+    BadInput
+        If the source lacks a column or a suite, or the file cannot be written.
     """
-    result = _from_builds(ws, options) if options.table in TIME_RANGE_TABLES else _from_list(ws, options)
+    if options.table not in TIME_RANGE_TABLES:
+        result = _from_list(source, options)
+    else:
+        result = _stored_builds(source, options) if isinstance(source, Store) else _fetched_builds(source, options)
     files.save(options.out, result.frame)
     return result
 
 
-def from_store(store: Store, options: ExportOptions) -> ExportResult:
-    """
-    Export a table from a store.
-
-    Parameters
-    ----------
-    store : Store
-        Store to read from.
-    options : ExportOptions
-        Table, file and filters.
-
-    Returns
-    -------
-    ExportResult
-        The rows and whether they are complete.
-    """
-    result = _stored_builds(store, options) if options.table in TIME_RANGE_TABLES else _stored_list(store, options)
-    files.save(options.out, result.frame)
-    return result
+def _from_list(source: Workspace | Store, options: ExportOptions) -> ExportResult:
+    """Return a whole list, with the columns that identify it."""
+    is_flaky_tests, organization = options.table == "flaky_tests", None
+    if isinstance(source, Workspace):
+        organization = source.organization
+        if is_flaky_tests and options.suite is None:
+            raise BadInput("The service lists flaky tests per suite. Name one with --suite.")
+    frame = getattr(source, options.table)(*[options.suite] if is_flaky_tests else [])
+    for name, value in (("suite", options.suite), ("organization", organization)):
+        if value is not None and name not in frame:
+            frame.insert(0, name, pd.Series(value, frame.index, dtype=frame["name"].dtype))
+    return ExportResult(_selected(frame, options), frame.attrs["as_of"], why=frame.attrs.get("why"))
 
 
-# --- service
-
-
-def _from_builds(ws: Workspace, options: ExportOptions) -> ExportResult:
+def _fetched_builds(ws: Workspace, options: ExportOptions) -> ExportResult:
     lists = ws if options.pipeline is None else ws.pipeline(options.pipeline)
     columns = options.columns or [c.name for c in TABLES[options.table] if c.name not in options.excluded]
     read = lists.builds if options.table == "builds" else lists.jobs
@@ -193,22 +210,6 @@ def _from_builds(ws: Workspace, options: ExportOptions) -> ExportResult:
     as_of, query = frame.attrs["as_of"], parse_qs(urlsplit(frame.attrs["source"]).query)
     time_range = _time_range(options, query["created_from"][0], query.get("created_to", [as_of])[0])
     return ExportResult(frame, as_of, time_range, frame.attrs["why"])
-
-
-def _from_list(ws: Workspace, options: ExportOptions) -> ExportResult:
-    if options.table == "flaky_tests":
-        if options.suite is None:
-            raise BadInput("The service lists flaky tests per suite. Name one with --suite.")
-        frame = ws.flaky_tests(options.suite)
-        frame.insert(0, "suite", pd.Series(options.suite, frame.index, dtype=frame["name"].dtype))
-    else:
-        frame = ws.pipelines() if options.table == "pipelines" else ws.members()
-    if "organization" not in frame:
-        frame.insert(0, "organization", pd.Series(ws.organization, frame.index, dtype=frame["name"].dtype))
-    return ExportResult(_selected(frame, options), frame.attrs["as_of"], why=frame.attrs["why"])
-
-
-# --- store
 
 
 def _stored_builds(store: Store, options: ExportOptions) -> ExportResult:
@@ -229,12 +230,6 @@ def _missing_range(first: Moment, since: Moment, last: Moment | None, until: Mom
     if first < since:
         return f"the store is complete from {since.text()} only"
     return f"the store is complete up to {until.text()} only" if last is not None and last > until else None
-
-
-def _stored_list(store: Store, options: ExportOptions) -> ExportResult:
-    lists = {"pipelines": store.pipelines, "members": store.members}
-    frame = store.flaky_tests(options.suite) if options.table == "flaky_tests" else lists[options.table]()
-    return ExportResult(_selected(frame, options), frame.attrs["as_of"])
 
 
 def _complete_range(store: Store, pipeline: str | None) -> tuple[Moment, Moment]:
