@@ -23,7 +23,7 @@ import buildframe as bf
 from buildframe import receiver as receiving
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.receiver import asgi, inbox
-from buildframe.receiver.redaction import reduce_body
+from buildframe.receiver.inbox import reduce_body
 from tests.receiver.deliveries import event, of_job, stamp, states, synced
 from tests.receiver.serving import SECRET, Served, receiver, serving
 

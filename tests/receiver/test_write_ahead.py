@@ -26,7 +26,7 @@ import buildframe as bf
 from buildframe import receiver, webhooks
 from buildframe.errors import BadInput, StoreFailed
 from buildframe.receiver import write_ahead
-from buildframe.receiver.redaction import reduce_body
+from buildframe.receiver.inbox import reduce_body
 from buildframe.receiver.write_ahead import Record, WriteAhead
 from buildframe.spec import Moment
 from buildframe.store.retained_columns import Retention

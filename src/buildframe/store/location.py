@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,6 +23,7 @@ from buildframe.terminal import show
 _BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
 _MAX_MESSAGE = 600
+_PASSWORD = re.compile("://[^/?#]*:[^/?#]*@")
 _SECRET_OPTION = re.compile("key|secret|token|password|credential|signature|sas", re.IGNORECASE)
 
 
@@ -106,7 +107,9 @@ class Location:
                 "storage_options must be a dict with string keys and values, as the package deltalake expects."
             )
         if "://" in text:
-            return cls(_checked_url(text.rstrip("/")), dict(options))
+            if _PASSWORD.search(text):  # the URL appears in messages
+                raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
+            return cls(text.rstrip("/"), dict(options))
         check_path("url", text := os.path.expanduser(text))
         if Path(text).exists() and not Path(text).is_dir():
             raise BadInput(f"url={show(text)} is a file. Pass a folder; it is created if it does not exist.")
@@ -142,14 +145,3 @@ class Location:
 
         handler: Any = DeltaStorageHandler(self.table_url(name), dict(self.options))
         return fs.PyFileSystem(handler)
-
-
-def _checked_url(url: str) -> str:
-    """Refuse a URL with a password, because the URL appears in messages."""
-    try:
-        has_password = urlsplit(url).password is not None
-    except ValueError:
-        has_password = False
-    if has_password:
-        raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
-    return url

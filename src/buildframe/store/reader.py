@@ -12,7 +12,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked
 from buildframe.http.request_body import nearest
 from buildframe.spec import Moment, When, when
-from buildframe.store import STORED_TABLES, frames, spark
+from buildframe.store import STORED_TABLES, frames
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
 from buildframe.store.sync_state import SyncState
@@ -287,9 +287,9 @@ class StoreReader:
         StoreFailed
             If Spark cannot open a table.
         """
-        spark.check(session)
+        frames.check_spark(session)
         with store_errors("read", self._location):
-            return spark.frames(self._tables(), session)
+            return frames.spark_frames(self._tables(), session)
 
     def files(self, table: str) -> list[str]:
         """
