@@ -25,7 +25,7 @@ from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.receiver import asgi, inbox
 from buildframe.receiver.inbox import reduce_body
 from tests.receiver.deliveries import event, of_job, stamp, states, synced
-from tests.receiver.serving import SECRET, Served, receiver, serving
+from tests.receiver.running_receiver import SECRET, Served, receiver, serving
 
 LONG = 3600.0
 

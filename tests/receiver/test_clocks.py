@@ -1,4 +1,4 @@
-"""Deliveries dated in the future, by a wrong clock here or at an agent, lose against what a sync reads."""
+"""Deliveries dated in the future, by a wrong clock here or of an agent: what a sync reads takes precedence."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from buildframe import webhooks
 from buildframe.store import transactions
 from buildframe.workspace import Workspace
 from tests.receiver.deliveries import of_job, synced
-from tests.receiver.serving import SECRET, equal, receiver
-from tests.receiver.test_clock_ahead import delivery
-from tests.store.serving import Body, Service
+from tests.receiver.running_receiver import SECRET, equal, receiver
+from tests.receiver.test_agent_clocks import delivery
+from tests.store.scripted_service import Body, Service
 
 AHEAD = dt.timedelta(days=2)
 

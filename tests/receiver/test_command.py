@@ -1,4 +1,4 @@
-"""The command, in a process of its own, which is ended and killed."""
+"""The command `receive` in a process of its own, which is stopped and killed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import buildframe as bf
 from buildframe.cli import main
 from buildframe.receiver import asgi
 from buildframe.sandbox_server import Patience
-from tests.receiver import four
+from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
-from tests.receiver.serving import SECRET, equal
+from tests.receiver.running_receiver import SECRET, equal
 
 pytestmark = pytest.mark.slow
 
 
 def test_what_waits_is_written_when_it_is_ended(tmp_path: Path) -> None:
     store = synced(tmp_path)
-    with four.receiving(tmp_path, "--every", "1h") as (process, served):
+    with concurrent_syncs.receiving(tmp_path, "--every", "1h") as (process, served):
         for number in range(3):
             body = of_job(5, number).body
             assert httpx.post(served.url, content=body, headers={"X-Service-Token": SECRET}).status_code == 204
@@ -41,7 +41,7 @@ def test_killed_at_any_instant_it_leaves_a_whole_store_and_a_sync_brings_the_res
     with bf.sandbox(builds=60, days=2, seed=5, cancels_at_once=False, patience=hasty) as ci:
         store.sync(ci, since="4d", progress=False)
         for _ in range(2):
-            with four.receiving(tmp_path, "--every", "1s") as (process, served):
+            with concurrent_syncs.receiving(tmp_path, "--every", "1s") as (process, served):
                 hook = ci.sandbox.webhook(served.url, token=SECRET)
                 before, deadline = store.version, time.monotonic() + 60
                 while store.version == before:
@@ -63,7 +63,7 @@ def test_killed_at_any_instant_it_leaves_a_whole_store_and_a_sync_brings_the_res
 def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well_again: bool) -> None:
     store = synced(tmp_path)
     log, away = tmp_path / "builds" / "_delta_log", tmp_path / "away"
-    with four.receiving(tmp_path, "--every", "1s") as (process, served):
+    with concurrent_syncs.receiving(tmp_path, "--every", "1s") as (process, served):
         log.rename(away)
         assert httpx.post(served.url, content=of_job(5).body, headers={"X-Service-Token": SECRET}).status_code == 204
         deadline = time.monotonic() + 60
@@ -77,7 +77,7 @@ def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well
     if not is_well_again:
         away.rename(log)
         assert states(store) == {}
-        with four.receiving(tmp_path) as (process, served):
+        with concurrent_syncs.receiving(tmp_path) as (process, served):
             served.until(waiting=0, jobs=1)
             process.terminate()
             assert process.wait(60) == 0
@@ -87,7 +87,7 @@ def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well
 def test_more_connections_than_it_reads_from_are_answered_and_counted(tmp_path: Path) -> None:
     synced(tmp_path)
     head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\n"
-    with four.receiving(tmp_path, "--every", "1h") as (process, served), ExitStack() as stack:
+    with concurrent_syncs.receiving(tmp_path, "--every", "1h") as (process, served), ExitStack() as stack:
         where = ("127.0.0.1", int(served.url.rstrip("/").rpartition(":")[2]))
         lines = [
             stack.enter_context(socket.create_connection(where, timeout=30))

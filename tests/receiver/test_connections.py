@@ -1,4 +1,4 @@
-"""Clients that connect and send nothing, or half a request, keep nobody else out."""
+"""Clients that connect and send nothing, or half a request, block no other clients."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import buildframe as bf
 from buildframe import receiver
 from buildframe.receiver import asgi
 from buildframe.receiver.connections import server as uvicorn_server
-from tests.receiver import four
+from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
-from tests.receiver.serving import SECRET, Served, serving
+from tests.receiver.running_receiver import SECRET, Served, serving
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def ask_health(line: socket.socket) -> None:
 @pytest.mark.parametrize("many", [300, 900])
 def test_deliveries_are_answered_while_connections_are_half_open(tmp_path: Path, many: int) -> None:
     store = synced(tmp_path)
-    with four.receiving(tmp_path, "--every", "1h") as (process, served):
+    with concurrent_syncs.receiving(tmp_path, "--every", "1h") as (process, served):
         with half_open(served, many):
             for number in range(5):
                 status, seconds = delivered(served, number)

@@ -1,4 +1,4 @@
-"""A delivery that was answered is on disk, and comes into the store once, whatever happens to the receiver."""
+"""An acknowledged delivery is on disk, and reaches the store once, whatever happens to the receiver."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from buildframe.receiver.inbox import reduce_body
 from buildframe.receiver.write_ahead import Record, WriteAhead
 from buildframe.spec import Moment
 from buildframe.store.retained_columns import Retention
-from tests.receiver import four
+from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
-from tests.receiver.serving import SECRET, serving
+from tests.receiver.running_receiver import SECRET, serving
 
 HEADERS = {"X-Service-Token": SECRET}
 
@@ -302,13 +302,13 @@ def test_killed_at_any_instant_the_store_gets_all_that_was_answered(tmp_path: Pa
 
     for _ in range(4):
         over = threading.Event()
-        with four.receiving(tmp_path, "--every", "1s") as (process, served), ThreadPoolExecutor(4) as pool:
+        with concurrent_syncs.receiving(tmp_path, "--every", "1s") as (process, served), ThreadPoolExecutor(4) as pool:
             for _ in range(4):
                 pool.submit(deliver, served.url, over)
             time.sleep(chance.uniform(0.2, 2.5))
             process.kill()
             over.set()
-    with four.receiving(tmp_path) as (process, served):
+    with concurrent_syncs.receiving(tmp_path) as (process, served):
         served.until(waiting=0)
         process.terminate()
         assert process.wait(60) == 0

@@ -3,7 +3,7 @@
 Calls of Python (open, write, fsync, replace, mkdir, unlink) are counted, and those of Arrow's readers and writers that
 go through Python here. deltalake does its I/O in Rust: each of its operations counts twice, before and after it, as its
 error may come before or after the commit. test_disk.py lets the kernel refuse its writes; real full disks are in
-tests/store/test_kills.py.
+tests/store/test_crashes.py.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from tests.simulation.listings import BASE, TLS, Ran, demand, live, overheard, p
 from tests.simulation.network import DAY, Adversary, SimulatedConnections, Weather
 from tests.simulation.scheduler import Scheduler, Thread, now
 from tests.simulation.service import ORGANIZATION, SECOND, Service
-from tests.store import comparing
+from tests.store import store_comparison
 from tests.store.batches import Killed, at_each_instant
 
 LONGEST = 10 * DAY
@@ -217,13 +217,13 @@ class History:
 
     def _compare(self, folder: Path) -> None:
         store = Store(folder)
-        comparing.whole(store)
+        store_comparison.whole(store)
         with closing(Client(BASE, Token(self._token), tls=TLS)) as client:
             served = Workspace(client, ORGANIZATION).history(progress=False)
         demand(set(served.builds["id"]) == {build.id for build in self._service.there()}, "a listing lost rows")
         kept = store.builds(columns=None), store.jobs()
         try:
-            comparing.same_as_served(_covered(served, store, kept[0]), kept, store)
+            store_comparison.same_as_served(_covered(served, store, kept[0]), kept, store)
         except AssertionError as why:
             raise listings.Broken(f"the store differs: {str(why)[:600]}") from None
         ever = {build.id for build in self._service.builds}

@@ -9,7 +9,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.workspace import Workspace
-from tests.store.serving import Service
+from tests.store.scripted_service import Service
 
 
 @pytest.fixture

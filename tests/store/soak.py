@@ -25,8 +25,8 @@ import pyarrow  # noqa: F401  loaded before the children begin
 import buildframe as bf
 from buildframe.sandbox_server import Fault
 from buildframe.store.store import Store
-from tests.store import child, comparing
-from tests.store.people import People
+from tests.store import store_comparison, sync_process
+from tests.store.user_actions import People
 
 STEP = dt.timedelta(minutes=4)
 FAULTS = (
@@ -74,7 +74,7 @@ class Soak:
         self._chance = random.Random(seed)
         self._people = People(ci, self._chance)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.store.child"])
+        self._context.set_forkserver_preload(["tests.store.sync_process"])
         self._took = 1.0
         self._ever: set[str] = set()
         self.found = Found()
@@ -124,7 +124,7 @@ class Soak:
         sandbox = self._ci.sandbox
         scopes = ["read_builds", "read_pipelines", "read_suites", "read_organizations"]
         arguments = (str(self._folder), sandbox.url, sandbox.token(scopes), since, pipeline)
-        process = self._context.Process(target=child.sync, args=arguments, daemon=True)
+        process = self._context.Process(target=sync_process.sync, args=arguments, daemon=True)
         process.start()
         self.found.did["syncs: all"] += 1
         return process
@@ -150,9 +150,9 @@ class Soak:
         """Each version that is new can be read and is whole, and no build was ever lost."""
         if not (self._folder / "builds" / "_delta_log").exists():
             return
-        new = comparing.versions(self._folder, after=max(self.found.versions, default=-1))
+        new = store_comparison.versions(self._folder, after=max(self.found.versions, default=-1))
         for version in sorted(new):
-            ids, digest = comparing.whole(Store(self._folder, as_of=version))
+            ids, digest = store_comparison.whole(Store(self._folder, as_of=version))
             assert ids >= self._ever, f"version {version} lost {len(self._ever - ids)} builds"
             self._ever = ids
             self.found.versions[version] = digest
@@ -160,14 +160,16 @@ class Soak:
     def _compare(self) -> None:
         store, found = Store(self._folder), self.found
         for version, digest in found.versions.items():
-            assert comparing.whole(Store(self._folder, as_of=version))[1] == digest, f"version {version} is another"
+            assert store_comparison.whole(Store(self._folder, as_of=version))[1] == digest, (
+                f"version {version} is another"
+            )
         served = self._ci.history(progress=False)
         kept = store.builds(columns=None), store.jobs()
-        comparing.same_as_served(served, kept, store)
-        beyond = comparing.beyond(store, served.builds)
+        store_comparison.same_as_served(served, kept, store)
+        beyond = store_comparison.beyond(store, served.builds)
         found.builds, found.jobs = len(kept[0]), len(kept[1])
         found.forgotten, found.gone = len(beyond), int(beyond["gone_at"].notna().sum())
-        comparing.same_lists(self._ci, store, child.SUITES)
+        store_comparison.same_lists(self._ci, store, sync_process.SUITES)
 
 
 def main() -> None:

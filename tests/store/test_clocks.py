@@ -1,4 +1,4 @@
-"""Dates that are wrong: of one response or of all of a sync, ahead, behind, missing. A store loses nothing by them."""
+"""Wrong dates, of one response or of all of a sync: ahead, behind, missing. A store loses no build by them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from buildframe.spec import Moment
 from buildframe.store import sync as syncing
 from buildframe.store import sync_clock, transactions
 from buildframe.workspace import Workspace
-from tests.store.serving import NOW, PIPELINES, Service
+from tests.store.scripted_service import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""CSV files: what spreadsheets and other programs read, and that no cell of them runs."""
+"""CSV files: what spreadsheets and other programs read, and that they run no cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in an object store: S3 as moto's server speaks it, over loopback."""
+"""A store in an object store: S3 as the server of moto implements it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of other days are not opened, and no row is lost by that."""
+"""Reading opens no files of other days, and loses no row by that."""
 
 from __future__ import annotations
 

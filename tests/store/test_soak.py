@@ -1,4 +1,4 @@
-"""A day of the soak; `python -m tests.store.soak` is the whole of it, two weeks long."""
+"""One day of the soak test; `python -m tests.store.soak` runs two weeks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a store in Spark: the rows and types that are stored, of one version, from wherever it lies."""
+"""The tables of a store in Spark: rows and types of one version, from any location."""
 
 from __future__ import annotations
 

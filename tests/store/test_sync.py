@@ -1,4 +1,4 @@
-"""What a sync asks for, and what that brings: each rule by itself, against a service whose builds a test sets."""
+"""Requests of a sync and what they store: each rule by itself, against a scripted service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tenacity
 import buildframe as bf
 from buildframe.http import retry
 from buildframe.spec import Moment
-from tests.store.serving import BUILDS, NOW, PIPELINES
+from tests.store.scripted_service import BUILDS, NOW, PIPELINES
 
 pytestmark = pytest.mark.slow
 

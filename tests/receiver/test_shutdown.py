@@ -1,4 +1,4 @@
-"""The end of a receiver while requests are under way: they are refused, and nothing logged has the token."""
+"""Stopping a receiver while requests are running: it refuses them, and logs no token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from buildframe.receiver.inbox import Inbox
 from buildframe.receiver.write_ahead import Record, WriteAhead
 from tests.leaks import shown_of
 from tests.receiver.deliveries import of_job, states, synced
-from tests.receiver.serving import SECRET
+from tests.receiver.running_receiver import SECRET
 
 pytestmark = pytest.mark.slow
 
@@ -149,5 +149,5 @@ def test_an_error_of_the_application_shows_no_token(
         ending.line.sendall(HEALTH)
         assert ending.line.recv(4096).startswith(b"HTTP/1.1 500 ")
     ending.end()
-    assert "A request failed: ZeroDivisionError at test_ending.py:" in caplog.text
+    assert "A request failed: ZeroDivisionError at test_shutdown.py:" in caplog.text
     assert SECRET not in shown(caplog)

@@ -12,7 +12,7 @@ from buildframe.spec import Moment
 from buildframe.webhooks import Event
 from buildframe.workspace import Workspace
 from tests.receiver.deliveries import URL, event
-from tests.store.serving import BUILDS, PIPELINES, Service
+from tests.store.scripted_service import BUILDS, PIPELINES, Service
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Ends that nobody chose, by the real thing: kill -9 at random instants, a full disk, a folder that is read-only."""
+"""Crashes of real processes: kill -9 at random times, a full disk, a read-only folder."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ def warm_up() -> None:
         write(folder, [0])
 
 
-def child(call: str, *around: str, file: str = "test_kills") -> subprocess.Popen[str]:
+def child(call: str, *around: str, file: str = "test_crashes") -> subprocess.Popen[str]:
     """A process that warms up, says `ready`, and then does that call of a file of tests."""
-    program = (
-        f"from tests.store import test_kills, {file}; test_kills.warm_up(); print('ready', flush=True); {file}.{call}"
-    )
+    imports = f"from tests.store import test_crashes, {file}"
+    program = f"{imports}; test_crashes.warm_up(); print('ready', flush=True); {file}.{call}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen([*around, sys.executable, "-c", program], cwd=ROOT, text=True, **pipes)
 
@@ -200,7 +199,7 @@ def test_a_folder_that_may_not_be_written() -> None:
         one.chmod(0o555 if one.is_dir() else 0o444)
     try:
         become_nobody = "__import__('os').getuid() or __import__('os').setuid(65534)"  # root may write anywhere
-        said, _ = child(f"warm_up(); {become_nobody}; test_kills.write({str(folder)!r}, [1])").communicate()
+        said, _ = child(f"warm_up(); {become_nobody}; test_crashes.write({str(folder)!r}, [1])").communicate()
     finally:
         for one in (folder, *folder.rglob("*")):
             one.chmod(0o755)

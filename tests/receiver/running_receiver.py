@@ -22,7 +22,7 @@ from buildframe.receiver.connections import server as uvicorn_server
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
 from tests.sandbox_server.webhook_receiver import settled
-from tests.store import comparing
+from tests.store import store_comparison
 
 SECRET = "s3cret-of-the-hook"
 
@@ -148,7 +148,7 @@ def equal(ci: Workspace, store: bf.Store) -> None:
     """Assert that the store equals the service, field by field."""
     served = ci.history(progress=False)
     builds, jobs = store.builds(columns=None), store.jobs()
-    comparing.same_as_served(served, (builds, jobs), store)
+    store_comparison.same_as_served(served, (builds, jobs), store)
     assert builds["id"].is_unique
     assert jobs["id"].is_unique
     at = jobs["build_id"].map(builds.set_index("id")["fetched_at"])

@@ -1,4 +1,4 @@
-"""Agents' clocks are ahead: the row is as old as its delivery at the most, so that the next sync counts."""
+"""Clocks of agents that are ahead: no row is dated later than its delivery, so the next sync takes precedence."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 import buildframe as bf
 from buildframe.spec import Moment
 from tests.receiver.deliveries import event, of_job, stamp, states, synced
-from tests.receiver.serving import SECRET, equal, receiver
+from tests.receiver.running_receiver import SECRET, equal, receiver
 from tests.store.batches import Build, moment
-from tests.store.serving import Body, Service
+from tests.store.scripted_service import Body, Service
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Pipelines that are synced one by one: what their organization knows by them."""
+"""Pipelines that are synced one by one, and the coverage of their organization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.cli import main
-from tests.store.serving import BUILDS, PIPELINES, Service
+from tests.store.scripted_service import BUILDS, PIPELINES, Service
 
 pytestmark = pytest.mark.slow
 

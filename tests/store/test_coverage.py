@@ -8,7 +8,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.spec import Moment
-from tests.store.serving import BUILDS, NOW, PIPELINES, Service
+from tests.store.scripted_service import BUILDS, NOW, PIPELINES, Service
 
 pytestmark = pytest.mark.slow
 

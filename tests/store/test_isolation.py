@@ -1,4 +1,4 @@
-"""What must not get into a store, or out of it: another service of the same name, files, passwords, other pipelines."""
+"""What a store refuses: another service of the same name, other files, passwords, other pipelines."""
 
 from __future__ import annotations
 

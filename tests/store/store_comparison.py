@@ -1,4 +1,4 @@
-"""What a store must be: whole in each version, and in the end equal to the service."""
+"""Compare a store with the service: each version is whole, and the last one equals the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A living sandbox's deliveries, lost, doubled and out of order: the next sync makes the store equal to the service."""
+"""Deliveries that are lost, doubled or out of order: the next sync makes the store equal to the service."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 import buildframe as bf
 from buildframe.workspace import Workspace
-from tests.receiver.serving import equal, line, receiver
-from tests.store.people import People
+from tests.receiver.running_receiver import equal, line, receiver
+from tests.store.user_actions import People
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""A process that syncs a store; all that it needs is loaded before it begins."""
+"""A process that syncs a store. It loads everything that it needs before it starts."""
 
 from __future__ import annotations
 

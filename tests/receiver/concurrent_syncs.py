@@ -1,6 +1,6 @@
-"""Four processes that sync, each some pipelines by a token of its own, and a receiver; all into one store.
+"""Four processes that sync, each some pipelines with its own token, and a receiver, which all write to one store.
 
-`python -m tests.receiver.four` does it again and again, with other chances each time.
+`python -m tests.receiver.concurrent_syncs` repeats it with other random seeds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 import buildframe as bf
 from buildframe.workspace import Workspace
-from tests.receiver.serving import SECRET, Served, equal, line
-from tests.store.people import People
+from tests.receiver.running_receiver import SECRET, Served, equal, line
+from tests.store.user_actions import People
 
 ROOT = Path(__file__).parent.parent.parent
 RECEIVING = [sys.executable, "-m", "buildframe.cli", "receive"]

@@ -1,4 +1,4 @@
-"""The tables of a store in other programs, by name: pandas, Polars, DuckDB, pyarrow; as docs/store.md shows them."""
+"""The tables of a store in other programs: pandas, Polars, DuckDB and pyarrow, as docs/store.md shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two that write to one store at once: both succeed, and the store holds what both brought."""
+"""Two writers of one store at the same time: both succeed, and the store contains the rows of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from buildframe.store.location import Location
 from buildframe.store.store import Store
 from buildframe.store.sync_state import Coverage, SyncState
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, held, moment
-from tests.store.test_kills import child
+from tests.store.test_crashes import child
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_two_threads(tmp_path: Path) -> None:
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    writers = [child(f"write({str(tmp_path)!r}, {writer})", file="test_two_writers") for writer in (0, 1)]
+    writers = [child(f"write({str(tmp_path)!r}, {writer})", file="test_concurrent_writers") for writer in (0, 1)]
     for process in writers:
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0, said
