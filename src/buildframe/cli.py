@@ -7,7 +7,6 @@ import contextlib
 import datetime as dt
 import logging
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -218,7 +217,7 @@ def _receive(args: argparse.Namespace) -> int:
 
     application = receiver.application(
         secrets=receiver.secrets_set(),
-        store=_existing_store(args.store),
+        store=buildframe.Store(args.store),
         personal=args.personal,
         env=args.env,
         every=args.every.total_seconds(),
@@ -231,16 +230,6 @@ def _receive(args: argparse.Namespace) -> int:
         print("Receiving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         return 3 if serve(application, listener, args.per_peer) else 0
-
-
-def _existing_store(folder: str) -> buildframe.Store:
-    store = buildframe.Store(folder)
-    try:
-        _ = store.version
-    except BadInput:
-        command = f"buildframe sync {shlex.quote(folder)}"
-        raise BadInput(f"There is no store at {folder!r}. Create one with `{command}`.") from None
-    return store
 
 
 def _sandbox_beside(store: str) -> Workspace:

@@ -133,8 +133,7 @@ class TableVersion:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema."""
-        schema: pa.Schema = pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
-        return schema
+        return pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
 
     @property
     def column_names(self) -> list[str]:
@@ -248,8 +247,7 @@ class TableVersion:
         """Return the bytes of a log entry; None if there is no such version."""
         try:
             with self.location.files(self.name).open_input_file(_log_path(version)) as file:
-                entry: bytes = file.read()
-                return entry
+                return bytes(file.read())
         except FileNotFoundError:
             return None
 
@@ -311,11 +309,6 @@ class TableChange:
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
         return not self.added and not self.removed
-
-    @property
-    def bytes_written(self) -> int:
-        """Total size of the added files."""
-        return sum(action.size for action in self.added)
 
     def write(self, rows: pa.Table, day: str | None = None) -> None:
         """Write rows to a new file, in the partition of `day` if the table has days."""
@@ -395,15 +388,13 @@ class TableChange:
 
 def _add_action(file: DataFile) -> Any:
     statistics = json.dumps({"numRecords": file.rows})
-    return import_deltalake().transaction.AddAction(
-        file.path, file.size, dict(file.partition), int(time.time() * 1000), True, statistics
-    )
+    at = int(time.time() * 1000)
+    return import_deltalake().transaction.AddAction(file.path, file.size, file.partition, at, True, statistics)
 
 
 def _remove_action(file: DataFile) -> Any:
-    return import_deltalake().transaction.RemoveAction(
-        file.path, True, int(time.time() * 1000), file.size, dict(file.partition)
-    )
+    at = int(time.time() * 1000)
+    return import_deltalake().transaction.RemoveAction(file.path, True, at, file.size, file.partition)
 
 
 def _log_path(version: int) -> str:

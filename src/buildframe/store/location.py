@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,6 +125,12 @@ class Location:
     def is_local(self) -> bool:
         """Whether the store is a local folder."""
         return "://" not in self.url
+
+    @property
+    def has_no_store(self) -> BadInput:
+        """The error if there is no store."""
+        command = f"buildframe sync {shlex.quote(self.url)}"
+        return BadInput(f"There is no store at {self.url!r}. Create one with `{command}`, or store.sync(ws) in Python.")
 
     def table_url(self, name: str) -> str:
         """Return the path or URL of a table."""

@@ -370,7 +370,7 @@ class StoreReader:
             builds = TableVersion.at(self._location, "builds")
             newest = SyncState() if builds is None else SyncState.newest(builds)
             if builds is None or newest.as_of is None:
-                raise BadInput(f"There is no store at {self._location.url!r}. Create one with store.sync(ws).")
+                raise self._location.has_no_store
             return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest)
 
     def _table(self, name: str, state: SyncState) -> TableVersion:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe import metrics
-from buildframe.errors import BadInput, StoreFailed
+from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
 from buildframe.store import merge, retained_columns
 from buildframe.store.delta import CommitConflict, TableChange, TableVersion, distinct_days
@@ -113,7 +113,7 @@ def clean(location: Location, keep: dt.timedelta) -> int:
     with store_errors("cleaned", location):
         builds = TableVersion.at(location, "builds")
         if builds is None:
-            raise BadInput(f"There is no store at {location.url!r}. Create one with store.sync(ws).")
+            raise location.has_no_store
         oldest = _oldest_readable(builds, keep)
         before = dt.datetime.now(dt.UTC) - GRACE
         done = _commit_with_retries(location, Retention(), lambda transaction: transaction.forget(oldest.version))
@@ -325,5 +325,5 @@ class _Transaction(ExitStack):
             self._versions[table.name] = table.version if change.is_empty else table.commit(change)
         state = replace(state, versions=self._versions)
         version = of_builds.table.commit(of_builds, state.to_json())
-        written = sum(change.bytes_written for change in self._changes)
+        written = sum(file.size for change in self._changes for file in change.added)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)
