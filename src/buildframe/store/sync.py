@@ -31,6 +31,8 @@ from buildframe.workspace.build_queries import History
 _IDENTITY = ["id", "pipeline_id", "pipeline", "number"]
 _MISSED_COLUMNS = [*_IDENTITY, "day", "fetched_at"]
 
+_IS_CURRENT = pc.field("valid_to").is_null()
+
 _FIRST_RANGE = dt.timedelta(hours=30)
 """Length of the first time range: more than a day, so that a daily sync needs only one."""
 
@@ -128,6 +130,7 @@ class Sync:
 
     def __init__(self, location: Location, scope: SyncScope, retention: Retention, progress: bool | None) -> None:
         self._location, self._scope, self._retention, self._progress = location, scope, retention, progress
+        self._workspace = scope.ci if isinstance(scope.ci, Workspace) else None
         self._requests = 0 if scope.pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[CommitResult] = []
@@ -146,9 +149,9 @@ class Sync:
         """Request and commit data; the time before the coverage of the store comes last."""
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
-            self._start_state = self._known = state = SyncState() if builds is None else SyncState.newest(builds)
-        basis = self._last_coverage(state)
-        self._clock = SyncClock(state, earliest=basis.confirmed if basis else None)
+            self._start_state = self._known = SyncState() if builds is None else SyncState.newest(builds)
+        basis = self._last_coverage()
+        self._clock = SyncClock(self._start_state, earliest=basis.confirmed if basis else None)
         # Blocked builds accumulate, so they are not listed here but found when they continue.
         still_open = self._fetch(state=list(OPEN_STATES))
         now = self._clock.now
@@ -156,15 +159,13 @@ class Sync:
         start = min(_past(when(since, "since", now), now), now)
         again = max(start, Moment.of(now - _FIRST_RANGE)) if basis is None else Moment.of(basis.resync_from - OVERLAP)
         until = _end(again, _FIRST_RANGE, now)
-        histories = [still_open]
-        if basis is not None:
-            histories.append(self._fetch(finished_from=again, created_to=again))
-        histories.append(self._fetch_created(again, until, now))
+        ended = [] if basis is None else [self._fetch(finished_from=again, created_to=again)]
+        histories = [still_open, *ended, self._fetch_created(again, until, now)]
         lists = self._fetch_lists(suites)
-        self._refuse_another_service(state, lists)
-        gone = self._fetch_missed_builds(state, histories, lists)
+        self._refuse_another_service(lists)
+        gone = self._fetch_missed_builds(histories, lists)
         if basis is not None:
-            lists = self._fetch_newly_visible_pipelines(state, histories, lists, basis.since, again)
+            lists = self._fetch_newly_visible_pipelines(histories, lists, basis.since, again)
         begin = min(again, self._clock.now) if basis is None else basis.since
         coverage = self._clock.coverage(begin, until, basis)
         self._commit(histories, lists=lists, gone=gone, coverage=coverage, base=basis)
@@ -173,26 +174,22 @@ class Sync:
         self._clock.warn_if_clocks_differ()
         return self._result(coverage)
 
-    def _last_coverage(self, state: SyncState) -> Coverage | None:
+    def _last_coverage(self) -> Coverage | None:
         """Return the coverage of the scope; for a pipeline also that of its organization if it lists the pipeline."""
-        own = state.coverage.get(self._scope.name)
-        if own is not None:
-            return own
-        if self._scope.pipeline_id is None:
-            return self._combined_coverage(state)
-        is_known = self._scope.pipeline_id in self._listed_pipelines(state)
-        return state.coverage.get(self._scope.organization) if is_known else None
+        coverage = self._start_state.coverage
+        if self._scope.name in coverage:
+            return coverage[self._scope.name]
+        if self._workspace is not None:
+            return self._combined_coverage(self._workspace)
+        is_known = self._scope.pipeline_id in self._stored_pipelines(_IS_CURRENT)
+        return coverage.get(self._scope.organization) if is_known else None
 
-    def _combined_coverage(self, state: SyncState) -> Coverage | None:
+    def _combined_coverage(self, ws: Workspace) -> Coverage | None:
         """Combine the coverage of single pipelines; None if an equally old pipeline has none."""
-        begin = f"{self._scope.organization}/"
-        by_id = {
-            scope.removeprefix(begin): coverage for scope, coverage in state.coverage.items() if scope.startswith(begin)
-        }
-        if not by_id or isinstance(self._scope.ci, Pipeline):
+        by_id = self._coverage_by_pipeline()
+        if not by_id:
             return None
-        listed = self._scope.ci.pipelines(columns=["id", "created_at"], progress=self._progress)
-        self._requests += listed.attrs["requests"]
+        listed = self._counted(ws.pipelines(columns=["id", "created_at"], progress=self._progress))
         single = [by_id[id] for id in listed["id"] if id in by_id]
         if not single:
             return None
@@ -204,31 +201,24 @@ class Sync:
         is_new = listed["created_at"] >= pd.Timestamp(together.resync_from)
         return together if together.since < together.until and (is_new | listed["id"].isin(by_id)).all() else None
 
-    def _listed_pipelines(self, state: SyncState) -> set[str | None]:
-        """Return the ids of pipelines in the last stored list."""
-        return self._stored_pipelines(state, pc.field("valid_to").is_null())
+    def _coverage_by_pipeline(self) -> dict[str, Coverage]:
+        """Return the coverage of pipelines that were synced alone, by id."""
+        begin, coverages = f"{self._scope.organization}/", self._start_state.coverage.items()
+        return {scope.removeprefix(begin): coverage for scope, coverage in coverages if scope.startswith(begin)}
 
-    def _all_stored_pipelines(self, state: SyncState) -> set[str | None]:
-        """Return the ids of pipelines in any stored list or with their own coverage."""
-        begin = f"{self._scope.organization}/"
-        alone = {scope.removeprefix(begin) for scope in state.coverage if scope.startswith(begin)}
-        return self._stored_pipelines(state, pc.scalar(True)) | alone
-
-    def _stored_pipelines(self, state: SyncState, chosen: pc.Expression) -> set[str | None]:
-        own = chosen & (pc.field("organization") == self._scope.organization)
+    def _stored_pipelines(self, condition: pc.Expression) -> set[str | None]:
+        """Return the ids of pipelines in stored lists of the organization."""
+        own = condition & (pc.field("organization") == self._scope.organization)
         with store_errors("read", self._location):
-            table = state.table(self._location, "pipelines")
-            if table is None:
-                return set()
-            rows = table.dataset().to_table(["id"], filter=own)
-        return set(rows["id"].to_pylist())
+            table = self._start_state.table(self._location, "pipelines")
+            return set() if table is None else set(table.dataset().to_table(["id"], filter=own)["id"].to_pylist())
 
-    def _refuse_another_service(self, state: SyncState, lists: Sequence[ListSnapshot]) -> None:
+    def _refuse_another_service(self, lists: Sequence[ListSnapshot]) -> None:
         """Refuse another organization with the same name, whose sync would mark all stored builds as gone.
 
         A single pipeline proves nothing: it may have been deleted and created again.
         """
-        known = self._listed_pipelines(state) if lists else set()
+        known = self._stored_pipelines(_IS_CURRENT) if lists else set()
         if len(known) > 1 and len(lists[0].frame) and known.isdisjoint(lists[0].frame["id"]):
             raise BadInput(
                 f"The store at {self._location.url} is of another organization named {self._scope.organization!r}: "
@@ -294,14 +284,11 @@ class Sync:
         self._known = done.state
 
     def _result(self, coverage: Coverage) -> SyncResult:
-        done = self._done
+        counts = {name: sum(getattr(one, name) for one in self._done) for name in ("builds", "jobs", "gone", "bytes")}
         return SyncResult(
-            builds=sum(one.builds for one in done),
-            jobs=sum(one.jobs for one in done),
-            gone=sum(one.gone for one in done),
-            bytes=sum(one.bytes for one in done),
+            **counts,
             requests=self._requests,
-            version=done[-1].state.version,
+            version=self._known.version,
             as_of=self._clock.now,
             since=coverage.since,
             why="; ".join(dict.fromkeys(self._why)) or None,
@@ -316,43 +303,46 @@ class Sync:
     def _fetch(self, of: Workspace | Pipeline | None = None, **filters: Any) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
         found = (of or self._scope.ci).history(**filters, progress=self._progress)
-        self._requests += found.builds.attrs["requests"]
-        self._clock.read_listing(found.builds)
+        self._clock.read_listing(self._counted(found.builds))
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
         return found
 
     def _fetch_lists(self, suites: Sequence[str]) -> tuple[ListSnapshot, ...]:
         """Fetch the lists of an organization, pipelines first; a single pipeline has none."""
-        ci = self._scope.ci
-        if isinstance(ci, Pipeline):
+        ws = self._workspace
+        if ws is None:
             return ()
         whose = {"organization": self._scope.organization}
-        found = [ListSnapshot("pipelines", whose, ci.pipelines(progress=self._progress))]
+        found = [ListSnapshot("pipelines", whose, ws.pipelines(progress=self._progress))]
         if self._retention.personal:
-            found.append(ListSnapshot("members", whose, ci.members(progress=self._progress)))
+            found.append(ListSnapshot("members", whose, ws.members(progress=self._progress)))
         for suite in suites:
-            tests = ci.flaky_tests(suite, progress=self._progress)
+            tests = ws.flaky_tests(suite, progress=self._progress)
             found.append(ListSnapshot("flaky_tests", {**whose, "suite": suite}, tests))
         for listed in found:
-            self._requests += listed.frame.attrs["requests"]
+            self._counted(listed.frame)
             self._clock.read(listed.at)
         return tuple(found)
 
+    def _counted(self, frame: pd.DataFrame) -> pd.DataFrame:
+        self._requests += frame.attrs["requests"]
+        return frame
+
     def _fetch_newly_visible_pipelines(
-        self, state: SyncState, histories: list[History], lists: tuple[ListSnapshot, ...], since: Moment, until: Moment
+        self, histories: list[History], lists: tuple[ListSnapshot, ...], since: Moment, until: Moment
     ) -> tuple[ListSnapshot, ...]:
         """Fetch older builds of pipelines that the token could not see before.
 
         If these cannot be read completely, or a cache returned an older state, the list is not stored, so that the next
         sync tries again.
         """
-        ci, seen = self._scope.ci, self._listed_pipelines(state)
-        if isinstance(ci, Pipeline) or not seen or since >= until:
+        ws, seen = self._workspace, self._stored_pipelines(_IS_CURRENT)
+        if ws is None or not seen or since >= until:
             return lists
         listed, reasons = lists[0].frame, len(self._why)
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(until))
-        pipelines = map(ci.pipeline, listed.loc[is_new, "slug"])
+        pipelines = map(ws.pipeline, listed.loc[is_new, "slug"])
         older = [self._fetch(pipeline, created_from=since, created_to=until) for pipeline in pipelines]
         histories += older
         is_read = len(self._why) == reasons and self._is_current(older, until)
@@ -360,12 +350,10 @@ class Sync:
 
     # --- single builds
 
-    def _fetch_missed_builds(
-        self, state: SyncState, histories: list[History], lists: Sequence[ListSnapshot]
-    ) -> pd.DataFrame:
+    def _fetch_missed_builds(self, histories: list[History], lists: Sequence[ListSnapshot]) -> pd.DataFrame:
         """Fetch open builds that no listing contained one by one, and return those that are gone."""
         slugs = _slugs_by_id(lists[0].frame) if lists else {}
-        missed = self._missed_builds(state, histories, slugs)
+        missed = self._missed_builds(histories, slugs)
         is_gone = []
         for id, pipeline_id, slug, number in missed[_IDENTITY].itertuples(index=False):
             found = self._fetch_build(slugs.get(pipeline_id) or slug, number)
@@ -381,30 +369,28 @@ class Sync:
 
     def _renamed_since(self, slugs: Mapping[str, str]) -> set[str]:
         """Return pipelines whose slug has changed meanwhile; the next sync looks for their builds."""
-        ci = self._scope.ci
-        if isinstance(ci, Pipeline):
+        if self._workspace is None:
             return set()
-        listed = ci.pipelines(columns=["id", "slug"], progress=self._progress)
-        self._requests += listed.attrs["requests"]
+        listed = self._counted(self._workspace.pipelines(columns=["id", "slug"], progress=self._progress))
         return {id for id, slug in _slugs_by_id(listed).items() if slugs.get(id) != slug}
 
-    def _missed_builds(self, state: SyncState, histories: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
+    def _missed_builds(self, histories: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
         """Return open builds that no listing contained, except webhook-only builds of unseen pipelines."""
         own = pc.field("organization") == self._scope.organization
         if self._scope.pipeline_id is not None:
             own = own & (pc.field("pipeline_id") == self._scope.pipeline_id)
         with store_errors("read", self._location):
-            builds = state.table(self._location, "builds")
+            builds = self._start_state.table(self._location, "builds")
             if builds is None:
                 return pd.DataFrame(columns=_MISSED_COLUMNS)
             has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
-            found = (
-                builds.dataset().to_table([*_MISSED_COLUMNS, *has_updates], filter=pc.field(IS_OPEN) & own).to_pandas()
-            )
+            rows = builds.dataset().to_table([*_MISSED_COLUMNS, *has_updates], filter=pc.field(IS_OPEN) & own)
+        found = rows.to_pandas()
         missed = found[~found["id"].isin(pd.concat([history.builds["id"] for history in histories]))]
         if not has_updates or self._scope.pipeline_id is not None:
             return missed
-        is_seen = missed["pipeline_id"].isin([*listed, *self._all_stored_pipelines(state)])
+        known = {*listed, *self._stored_pipelines(pc.scalar(True)), *self._coverage_by_pipeline()}
+        is_seen = missed["pipeline_id"].isin(known)
         return missed[is_seen | ~missed[HAS_WEBHOOK_UPDATE].eq(True)]
 
     def _fetch_build(self, slug: str, number: int) -> History | None:
@@ -416,8 +402,7 @@ class Sync:
         except (NotFound, Forbidden):
             self._requests += 1
             return None
-        self._requests += found.builds.attrs["requests"]
-        return History(found.builds, as_list_rows(found.jobs))
+        return History(self._counted(found.builds), as_list_rows(found.jobs))
 
 
 def _past(since: Moment, now: Moment) -> Moment:
