@@ -18,7 +18,7 @@ from buildframe.store import transactions, webhook_rows
 from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
-from buildframe.store.sync import Sync, SyncResult, SyncScope
+from buildframe.store.sync import Sync, SyncResult
 from buildframe.store.sync_state import NEVER
 from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.terminal import show
@@ -153,7 +153,7 @@ class Store(StoreReader):
         names = _suites(suites, ci)
         check_time(since, "since")
         with within_deadline(deadline):
-            sync = Sync(self._location, SyncScope.of(ci), Retention(personal, env), progress)
+            sync = Sync(self._location, ci, Retention(personal, env), progress)
             try:
                 return sync.run(since, names)
             except DeadlineExceeded as late:

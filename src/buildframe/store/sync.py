@@ -100,38 +100,22 @@ class SyncResult:
         )
 
 
-@dataclass(frozen=True)
-class SyncScope:
-    """An organization or one of its pipelines, as the target of a sync."""
+class Sync:
+    """One sync of a store with an organization, or with one of its pipelines."""
 
-    ci: Workspace | Pipeline
-    organization: str
-    pipeline_id: str | None = None
-
-    @classmethod
-    def of(cls, ci: Workspace | Pipeline) -> SyncScope:
-        """Return the scope of a workspace or a pipeline."""
-        if isinstance(ci, Pipeline):
-            return cls(ci, ci.organization, ci.get().id)
-        if not isinstance(ci, Workspace):
+    def __init__(
+        self, location: Location, ci: Workspace | Pipeline, retention: Retention, progress: bool | None
+    ) -> None:
+        if not isinstance(ci, Workspace | Pipeline):
             raise BadInput(f"ci is a {type(ci).__name__}. Pass a workspace or one of its pipelines.")
         if ci.organization is None:
             raise BadInput('A sync needs an organization: connect("acme"), or set BUILDFRAME_ORG.')
-        return cls(ci, ci.organization)
-
-    @property
-    def name(self) -> str:
-        """The key of the scope in the coverage of the store."""
-        return self.organization if self.pipeline_id is None else f"{self.organization}/{self.pipeline_id}"
-
-
-class Sync:
-    """One sync of a store."""
-
-    def __init__(self, location: Location, scope: SyncScope, retention: Retention, progress: bool | None) -> None:
-        self._location, self._scope, self._retention, self._progress = location, scope, retention, progress
-        self._workspace = scope.ci if isinstance(scope.ci, Workspace) else None
-        self._requests = 0 if scope.pipeline_id is None else 1
+        self._location, self._retention, self._progress = location, retention, progress
+        self._ci, self._organization = ci, ci.organization
+        self._workspace = ci if isinstance(ci, Workspace) else None
+        self._pipeline_id = ci.get().id if isinstance(ci, Pipeline) else None
+        self._scope = ci.organization if self._pipeline_id is None else f"{ci.organization}/{self._pipeline_id}"
+        self._requests = 0 if self._pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[CommitResult] = []
 
@@ -177,12 +161,12 @@ class Sync:
     def _last_coverage(self) -> Coverage | None:
         """Return the coverage of the scope; for a pipeline also that of its organization if it lists the pipeline."""
         coverage = self._start_state.coverage
-        if self._scope.name in coverage:
-            return coverage[self._scope.name]
+        if self._scope in coverage:
+            return coverage[self._scope]
         if self._workspace is not None:
             return self._combined_coverage(self._workspace)
-        is_known = self._scope.pipeline_id in self._stored_pipelines(_IS_CURRENT)
-        return coverage.get(self._scope.organization) if is_known else None
+        is_known = self._pipeline_id in self._stored_pipelines(_IS_CURRENT)
+        return coverage.get(self._organization) if is_known else None
 
     def _combined_coverage(self, ws: Workspace) -> Coverage | None:
         """Combine the coverage of single pipelines; None if an equally old pipeline has none."""
@@ -203,12 +187,12 @@ class Sync:
 
     def _coverage_by_pipeline(self) -> dict[str, Coverage]:
         """Return the coverage of pipelines that were synced alone, by id."""
-        begin, coverages = f"{self._scope.organization}/", self._start_state.coverage.items()
+        begin, coverages = f"{self._organization}/", self._start_state.coverage.items()
         return {scope.removeprefix(begin): coverage for scope, coverage in coverages if scope.startswith(begin)}
 
     def _stored_pipelines(self, condition: pc.Expression) -> set[str | None]:
         """Return the ids of pipelines in stored lists of the organization."""
-        own = condition & (pc.field("organization") == self._scope.organization)
+        own = condition & (pc.field("organization") == self._organization)
         with store_errors("read", self._location):
             table = self._start_state.table(self._location, "pipelines")
             return set() if table is None else set(table.dataset().to_table(["id"], filter=own)["id"].to_pylist())
@@ -221,7 +205,7 @@ class Sync:
         known = self._stored_pipelines(_IS_CURRENT) if lists else set()
         if len(known) > 1 and len(lists[0].frame) and known.isdisjoint(lists[0].frame["id"]):
             raise BadInput(
-                f"The store at {self._location.url} is of another organization named {self._scope.organization!r}: "
+                f"The store at {self._location.url} is of another organization named {self._organization!r}: "
                 "this service lists none of its pipelines. Use another folder. Nothing was stored."
             )
 
@@ -270,7 +254,7 @@ class Sync:
             builds,
             jobs,
             self._clock.now,
-            scope=self._scope.name,
+            scope=self._scope,
             coverage=None if self._why and base is not None else coverage,
             base_state=self._known,
             local_time=self._clock.local_time,
@@ -302,7 +286,7 @@ class Sync:
 
     def _fetch(self, of: Workspace | Pipeline | None = None, **filters: Any) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
-        found = (of or self._scope.ci).history(**filters, progress=self._progress)
+        found = (of or self._ci).history(**filters, progress=self._progress)
         self._clock.read_listing(self._counted(found.builds))
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
@@ -313,7 +297,7 @@ class Sync:
         ws = self._workspace
         if ws is None:
             return ()
-        whose = {"organization": self._scope.organization}
+        whose = {"organization": self._organization}
         found = [ListSnapshot("pipelines", whose, ws.pipelines(progress=self._progress))]
         if self._retention.personal:
             found.append(ListSnapshot("members", whose, ws.members(progress=self._progress)))
@@ -359,7 +343,7 @@ class Sync:
             found = self._fetch_build(slugs.get(pipeline_id) or slug, number)
             is_there = found is not None and found.builds["id"].iloc[0] == id
             # The slug of a pipeline that is no longer listed may belong to another one.
-            is_other = found is not None and not is_there and pipeline_id in (*slugs, self._scope.pipeline_id)
+            is_other = found is not None and not is_there and pipeline_id in (*slugs, self._pipeline_id)
             histories += [found] if found is not None and is_there else []
             is_gone.append(not is_there and not is_other)
             if is_other:
@@ -376,9 +360,9 @@ class Sync:
 
     def _missed_builds(self, histories: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
         """Return open builds that no listing contained, except webhook-only builds of unseen pipelines."""
-        own = pc.field("organization") == self._scope.organization
-        if self._scope.pipeline_id is not None:
-            own = own & (pc.field("pipeline_id") == self._scope.pipeline_id)
+        own = pc.field("organization") == self._organization
+        if self._pipeline_id is not None:
+            own = own & (pc.field("pipeline_id") == self._pipeline_id)
         with store_errors("read", self._location):
             builds = self._start_state.table(self._location, "builds")
             if builds is None:
@@ -387,7 +371,7 @@ class Sync:
             rows = builds.dataset().to_table([*_MISSED_COLUMNS, *has_updates], filter=pc.field(IS_OPEN) & own)
         found = rows.to_pandas()
         missed = found[~found["id"].isin(pd.concat([history.builds["id"] for history in histories]))]
-        if not has_updates or self._scope.pipeline_id is not None:
+        if not has_updates or self._pipeline_id is not None:
             return missed
         known = {*listed, *self._stored_pipelines(pc.scalar(True)), *self._coverage_by_pipeline()}
         is_seen = missed["pipeline_id"].isin(known)
@@ -395,7 +379,7 @@ class Sync:
 
     def _fetch_build(self, slug: str, number: int) -> History | None:
         """Fetch one build in the form of lists; None if it does not exist or the token may not see it."""
-        ci = self._scope.ci
+        ci = self._ci
         pipeline = ci if isinstance(ci, Pipeline) else ci.pipeline(slug)
         try:
             found = pipeline.history_of(number)
