@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import graphql
+
+Operations = Sequence[graphql.OperationDefinitionNode]
+Fragments = Mapping[str, graphql.FragmentDefinitionNode]
 
 LONGEST = 20_000
 MOST_TOKENS = 1500
@@ -49,11 +52,14 @@ def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, i
     if len(query) > LONGEST:
         raise graphql.GraphQLError(f"The query is longer than {LONGEST} characters")
     document = graphql.parse(query, no_location=True, max_tokens=MOST_TOKENS)
-    if _depth(document) > DEEPEST:
+    parts = document.definitions
+    operations = [part for part in parts if isinstance(part, graphql.OperationDefinitionNode)]
+    fragments = {part.name.value: part for part in parts if isinstance(part, graphql.FragmentDefinitionNode)}
+    if _depth(operations, fragments) > DEEPEST:
         raise graphql.GraphQLError(f"The query is more than {DEEPEST} levels deep")
     for error in graphql.validate(load_schema(), document, max_errors=1):
         raise error
-    if _cost(document, variables, {**_introspection_sizes(), **sizes}) > MOST_FIELDS:
+    if _cost(operations, fragments, variables, {**_introspection_sizes(), **sizes}) > MOST_FIELDS:
         raise graphql.GraphQLError(f"The query requests more than {MOST_FIELDS} fields")
     return document
 
@@ -77,17 +83,8 @@ def _introspection_sizes() -> dict[str, int]:
     }
 
 
-def _fragments(document: graphql.DocumentNode) -> dict[str, graphql.FragmentDefinitionNode]:
-    return {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
-
-
-def _operations(document: graphql.DocumentNode) -> list[graphql.OperationDefinitionNode]:
-    return [one for one in document.definitions if isinstance(one, graphql.OperationDefinitionNode)]
-
-
-def _cost(document: graphql.DocumentNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+def _cost(operations: Operations, fragments: Fragments, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Return the maximum number of fields in a response, with fragments expanded and lists full."""
-    fragments = _fragments(document)
     memo: dict[int, int] = {}
 
     def within(node: Any) -> int:
@@ -107,7 +104,7 @@ def _cost(document: graphql.DocumentNode, variables: Mapping[str, Any], sizes: M
             memo[id(node)] = 1 + (_items(node, variables, sizes) * within(node) if node.selection_set else 0)
         return memo[id(node)]
 
-    return sum(map(within, _operations(document)))
+    return sum(map(within, operations))
 
 
 def _items(field: graphql.FieldNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
@@ -123,23 +120,20 @@ def _items(field: graphql.FieldNode, variables: Mapping[str, Any], sizes: Mappin
     return max(most, 1)
 
 
-def _depth(document: graphql.DocumentNode) -> int:
+def _depth(operations: Operations, fragments: Fragments) -> int:
     """Return the nesting depth of fields; a cycle of fragments counts as too deep."""
-    fragments = _fragments(document)
     memo: dict[str, int] = {}
 
     def within(node: Any) -> int:
         return max(map(of, node.selection_set.selections), default=0) if node.selection_set else 0
 
     def of(node: Any) -> int:
-        if isinstance(node, graphql.FragmentSpreadNode):
-            return of_fragment(node.name.value)
-        return within(node) + isinstance(node, graphql.FieldNode)
-
-    def of_fragment(name: str) -> int:
+        if not isinstance(node, graphql.FragmentSpreadNode):
+            return within(node) + isinstance(node, graphql.FieldNode)
+        name = node.name.value
         if name not in memo:
             memo[name] = DEEPEST + 1
             memo[name] = within(fragments[name]) if name in fragments else 0
         return memo[name]
 
-    return max(map(within, _operations(document)), default=0)
+    return max(map(within, operations), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -19,25 +19,22 @@ from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.db.tokens import create_token
 from buildframe.sandbox_server.http.faults import Fault, FaultInjector
 from buildframe.sandbox_server.http.rate_limit import Quota
-from buildframe.sandbox_server.http.webhook_sender import Patience
+from buildframe.sandbox_server.http.webhook_sender import Patience, WebhookSender
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import BuildRun
-from buildframe.sandbox_server.world.catalog import ORGANIZATIONS
+from buildframe.sandbox_server.world.catalog import ORGANIZATIONS, SUITES
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.model import make_world
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
-from buildframe.sandbox_server.world.roster import SUITES
 from buildframe.spec import Moment, When, when
 
 if TYPE_CHECKING:
-    from buildframe.sandbox_server.http.stack import SandboxServer
+    from buildframe.sandbox_server.http.server import HttpServer
 
 UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
 """Time of a new sandbox's clock: a Friday afternoon."""
-
-DEEPEST = 10_000
 
 MOST_BUILDS = 1_000_000
 """Maximum number of builds of a new sandbox."""
@@ -107,7 +104,7 @@ class Sandbox:
         days: int = 30,
         until: When = UNTIL,
         quota: Quota | None = None,
-        deepest: int = DEEPEST,
+        deepest: int = 10_000,
         host: str = "127.0.0.1",
         port: int = 0,
         faults: Sequence[Fault] = (),
@@ -122,7 +119,7 @@ class Sandbox:
                 raise BadInput(f"{name}={value} must be at most {most:,}.")
         if deepest < 1:
             raise BadInput(f"deepest={deepest} must be at least 1.")
-        server_class = _import_server()
+        start_server = _import_server()
         self._db = Database(Path(path) if path is not None else None)
         try:
             world = self._db.load_world()
@@ -134,23 +131,17 @@ class Sandbox:
             self._simulator.run_until(world.until)
             self._clock = Clock(self._simulator, self._db.load_now, speed)
             self._faults = FaultInjector(seed, faults)
-            server = server_class(
-                self._db,
-                self._outbox,
-                self._simulator,
-                self._clock,
-                self._faults,
-                quota=quota or Quota(),
-                patience=patience or Patience(),
-                deepest=deepest,
-                host=host,
-                port=port,
+            limits = quota or Quota(), deepest
+            server, self._url = start_server(
+                self._db, self._outbox, self._simulator, self._clock, self._faults, *limits, host, port
             )
         except BaseException:
             self._db.close()
             raise
-        self._close = weakref.finalize(self, _close, os.getpid(), server, self._clock, self._db)
-        self._url, self._truth = server.url, world.truth
+        sender = WebhookSender(self._outbox, self._url, patience or Patience())
+        self._close = weakref.finalize(self, _close, os.getpid(), sender, server, self._clock, self._db)
+        self._truth = world.truth
+        sender.start()
         self._clock.start()
 
     @property
@@ -470,20 +461,23 @@ class Sandbox:
         return f"<Sandbox {self._url}{'' if self._close.alive else ', stopped'}>"
 
 
-def _import_server() -> type[SandboxServer]:
+def _close(process: int, sender: WebhookSender, server: HttpServer, clock: Clock, db: Database) -> None:
+    """Stop a sandbox, but only in the process that started it: a forked child has none of its threads.
+
+    Pending deliveries stay stored.
+    """
+    if os.getpid() == process:
+        sender.stop()
+        server.stop()
+        clock.stop()
+        db.close()
+
+
+def _import_server() -> Callable[..., tuple[HttpServer, str]]:
     try:
-        from buildframe.sandbox_server.http.stack import SandboxServer
+        from buildframe.sandbox_server.http.server import start_server
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] in ("starlette", "uvicorn", "yaml"):
             raise MissingExtra("The sandbox", "sandbox") from None
         raise
-    return SandboxServer
-
-
-def _close(process: int, server: SandboxServer, clock: Clock, db: Database) -> None:
-    """Stop a sandbox, but only in the process that started it: a forked child has none of its threads."""
-    if os.getpid() != process:
-        return
-    server.stop()
-    clock.stop()
-    db.close()
+    return start_server

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -94,13 +94,13 @@ class Database:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Return the rows of a query."""
         with self.lock:
             self._check_open()
             return self._connection.execute(sql, values).fetchall()
 
-    def execute(self, sql: str, values: Sequence[Any]) -> None:
+    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
         """Execute one statement that changes data."""
         with self.transaction():
             self._connection.execute(sql, values)

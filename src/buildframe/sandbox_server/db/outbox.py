@@ -1,16 +1,18 @@
 """Transactional outbox of webhooks: deliveries are stored with the change that they report, until they are sent.
 
 Deliveries of a hook are sent in order, at least once. A delivery is dropped after too many attempts, or if too many
-newer ones wait. Knows SQL; does not know how deliveries are sent.
+newer ones wait. `outbox.sql` has the statements. Does not know how deliveries are sent.
 """
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
+from importlib import resources
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,6 +24,14 @@ from buildframe.http.protocol import is_loopback
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.spec import Moment
+
+_SQL: dict[str, str] = dict(
+    re.findall(
+        r"-- name: (\w+)\n(.*?);",
+        resources.files("buildframe.sandbox_server.db").joinpath("outbox.sql").read_text("utf-8"),
+        re.DOTALL,
+    )
+)
 
 EVENTS = ("build.*", "job.*")
 
@@ -148,8 +158,11 @@ class Outbox:
         self._db, self._pipelines = db, PipelineSerializer(db)
         self.wake: Callable[[str], None] = lambda hook: None
         """Callback with the id of a hook that may have pending deliveries; the database lock is held."""
-        rows = db.query("SELECT id, url, organization, events, signed, token FROM hooks ORDER BY rowid")
-        self._hooks = {row[0]: _to_hook(*row) for row in rows}
+        hooks = [
+            Hook(id, url, organization, msgspec.json.decode(events, type=tuple[str, ...] | None), bool(signed), token)
+            for id, url, organization, events, signed, token in db.query(_SQL["list_hooks"])
+        ]
+        self._hooks = {hook.id: hook for hook in hooks}
 
     def has_webhooks(self, organization: str) -> bool:
         """Return whether an organization has a webhook."""
@@ -159,11 +172,10 @@ class Outbox:
         """Add a webhook and send it a `ping`. Raises `BadInput` for an unknown organization."""
         self._db.serializer.world.check_organization(hook.organization)
         body = {"event": "ping", "organization": {"slug": hook.organization}, "sender": None}
-        events = msgspec.json.encode(hook.events).decode()
-        values = (hook.id, hook.organization, hook.url, hook.token, hook.signed, events)
+        values = asdict(hook) | {"events": msgspec.json.encode(hook.events).decode()}
         with self._db.lock:
             with self._db.transaction():
-                self._db.execute("INSERT INTO hooks VALUES (?, ?, ?, ?, ?, ?)", values)
+                self._db.execute(_SQL["insert_hook"], values)
                 self._insert(hook, "ping", self._db.load_now(), msgspec.json.encode(body))
             self._hooks = self._hooks | {hook.id: hook}
             self.wake(hook.id)
@@ -174,14 +186,10 @@ class Outbox:
             raise BadInput(f"There is no webhook {id!r}. Pass one that `webhook()` returned.")
         with self._db.lock:
             with self._db.transaction():
-                self._db.execute("DELETE FROM hooks WHERE id = ?", (id,))
-                self._drop("the webhook was removed", "hook = ?", id)
+                for name in ("delete_hook", "drop_all"):
+                    self._db.execute(_SQL[name], {"hook": id})
             self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
             self.wake(id)
-
-    def _drop(self, reason: str, condition: str, *values: Any) -> None:
-        sql = f"UPDATE deliveries SET body = NULL, failure = ? WHERE body IS NOT NULL AND {condition}"  # noqa: S608
-        self._db.execute(sql, (reason, *values))
 
     def describe(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
         """Return an event with the build and the job as they are now. The state of the build may be `blocked`."""
@@ -207,27 +215,17 @@ class Outbox:
                     self._insert(hook, one.event, one.at, body)
             ids |= {hook.id for hook in receivers}
         for id in ids:
-            self._trim(id)
+            for name in ("drop_oldest", "delete_oldest"):
+                self._db.execute(_SQL[name], {"hook": id, "pending": MOST_PENDING, "settled": MOST_SETTLED})
             self.wake(id)
 
     def _insert(self, hook: Hook, event: str, at: int, body: bytes) -> None:
-        self._db.execute(
-            "INSERT INTO deliveries (id, hook, url, event, at, body, due, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-            (str(uuid.uuid4()), hook.id, hook.url, event, at, body, time.time()),
-        )
-
-    def _trim(self, hook: str) -> None:
-        newest = "seq <= (SELECT seq FROM deliveries WHERE hook = ? AND body IS {} ORDER BY seq DESC LIMIT 1 OFFSET ?)"
-        drop = f"hook = ? AND {newest.format('NOT NULL')}"
-        self._drop("dropped: too many pending deliveries", drop, hook, hook, MOST_PENDING)
-        self._db.execute(
-            f"DELETE FROM deliveries WHERE hook = ? AND body IS NULL AND {newest.format('NULL')}",  # noqa: S608
-            (hook, hook, MOST_SETTLED),
-        )
+        values = {"id": str(uuid.uuid4()), "hook": hook.id, "url": hook.url, "event": event, "at": at, "body": body}
+        self._db.execute(_SQL["insert_delivery"], values | {"due": time.time()})
 
     def list_pending_hooks(self) -> list[str]:
         """Return the ids of the hooks with pending deliveries."""
-        return [id for (id,) in self._db.query("SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL")]
+        return [id for (id,) in self._db.query(_SQL["list_pending_hooks"])]
 
     def has_hook(self, hook: str) -> bool:
         """Return whether a hook exists."""
@@ -236,38 +234,19 @@ class Outbox:
     def find_next_pending(self, hook: str) -> PendingDelivery | None:
         """Return the oldest pending delivery of a hook, due or not; None if there is none."""
         with self._db.lock:
-            rows = self._db.query(
-                "SELECT seq, id, event, body, attempts, due FROM deliveries WHERE hook = ? AND body IS NOT NULL"
-                " ORDER BY seq LIMIT 1",
-                (hook,),
-            )
+            rows = self._db.query(_SQL["find_next_pending"], {"hook": hook})
             return next((PendingDelivery(row[0], row[1], self._hooks[hook], *row[2:]) for row in rows), None)
 
-    def mark_delivered(self, delivery: PendingDelivery, status: int) -> None:
-        """Record that a delivery was accepted."""
-        self._db.execute(
-            "UPDATE deliveries SET body = NULL, attempts = attempts + 1, status = ?, failure = NULL, delivered = ?"
-            " WHERE seq = ?",
-            (status, time.time(), delivery.seq),
-        )
-
-    def mark_failed(self, delivery: PendingDelivery, status: int | None, failure: str, again: float | None) -> None:
-        """Record a failed attempt and the time of the next one; None drops the delivery.
-
-        A delivery that was dropped during the attempt stays dropped.
-        """
-        self._db.execute(
-            "UPDATE deliveries SET body = CASE WHEN ? THEN body END, attempts = attempts + 1, status = ?,"
-            " failure = CASE WHEN body IS NULL THEN failure ELSE ? END, due = ? WHERE seq = ?",
-            (again is not None, status, failure, again or 0.0, delivery.seq),
-        )
+    def record_attempt(
+        self, delivery: PendingDelivery, status: int | None, failure: str | None, again: float | None
+    ) -> None:
+        """Record an attempt; None means that it did not fail. `again` is the time of the next attempt, if any."""
+        values = {"again": again, "failure": failure, "status": status, "now": time.time(), "seq": delivery.seq}
+        self._db.execute(_SQL["record_attempt"], values)
 
     def list_deliveries(self) -> list[Delivery]:
         """Return the stored deliveries, oldest first."""
-        rows = self._db.query(
-            "SELECT id, hook, url, event, at, attempts, body IS NOT NULL, status, failure,"
-            " CAST(delivered * 1e6 AS INTEGER) FROM deliveries ORDER BY seq"
-        )
+        rows = self._db.query(_SQL["list_deliveries"])
         names = [field.name for field in fields(Delivery)]
         bodies = [dict(zip(names, row, strict=True)) for row in rows]
         return msgspec.convert(bodies, list[Delivery], strict=False, dec_hook=lambda _, us: Moment.from_us(us))
@@ -302,8 +281,3 @@ def _is_http(url: str) -> bool:
         return parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
     except ValueError:
         return False
-
-
-def _to_hook(id: str, url: str, organization: str, events: str, signed: int, token: str) -> Hook:
-    chosen = msgspec.json.decode(events, type=tuple[str, ...] | None)
-    return Hook(id, url, organization, chosen, bool(signed), token)

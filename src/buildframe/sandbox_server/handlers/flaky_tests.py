@@ -16,9 +16,9 @@ from buildframe.sandbox_server.error_responses import invalid, not_found
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
+from buildframe.sandbox_server.world.catalog import SUITES, Suite
 from buildframe.sandbox_server.world.model import DAY, SECOND
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
-from buildframe.sandbox_server.world.roster import SUITES, Suite
 from buildframe.sandbox_server.world.teams import team_id
 from buildframe.spec import list_flaky_tests
 

@@ -39,21 +39,13 @@ def parse_filters(filters: Sequence[Filter], query: Query) -> dict[str, FilterVa
 def _parse_filter(entry: Filter, query: Query) -> FilterValue | None:
     single = [value for name, value in query if name == entry.name]
     if entry.kind == "map":
-        return _map(entry.name, query) or None
+        keys = ((re.fullmatch(rf"{entry.name}\[(.*)\]", name, re.DOTALL), value) for name, value in query)
+        return {match[1]: value for match, value in keys if match} or None
     if entry.many:
         return [value for name, value in query if name == f"{entry.name}[]"] + single[-1:] or None
     if not single:
         return None
     return single[-1].lower() in ("true", "1") if entry.kind == "flag" else single[-1]
-
-
-def _map(prefix: str, query: Query) -> dict[str, str]:
-    start = f"{prefix}["
-    return {
-        name.removeprefix(start).removesuffix("]"): value
-        for name, value in query
-        if name.startswith(start) and name.endswith("]")
-    }
 
 
 def filter_conditions(filters: Mapping[str, FilterValue]) -> list[Condition]:
@@ -82,13 +74,8 @@ def _unique(name: str, values: Iterable[Any]) -> list[Any]:
 def _branches(values: Any) -> Condition:
     values = _unique("branch", values)
     plain = any_of("branch", [name for name in values if "*" not in name])
-    globs = [Condition("branch GLOB ?", (_glob(name),)) for name in values if "*" in name]
-    return _either([plain, *globs])
-
-
-def _glob(pattern: str) -> str:
-    """Convert a pattern in which only `*` is special to SQLite GLOB."""
-    return pattern.replace("[", "[[]").replace("?", "[?]")
+    patterns = [name.replace("[", "[[]").replace("?", "[?]") for name in values if "*" in name]  # only `*` is special
+    return _either([plain, *(Condition("branch GLOB ?", (pattern,)) for pattern in patterns)])
 
 
 _STATES = {
@@ -100,10 +87,6 @@ _STATES = {
 def _states(values: Any) -> Condition:
     plain = any_of("state", [state for state in get_args(BuildState) if state in values])
     return _either([plain, *(condition for name, condition in _STATES.items() if name in values)])
-
-
-def _commits(values: Any) -> Condition:
-    return any_of("sha", _unique("commit", [sha for sha in values if _FULL_SHA.fullmatch(sha)]))
 
 
 def _meta_data(values: Any) -> Condition:
@@ -125,7 +108,7 @@ def _parse_timestamp(name: str, text: str) -> int:
 
 CONDITIONS: dict[str, Callable[[Any], Condition]] = {
     "branch": _branches,
-    "commit": _commits,
+    "commit": lambda values: any_of("sha", _unique("commit", filter(_FULL_SHA.fullmatch, values))),
     "created_from": lambda value: Condition("created >= ?", (_parse_timestamp("created_from", value),)),
     "created_to": lambda value: Condition("created < ?", (_parse_timestamp("created_to", value),)),
     "creator": lambda value: Condition("creator = ?", (value,)),

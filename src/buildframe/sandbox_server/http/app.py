@@ -96,8 +96,12 @@ class ServiceApp:
     def _respond(self, endpoint: Endpoint, http: HttpRequest, raw_body: bytes | None, headers: Headers) -> Response:
         access = authenticate(self._db, http.headers.get("authorization"))
         headers |= {"X-OAuth-Scopes": ",".join(access.scopes), "X-Accepted-OAuth-Scopes": endpoint.scope or ""}
-        self._count(http, access, headers)
-        self._check_access(endpoint, http, access)
+        organization = http.path_params.get("org")
+        self._count(organization, access, headers)
+        if organization is not None and organization not in access.organizations:  # before the scope is checked
+            raise error_responses.not_found("organization")
+        if endpoint.scope is not None and endpoint.scope not in access.scopes:
+            raise error_responses.lacks_scope(endpoint.scope)
         request = _request(endpoint, http, access, raw_body)
         response = self._handlers[endpoint.name](request)
         if endpoint.paginated:
@@ -105,22 +109,14 @@ class ServiceApp:
             headers["Link"] = format_link_header(address, request.query, request.page, response.total)
         return self._response(endpoint.success, response, headers)
 
-    def _count(self, http: HttpRequest, access: Access, headers: Headers) -> None:
+    def _count(self, organization: str | None, access: Access, headers: Headers) -> None:
         """Count a request. Without an organization of the token it counts for the user only."""
-        named = http.path_params.get("org", "")
         user = access.user.id
-        statuses = self._counter.count(named if named in access.organizations else user, user)
+        statuses = self._counter.count(organization if organization in access.organizations else user, user)
         headers |= rate_limit.format_headers(statuses)
         for limit in statuses:
             if limit.current > limit.limit:
                 raise rate_limit.too_many_requests(limit)
-
-    def _check_access(self, endpoint: Endpoint, http: HttpRequest, access: Access) -> None:
-        """Raise 404 for organizations that the token cannot access, and only then 403 for a missing scope."""
-        if "org" in http.path_params and http.path_params["org"] not in access.organizations:
-            raise error_responses.not_found("organization")
-        if endpoint.scope is not None and endpoint.scope not in access.scopes:
-            raise error_responses.lacks_scope(endpoint.scope)
 
     def _response(self, status: int, response: ApiResponse, headers: Headers) -> Response:
         body = response.body if isinstance(response.body, bytes) else msgspec.json.encode(response.body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -29,8 +29,6 @@ from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.spec import Moment
 
-ControlHandler = Callable[[HttpRequest, bytes], Response]
-
 
 class _AdvanceBody(msgspec.Struct, forbid_unknown_fields=True):
     advance_s: float
@@ -51,89 +49,78 @@ class ControlApp:
         self, db: Database, clock: Clock, faults: FaultInjector, outbox: Outbox, origin: str, service: ASGIApp
     ) -> None:
         self._db, self._clock, self._faults, self._outbox, self._origin = db, clock, faults, outbox, origin
-        routes: list[tuple[str, str, ControlHandler]] = [
-            ("GET", "/sandbox/clock", self._get_clock),
-            ("POST", "/sandbox/clock", self._advance),
-            ("GET", "/sandbox/faults", self._list_faults),
-            ("POST", "/sandbox/faults", self._add_fault),
-            ("DELETE", "/sandbox/faults", self._clear_faults),
-            ("POST", "/sandbox/webhooks", self._add_webhook),
-            ("DELETE", "/sandbox/webhooks/{id}", self._remove_webhook),
-            ("GET", "/sandbox/deliveries", self._list_deliveries),
-        ]
+        document = Route("/openapi.json", lambda _: _response(create_document(origin)))
         self.app = Starlette(
             routes=[
-                Route("/openapi.json", self._openapi),
-                *(Route(path, self._endpoint(handler), methods=[method]) for method, path, handler in routes),
+                document,
+                self._route("GET", "/sandbox/clock", 200, lambda http, body: {"now": clock.now()}),
+                self._route("POST", "/sandbox/clock", 200, self._advance),
+                self._route("GET", "/sandbox/faults", 200, lambda http, body: faults.describe()),
+                self._route("POST", "/sandbox/faults", 201, self._add_fault),
+                self._route("DELETE", "/sandbox/faults", 204, lambda http, body: faults.clear()),
+                self._route("POST", "/sandbox/webhooks", 201, self._add_webhook),
+                self._route(
+                    "DELETE", "/sandbox/webhooks/{id}", 204, lambda http, body: outbox.remove(http.path_params["id"])
+                ),
+                self._route("GET", "/sandbox/deliveries", 200, self._list_deliveries),
             ],
             exception_handlers={HTTPException: _http_error, Exception: _failed},
         )
         self.app.router.redirect_slashes = False
         self.app.router.default = service
 
-    def _endpoint(self, handler: ControlHandler) -> Callable[[HttpRequest], Awaitable[Response]]:
-        async def respond(http: HttpRequest) -> Response:
+    def _route(self, method: str, path: str, status: int, control: Callable[[HttpRequest, bytes], Any]) -> Route:
+        async def endpoint(http: HttpRequest) -> Response:
             try:
                 await run_in_threadpool(self._check_token, http.headers.get("authorization"))
-                return await run_in_threadpool(handler, http, await http.body())
+                return _response(await run_in_threadpool(control, http, await http.body()), status)
             except HttpError as refused:
-                return _respond(refused.body, refused.status)
+                return _response(refused.body, refused.status)
             except (BadInput, msgspec.MsgspecError, OverflowError, UnicodeDecodeError) as why:
-                return _respond({"message": str(why)}, 422)
+                return _response({"message": str(why)}, 422)
 
-        return respond
+        return Route(path, endpoint, methods=[method])
 
     def _check_token(self, authorization: str | None) -> None:
         if CONTROL not in authenticate(self._db, authorization).scopes:
             raise error_responses.lacks_scope(CONTROL)
 
-    def _openapi(self, http: HttpRequest) -> Response:
-        return Response(msgspec.json.encode(create_document(self._origin)), media_type="application/json")
-
-    def _get_clock(self, http: HttpRequest, raw_body: bytes) -> Response:
-        return _respond({"now": self._clock.now()})
-
-    def _advance(self, http: HttpRequest, raw_body: bytes) -> Response:
+    def _advance(self, http: HttpRequest, raw_body: bytes) -> Any:
         body = msgspec.json.decode(raw_body, type=_AdvanceBody)
-        return _respond({"now": self._clock.advance(dt.timedelta(seconds=body.advance_s))})
+        return {"now": self._clock.advance(dt.timedelta(seconds=body.advance_s))}
 
-    def _list_faults(self, http: HttpRequest, raw_body: bytes) -> Response:
-        return _respond(self._faults.describe())
-
-    def _add_fault(self, http: HttpRequest, raw_body: bytes) -> Response:
+    def _add_fault(self, http: HttpRequest, raw_body: bytes) -> Any:
         fault = msgspec.json.decode(raw_body, type=Fault)
         self._faults.add(fault)
-        return _respond(fault, 201)
+        return fault
 
-    def _clear_faults(self, http: HttpRequest, raw_body: bytes) -> Response:
-        self._faults.clear()
-        return Response(status_code=204)
-
-    def _add_webhook(self, http: HttpRequest, raw_body: bytes) -> Response:
+    def _add_webhook(self, http: HttpRequest, raw_body: bytes) -> Any:
         body = msgspec.json.decode(raw_body, type=_WebhookBody)
         hook = create_hook(body.url, body.token, body.signed, body.events, body.organization)
         self._outbox.add(hook)
-        return _respond(drop_keys(msgspec.to_builtins(hook), ("token",)), 201)
+        return drop_keys(msgspec.to_builtins(hook), ("token",))
 
-    def _remove_webhook(self, http: HttpRequest, raw_body: bytes) -> Response:
-        self._outbox.remove(http.path_params["id"])
-        return Response(status_code=204)
-
-    def _list_deliveries(self, http: HttpRequest, raw_body: bytes) -> Response:
+    def _list_deliveries(self, http: HttpRequest, raw_body: bytes) -> Any:
         query, log = parse_qsl(http.url.query, keep_blank_values=True), self._outbox.list_deliveries()
         page = parse_page(query)
         link = format_link_header(f"{self._origin}{http.url.path}", query, page, len(log))
-        return _respond(page.slice(log), headers={"Link": link})
+        response = _response(page.slice(log))
+        response.headers["Link"] = link
+        return response
 
 
-def _respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body, enc_hook=Moment.text), status, headers, "application/json")
+def _response(body: Any, status: int = 200) -> Response:
+    if isinstance(body, Response):
+        return body
+    if body is None:
+        return Response(status_code=status)
+    return Response(msgspec.json.encode(body, enc_hook=Moment.text), status, media_type="application/json")
 
 
 async def _http_error(http: HttpRequest, why: Exception) -> Response:
     assert isinstance(why, HTTPException)
-    return _respond({"message": why.detail}, why.status_code)
+    return _response({"message": why.detail}, why.status_code)
 
 
 async def _failed(http: HttpRequest, why: Exception) -> Response:
-    return _respond({"message": "Internal Server Error"}, 500)
+    return _response({"message": "Internal Server Error"}, 500)

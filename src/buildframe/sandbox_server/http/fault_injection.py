@@ -9,16 +9,21 @@ from http.client import responses
 
 import msgspec
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.registry import JSON
+from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
 from buildframe.sandbox_server.http import rate_limit
-from buildframe.sandbox_server.http.faults import CHANGES, Fault, FaultInjector, WorldChanges, identify_request
-from buildframe.sandbox_server.http.server import CLOSE_CONNECTION
+from buildframe.sandbox_server.http.faults import CHANGES, Fault, FaultInjector, WorldChanges
+
+CLOSE_CONNECTION = "buildframe.close_connection"
+"""Key of an ASGI extension: a function that closes the connection after sending."""
 
 _LIMIT = 200
+_ROUTES = [(entry, compile_path(route_path(entry))[0]) for entry in ROUTES]
 
 
 class FaultMiddleware:
@@ -28,7 +33,7 @@ class FaultMiddleware:
         self._app, self._faults, self._changes = app, faults, changes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        operation, path = identify_request(scope["method"], scope["path"])
+        operation, path = _identify_request(scope["method"], scope["path"])
         drawn = self._faults.draw(operation)
         for fault in drawn:
             if fault.kind == "latency":
@@ -83,6 +88,16 @@ class FaultMiddleware:
         response = Response(b"".join(message.get("body", b"") for message in sent), sent[0]["status"])
         response.raw_headers = list(sent[0]["headers"])
         return response
+
+
+def _identify_request(method: str, path: str) -> tuple[str | None, Mapping[str, str]]:
+    """Return the operation of a request, if any, and its path parameters; HEAD counts as GET."""
+    http_method = "GET" if method == "HEAD" else method
+    for operation, pattern in _ROUTES:
+        match = pattern.match(path.removesuffix("/"))
+        if match and http_method == operation.method:
+            return operation.name, match.groupdict()
+    return None, {}
 
 
 async def _discard_request(receive: Receive) -> Response:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ import msgspec
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
+from buildframe.sandbox_server.handlers.routes import ROUTES
 from buildframe.sandbox_server.handlers.sql_filters import any_of
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.rules import matches
@@ -42,13 +41,6 @@ _FINISH_STEP = dt.timedelta(minutes=1)
 _FINISH_LIMIT = dt.timedelta(hours=12)
 
 _NAMES = [entry.name for entry in ROUTES]
-
-
-def _pattern(address: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(address)) + "/?")
-
-
-_ROUTES = [(entry.name, entry.method, _pattern(route_path(entry))) for entry in ROUTES]
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,16 +127,6 @@ _TYPES = {"kind": str, **{name: hint for name, hint in get_type_hints(Fault).ite
 """Types of the fields. `kind` has its own error, which lists all kinds."""
 
 
-def identify_request(method: str, path: str) -> tuple[str | None, Mapping[str, str]]:
-    """Return the operation of a request, if any, and its path parameters; HEAD counts as GET."""
-    http_method = "GET" if method == "HEAD" else method
-    for name, operation_method, pattern in _ROUTES:
-        match = pattern.fullmatch(path)
-        if match and http_method == operation_method:
-            return name, match.groupdict()
-    return None, {}
-
-
 @dataclass
 class _ActiveFault:
     fault: Fault
@@ -219,19 +201,13 @@ class WorldChanges:
     def apply(self, fault: Fault, path: Mapping[str, str]) -> bool:
         """Apply a fault to the pipelines of a path, or to all; return whether anything changed."""
         change = {"arrive": self._arrive, "finish": self._finish, "vanish": self._vanish}[fault.kind]
+        organization, pipeline = path.get("org"), path.get("pipeline")
         with self._simulator.lock:  # so that nothing changes between the query and the change
-            return change(self._named(path), fault, path)
-
-    def _named(self, path: Mapping[str, str]) -> list[PipelineEntry]:
-        return [
-            entry
-            for entry in self._db.pipelines
-            if path.get("org") in (None, entry.organization.slug)
-            and path.get("pipeline") in (None, entry.pipeline.slug)
-        ]
+            entries = [entry for entry in self._db.pipelines if organization in (None, entry.organization.slug)]
+            return change([entry for entry in entries if pipeline in (None, entry.pipeline.slug)], fault, path)
 
     def _arrive(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:
-        active = [entry for entry in entries if entry.pipeline.archived_at is None and entry.plan.slots]
+        active = [entry for entry in entries if entry.can_be_built]
         pushed = [self._push(active[place % len(active)]) for place in range(fault.n if active else 0)]
         return any(pushed)
 

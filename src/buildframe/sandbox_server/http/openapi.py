@@ -12,6 +12,7 @@ import msgspec
 from buildframe import spec
 from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
 from buildframe.spec.declare import ATTRIBUTES, note_in
+from buildframe.spec.operations import Parameter
 
 Schema = dict[str, Any]
 
@@ -51,11 +52,15 @@ def _operation(endpoint: spec.Endpoint) -> Schema:
         "summary": endpoint.doc,
         "description": needs + note,
         "tags": [endpoint.tag if endpoint.documented else "undocumented"],
-        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint)],
+        "parameters": list(_parameters(endpoint)),
         "responses": {str(endpoint.success): _success_response(endpoint)}
         | {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(_error_statuses(endpoint))},
     }
-    return operation | _request_body(endpoint.properties)
+    if endpoint.properties:
+        required = any(entry.required for entry in endpoint.properties)
+        content = _json_content(_object_schema(endpoint.properties))
+        operation["requestBody"] = {"required": required, "content": content}
+    return operation
 
 
 def _error_statuses(endpoint: spec.Endpoint) -> Iterator[int]:
@@ -82,15 +87,11 @@ def _can_fail_validation(endpoint: spec.Endpoint) -> bool:
     return endpoint not in (spec.delete_pipeline, query_graphql)
 
 
-def _path_parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
+def _parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
     for entry in endpoint.parameters:
-        schema = _schema(entry.type) | _form_schema(entry.check)
-        yield {"name": entry.name, "in": "path", "required": True, "schema": schema}
-
-
-def _query_parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
-    for entry in endpoint.filters:
-        yield from _filter_parameters(entry)
+        yield {"name": entry.name, "in": "path", "required": True, "schema": _checked_schema(entry)}
+    for declared in endpoint.filters:
+        yield from _filter_parameters(declared)
     if endpoint.paginated:
         yield _query_parameter("page", "which page, counted from 1", {"type": "integer", "minimum": 1})
         yield _query_parameter("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
@@ -111,13 +112,6 @@ def _filter_parameters(entry: spec.Filter) -> Iterator[Schema]:
 
 def _query_parameter(name: str, doc: str, schema: Schema) -> Schema:
     return {"name": name, "in": "query", "description": doc, "schema": schema}
-
-
-def _request_body(properties: Sequence[spec.Property]) -> Schema:
-    if not properties:
-        return {}
-    required = any(entry.required for entry in properties)
-    return {"requestBody": {"required": required, "content": _json_content(_object_schema(properties))}}
 
 
 def _success_response(endpoint: spec.Endpoint) -> Schema:
@@ -146,9 +140,9 @@ def _schemas() -> Schema:
     for endpoint in ROUTES:
         hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
         for named in _find_named_types(hints):
-            schemas[named.__name__] = (
-                _resource_schema(named) if issubclass(named, spec.Resource) else _typed_dict_schema(named)
-            )
+            is_resource = issubclass(named, spec.Resource)
+            schema = _resource_schema(named) if is_resource else _object_schema(spec.properties_of(named))
+            schemas[named.__name__] = _described(schema, (named.__doc__ or "").partition(ATTRIBUTES)[0])
     return schemas
 
 
@@ -173,20 +167,14 @@ def _resource_schema(resource: type[spec.Resource]) -> Schema:
         for field in spec.fields_of(resource)
         if field.sent
     }
-    schema = _described({"type": "object", "properties": properties}, (resource.__doc__ or "").partition(ATTRIBUTES)[0])
+    schema: Schema = {"type": "object", "properties": properties}
     return schema | {"required": needed} if needed else schema
-
-
-def _typed_dict_schema(declared: type) -> Schema:
-    return _described(_object_schema(spec.properties_of(declared)), declared.__doc__ or "")
 
 
 def _object_schema(properties: Sequence[spec.Property]) -> Schema:
     schema: Schema = {
         "type": "object",
-        "properties": {
-            entry.name: _described(_schema(entry.type) | _form_schema(entry.check), entry.doc) for entry in properties
-        },
+        "properties": {entry.name: _described(_checked_schema(entry), entry.doc) for entry in properties},
     }
     required = [entry.name for entry in properties if entry.required]
     return schema | {"required": required} if required else schema
@@ -209,6 +197,10 @@ def _schema(hint: Any) -> Schema:
 
 def _reference(named: type) -> Schema:
     return {"$ref": f"#/components/schemas/{named.__name__}"}
+
+
+def _checked_schema(entry: spec.Property | Parameter) -> Schema:
+    return _schema(entry.type) | _form_schema(entry.check)
 
 
 def _form_schema(check: spec.Check | None) -> Schema:

@@ -1,4 +1,4 @@
-"""Run an ASGI application in a thread, on a socket that is bound first."""
+"""Assemble the HTTP server of a sandbox, and run it in a thread, on a socket that is bound first."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from buildframe.errors import BadInput
 from buildframe.guards.forks import reset_in_children
-
-CLOSE_CONNECTION = "buildframe.close_connection"
-"""Key of an ASGI extension: a function that closes the connection after sending."""
+from buildframe.sandbox_server.db.database import Database
+from buildframe.sandbox_server.db.outbox import Outbox
+from buildframe.sandbox_server.http.app import ServiceApp
+from buildframe.sandbox_server.http.control_api import ControlApp
+from buildframe.sandbox_server.http.fault_injection import CLOSE_CONNECTION, FaultMiddleware
+from buildframe.sandbox_server.http.faults import FaultInjector, WorldChanges
+from buildframe.sandbox_server.http.host_check import HostCheck
+from buildframe.sandbox_server.http.rate_limit import Quota, RequestCounter
+from buildframe.sandbox_server.simulation.clock import Clock
+from buildframe.sandbox_server.simulation.simulator import Simulator
 
 _STARTS_WITHIN = 15.0
 _STOPS_WITHIN = 10.0
@@ -38,16 +45,13 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, TypeError, UnicodeError) as why:  # TypeError, UnicodeError: not a host name
         listener.close()
-        if isinstance(why, OSError) and not _is_of_the_host(why):
+        is_host_unknown = isinstance(why, socket.gaierror) or getattr(why, "errno", None) == errno.EADDRNOTAVAIL
+        if isinstance(why, OSError) and not is_host_unknown:
             raise
         raise BadInput(
             f"host={host!r} is not an address of this machine ({why}). Use '127.0.0.1' or '0.0.0.0'."
         ) from None
     return listener
-
-
-def _is_of_the_host(why: OSError) -> bool:
-    return isinstance(why, socket.gaierror) or why.errno == errno.EADDRNOTAVAIL
 
 
 def format_url(listener: socket.socket) -> str:
@@ -130,3 +134,25 @@ class HttpServer:
         self._server.stopping.set_result(None)
         self._thread.join(_STOPS_WITHIN)
         self._listener.close()
+
+
+def start_server(
+    db: Database,
+    outbox: Outbox,
+    simulator: Simulator,
+    clock: Clock,
+    faults: FaultInjector,
+    quota: Quota,
+    deepest: int,
+    host: str,
+    port: int,
+) -> tuple[HttpServer, str]:
+    """Start the server of a sandbox: API, faults and control routes. Return it with its URL."""
+    listener = bind(host, port)
+    url = format_url(listener)
+    service = ServiceApp(db, simulator, RequestCounter(quota), deepest, url)
+    faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, db, clock))
+    control = ControlApp(db, clock, faults, outbox, url, faulty)
+    server = HttpServer(HostCheck(control.app, host, listener.getsockname()[1]), listener)
+    server.start()
+    return server, url

@@ -125,15 +125,14 @@ class _HookWorker(threading.Thread):
 
     def run(self) -> None:
         """Send deliveries until the hook is removed or the sandbox stops."""
-        while self._continue():
+        while True:
+            self.wakeup.clear()  # before reading the outbox, so that no later delivery is missed
+            if self._stopping.is_set() or not self._outbox.has_hook(self._hook):
+                return
             try:
                 self._send_or_wait()
             except sqlite3.Error:  # such as a full disk: deliveries stay stored, so try again later
                 self._stopping.wait(self._patience.wait)
-
-    def _continue(self) -> bool:
-        self.wakeup.clear()  # clear before reading the outbox, so that no later delivery is missed
-        return not self._stopping.is_set() and self._outbox.has_hook(self._hook)
 
     def _send_or_wait(self) -> None:
         delivery, now = self._outbox.find_next_pending(self._hook), time.time()
@@ -145,20 +144,18 @@ class _HookWorker(threading.Thread):
             self._deliver(delivery)
 
     def _deliver(self, delivery: PendingDelivery) -> None:
+        status, failure, again = None, None, None
         try:
             status = self._post(delivery)
+            if not 200 <= status < 300:
+                failure = f"status {status}"
         except (OSError, http.client.HTTPException) as why:
-            if not self._stopping.is_set():
-                self._outbox.mark_failed(delivery, None, f"{type(why).__name__}: {why}", self._next_attempt(delivery))
-            return
-        if 200 <= status < 300:
-            self._outbox.mark_delivered(delivery, status)
-        else:
-            self._outbox.mark_failed(delivery, status, f"status {status}", self._next_attempt(delivery))
-
-    def _next_attempt(self, delivery: PendingDelivery) -> float | None:
-        attempts = delivery.attempts + 1
-        return None if attempts >= self._patience.attempts else time.time() + self._patience.wait * 2 ** (attempts - 1)
+            if self._stopping.is_set():
+                return
+            failure = f"{type(why).__name__}: {why}"
+        if failure is not None and delivery.attempts + 1 < self._patience.attempts:
+            again = time.time() + self._patience.wait * 2**delivery.attempts
+        self._outbox.record_attempt(delivery, status, failure, again)
 
     def _post(self, delivery: PendingDelivery) -> int:
         """Send a delivery and return the status; does not follow redirects or use proxies."""

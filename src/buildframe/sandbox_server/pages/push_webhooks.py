@@ -81,11 +81,8 @@ class PushRoutes:
     """Receives reports of pushes. The URL is secret, so no token is needed."""
 
     def __init__(self, db: Database, simulator: Simulator) -> None:
-        self._db, self._simulator = db, simulator
-        self.routes = [
-            Route("/deliver/{secret}", self._explain, methods=["GET"]),
-            Route("/deliver/{secret}", self._deliver, methods=["POST"]),
-        ]
+        self._db, self._simulator, path = db, simulator, "/deliver/{secret}"
+        self.routes = [Route(path, self._explain), Route(path, self._deliver, methods=["POST"])]
 
     def _explain(self, http: HttpRequest) -> Response:
         with self._db.lock:

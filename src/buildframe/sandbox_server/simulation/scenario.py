@@ -5,6 +5,7 @@ Pure functions of the world and their arguments; does not know the state of the 
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -30,17 +31,9 @@ _FOLLOW_UP_SHARE = 0.04
 _QUIET_PERIOD = 3 * HOUR
 """Time before and after the planted outage in which nothing else fails on its branch, so that it stands out."""
 
-_MESSAGES = (
-    "Round totals before tax", "Retry the search once", "Move settings to their own page", "Pin the base image",
-    "Fix the flicker of the cart badge", "Speed up the first query", "Remove an unused flag",
-    "Say why an import failed",
-    "Update dependencies", "Log the request's id", "Cache the price list", "Handle empty baskets",
-    "Revert \"Cache the price list\"", "Show <b>bold</b> & \"quoted\" names as text", "<script>alert('hi')</script>",
-    "Größe, naïveté, 日本語 and 🚀 in titles",
-    "Split the migration\n\nThe first half is safe to run twice.\nThe second isn't.",
-    "=SUM(A1:A9) is a title, too", "Name the worker's queue; DROP TABLE builds;--",
-)  # fmt: skip
-_TOPICS = ("checkout", "search", "prices", "login", "import", "cleanup", "speed", "labels")
+_TEXTS: dict[str, list[str]] = msgspec.json.decode(
+    resources.files("buildframe.sandbox_server.simulation").joinpath("commits.json").read_bytes()
+)
 
 
 Action = Literal["begin", "trigger", "dispatch", "stop", "away"]
@@ -90,7 +83,7 @@ class Scenario:
         return Commit(
             sha=random.sha(entry.key, key, "sha"),
             branch=branch,
-            message=random.choice(_MESSAGES, entry.key, key, "message"),
+            message=random.choice(_TEXTS["messages"], entry.key, key, "message"),
             source=source,
             creator=person if random.happens(0.9, entry.key, person, key, "member") else None,
             author=_author(entry, person, source),
@@ -104,18 +97,14 @@ class Scenario:
 
     def _branch(self, entry: PipelineEntry, key: str, now: int) -> str:
         era, place = now // (2 * DAY), int(self.random.uniform(entry.key, key, "branch") * 8)
-        topic = self.random.choice(_TOPICS, entry.key, era, place, "topic")
+        topic = self.random.choice(_TEXTS["topics"], entry.key, era, place, "topic")
         kind = self.random.choice(("feature", "fix", "dev"), entry.key, era, place, "kind")
         return f"{kind}/{topic}-{era % 1000}{place}"
 
     def nightly_commit(self, entry: PipelineEntry, key: str) -> Commit:
         """Return the commit of a scheduled nightly build of the default branch."""
-        return Commit(
-            sha=self.random.sha(entry.key, key, "sha"),
-            branch=entry.pipeline.default_branch,
-            message="Nightly",
-            source="schedule",
-        )
+        sha = self.random.sha(entry.key, key, "sha")
+        return Commit(sha, entry.pipeline.default_branch, "Nightly", "schedule")
 
     def repair_times(self) -> list[int]:
         """Return the times of the attempts to repair the planted broken branch; the last one succeeds."""
@@ -124,15 +113,9 @@ class Scenario:
 
     def repair_commit(self, entry: PipelineEntry, key: str) -> Commit:
         """Return a commit that attempts to repair the default branch."""
-        person = self._person(entry, entry.key, key, "person")
-        return Commit(
-            sha=self.random.sha(entry.key, key, "sha"),
-            branch=entry.pipeline.default_branch,
-            message="Repair the checkout",
-            source="webhook",
-            creator=person,
-            author=_author(entry, person, "webhook"),
-        )
+        person, sha = self._person(entry, entry.key, key, "person"), self.random.sha(entry.key, key, "sha")
+        author = _author(entry, person, "webhook")
+        return Commit(sha, entry.pipeline.default_branch, "Repair the checkout", "webhook", person, author)
 
     def rebuild_commit(self, entry: PipelineEntry, build: BuildRun) -> Commit:
         """Return the commit of a build with the person who rebuilds it."""
@@ -191,9 +174,8 @@ class Scenario:
         if not self._fails(entry, build, job):
             return JobOutcome(full, 0)
         status = 1 if self.random.happens(0.8, job.id, "status") else 2
-        return JobOutcome(
-            int(full * self.random.uniform_between(0.4, 1.0, job.id, "failed at")), status, None, "failed"
-        )
+        part = self.random.uniform_between(0.4, 1.0, job.id, "failed at")
+        return JobOutcome(int(full * part), status, None, "failed")
 
     def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
         return self._pipelines.plan(build.plan).slots[job.step].step

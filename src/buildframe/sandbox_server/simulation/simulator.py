@@ -111,7 +111,7 @@ class Simulator(Simulation):
         with self._action():
             first = self._built
             commits = [self.scenario.commit(entry, f"pushed {first + place}", self.now) for place in range(count)]
-            return [self._create(entry, commit).number for commit in commits if self._is_built(entry, commit.branch)]
+            return [build.number for commit in commits if (build := self._build_commit(entry, commit))]
 
     def create_build(self, entry: PipelineEntry, commit: Commit, *, ignore_branch_filters: bool = False) -> BuildRun:
         """Create a build. Raises `ActionRejected` if the pipeline is archived, has no steps or excludes the branch."""
@@ -200,33 +200,29 @@ class Simulator(Simulation):
 
     # --- event handlers ---
 
-    def _is_built(self, entry: PipelineEntry, branch: str) -> bool:
-        """Return whether commits pushed to a branch are built."""
-        return entry.can_be_built and rules.matches(entry.pipeline.branch_configuration, branch)
+    def _build_commit(self, entry: PipelineEntry, commit: Commit) -> BuildRun | None:
+        """Create a build of a pushed commit; None if the pipeline does not build commits of the branch."""
+        is_built = entry.can_be_built and rules.matches(entry.pipeline.branch_configuration, commit.branch)
+        return self._create(entry, commit) if is_built else None
 
     def _on_push(self, entry: PipelineEntry, n: str) -> None:
         following = int(n) + 1
         self._schedule(self.scenario.next_push(entry, following), "push", entry.key, str(following))
         if not self.scenario.push_happens(entry, int(n), self.now):
             return
-        commit = self.scenario.commit(entry, n, self.now)
-        if self._is_built(entry, commit.branch):
-            build = self._create(entry, commit)
+        build = self._build_commit(entry, self.scenario.commit(entry, n, self.now))
+        if build is not None:
             self._schedule_reaction(self.scenario.follow_up_delay(entry, n), "follow_up", build.id)
 
     def _on_follow_up(self, build: BuildRun) -> None:
-        entry = self._entry(build)
-        if self._is_built(entry, build.commit.branch):
-            self._create(entry, self.scenario.follow_up_commit(build))
+        self._build_commit(self._entry(build), self.scenario.follow_up_commit(build))
 
     def _on_night(self, entry: PipelineEntry) -> None:
-        if self._is_built(entry, entry.pipeline.default_branch):
-            self._create(entry, self.scenario.nightly_commit(entry, f"night {self.now // DAY}"))
+        self._build_commit(entry, self.scenario.nightly_commit(entry, f"night {self.now // DAY}"))
         self._schedule(DAY, "night", entry.key)
 
     def _on_repair(self, entry: PipelineEntry) -> None:
-        if self._is_built(entry, entry.pipeline.default_branch):
-            self._create(entry, self.scenario.repair_commit(entry, f"repair {self.now}"))
+        self._build_commit(entry, self.scenario.repair_commit(entry, f"repair {self.now}"))
 
     def _on_begin(self, build: BuildRun) -> None:
         if build.state != "scheduled":  # canceled or skipped meanwhile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import msgspec
 
@@ -13,27 +14,9 @@ from buildframe.spec import provider_settings_of
 
 Setting = bool | str
 
-_DEFAULTS: dict[str, Setting] = {
-    "filter_enabled": False,
-    "filter_condition": "",
-    "build_branches": True,
-    "build_pull_requests": True,
-    "build_tags": False,
-    "trigger_mode": "code",
-    "cancel_deleted_branch_builds": False,
-    "publish_commit_status": True,
-    "publish_commit_status_per_step": False,
-    "pull_request_branch_filter_enabled": False,
-    "pull_request_branch_filter_configuration": "",
-    "skip_builds_for_existing_commits": False,
-    "skip_pull_request_builds_for_existing_commits": True,
-    "build_pull_request_forks": False,
-    "build_pull_request_labels_changed": False,
-    "build_pull_request_ready_for_review": False,
-    "prefix_pull_request_fork_branch_names": True,
-    "publish_blocked_as_pending": False,
-    "separate_pull_request_statuses": False,
-}
+_DEFAULTS: dict[str, Setting] = msgspec.json.decode(
+    resources.files("buildframe.sandbox_server.world").joinpath("provider_settings.json").read_bytes()
+)
 _HOSTS = ("github", "gitlab", "bitbucket")
 
 

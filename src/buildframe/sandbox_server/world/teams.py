@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from buildframe.sandbox_server.world.catalog import TEAMS, TeamBlueprint
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-from buildframe.sandbox_server.world.model import DAY, Organization, World
+from buildframe.sandbox_server.world.model import DAY, World
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, initial_pipelines
-from buildframe.sandbox_server.world.roster import TEAMS, TeamBlueprint
 
 _AGE_OF_TEAMS = 700 * DAY
 _AGE_OF_LEVELS = 90 * DAY
@@ -37,25 +37,20 @@ class TeamGrant(NamedTuple):
 def initial_teams(world: World) -> tuple[list[TeamRecord], list[TeamGrant]]:
     """Return the teams of a new world, and their access to pipelines."""
     random, entries = SeededRandom(world.seed), initial_pipelines(world)
-    squads = [
-        (_team(world, random, organization, squad), squad)
-        for organization in world.organizations
-        for squad in TEAMS.get(organization.slug, ())
-    ]
-    return [team for team, _ in squads], [
-        grant for team, squad in squads for grant in _initial_grants(random, team, squad, entries)
-    ]
+    teams: list[TeamRecord] = []
+    grants: list[TeamGrant] = []
+    for organization in world.organizations:
+        for squad in TEAMS.get(organization.slug, ()):
+            id = team_id(random, organization.slug, squad.name)
+            created = world.start - _AGE_OF_TEAMS - int(random.uniform("team", id, "created") * _AGE_OF_TEAMS)
+            teams.append(TeamRecord(id, organization.slug, squad.name, squad.description, created))
+            grants += _initial_grants(random, teams[-1], squad, entries)
+    return teams, grants
 
 
 def team_id(random: SeededRandom, organization: str, name: str) -> str:
     """Return the UUID of a team of the catalog."""
     return random.uuid("team", organization, name)
-
-
-def _team(world: World, random: SeededRandom, organization: Organization, squad: TeamBlueprint) -> TeamRecord:
-    id = team_id(random, organization.slug, squad.name)
-    created = world.start - _AGE_OF_TEAMS - int(random.uniform("team", id, "created") * _AGE_OF_TEAMS)
-    return TeamRecord(id, organization.slug, squad.name, squad.description, created)
 
 
 def _initial_grants(
@@ -66,6 +61,5 @@ def _initial_grants(
         if level is not None and entry.organization.slug == team.organization:
             age = int(random.uniform("team pipeline", team.id, entry.key, "age") * _AGE_OF_LEVELS)
             created = team.created + _AGE_OF_TEAMS - age
-            yield TeamGrant(
-                random.uuid("team pipeline", team.id, entry.key, created), team.id, entry.key, level, created
-            )
+            id = random.uuid("team pipeline", team.id, entry.key, created)
+            yield TeamGrant(id, team.id, entry.key, level, created)
