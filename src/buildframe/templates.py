@@ -6,10 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import pandas as pd
+
 from buildframe import formatting
 from buildframe.errors import MissingExtra
 
-_FUNCTIONS = ("format_count", "format_duration", "format_minutes", "format_name", "format_percent", "format_timestamp")
+_FUNCTIONS = (
+    "format_count", "format_duration", "format_minutes", "format_name", "format_percent", "format_points",
+    "format_timestamp", "truncate_middle",
+)  # fmt: skip
 
 
 def load_templates(package: str, feature: str, finalize: Callable[[Any], object], *, html: bool = True) -> Any:
@@ -32,7 +37,10 @@ def load_templates(package: str, feature: str, finalize: Callable[[Any], object]
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update({name: getattr(formatting, name) for name in _FUNCTIONS})
+    environment.globals |= {name: getattr(formatting, name) for name in _FUNCTIONS} | {
+        "is_missing": pd.isna,
+        "web_link": web_link,
+    }
     return environment
 
 

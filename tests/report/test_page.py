@@ -14,7 +14,6 @@ from playwright.sync_api import Browser
 from buildframe.report import page as page_module
 from buildframe.report.content import Finding, Report
 from buildframe.report.page import render, summary
-from buildframe.report.tables import format_tables
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched
@@ -139,34 +138,56 @@ def test_exceeded_limits_come_first(pages: dict[str, str]) -> None:
     assert "Needs attention" not in pages["no builds"]
 
 
-def test_the_tables_contain_the_measurements(whole: Report) -> None:
-    tables = {table.name: table for table in format_tables(whole)}
-    assert " ".join(tables) == "wall_time step_time success step_failures outages queue_time load waste flips"
-    assert all(len(row) == len(table.heads) for table in tables.values() for row in table.rows)
-    assert len(tables["wall_time"].rows) == len(whole.measurements.wall_time)
-    api = next(row for row in tables["success"].rows if row[0].text == "api")
-    found = whole.measurements.success.set_index("pipeline").loc["api"]
-    assert api[2].text == f"{found['passed']:.0f} of {found['n']:.0f}"
-    assert api[3].text == f"{100 * found['rate']:.1f} %"
-    assert tables["step_time"].rows[0][1].text == "integration"
-    assert tables["step_time"].rows[0][3].text == "▲ longer"
-    still = [row[3].text for row in tables["outages"].rows].index(
-        next(row[3].text for row in tables["outages"].rows if "still" not in row[3].text)
-    )
-    assert still == whole.measurements.outages["open"].sum() > 0
-    link = tables["outages"].rows[0][6].link
-    assert link is not None
+def tables(page: str) -> dict[str, list[list[str]]]:
+    """Return the rows of each table, each with its cells as HTML."""
+    sections = re.findall(r'<section class="table" aria-labelledby="(\w+)">(.*?)</section>', page, re.DOTALL)
+    rows = {name: re.findall(r"<tr>(.*?)</tr>", section, re.DOTALL) for name, section in sections}
+    return {name: [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in of] for name, of in rows.items()}
+
+
+def words(cell: str) -> str:
+    return re.sub("<[^>]*>", "", cell)
+
+
+def test_the_tables_contain_the_measurements(whole: Report, pages: dict[str, str]) -> None:
+    found = tables(pages["month"])
+    assert " ".join(found) == "wall_time step_time success step_failures outages queue_time load waste flips"
+    assert all(len(row) == len(of[0]) for of in found.values() for row in of)
+    assert len(found["wall_time"]) == 1 + len(whole.measurements.wall_time)
+    api = next(row for row in found["success"] if words(row[0]) == "api")
+    expected = whole.measurements.success.set_index("pipeline").loc["api"]
+    assert api[2] == f"{expected['passed']:.0f} of {expected['n']:.0f}"
+    assert api[3] == f"{100 * expected['rate']:.1f} %"
+    assert words(found["step_time"][1][1]) == "integration"
+    assert found["step_time"][1][3] == "▲ longer"
+    assert [row[:2] for row in found["queue_time"][1:3]] == [
+        [found["queue_time"][1][0], name] for name in ("median", "p95")
+    ]
+    ends = [row[3] for row in found["outages"][1:]]
+    assert ends == sorted(ends, key=lambda end: "still" not in end)
+    assert sum("still" in end for end in ends) == whole.measurements.outages["open"].sum() > 0
+    (link,) = re.findall(r'href="([^"]*)"', found["outages"][1][6])
     assert link in set(whole.builds["web_url"])
-    assert sum(float(cell.text.removesuffix(" %")) for cell in tables["waste"].rows[0][3:]) == pytest.approx(
-        100, abs=0.3
-    )
+    shares = [float(cell.removesuffix(" %")) for cell in found["waste"][1][3:]]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
 
 
-def test_flaky_tests_are_listed_if_the_store_has_them(ci: Workspace, whole: Report) -> None:
-    assert "flaky_tests" not in [table.name for table in format_tables(whole)]
-    found = {table.name: table for table in format_tables(report_of(ci, 3))}["flaky_tests"]
-    assert len(found.rows) == 10
-    assert re.match(r"\d+ tests: .*active", found.note)
+@pytest.mark.usefixtures("without_plots")
+def test_a_higher_success_rate_is_better_and_a_higher_failure_rate_is_worse(whole: Report) -> None:
+    change = {"low": 0.1, "high": 0.2, "change": 0.15}
+    measured = whole.measurements
+    success, failures = measured.success.assign(**change), measured.step_failures.assign(**change)
+    page = render(replace(whole, measurements=replace(measured, success=success, step_failures=failures)))
+    assert page.count('<td class="text better">▲ higher</td>') == len(success)
+    assert page.count('<td class="text worse">▲ higher</td>') == len(failures)
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_flaky_tests_are_listed_if_the_store_has_them(ci: Workspace, pages: dict[str, str]) -> None:
+    assert "flaky_tests" not in tables(pages["month"])
+    page = render(report_of(ci, 3))
+    assert len(tables(page)["flaky_tests"]) == 1 + 10
+    assert re.search(r'<p class="note">\d+ tests: [^<]*active[^<]*\.</p>', page)
 
 
 @pytest.mark.usefixtures("without_plots")

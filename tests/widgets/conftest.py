@@ -11,7 +11,7 @@ import ipywidgets
 import pytest
 
 from buildframe.widgets import background_tasks
-from buildframe.widgets.accessibility import AccessibilityHelper
+from buildframe.widgets.components import AccessibilityHelper
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from buildframe.formatting import escape_invisible
 from buildframe.sandbox_server import Fault
 from buildframe.widgets import build_list
 from buildframe.widgets.build_browser import BuildBrowser
-from buildframe.widgets.build_list import BuildBatch, BuildList
+from buildframe.widgets.build_list import BuildList
 from buildframe.widgets.data_table import DataTable
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -88,14 +88,11 @@ def test_a_build_loaded_twice_shows_its_latest_state_in_its_place() -> None:
     metadata = {"complete": True, "as_of": "2026-10-01T12:00:09Z", "note": None, "why": None}
     listing = BuildList("all builds")
     first = [build("a", "running", 1), build("b", "passed", 1)]
-    listing.add(BuildBatch(build_list.with_rows(pd.DataFrame(first)), 0.5, metadata))
+    listing.add(build_list.with_rows(pd.DataFrame(first)), 0.5, metadata)
     assert listing.status_text == "Loading … 2 builds, 50 % of the time range"
     listing.update(build_list.with_rows(pd.DataFrame([build("a", "passed", 5)])))
-    listing.add(
-        BuildBatch(
-            build_list.with_rows(pd.DataFrame([build("a", "running", 3), build("c", "failed", 3)])), 1.0, metadata
-        )
-    )
+    later = [build("a", "running", 3), build("c", "failed", 3)]
+    listing.add(build_list.with_rows(pd.DataFrame(later)), 1.0, metadata)
     assert [(row["id"], row["state"], row["row"][1]) for row in listing.builds.to_dict("records")] == [
         ("a", "passed", "passed"), ("b", "passed", "passed"), ("c", "failed", "failed"),
     ]  # fmt: skip
@@ -109,6 +106,6 @@ def test_a_build_loaded_twice_shows_its_latest_state_in_its_place() -> None:
 def test_an_incomplete_list_says_why() -> None:
     listing = BuildList("all builds")
     metadata = {"complete": False, "as_of": None, "note": None, "why": "the list is out of order"}
-    listing.add(BuildBatch(build_list.with_rows(pd.DataFrame([build("a", "running", 1)])), 1.0, metadata))
+    listing.add(build_list.with_rows(pd.DataFrame([build("a", "running", 1)])), 1.0, metadata)
     listing.state = "complete"
     assert listing.status_text == "1 build, incomplete: the list is out of order."

@@ -217,16 +217,16 @@ ROW = {"state": "running", "history": "the last 14 days", "n": 7, "n_sooner": 3,
 @pytest.mark.parametrize(("changes", "text"), [
     ({}, "25 %, 3 min left (n = 7)"),
     ({"p50_s": 1199.0}, "5 %, 20 min left (n = 7)"),
-    ({"n": 0, "p50_s": float("nan"), "n_sooner": 1200}, "100 %, longer than all 1,200 earlier builds"),
-    ({"n": 1, "p50_s": float("nan")}, "too few earlier builds ran this long"),
-    ({"n": 0, "p50_s": float("nan"), "n_sooner": 0}, "too few earlier builds ran this long"),
+    ({"n": 0, "p50_s": None, "n_sooner": 1200}, "100 %, longer than all 1,200 earlier builds"),
+    ({"n": 1, "p50_s": None}, "too few earlier builds ran this long"),
+    ({"n": 0, "p50_s": None, "n_sooner": 0}, "too few earlier builds ran this long"),
     ({"history": None}, "history not loaded yet"),
     ({"n": None}, "unknown"),
     ({"state": "canceling"}, "being canceled"),
     ({"state": "scheduled", "history": None}, "waiting to start"),
 ])  # fmt: skip
 def test_progress_texts(changes: dict[str, Any], text: str) -> None:
-    row = {**ROW, "p90_s": float("nan"), **changes}
+    row = {**ROW, "p90_s": None, **changes}
     assert monitor_formatting.progress_text(row) == text
     assert monitor_formatting.progress_sentence(row).endswith(".")
 

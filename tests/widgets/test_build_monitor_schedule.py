@@ -156,7 +156,7 @@ def test_a_pause_lasts_until_resume(server: Scripted) -> None:
 
 def test_it_stops_after_the_maximum_time(server: Scripted) -> None:
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
-        monitor._timer._age_origin -= 30
+        monitor._resumed_at -= 30
         timers.fire()
         assert visible_text(monitor.status).startswith("Stopped after 30 s")
         assert (len(server.requests), timers.pending, monitor.toggle.description) == (1, [], "Resume")

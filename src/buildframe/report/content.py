@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import pandas as pd
 
 from buildframe.formatting import format_name
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
+
+Status = Literal["over", "perhaps", "unknown", "within"]
+STATUSES = get_args(Status)
+"""Results of checking a limit, worst first."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Verdict:
     """
 
     subject: str
-    status: Literal["over", "perhaps", "within", "unknown"]
+    status: Status
     text: str
 
 

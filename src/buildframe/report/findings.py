@@ -42,7 +42,7 @@ def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
     since : Timestamp
         Earliest day of a change point that is reported.
     """
-    rows = [*_speed(measurements, since), *_reliability(measurements), *_waiting(measurements)]
+    rows = [*_speed(measurements), *_shifts(measurements, since), *_reliability(measurements), *_waiting(measurements)]
     return sorted(rows, key=lambda one: not one.bad)
 
 
@@ -58,45 +58,45 @@ def to_rows(table: pd.DataFrame) -> list[Row]:
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
+def _subject(row: Row) -> str:
+    """Return the name of the pipeline or queue, or `pipeline: step`."""
+    return ": ".join(format_name(row[key]) for key in ("queue", "pipeline", "step") if key in row)
+
+
 # --- Are we slower?
 
 
-def _speed(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
-    yield from _pipelines(measurements)
-    yield from _steps(measurements)
-    yield from _shift_findings(measurements, since)
-
-
-def _pipelines(measurements: Measurements) -> Iterator[Finding]:
-    for row in to_rows(_large_enough(significant(measurements.wall_time, "p50_change"))):
-        text = f"The median wall time of passed builds of {format_name(row['pipeline'])} is {_compared(row, 'p50')}."
-        yield Finding("speed", format_name(row["pipeline"]), text, row["p50_change_s"] > 0)
-
-
-def _steps(measurements: Measurements) -> Iterator[Finding]:
-    names = {"run": "run time", "queue": "queue time"}
-    for row in to_rows(_large_enough(significant(measurements.step_time, "p50_change"))):
+def _speed(measurements: Measurements) -> Iterator[Finding]:
+    for row in to_rows(_large_enough(measurements.wall_time, "p50")):
+        text = f"The median wall time of passed builds of {_subject(row)} is {_compared(row, 'p50')}."
+        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
+    for row in to_rows(_large_enough(measurements.step_time, "p50")):
         since = _since(measurements.step_shift, row) if row["part"] == "run" else ""
-        text = f"The median {names[row['part']]} of {_step(row)} is {_compared(row, 'p50')}{since}."
-        yield Finding("speed", _step_name(row), text, row["p50_change_s"] > 0)
+        text = f"The median {row['part']} time of {_step(row)} is {_compared(row, 'p50')}{since}."
+        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
 
 
-def _shift_findings(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
+def _shifts(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
     """Return change points within the two periods that a comparison of the periods does not show."""
-    changed_steps = _large_enough(significant(measurements.step_time, "p50_change"))
+    changed_steps = _large_enough(measurements.step_time, "p50")
     reported = set(zip(changed_steps["pipeline"], changed_steps["step"], strict=True))
     slower = set(significant(measurements.wall_time, "p50_change")["pipeline"])
     for row in to_rows(_significant_shifts(measurements.wall_time_shift)):
         if row["pipeline"] not in slower and row["at"] >= since:
             steps = _steps_with_same_direction(measurements.step_shift, row)
             reported |= {(step["pipeline"], step["step"]) for step in steps}
-            name = format_name(row["pipeline"])
-            text = f"The daily median wall time of passed builds of {name} {_shifted(row)}{_list_steps(steps)}."
-            yield Finding("speed", name, text, _is_longer(row), row["at"])
+            changes = ", ".join(
+                f"{format_name(step['step'])} ({format_duration(step['p50_before_s'])} to "
+                f"{format_duration(step['p50_after_s'])})"
+                for step in steps
+            )
+            text = f"The daily median wall time of passed builds of {_subject(row)} {_shifted(row)}"
+            text += f"; steps that changed: {changes}." if steps else "."
+            yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
     for row in to_rows(_significant_shifts(measurements.step_shift)):
         if (row["pipeline"], row["step"]) not in reported and row["at"] >= since:
             text = f"The daily median run time of {_step(row)} {_shifted(row)}."
-            yield Finding("speed", _step_name(row), text, _is_longer(row), row["at"])
+            yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
 
 
 def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
@@ -107,16 +107,10 @@ def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
     return to_rows(same_way.loc[change[same_way.index].abs().sort_values(ascending=False).index].head(_MAX_STEPS))
 
 
-def _list_steps(steps: list[Row]) -> str:
-    changes = [
-        f"{format_name(row['step'])} ({format_duration(row['p50_before_s'])} to {format_duration(row['p50_after_s'])})"
-        for row in steps
-    ]
-    return f"; steps that changed: {', '.join(changes)}" if changes else ""
-
-
-def _large_enough(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["p50_change_s"].abs() >= _MIN_CHANGE_S]
+def _large_enough(table: pd.DataFrame, percentile: str) -> pd.DataFrame:
+    """Return the rows whose change is significant and large enough."""
+    rows = significant(table, f"{percentile}_change")
+    return rows[rows[f"{percentile}_change_s"].abs() >= _MIN_CHANGE_S]
 
 
 def _significant_shifts(shifts: pd.DataFrame) -> pd.DataFrame:
@@ -155,10 +149,6 @@ def _compared(row: Row, name: str) -> str:
     )
 
 
-def _step_name(row: Row) -> str:
-    return f"{format_name(row['pipeline'])}: {format_name(row['step'])}"
-
-
 def _step(row: Row) -> str:
     return f"step {format_name(row['step'])} of {format_name(row['pipeline'])}"
 
@@ -168,27 +158,22 @@ def _step(row: Row) -> str:
 
 def _reliability(measurements: Measurements) -> Iterator[Finding]:
     for row in to_rows(significant(measurements.success, "change")):
-        text = f"The success rate of {format_name(row['pipeline'])} is {_rates(row)}."
-        yield Finding("reliability", format_name(row["pipeline"]), text, row["change"] < 0)
+        text = f"The success rate of {_subject(row)} is {_rates(row)}."
+        yield Finding("reliability", _subject(row), text, row["change"] < 0)
     for row in to_rows(significant(measurements.step_failures, "change")):
         text = f"The failure rate of {_step(row)} is {_rates(row)}."
-        yield Finding("reliability", _step_name(row), text, row["change"] > 0)
+        yield Finding("reliability", _subject(row), text, row["change"] > 0)
 
 
 def describe_outages(measurements: Measurements) -> list[str]:
     """Return a sentence for each default branch that is broken now."""
+    outages = measurements.outages[measurements.outages["open"]].sort_values("failed_at")
     return [
-        _broken(row) for row in to_rows(measurements.outages[measurements.outages["open"]].sort_values("failed_at"))
-    ]
-
-
-def _broken(row: Row) -> str:
-    earlier = " or earlier" if row["start_unknown"] else ""
-    return (
         f"{format_name(row['pipeline'])} has been broken on {format_name(row['branch'])} since "
-        f"{format_timestamp(row['failed_at'])}{earlier}: "
+        f"{format_timestamp(row['failed_at'])}{' or earlier' if row['start_unknown'] else ''}: "
         f"{format_count(row['failed'], 'failed build')}, none passed."
-    )
+        for row in to_rows(outages)
+    ]
 
 
 def _rates(row: Row) -> str:
@@ -204,8 +189,8 @@ def _rates(row: Row) -> str:
 def _waiting(measurements: Measurements) -> Iterator[Finding]:
     reported = set()
     for name, percentile in (("p95", "95th percentile of the"), ("p50", "median")):
-        for row in to_rows(significant(measurements.queue_time, f"{name}_change")):
-            if row["queue"] not in reported and abs(row[f"{name}_change_s"]) >= _MIN_CHANGE_S:
+        for row in to_rows(_large_enough(measurements.queue_time, name)):
+            if row["queue"] not in reported:
                 reported.add(row["queue"])
-                text = f"The {percentile} queue time of jobs of {format_name(row['queue'])} is {_compared(row, name)}."
-                yield Finding("waiting", format_name(row["queue"]), text, row[f"{name}_change_s"] > 0)
+                text = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."
+                yield Finding("waiting", _subject(row), text, row[f"{name}_change_s"] > 0)

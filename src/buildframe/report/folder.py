@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from buildframe.errors import BadInput, BuildframeError, MissingExtra
 from buildframe.store.files import flush
@@ -65,7 +65,10 @@ class ReportFolder:
         BuildframeError
             If another process holds the lock.
         """
-        filelock = _import_filelock()
+        try:
+            import filelock
+        except ImportError:
+            raise MissingExtra("A report", "report") from None
         self._refuse_others()
         self._folder.mkdir(parents=True, exist_ok=True)
         holder = self._folder / HOLDER  # a second file, because filelock may truncate the locked one
@@ -80,7 +83,9 @@ class ReportFolder:
         try:
             with open(holder, "w", opener=_open_no_link) as file:
                 file.write(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
-            self._delete_parts()
+            for part in self._folder.iterdir():
+                if _PART.fullmatch(part.name):
+                    part.unlink() if part.is_symlink() else shutil.rmtree(part)
             yield
         finally:
             lock.release()
@@ -102,7 +107,10 @@ class ReportFolder:
         OSError
             If the disk is full or write-protected.
         """
-        name = self._unused_name(f"{as_of:%Y-%m-%dT%H%M%SZ}")
+        time = f"{as_of:%Y-%m-%dT%H%M%SZ}"
+        # The clock of a sandbox can stand still, so a time may be in use.
+        names = itertools.chain([time], (f"{time}-{n}" for n in itertools.count(2)))
+        name = next(one for one in names if not (self._folder / one).exists())
         part = self._folder / f".{name}.part"
         try:
             part.mkdir()
@@ -121,11 +129,6 @@ class ReportFolder:
         link.replace(self._folder / LATEST)
         flush(self._folder)
 
-    def _unused_name(self, name: str) -> str:
-        """Return the name with the first free number: the clock of a sandbox can stand still."""
-        names = (name if n == 1 else f"{name}-{n}" for n in range(1, 1_000_000))
-        return next(one for one in names if not (self._folder / one).exists())
-
     def _refuse_others(self) -> None:
         """Raise BadInput if a file that is not part of a report would be replaced."""
         if self._folder.exists() and not self._folder.is_dir():
@@ -138,20 +141,7 @@ class ReportFolder:
         if os.path.lexists(link) and not is_own:
             raise BadInput(f"{str(link)!r} is not a link to a report and would be replaced. Choose another folder.")
 
-    def _delete_parts(self) -> None:
-        for path in self._folder.iterdir():
-            if _PART.fullmatch(path.name):
-                path.unlink() if path.is_symlink() else shutil.rmtree(path)
-
 
 def _open_no_link(path: str, flags: int) -> int:
     """Open a file. Raise OSError if the path is a link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
-
-
-def _import_filelock() -> Any:
-    try:
-        import filelock
-    except ImportError:
-        raise MissingExtra("A report", "report") from None
-    return filelock

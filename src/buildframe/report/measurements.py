@@ -124,11 +124,15 @@ def measure(
     ran, ran_before = both(jobs, "finished_at")
     begun, begun_before = both(jobs, "started_at")
     done, done_before = _passed(ended), _passed(ended_before)
+    step_times = [
+        _duration_change(_passed(ran), _passed(ran_before), of, STEP, "finished_at", period, (0.5,)).assign(part=part)
+        for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
+    ]
     passed = {name: _passed(period.history.of(frame, "finished_at")) for name, frame in (("b", builds), ("j", jobs))}
     return Measurements(
         wall_time=_duration_change(done, done_before, metrics.wall_time, ["pipeline"], "finished_at", period),
         wall_time_shift=_change_points(passed["b"], metrics.wall_time, ["pipeline"], period),
-        step_time=_step_changes(_passed(ran), _passed(ran_before), period),
+        step_time=pd.concat(step_times, ignore_index=True),
         step_shift=_change_points(passed["j"], metrics.run_time, STEP, period),
         success=_rate_change(metrics.success_change, ended, ended_before, ["pipeline"], period),
         step_failures=_rate_change(metrics.failure_change, ran, ran_before, STEP, period),
@@ -166,15 +170,6 @@ def _duration_change(
 def _bonferroni(many: int) -> float:
     """Return the confidence per interval that gives 95 % for all intervals together."""
     return 1 - 0.05 / max(1, many)
-
-
-def _step_changes(now: pd.DataFrame, before: pd.DataFrame, period: Period) -> pd.DataFrame:
-    parts = {"run": metrics.run_time, "queue": metrics.queue_time}
-    changes = [
-        _duration_change(now, before, of, STEP, "finished_at", period, (0.5,)).assign(part=name)
-        for name, of in parts.items()
-    ]
-    return pd.concat(changes, ignore_index=True)
 
 
 def _change_points(passed: pd.DataFrame, of: RowMetric, by: list[Key], period: Period) -> pd.DataFrame:

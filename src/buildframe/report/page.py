@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.metadata
 import re
+from collections import Counter
 from importlib import resources
 from typing import Any
 
@@ -14,20 +15,17 @@ import pandas as pd
 
 from buildframe.formatting import escape_invisible, truncate_middle
 from buildframe.guards.arguments import checked_call
-from buildframe.report.content import Report, Verdict
+from buildframe.report.content import STATUSES, Report
 from buildframe.report.findings import Row, to_rows
 from buildframe.report.measurements import ended_builds
-from buildframe.report.overview import draw_conclusions
+from buildframe.report.overview import draw_conclusions, format_relative
 from buildframe.report.periods import Period
 from buildframe.report.plots import HEIGHT, WIDTH, render_plots
-from buildframe.report.tables import format_tables
+from buildframe.report.tables import select_rows
 from buildframe.templates import load_templates
 
 _MAX_SENTENCE = 2000
 """Characters of a sentence that are shown. Names in it are shortened separately."""
-
-_STATUSES = ("over", "perhaps", "unknown", "within")
-_WITH_DURATIONS = ("wall_time", "step_time", "queue_time")
 
 
 @checked_call
@@ -63,7 +61,7 @@ def render(report: Report) -> str:
     >>> Path("report.html").write_text(report.render(content), encoding="utf-8")  # doctest: +SKIP
     """
     template = _environment(html=True).get_template("page.html.j2")
-    content = {"plots": render_plots(report), "width": WIDTH, "height": HEIGHT, "tables": format_tables(report)}
+    content = {"plots": render_plots(report), "width": WIDTH, "height": HEIGHT, "tables": select_rows(report)}
     return str(template.render(**_variables(report), **content, style_hash=_style_hash()))
 
 
@@ -119,8 +117,8 @@ def _variables(report: Report) -> dict[str, Any]:
         "before": _days(report.period.before),
         "history": _days(Period(max(report.since, report.period.history.start), report.period.end)),
         "conclusions": draw_conclusions(report),
-        "verdicts": _sorted_verdicts(report.verdicts),
-        "limits": {status: sum(one.status == status for one in report.verdicts) for status in _STATUSES},
+        "verdicts": sorted(report.verdicts, key=lambda one: STATUSES.index(one.status)),
+        "limits": Counter(one.status for one in report.verdicts),
         "counts": _counts(report),
         "version": importlib.metadata.version("buildframe"),
     }
@@ -135,25 +133,16 @@ def _days(period: Period) -> str:
     return f"{begin}{year} to {last:%a} {last.day} {last:%b %Y}"
 
 
-def _sorted_verdicts(verdicts: tuple[Verdict, ...]) -> list[Verdict]:
-    return sorted(verdicts, key=lambda one: _STATUSES.index(one.status))
-
-
 def _counts(report: Report) -> dict[str, int]:
     """Return the numbers of rows, and of censored and negative durations."""
-    period = report.period
-    measured = [getattr(report.measurements, name) for name in _WITH_DURATIONS]
-    builds, jobs = (
-        [len(p.of(frame, "finished_at")) for p in (period, period.before)]
-        for frame in (ended_builds(report.builds), report.jobs)
-    )
+    measured, period = report.measurements, report.period
+    frames = {"builds": ended_builds(report.builds), "jobs": report.jobs}
+    with_durations = (measured.wall_time, measured.step_time, measured.queue_time)
     return {
-        "builds": builds[0],
-        "builds_before": builds[1],
-        "jobs": jobs[0],
-        "jobs_before": jobs[1],
-        "waiting": int(report.measurements.queue_time["n_censored"].sum()),
-        "negative": sum(int(table["n_negative"].sum()) for table in measured),
+        **{name: len(period.of(frame, "finished_at")) for name, frame in frames.items()},
+        **{f"{name}_before": len(period.before.of(frame, "finished_at")) for name, frame in frames.items()},
+        "waiting": int(measured.queue_time["n_censored"].sum()),
+        "negative": sum(int(table["n_negative"].sum()) for table in with_durations),
     }
 
 
@@ -164,7 +153,9 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
 @functools.cache
 def _environment(*, html: bool) -> Any:
     """Return an environment of templates that makes control characters visible and escapes every value."""
-    return load_templates("buildframe.report", "A report", _shown if html else _escaped, html=html)
+    templates = load_templates("buildframe.report", "A report", _shown if html else _escaped, html=html)
+    templates.globals["format_relative"] = format_relative
+    return templates
 
 
 def _shown(value: object) -> object:

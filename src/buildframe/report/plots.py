@@ -98,6 +98,7 @@ def _most_changed_pipeline(report: Report) -> str:
 
 def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
     """Plot the daily 95th percentile of the queue time for the queues with the longest waits."""
+    from buildframe import metrics
     from buildframe.plots.theme import (
         NO_NAME,
         decorate,
@@ -108,8 +109,12 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         widen_single_bucket,
     )
 
-    by_queue = {str(queue): _waits_by_day(own, tz) for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))}
-    known = {queue: days for queue, days in by_queue.items() if days.notna().any()}
+    by_queue = {
+        str(queue): metrics.trend(own, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
+        for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))
+    }
+    waits = {queue: days.set_index(days["bucket"].dt.tz_localize(None))["p95_s"] for queue, days in by_queue.items()}
+    known = {queue: days for queue, days in waits.items() if days.notna().any()}
     shown = sorted(known, key=lambda queue: -known[queue].max())[: len(_MARKERS)]
     names = unique_labels(shown, 24)
     with themed_axes(ax, 9, 4.2):
@@ -124,20 +129,9 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(known[queue].min() for queue in shown) < 0 else 0)
         ax.set_xlabel(f"Day runnable ({tz})")
         ax.set_ylabel("Queue time, p95 (min)")
-        decorate(
-            ax, f"Queue time of {format_count(len(jobs), 'job')}", _hidden_queues(len(by_queue) - len(shown)), grid="y"
-        )
-
-
-def _waits_by_day(jobs: pd.DataFrame, tz: str) -> pd.Series[float]:
-    from buildframe import metrics
-
-    days = metrics.trend(jobs, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
-    return days.set_index(days["bucket"].dt.tz_localize(None))["p95_s"]
-
-
-def _hidden_queues(n: int) -> str:
-    return f"{format_count(n, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day" if n else ""
+        n_hidden = len(by_queue) - len(shown)
+        note = f"{format_count(n_hidden, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day"
+        decorate(ax, f"Queue time of {format_count(len(jobs), 'job')}", note if n_hidden else "", grid="y")
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:

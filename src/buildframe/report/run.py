@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +102,9 @@ def run(
             return _log_failure(FAILED, event, bug, reports, trace=True)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print_path(str(folder / PAGE))
-        return _exit_status(options, report)
+        if not report.complete:
+            return INCOMPLETE
+        return LIMIT_EXCEEDED if options.alert and _exceeded_limits(report) else OK
 
 
 def _log_failure(status: int, event: str, why: BaseException, reports: ReportFolder, *, trace: bool = False) -> int:
@@ -113,12 +115,6 @@ def _log_failure(status: int, event: str, why: BaseException, reports: ReportFol
     return status
 
 
-def _exit_status(options: ReportOptions, report: Report) -> int:
-    if not report.complete:
-        return INCOMPLETE
-    return LIMIT_EXCEEDED if options.alert and _exceeded_limits(report) else OK
-
-
 def _exceeded_limits(report: Report) -> list[str]:
     return [verdict.text for verdict in report.verdicts if verdict.status == "over"]
 
@@ -127,7 +123,7 @@ def _create(
     options: ReportOptions, reports: ReportFolder, sync: Callable[[], SyncResult] | None
 ) -> tuple[Report, Path]:
     with reports.lock():
-        why = [] if sync is None else list(_sync(sync))
+        why = [] if sync is None else _sync(sync)
         report = _measure(options, why)
         with reports.create(report.as_of) as folder:
             _write(folder, report, options.thresholds is not None)
@@ -141,14 +137,13 @@ def _create(
     return report, latest
 
 
-def _sync(sync: Callable[[], SyncResult]) -> Iterator[str]:
+def _sync(sync: Callable[[], SyncResult]) -> list[str]:
     """Sync the store and return the reason why the sync is incomplete, if any."""
     log_event("syncing")
     result = sync()
     counts = {name: getattr(result, name) for name in ("builds", "jobs", "gone", "requests", "why")}
     log_event(f"synced: {result}", **counts)
-    if result.why is not None:
-        yield f"The service could not be read completely: {result.why}."
+    return [] if result.why is None else [f"The service could not be read completely: {result.why}."]
 
 
 def _measure(options: ReportOptions, why: Sequence[str]) -> Report:
@@ -167,9 +162,6 @@ def _measure(options: ReportOptions, why: Sequence[str]) -> Report:
     for note in report.notes:
         log_event(note, logging.WARNING)
     return report
-
-
-# --- writing
 
 
 def _write(folder: Path, report: Report, with_thresholds: bool) -> None:

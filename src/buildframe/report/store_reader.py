@@ -95,8 +95,11 @@ def read(
     period = Period.last(as_of, days, tz)
     name = _organization(organization, snapshot)
     coverage = _coverage(snapshot, name, pipeline)
-    since, pipelines = _measured_since(period, coverage), _select_organization(name, _pipelines(snapshot))
-    builds, jobs = (_select_organization(name, rows) for rows in _rows(snapshot, pipeline, since))
+    since = period.start if coverage is None else max(period.history.start, pd.Timestamp(coverage[0]))
+    pipelines = _select_organization(name, _pipelines(snapshot))
+    start = since.to_pydatetime()
+    builds = _select_organization(name, snapshot.builds(created_from=start, pipeline=pipeline, columns=_BUILDS))
+    jobs = _select_organization(name, snapshot.jobs(created_from=start, pipeline=pipeline, columns=_JOBS))
     flaky, compares = _flaky_tests(snapshot, name), since <= period.before.start
     measurements = measure(builds, jobs, pipelines, flaky, period, compares=compares)
     return Report(
@@ -142,11 +145,6 @@ def _coverage(store: Store, organization: str, pipeline: str | None) -> Coverage
     return max(coverages, key=lambda coverage: coverage[1], default=None)
 
 
-def _measured_since(period: Period, coverage: Coverage) -> pd.Timestamp:
-    """Return the creation time of the first build to measure: as much of the history as is covered."""
-    return period.start if coverage is None else max(period.history.start, pd.Timestamp(coverage[0]))
-
-
 def _missing(period: Period, coverage: Coverage) -> Iterator[str]:
     """Return why the period is not covered completely."""
     if coverage is None:
@@ -163,13 +161,6 @@ def _notes(period: Period, coverage: Coverage, *, has_list: bool) -> Iterator[st
         yield f"The store has all builds since {coverage[0].text()} only, so the report compares with no period before."
     if not has_list:
         yield "The store has no list of pipelines, so the report does not contain broken default branches."
-
-
-def _rows(store: Store, pipeline: str | None, since: pd.Timestamp) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the builds created since a time, and their jobs."""
-    start = since.to_pydatetime()
-    builds = store.builds(created_from=start, pipeline=pipeline, columns=_BUILDS)
-    return builds, store.jobs(created_from=start, pipeline=pipeline, columns=_JOBS)
 
 
 def _pipelines(store: Store) -> pd.DataFrame:

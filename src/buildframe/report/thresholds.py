@@ -9,14 +9,14 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration, format_name, format_percent
 from buildframe.http.request_body import nearest
-from buildframe.report.content import Verdict
+from buildframe.report.content import STATUSES, Status, Verdict
 from buildframe.report.measurements import Measurements
 from buildframe.spec.times import parse_duration as length_of
 
@@ -24,9 +24,6 @@ DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""
 
 Row = Mapping[str, Any]
-Status = Literal["over", "perhaps", "within", "unknown"]
-
-_ORDER: tuple[Status, ...] = ("over", "perhaps", "unknown", "within")
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def check_limits(thresholds: Thresholds, measurements: Measurements) -> list[Ver
         *_check(thresholds.success_rate, measurements.success, "pipeline", _success_rate),
         *_check(thresholds.wall_time, measurements.wall_time, "pipeline", _wall_time),
     ]
-    return sorted(verdicts, key=lambda verdict: _ORDER.index(verdict.status))
+    return sorted(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
 
 
 # --- file
@@ -120,15 +117,14 @@ def _toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _limits(path: str | os.PathLike[str], table: str, values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: _limit(path, table, name, value) for name, value in values.items()}
-
-
-def _limit(path: str | os.PathLike[str], table: str, name: str, value: Any) -> float:
-    limit = _PARSERS[table](value)
-    if limit is None:
-        quotes = " Quote names that contain a dot." if isinstance(value, dict) else ""
-        raise BadInput(f"{path}: [{table}] {name!r} is {value!r}. Use {_ALLOWED[table]}.{quotes}")
-    return limit
+    parse, allowed = _VALUES[table]
+    limits = {}
+    for name, value in values.items():
+        if (limit := parse(value)) is None:
+            quotes = " Quote names that contain a dot." if isinstance(value, dict) else ""
+            raise BadInput(f"{path}: [{table}] {name!r} is {value!r}. Use {allowed}.{quotes}")
+        limits[name] = limit
+    return limits
 
 
 def _seconds(value: Any) -> float | None:
@@ -139,28 +135,15 @@ def _seconds(value: Any) -> float | None:
     return length.total_seconds() or None
 
 
-def _share(value: Any) -> float | None:
-    return _number(value, 1) or None
-
-
-def _increase(value: Any) -> float | None:
-    return _number(value, 10)
-
-
 def _number(value: Any, most: float) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value <= most else None  # comparisons with NaN are False
 
 
-_PARSERS: dict[str, Callable[[Any], float | None]] = {
-    "queue_time": _seconds,
-    "success_rate": _share,
-    "wall_time": _increase,
-}
-_ALLOWED = {
-    "queue_time": 'a duration above 0, such as "90s", "10m" or "2h"',
-    "success_rate": "a share in (0, 1], such as 0.9 for 90 %",
-    "wall_time": "a share from 0 to 10, such as 0.2 for 20 % longer",
+_VALUES: dict[str, tuple[Callable[[Any], float | None], str]] = {
+    "queue_time": (_seconds, 'a duration above 0, such as "90s", "10m" or "2h"'),
+    "success_rate": (lambda value: _number(value, 1) or None, "a share in (0, 1], such as 0.9 for 90 %"),
+    "wall_time": (lambda value: _number(value, 10), "a share from 0 to 10, such as 0.2 for 20 % longer"),
 }
 
 # --- verdicts
@@ -184,7 +167,7 @@ def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
     n = format_count(row["n"], "job")
     if math.isnan(value):
         few = f"{n} of the queue {queue} started, too few for a 95th percentile"
-        return _unknown(queue, few, f"at most {format_duration(limit)}")
+        return _verdict(queue, "unknown", few, f"at most {format_duration(limit)}")
     interval = _interval(low, high, format_duration)
     text = f"The 95th percentile of the queue time of {queue} is {format_duration(value)} ({interval}; {n})"
     return _verdict(queue, _status(value, low, limit), text, f"at most {format_duration(limit)}")
@@ -193,7 +176,8 @@ def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
 def _success_rate(row: Row, pipeline: str, limit: float) -> Verdict:
     value, low, high, n = row["rate"], row["rate_low"], row["rate_high"], format_count(row["n"], "build")
     if math.isnan(value):
-        return _unknown(pipeline, f"No build of {pipeline} passed or failed", f"at least {format_percent(limit)}")
+        text = f"No build of {pipeline} passed or failed"
+        return _verdict(pipeline, "unknown", text, f"at least {format_percent(limit)}")
     text = f"The success rate of {pipeline} is {format_percent(value)} ({_interval(low, high, format_percent)}; {n})"
     return _verdict(pipeline, _status(-value, -high, -limit), text, f"at least {format_percent(limit)}")
 
@@ -204,7 +188,8 @@ def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
     n = f"{row['n']:,} and {format_count(row['n_before'], 'build')}"
     most = f"at most {format_percent(limit)} longer"
     if math.isnan(change):
-        return _unknown(pipeline, f"{n} of {pipeline} passed, too few to compare the two periods", most)
+        text = f"{n} of {pipeline} passed, too few to compare the two periods"
+        return _verdict(pipeline, "unknown", text, most)
     text = (
         f"The median wall time of passed builds of {pipeline} is {format_duration(value)}, "
         f"{_compared(change)} than before ({_interval(low, high, _compared)}; {n})"
@@ -224,10 +209,6 @@ def _status(value: float, low: float, limit: float) -> Status:
 def _verdict(subject: str, status: Status, text: str, limit: str) -> Verdict:
     doubt = ", which lies within the interval" if status == "perhaps" else ""
     return Verdict(subject, status, f"{text}; the limit is {limit}{doubt}.")
-
-
-def _unknown(subject: str, why: str, limit: str) -> Verdict:
-    return Verdict(subject, "unknown", f"{why}; the limit is {limit}.")
 
 
 def _interval(low: float, high: float, format: Callable[[float], str]) -> str:

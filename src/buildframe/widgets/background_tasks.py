@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -19,21 +20,12 @@ _MAX_THREADS = 4  # of one runner, counting those of canceled tasks that have ye
 _SHORTEST_REPORTED_WAIT = 1.0  # seconds
 
 
-class BackgroundTask:
+class BackgroundTask(CancelScope):
     """A function that runs in a thread. It checks `is_canceled` between steps and reports progress by `update`."""
 
     def __init__(self, runner: TaskRunner, function: TaskFunction, on_result: OnResult, on_wait: OnWait) -> None:
+        super().__init__(self._report_wait)
         self._runner, self._function, self.on_result, self._on_wait = runner, function, on_result, on_wait
-        self._scope = CancelScope(self._report_wait)
-
-    @property
-    def is_canceled(self) -> bool:
-        """Whether the result is no longer needed."""
-        return self._scope.is_canceled
-
-    def cancel(self) -> None:
-        """End waits, prevent further requests and drop the result."""
-        self._scope.cancel()
 
     def update(self, callback: Callback) -> None:
         """Call back on the kernel's thread, unless the task is canceled by then."""
@@ -41,7 +33,7 @@ class BackgroundTask:
 
     def run(self) -> Any:
         """Run the function in the calling thread."""
-        with self._scope.within():
+        with self.within():
             return self._function(self)
 
     def _report_wait(self, seconds: float, reason: str) -> None:
@@ -145,11 +137,9 @@ class TaskRunner:
     def _run(self, task: BackgroundTask) -> None:
         deliver: Callback
         try:
-            result = task.run()
-            deliver = lambda: task.on_result(result)  # noqa: E731
+            deliver = functools.partial(task.on_result, task.run())
         except Exception as error:
-            failure = error
-            deliver = lambda: self._on_error(failure)  # noqa: E731
+            deliver = functools.partial(self._on_error, error)
         self.call_soon(lambda: self._end(task, deliver))
 
     def _end(self, task: BackgroundTask, deliver: Callback) -> None:
@@ -169,21 +159,11 @@ class PollTimer:
         self._callback = callback
         self._pending: asyncio.TimerHandle | None = None
         self._loop = kernel_loop()
-        self.reset_age()
 
     @property
     def has_loop(self) -> bool:
         """Whether there is a loop to call back on."""
         return self._loop is not None
-
-    @property
-    def age(self) -> float:
-        """Seconds since `reset_age`; 0 without a loop."""
-        return self._loop.time() - self._age_origin if self._loop else 0.0
-
-    def reset_age(self) -> None:
-        """Count the age from now."""
-        self._age_origin = self._loop.time() if self._loop else 0.0
 
     def schedule(self, seconds: float) -> None:
         """Call back once after the delay, in place of a pending call."""

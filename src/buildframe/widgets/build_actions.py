@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,9 +14,6 @@ from buildframe.formatting import format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.widgets import components, html
-from buildframe.widgets.accessibility import AccessibilityHelper
-from buildframe.widgets.background_tasks import TaskRunner
-from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
 OnBuildChanged = Callable[[spec.Build], None]
@@ -93,22 +91,19 @@ class Confirmation(NamedTuple):
     button: str
 
 
-class BuildActions(components.CompositeWidget):
+class BuildActions(components.WorkspaceWidget):
     """The buttons, the confirmation of an action, and its outcome."""
 
     def __init__(
         self, ws: Workspace | Pipeline, build: spec.Build | None = None, *, on_change: OnBuildChanged | None = None
     ) -> None:
-        check_workspace(ws)
-        self._ws, self._on_change = ws, on_change
+        super().__init__(ws)
+        self._on_change = on_change
         self._build: spec.Build | None = None
         self._rebuilds: dict[str, spec.Build | None] = {}  # by id of the original; None: unknown outcome
         self._pending: Confirmation | None = None
         self._last_id, self._last_status = "", ""  # the last build that was shown, and the status at that time
         self._build_name = ""
-        self.status = components.StatusLine()
-        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
-        self.closables = (self._tasks,)
         self.cancel = self.status.create_button("Cancel…", "", self._confirm_cancel, "bf-cancel")
         self.rebuild = self.status.create_button("Rebuild", "", self._start_rebuild, "bf-rebuild")
         self.yes = self.status.create_button("Yes", "Confirm", self._accept, "bf-yes")
@@ -117,11 +112,11 @@ class BuildActions(components.CompositeWidget):
         self.question = ipywidgets.HTML()
         answers = ipywidgets.HBox([self.yes, self.no])
         self.confirmation = components.add_classes(ipywidgets.VBox([self.question, answers]), "bf-confirmation")
-        self._accessibility = AccessibilityHelper(
+        self._accessibility = components.AccessibilityHelper(
             escape=".bf-no", attributes={".bf-confirmation": {"role": "group", "aria-label": "Confirmation"}}
         )
         buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
-        super().__init__([components.stylesheet(), buttons, self.confirmation, self.status, self._accessibility])
+        self.show_parts(buttons, self.confirmation, self.status, self._accessibility)
         self.add_class("bf-accessible")
         self.show(build)
 
@@ -190,7 +185,8 @@ class BuildActions(components.CompositeWidget):
         assert build is not None
         assert build.number is not None
         self._close_confirmation()
-        pipeline, number = pipeline_of(self._ws, build), build.number
+        slug = build.pipeline.slug if build.pipeline else None
+        pipeline, number = components.pipeline_of(self._ws, slug), build.number
         self._build_name, self._last_status = _name(build), ""
         self.status.show_action(f"{_IN_PROGRESS[action]} build {self._build_name} …")
         self._tasks.start(
@@ -198,64 +194,44 @@ class BuildActions(components.CompositeWidget):
         )
         self._update_buttons()
 
-    def _on_outcome(self, build: spec.Build, action: str, outcome: ActionOutcome) -> None:
-        if action == "rebuild" and (outcome.created or isinstance(outcome.error, OutcomeUnknown)):
-            self._rebuilds[build.id] = outcome.created
-        if self._build is not None and outcome.updated is not None and self._build.id == outcome.updated.id:
-            self._build = outcome.updated
+    def _on_outcome(self, original: spec.Build, action: str, outcome: ActionOutcome) -> None:
+        build, error = outcome.build, outcome.error
+        if action == "rebuild" and (error is None or isinstance(error, OutcomeUnknown)):
+            self._rebuilds[original.id] = build
+        elif self._build is not None and build is not None and self._build.id == build.id:
+            self._build = build
         self._update_buttons()
-        self._show_outcome(outcome)
+        if error is not None:
+            self.status.show_error(f"{self._build_name}: {html.error_text(error)}")
+        elif build is not None:
+            text = f"was created, {build.state}:" if action == "rebuild" else f"is {build.state}."
+            self.status.show(f"Build {_name(build)} {text}", extra=link_to(build))
         enabled = [f".bf-{name}" for name in (action, "rebuild", "cancel") if not getattr(self, name).disabled]
         self._accessibility.move_focus(next(iter(enabled), ".bf-none"))
-        if self._on_change is not None and (changed := outcome.created or outcome.updated):
-            self._on_change(changed)
+        if self._on_change is not None and build is not None:
+            self._on_change(build)
 
     def _on_error(self, error: BaseException) -> None:
         self._update_buttons()
         self.status.show_error(f"{self._build_name}: {html.error_text(error)}")
 
-    def _show_outcome(self, outcome: ActionOutcome) -> None:
-        if outcome.error is not None:
-            self.status.show_error(f"{self._build_name}: {html.error_text(outcome.error)}")
-        elif (created := outcome.created) is not None:
-            self.status.show(f"Build {_name(created)} was created, {created.state}:", extra=link_to(created))
-        elif (updated := outcome.updated) is not None:
-            self.status.show(f"Build {_name(updated)} is {updated.state}.", extra=link_to(updated))
-
 
 class ActionOutcome(NamedTuple):
-    """The build that was created, the current state of the build acted on, or the error."""
+    """The build that was created or changed, if it is known, and the error."""
 
-    created: spec.Build | None = None
-    updated: spec.Build | None = None
+    build: spec.Build | None
     error: BuildframeError | None = None
 
 
 def _perform(pipeline: Pipeline, number: int, action: str) -> ActionOutcome:
     try:
-        if action == "cancel":
-            return ActionOutcome(updated=pipeline.cancel(number))
-        return ActionOutcome(created=pipeline.rebuild(number))
+        return ActionOutcome(pipeline.cancel(number) if action == "cancel" else pipeline.rebuild(number))
     except Invalid as error:  # its state differs from the one shown
-        return ActionOutcome(updated=_load_current(pipeline, number), error=error)
+        with contextlib.suppress(BuildframeError):  # the refusal is shown, and says more
+            return ActionOutcome(pipeline.build(number), error)
+        return ActionOutcome(None, error)
     except BuildframeError as error:
-        return ActionOutcome(error=error)
-
-
-def _load_current(pipeline: Pipeline, number: int) -> spec.Build | None:
-    try:
-        return pipeline.build(number)
-    except BuildframeError:
-        return None  # the refusal is shown, and says more
-
-
-def pipeline_of(ws: Workspace | Pipeline, build: spec.Build) -> Pipeline:
-    """Return the pipeline of a build."""
-    if isinstance(ws, Pipeline):
-        return ws
-    if build.pipeline is None or build.pipeline.slug is None:
-        raise BadInput(f"The service did not report the pipeline of build {build.number}. Pass ws.pipeline(...) as ws.")
-    return ws.pipeline(build.pipeline.slug)
+        return ActionOutcome(None, error)
 
 
 def link_to(build: spec.Build) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import ipywidgets
 import pandas as pd
@@ -18,7 +20,6 @@ from buildframe.widgets.build_list import (
     COLUMNS,
     CREATED,
     TABLE_COLUMNS,
-    BuildBatch,
     BuildList,
     LoadingState,
     load_builds,
@@ -27,13 +28,12 @@ from buildframe.widgets.build_list import (
 from buildframe.widgets.create_build_form import CreateBuildForm
 from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.filter_inputs import FilterInputs
-from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
 _MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
 
 
-class BuildBrowser(components.CompositeWidget):
+class BuildBrowser(components.WorkspaceWidget):
     """
     List the builds of an organization or of one pipeline: filter, sort, select and act on them.
 
@@ -79,26 +79,23 @@ class BuildBrowser(components.CompositeWidget):
 
     @checked_names
     def __init__(self, ws: Workspace | Pipeline, *, created_from: str = "7d") -> None:
-        check_workspace(ws)
+        super().__init__(ws, _view_count=0)
         if not isinstance(created_from, str):
             raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")
-        self._ws = ws
         self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
         self._load_pressed_at = -math.inf
         self._selected_id: str | None = None
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
-        self.status = components.StatusLine()
         self.table = DataTable("Builds", TABLE_COLUMNS)
         self.table.sort_order = [CREATED, True]
-        self._tasks = TaskRunner(self._on_error, self._on_wait)
         self._update_tasks = TaskRunner(self._on_update_error)
-        self.closables = (self._tasks, self._update_tasks)
+        self.closables += (self._update_tasks,)
         self.filters = FilterInputs(ws, created_from, self.status.guard(self._press_load))
         self.details = BuildDetails(ws, on_change=self._on_build_changed)
         self.form = CreateBuildForm(ws, on_change=self._on_build_changed)
         components.set_visible(self.form, False)
         self._create_inputs()
-        super().__init__([components.stylesheet(), *self._layout_parts()], _view_count=0)
+        self.show_parts(*self._layout_parts())
         self.add_class("bf-browser")
         self._observe_inputs()
         self.load()
@@ -164,7 +161,7 @@ class BuildBrowser(components.CompositeWidget):
         self._outdated.clear()
 
         def run(task: BackgroundTask) -> None:
-            load_builds(source, filters, lambda batch: task.update(lambda: self._add(batch)))
+            load_builds(source, filters, lambda *batch: task.update(lambda: self._add(*batch)))
 
         self._tasks.restart(run, lambda _: self._end("complete"))
         self._show_status()
@@ -175,9 +172,9 @@ class BuildBrowser(components.CompositeWidget):
             self._tasks.cancel()
             self._end("stopped")
 
-    def _add(self, batch: BuildBatch) -> None:
+    def _add(self, builds: pd.DataFrame | None, share: float | None, metadata: Mapping[Any, Any]) -> None:
         self._on_select()  # a selection among the previous rows may not have been processed yet
-        self._requested.add(batch)
+        self._requested.add(builds, share, metadata)
         self._shown = self._requested
         self._update_table()
         self._show_status()
@@ -246,9 +243,8 @@ class BuildBrowser(components.CompositeWidget):
 
     def _load_row(self, slug: str, number: int) -> pd.DataFrame | str:
         """Return a build with its row, or an error message."""
-        pipeline = self._ws if isinstance(self._ws, Pipeline) else self._ws.pipeline(slug)
         try:
-            return with_rows(pipeline.history_of(number).builds)
+            return with_rows(components.pipeline_of(self._ws, slug).history_of(number).builds)
         except BuildframeError as error:
             return f"The row of {slug} #{number} could not be updated. {html.error_text(error)}"
 

@@ -21,7 +21,6 @@ from buildframe.widgets.build_summary import (
 from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
 from buildframe.widgets.timeline import render_timeline
-from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
 _FAILED_STATES = ("failed", "timed_out", "expired")
@@ -36,22 +35,21 @@ class LoadedBuild(NamedTuple):
     timeline: str
 
 
-class BuildDetails(components.CompositeWidget):
+class BuildDetails(components.WorkspaceWidget):
     """One build; `load` replaces it. `on_change` is called with each build that its buttons canceled or created."""
 
     def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
-        check_workspace(ws)
-        self._ws, self._on_change = ws, on_change
+        super().__init__(ws)
+        self._on_change = on_change
         self.loaded: LoadedBuild | None = None
         self._requested: tuple[str, int] | None = None  # pipeline and number
         self._shown: tuple[str, int] | None = None
-        self.status = components.StatusLine(layout={"flex": "1 1 200px", "min_height": "34px"})
+        self.status.layout = {"flex": "1 1 200px", "min_height": "34px"}
         self.log_view = components.StatusLine()
-        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
         self._log_tasks = TaskRunner(
             lambda error: self.log_view.show_error(log_error_text(error)), self.log_view.show_wait
         )
-        self.closables = (self._tasks, self._log_tasks)
+        self.closables += (self._log_tasks,)
         self.properties, self.timeline = ipywidgets.HTML(), ipywidgets.HTML()
         self.actions = BuildActions(ws, on_change=self._on_build_changed)
         self.jobs = components.add_classes(DataTable("Jobs", JOB_COLUMNS), "bf-jobs")
@@ -62,7 +60,7 @@ class BuildDetails(components.CompositeWidget):
             [self.properties, self.actions, self.jobs, self.log_button, self.log_view, self.timeline],
             layout={"width": "100%"},
         )
-        super().__init__([components.stylesheet(), ipywidgets.HBox([self.reload, self.status]), self.body])
+        self.show_parts(ipywidgets.HBox([self.reload, self.status]), self.body)
         self.jobs.observe(self.status.guard(lambda _: self._update_log_button()), "selected")
         components.set_visible(self.body, False)
         components.set_visible(self.reload, False)
@@ -70,7 +68,7 @@ class BuildDetails(components.CompositeWidget):
 
     def load(self, slug: str, number: int) -> None:
         """Load and show a build. What is shown stays until then; a request for another build is canceled."""
-        pipeline = self._ws if isinstance(self._ws, Pipeline) else self._ws.pipeline(slug)
+        pipeline = components.pipeline_of(self._ws, slug)
         self._requested = (pipeline.slug, number)
         if self._requested != self._shown:
             self.actions.show(None)  # otherwise they would act on a build that is no longer selected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -25,14 +25,6 @@ LoadingState = Literal["loading", "complete", "stopped", "failed"]
 _UPDATE_INTERVAL = 0.5  # seconds; more frequent updates cost time, and nobody sees them
 
 
-class BuildBatch(NamedTuple):
-    """Builds with their rows (None if there are none yet), the share loaded so far, and the `attrs` of their frame."""
-
-    builds: pd.DataFrame | None
-    share: float | None
-    metadata: Mapping[Any, Any]
-
-
 class BuildList:
     """
     The builds that match a query, which `query` describes, in the order of arrival and each as it was read last.
@@ -49,11 +41,11 @@ class BuildList:
         self._metadata: Mapping[Any, Any] = {}
         self._updated: dict[str, None] = {}
 
-    def add(self, batch: BuildBatch) -> None:
-        """Add a batch."""
-        self._metadata, self.share = batch.metadata, batch.share
-        if batch.builds is not None:
-            self._merge(batch.builds)
+    def add(self, builds: pd.DataFrame | None, share: float | None, metadata: Mapping[Any, Any]) -> None:
+        """Add builds with their rows, if there are any; the share loaded so far; and the `attrs` of the listing."""
+        self._metadata, self.share = metadata, share
+        if builds is not None:
+            self._merge(builds)
 
     def update(self, builds: pd.DataFrame) -> None:
         """Add builds that were loaded individually, so they may not match the query."""
@@ -99,9 +91,9 @@ class BuildList:
 def load_builds(
     source: Workspace | Pipeline,
     filters: Mapping[str, Any],
-    on_batch: Callable[[BuildBatch], None],
+    on_batch: Callable[[pd.DataFrame | None, float | None, Mapping[Any, Any]], None],
 ) -> None:
-    """Load the builds that match, and call `on_batch` as they arrive and once at the end."""
+    """Load the builds that match, and call `on_batch` (see `BuildList.add`) as they arrive and once at the end."""
     frames: list[pd.DataFrame] = []
     updated_at = -math.inf
 
@@ -115,7 +107,7 @@ def load_builds(
     def send(share: float | None, metadata: Mapping[Any, Any]) -> None:
         builds = [with_rows(frame) for frame in frames if len(frame)]
         frames.clear()
-        on_batch(BuildBatch(pd.concat(builds) if builds else None, share, metadata))
+        on_batch(pd.concat(builds) if builds else None, share, metadata)
 
     with reporting_rows(on_rows):
         complete = source.builds(**filters, columns=COLUMNS, progress=False)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import Any
 
 import ipywidgets
+import pandas as pd
 
 from buildframe import spec
+from buildframe.errors import BadInput
 from buildframe.formatting import format_duration
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
+from buildframe.spec.times import parse_duration
 from buildframe.widgets import components, html, monitor_formatting
-from buildframe.widgets.background_tasks import BackgroundTask, PollTimer, TaskRunner
+from buildframe.widgets.background_tasks import BackgroundTask, PollTimer
 from buildframe.widgets.build_actions import BuildActions
 from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
 from buildframe.widgets.data_table import DataTable, to_cells
-from buildframe.widgets.validation import check_duration, check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
 _MIN_INTERVAL = 10.0  # seconds
@@ -24,7 +27,7 @@ _MAX_UNANSWERED_PINGS = 2  # a page may miss one while a cell of the user runs
 _MAX_HISTORIES = 2  # loaded per refresh, so that rows are not outdated when they appear
 
 
-class BuildMonitor(components.CompositeWidget):
+class BuildMonitor(components.WorkspaceWidget):
     """
     Follow the waiting and running builds of an organization or of one pipeline until they finish.
 
@@ -74,9 +77,9 @@ class BuildMonitor(components.CompositeWidget):
         every: str | dt.timedelta = dt.timedelta(seconds=10),
         for_at_most: str | dt.timedelta = "1h",
     ) -> None:
-        check_workspace(ws)
-        self._interval = check_duration("every", every, _MIN_INTERVAL, "because all clients share the request limit")
-        self._max_age = check_duration("for_at_most", for_at_most, self._interval, "the interval of refreshes")
+        super().__init__(ws, _view_count=0)
+        self._interval = _check_duration("every", every, _MIN_INTERVAL, "because all clients share the request limit")
+        self._max_age = _check_duration("for_at_most", for_at_most, self._interval, "the interval of refreshes")
         self.snapshot: MonitorSnapshot | None = None
         self._tracker = BuildTracker(ws)
         self._build: spec.Build | None = None
@@ -85,16 +88,12 @@ class BuildMonitor(components.CompositeWidget):
         self._action_key: tuple[str, str] | None = None
         self.is_refreshing, self._is_hidden = False, False
         self._unanswered_pings = 0
-        self.status, self.table = (
-            components.StatusLine(),
-            DataTable("Waiting and running builds", monitor_formatting.TABLE_COLUMNS),
-        )
-        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self.table = DataTable("Waiting and running builds", monitor_formatting.TABLE_COLUMNS)
         self._timer = PollTimer(self.status.guard(self._on_timer))
         self.closables = (self._timer, self._tasks)
         self.actions = BuildActions(ws, on_change=lambda build: self._on_build_changed())
         components.set_visible(self.actions, False)
-        super().__init__([components.stylesheet(), *self._create_parts()], _view_count=0)
+        self.show_parts(*self._create_parts())
         self.layout.width = "100%"
         self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
         self.observe(self.status.guard(lambda change: self._on_views_changed(bool(change.new))), "_view_count")
@@ -124,7 +123,7 @@ class BuildMonitor(components.CompositeWidget):
         """Refresh now and at intervals, for at most `for_at_most`."""
         self.is_refreshing, self._is_hidden = True, False
         self._unanswered_pings = 0
-        self._timer.reset_age()
+        self._resumed_at = time.monotonic()
         self.toggle.description = "Pause"
         self._pause_text = ""
         self.status.show(self._pause_text)
@@ -157,7 +156,7 @@ class BuildMonitor(components.CompositeWidget):
         self.table.ping += 1
         if not self._view_count or self._unanswered_pings >= _MAX_UNANSWERED_PINGS:
             self._on_views_changed(False)
-        elif self._timer.age >= self._max_age:
+        elif time.monotonic() - self._resumed_at >= self._max_age:
             self.pause(f"Stopped after {format_duration(self._max_age)}")
         else:
             self.refresh()
@@ -222,8 +221,8 @@ class BuildMonitor(components.CompositeWidget):
         """Show when the rows were loaded and what is next; not announced, because it changes all the time."""
         as_of = "Nothing loaded yet"
         if self.snapshot is not None:
-            time = self.snapshot.as_of
-            as_of = f"As of {'an unknown time' if html.is_missing(time) else f'{time:%H:%M:%S} UTC'}"
+            loaded_at = self.snapshot.as_of
+            as_of = f"As of {'an unknown time' if pd.isna(loaded_at) else f'{loaded_at:%H:%M:%S} UTC'}"
         self.schedule.value = html.hint(f"{as_of}, {text}")
 
     def _on_select(self) -> None:
@@ -253,3 +252,11 @@ class BuildMonitor(components.CompositeWidget):
         if key != self._action_key:
             self._action_key = key
             self.actions.show(build)
+
+
+def _check_duration(name: str, value: str | dt.timedelta, minimum: float, reason: str) -> float:
+    """Return a duration in seconds; raise BadInput if it is below the minimum."""
+    seconds = parse_duration(value, name).total_seconds()
+    if seconds < minimum:
+        raise BadInput(f"{name}={value!r} is too short. Use at least {minimum:.0f} s, {reason}.")
+    return seconds

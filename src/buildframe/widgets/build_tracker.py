@@ -11,6 +11,7 @@ from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
 from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
 from buildframe.spec.builds import FINISHED_STATES, OPEN_STATES
+from buildframe.widgets.components import pipeline_of
 from buildframe.widgets.data_table import Row, to_rows
 from buildframe.workspace import Pipeline, Workspace
 
@@ -100,7 +101,7 @@ class BuildTracker:
 
     def load_history(self, slug: str) -> None:
         """Load the history of a pipeline, newest builds first."""
-        self._histories[slug] = self._pipeline(slug).builds(
+        self._histories[slug] = pipeline_of(self._source, slug).builds(
             created_from=f"{HISTORY_DAYS}d", state=FINISHED_STATES, columns=_HISTORY_COLUMNS,
             max_requests=_MAX_HISTORY_REQUESTS, deadline=_DEADLINE, partial=True, workers=1, progress=False,
         )  # fmt: skip
@@ -128,9 +129,6 @@ class BuildTracker:
         reach = format_duration((history["fetched_at"].max() - history["created_at"].min()).total_seconds())
         return f"the last {reach} (only the newest {format_count(len(history), 'build')} were loaded)"
 
-    def _pipeline(self, slug: str) -> Pipeline:
-        return self._source if isinstance(self._source, Pipeline) else self._source.pipeline(slug)
-
     def _look_up_finished(self, builds: pd.DataFrame) -> None:
         """Look up builds that left the list; the next refresh tries again those that cannot be looked up now."""
         self._n_new = 0
@@ -145,7 +143,7 @@ class BuildTracker:
 
     def _look_up(self, row: Row) -> spec.Build:
         try:
-            return self._pipeline(str(row["pipeline"])).build(int(row["number"]), include_retried_jobs=False)
+            return pipeline_of(self._source, row["pipeline"]).build(int(row["number"]), include_retried_jobs=False)
         except NotFound:
             return to_record({**row, "state": DELETED})
 

@@ -1,4 +1,4 @@
-"""Parts that all widgets share: composite widgets, status lines, buttons, and callbacks whose errors are shown."""
+"""Parts that all widgets share: bases, status lines, buttons, callbacks whose errors are shown, and accessibility."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+import anywidget
 import ipywidgets
+import traitlets
 
+from buildframe.errors import BadInput
 from buildframe.widgets import html
-from buildframe.widgets.background_tasks import call_on_loop, kernel_loop
+from buildframe.widgets.background_tasks import TaskRunner, call_on_loop, kernel_loop
+from buildframe.workspace import Pipeline, Workspace
 
 ENTER = "submit"  # the event that ipywidgets sends when Enter is pressed in a text input
 
@@ -84,6 +88,43 @@ class StatusLine(ipywidgets.HTML):
         return add_classes(button, *css_class.split())
 
 
+class WorkspaceWidget(CompositeWidget):
+    """A widget of a workspace or pipeline. Its status line shows errors and waits of the requests in `_tasks`."""
+
+    def __init__(self, ws: Workspace | Pipeline, *, may_be_pipeline: bool = True, **traits: Any) -> None:
+        if not isinstance(ws, Workspace | Pipeline if may_be_pipeline else Workspace):
+            pipelines = ", or one of its pipelines" if may_be_pipeline else ""
+            raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
+        if ws.organization is None:
+            raise BadInput(
+                'ws is of all organizations; a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.'
+            )
+        self._ws: Workspace | Pipeline = ws
+        self.status = StatusLine()
+        self._tasks = TaskRunner(self._on_error, self._on_wait)
+        self.closables = (self._tasks,)
+        super().__init__(**traits)
+
+    def show_parts(self, *parts: ipywidgets.Widget) -> None:
+        """Show these widgets, in the styles of this package."""
+        self.children = (stylesheet(), *parts)
+
+    def _on_error(self, error: BaseException) -> None:
+        self.status.show_error(error)
+
+    def _on_wait(self, seconds: float, reason: str) -> None:
+        self.status.show_wait(seconds, reason)
+
+
+def pipeline_of(ws: Workspace | Pipeline, slug: str | None) -> Pipeline:
+    """Return a pipeline of a workspace, or the pipeline itself."""
+    if isinstance(ws, Pipeline):
+        return ws
+    if slug is None:
+        raise BadInput("The service did not report the pipeline of this build. Pass ws.pipeline(...) as ws.")
+    return ws.pipeline(slug)
+
+
 def input_grid(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:
     """Return inputs in a grid, with the label above each."""
     return add_classes(ipywidgets.Box(tuple(inputs)), "bf-input-grid")
@@ -104,3 +145,21 @@ def stylesheet() -> ipywidgets.HTML:
 def set_visible(widget: ipywidgets.DOMWidget, is_visible: bool) -> None:
     """Show a widget, or take it out of the page and out of the order of the Tab key."""
     widget.layout.display = None if is_visible else "none"
+
+
+class AccessibilityHelper(anywidget.AnyWidget):
+    """
+    An invisible widget that serves the box of class `bf-accessible` that contains it.
+
+    `attributes` maps CSS selectors to attributes (`role` and `aria-…` only). Escape clicks the button that the selector
+    `escape` finds, while it is visible.
+    """
+
+    _esm = Path(__file__).parent / "accessibility.js"
+
+    attributes: Any = traitlets.Dict().tag(sync=True)
+    escape = traitlets.Unicode().tag(sync=True)
+
+    def move_focus(self, selector: str) -> None:
+        """Move the focus to the element of a selector once it is enabled, unless the user is somewhere else."""
+        self.send({"focus": selector})

@@ -15,19 +15,15 @@ from buildframe.http.request_body import body_of
 from buildframe.spec.bodies import find_violations
 from buildframe.spec.operations import Property, properties_of
 from buildframe.widgets import components, html
-from buildframe.widgets.accessibility import AccessibilityHelper
-from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import OnBuildChanged, link_to
-from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Pipeline, Workspace
 
 _PIPELINE = Property("pipeline", str, True, "slug of the pipeline to build", None)
 _GROUPS = {
-    "Revision": ("commit", "branch", "message"),
+    "Revision": ("pipeline", "commit", "branch", "message"),
     "Author": ("author",),
     "Pull request": ("pull_request_id", "pull_request_base_branch", "pull_request_repository"),
 }
-_OTHER_GROUP = "Options"
 _MULTILINE = ("message",)
 _CHOICES = [("not set", ""), ("yes", True), ("no", False)]
 _AUTO_WIDTH = {"width": "auto"}
@@ -82,37 +78,31 @@ class FormField:
         self.hint.value = html.component("hint_of_field", self._hint_id, text, bool(problem))
 
 
-class CreateBuildForm(components.CompositeWidget):
+class CreateBuildForm(components.WorkspaceWidget):
     """Creates a build of a pipeline. `on_change` is called with the new build."""
 
     def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
-        check_workspace(ws)
-        self._ws, self._on_change = ws, on_change
-        self.status = components.StatusLine()
-        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
-        self.closables = (self._tasks,)
+        super().__init__(ws)
+        self._on_change = on_change
         self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH)
-        self._pipeline_fields = [FormField(_PIPELINE, widget=self.pipeline)] if isinstance(ws, Workspace) else []
-        self.fields = {entry.name: FormField(entry) for entry in spec.create_build.properties}
+        self.fields = {"pipeline": FormField(_PIPELINE, widget=self.pipeline)} if isinstance(ws, Workspace) else {}
+        self.fields |= {entry.name: FormField(entry) for entry in spec.create_build.properties}
         self.create = self.status.create_button("Create this build", "Validate, then create the build", self._submit)
         self.create.layout.align_self = "flex-start"
-        self._accessibility = AccessibilityHelper()
-        super().__init__([components.stylesheet(), self._field_groups(), self.create, self.status, self._accessibility])
+        self._accessibility = components.AccessibilityHelper()
+        self.show_parts(self._field_groups(), self.create, self.status, self._accessibility)
         self.add_class("bf-accessible")
         for field in self._inputs():
             field.input.observe(self.status.guard(lambda _, field=field: self._on_edit(field)), "value")
         self._update_aria()
 
     def _field_groups(self) -> ipywidgets.Widget:
-        grouped = [name for names in _GROUPS.values() for name in names]
-        groups = {**_GROUPS, _OTHER_GROUP: tuple(name for name in self.fields if name not in grouped)}
-        boxes = [self._field_group(title, names) for title, names in groups.items()]
+        grouped = {name for names in _GROUPS.values() for name in names}
+        boxes = []
+        for title, names in {**_GROUPS, "Options": [name for name in self.fields if name not in grouped]}.items():
+            heading = ipywidgets.HTML(html.component("heading", title))
+            boxes.append(ipywidgets.VBox([heading, *(self.fields[name].box for name in names if name in self.fields)]))
         return components.add_classes(ipywidgets.VBox(boxes), "bf-form-groups")
-
-    def _field_group(self, title: str, names: Sequence[str]) -> ipywidgets.Widget:
-        heading = ipywidgets.HTML(html.component("heading", title))
-        fields = [*(self._pipeline_fields if "commit" in names else []), *map(self.fields.__getitem__, names)]
-        return ipywidgets.VBox([heading, *(field.box for field in fields)])
 
     def suggest_pipelines(self, slugs: Sequence[str], selected: str | None = None) -> None:
         """Offer pipelines, and preselect one."""
@@ -120,7 +110,7 @@ class CreateBuildForm(components.CompositeWidget):
         self.pipeline.value = selected or self.pipeline.value
 
     def _all_fields(self) -> list[FormField]:
-        return [*self._pipeline_fields, *(each for field in self.fields.values() for each in field.with_parts())]
+        return [each for field in self.fields.values() for each in field.with_parts()]
 
     def _inputs(self) -> list[FormField]:
         return [field for field in self._all_fields() if field.input is not None]
@@ -139,16 +129,19 @@ class CreateBuildForm(components.CompositeWidget):
         if self.create.disabled:
             return  # the second click of a double click
         values, problems = self._read()
-        entries = [*(field.entry for field in self._pipeline_fields), *spec.create_build.properties]
-        for violation in find_violations(entries, values):
+        for violation in find_violations([field.entry for field in self.fields.values()], values):
             problems.setdefault(violation.field, violation.problem)
         self._show_problems(problems)
         if problems:
             self.status.show_error(f"Nothing was sent. Correct {format_count(len(problems), 'marked field')}.")
             return
-        pipeline = self._take_pipeline(values)
+        try:
+            pipeline = components.pipeline_of(self._ws, values.pop("pipeline", None))
+        except BadInput as error:
+            self._show_problems({"pipeline": f"is not valid: {error}"})
+            raise
         body_of(spec.create_build, values)
-        sent = {field: field.input.value for field in self._inputs() if field not in self._pipeline_fields}
+        sent = {field: field.input.value for field in self._inputs() if field.entry is not _PIPELINE}
         self.status.show_action("Creating the build …")
         self.create.disabled = True
         self._tasks.start(
@@ -158,22 +151,12 @@ class CreateBuildForm(components.CompositeWidget):
     def _read(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the values that are set, and the problems of inputs that cannot be parsed."""
         values, problems = {}, {}
-        for field in [*self._pipeline_fields, *self.fields.values()]:
+        for name, field in self.fields.items():
             try:
-                values[field.name] = field.read()
+                values[name] = field.read()
             except InvalidInput as error:
-                problems[field.name] = str(error)
+                problems[name] = str(error)
         return {name: value for name, value in values.items() if value is not ...}, problems
-
-    def _take_pipeline(self, values: dict[str, Any]) -> Pipeline:
-        """Return the pipeline, and remove it from the values."""
-        if isinstance(self._ws, Pipeline):
-            return self._ws
-        try:
-            return self._ws.pipeline(values.pop("pipeline"))
-        except BadInput as error:
-            self._show_problems({"pipeline": f"is not valid: {error}"})
-            raise
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem at its field, and move the focus to the first."""

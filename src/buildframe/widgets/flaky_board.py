@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import ipywidgets
 import pandas as pd
@@ -15,34 +15,22 @@ from buildframe.guards.arguments import checked_names
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
 from buildframe.widgets import components, html
-from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
+from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
 from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
-from buildframe.widgets.validation import check_workspace
 from buildframe.workspace import Workspace
 
 _DAY = 86_400
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
 
 
-class FlakyTestSearch(NamedTuple):
-    """Filters of the service; empty for all tests."""
-
-    search: str = ""
-    branch: str = ""
-
-    def filters(self) -> FlakyTestFilters:
-        """Return the filters that are set."""
-        return cast("FlakyTestFilters", {name: value for name, value in self._asdict().items() if value})
-
-    def clause(self) -> str:
-        """Return the filters as a relative clause."""
-        search = f"whose name or scope contains “{format_name(self.search)}”" if self.search else ""
-        branch = f"that flaked at least once on branch “{format_name(self.branch)}”" if self.branch else ""
-        return "".join(f" {part}" for part in (search, "and" if search and branch else "", branch) if part)
+_CLAUSES = {
+    "search": "whose name or scope contains “{}”",
+    "branch": "that flaked at least once on branch “{}”",
+}
 
 
-class FlakyBoard(components.CompositeWidget):
+class FlakyBoard(components.WorkspaceWidget):
     """
     Rank the flaky tests of a suite by instances: search, sort and select them.
 
@@ -87,28 +75,25 @@ class FlakyBoard(components.CompositeWidget):
 
     @checked_names
     def __init__(self, ws: Workspace, suite: str, *, store: Store | None = None) -> None:
-        check_workspace(ws, may_be_pipeline=False)
+        super().__init__(ws, may_be_pipeline=False, _view_count=0)
         if not isinstance(suite, str) or not suite.strip():
             raise BadInput(f"suite={suite!r} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
         if store is not None and not isinstance(store, Store):
             raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
-        self._ws, self.suite, self._store = ws, suite, store
-        self._query = FlakyTestSearch()
+        self.suite, self._store, self._list_tests = suite, store, ws.flaky_tests
+        self._query: FlakyTestFilters = {}
         self._tests = self.board = pd.DataFrame()
         self._history: SuiteHistory | None = None
-        self.status, self.store_status = components.StatusLine(), components.StatusLine()
+        self.store_status = components.StatusLine()
         self.table = DataTable(f"Flaky tests of {html.label(suite)}", TABLE_COLUMNS)
         self.properties, self.history = ipywidgets.HTML(), ipywidgets.HTML()
-        self._tasks = TaskRunner(self._on_error, self.status.show_wait)
-        self.closables = (self._tasks,)
         self.search = self._create_input("Name or scope contains", "Searched by the service")
         self.branch = self._create_input("Branch", "Tests that flaked at least once on this branch")
         self.load_button = self.status.create_button("Search", "Search the service", self.load)
         self.load_button.button_style = "primary"
         inputs = [components.input_grid([self.search, self.branch]), ipywidgets.HBox([self.load_button])]
         columns = components.add_classes(ipywidgets.Box([self.properties, self.history]), "bf-two-columns")
-        parts = [components.stylesheet(), *inputs, self.status, self.table, self.store_status, columns]
-        super().__init__(parts, _view_count=0)
+        self.show_parts(*inputs, self.status, self.table, self.store_status, columns)
         self.layout.width = "100%"
         self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
         self.observe(self.status.guard(lambda _: self._on_views_changed()), "_view_count")
@@ -126,15 +111,16 @@ class FlakyBoard(components.CompositeWidget):
 
     def load(self) -> None:
         """Load the tests that match search and branch. Previous rows are removed."""
-        query = FlakyTestSearch(self.search.value.strip(), self.branch.value.strip())
+        values = {"search": self.search.value.strip(), "branch": self.branch.value.strip()}
+        query = cast("FlakyTestFilters", {name: value for name, value in values.items() if value})
         if self._tasks.is_busy and query == self._query:
             return  # the second click of a double click
         self._query = query
         self._clear()
-        self.status.show_action(f"Loading the flaky tests of {format_name(self.suite)}{query.clause()} …")
+        self.status.show_action(f"Loading the flaky tests of {format_name(self.suite)}{_clause(query)} …")
 
         def run(task: BackgroundTask) -> SuiteHistory | Exception | None:
-            tests = self._ws.flaky_tests(self.suite, **query.filters(), progress=False)
+            tests = self._list_tests(self.suite, **query, progress=False)
             task.update(lambda: self.status.guard(self._show)(tests))
             return self._load_history()
 
@@ -227,12 +213,12 @@ class FlakyBoard(components.CompositeWidget):
         query, metadata = self._query, self._tests.attrs
         as_of = f"{html.plain(pd.Timestamp(metadata['as_of']))} UTC" if metadata["as_of"] else "an unknown time"
         if self._tests.empty:
-            return f"The suite {format_name(self.suite)} has no flaky test{query.clause()}, as of {as_of}."
+            return f"The suite {format_name(self.suite)} has no flaky test{_clause(query)}, as of {as_of}."
         count = format_count(len(self._tests), "flaky test")
         note = f"; {metadata['note']}" if metadata["note"] else ""
-        branches = ", on any branch." if query.branch else "."
+        branches = ", on any branch." if "branch" in query else "."
         return (
-            f"{count} of the suite {format_name(self.suite)}{query.clause()}, as of {as_of}{note}.\n"
+            f"{count} of the suite {format_name(self.suite)}{_clause(query)}, as of {as_of}{note}.\n"
             f"Ranked by instances: how often the service detected the test as flaky{branches}"
         )
 
@@ -246,6 +232,12 @@ class FlakyBoard(components.CompositeWidget):
         )
         if self._history is not None:
             self.history.value = render_history(self._history, test["id"], test["instances"])
+
+
+def _clause(query: FlakyTestFilters) -> str:
+    """Return the filters as a relative clause."""
+    clauses = " and ".join(_CLAUSES[name].format(format_name(value)) for name, value in query.items())
+    return f" {clauses}" if clauses else ""
 
 
 def _test_name(test: Row) -> str:

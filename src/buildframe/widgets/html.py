@@ -9,28 +9,23 @@ import pandas as pd
 
 from buildframe.errors import BuildframeError
 from buildframe.formatting import escape_invisible, truncate_middle
-from buildframe.templates import load_templates, web_link
+from buildframe.templates import load_templates
 
 _MAX_TEXT = 4000
 
 
-def is_missing(value: object) -> bool:
-    """Return whether a value is None, NA, NaT or NaN."""
-    return value is None or value is pd.NA or value != value
-
-
-def plain(value: object) -> str:
+def plain(value: Any) -> str:
     """Return a value as text: timestamps to the second in UTC, an empty string for a missing value."""
-    if is_missing(value):
+    if pd.isna(value):
         return ""
     if isinstance(value, pd.Timestamp):
         return f"{value.tz_convert('UTC'):%Y-%m-%d %H:%M:%S}"
     return str(value)
 
 
-def timestamp(value: object) -> str:
+def timestamp(value: Any) -> str:
     """Return a timestamp as text in UTC; an empty string for a missing value."""
-    return "" if is_missing(value) else f"{plain(value)} UTC"
+    return "" if pd.isna(value) else f"{plain(value)} UTC"
 
 
 def first_line(value: object) -> str:
@@ -70,9 +65,7 @@ def _templates() -> Any:
         return escape_invisible(truncate_middle(plain(value), _MAX_TEXT))
 
     templates = load_templates("buildframe.widgets", "This widget", show)
-    templates.globals |= {
-        function.__name__: function for function in (is_missing, plain, timestamp, truncate_middle, web_link)
-    }
+    templates.globals |= {"plain": plain, "timestamp": timestamp}
     return templates
 
 

@@ -59,7 +59,7 @@ def progress_text(row: Row) -> str:
         return "unknown"
     if row["n"] == 0 and row["n_sooner"]:
         return f"100 %, longer than all {row['n_sooner']:,} earlier builds"
-    if html.is_missing(row["p50_s"]):
+    if row["p50_s"] is None:
         return "too few earlier builds ran this long"
     share = row["elapsed_s"] / (row["elapsed_s"] + row["p50_s"])
     return f"{100 * share:.0f} %, {_approximate(row['p50_s'])} left (n = {row['n']:,})"
@@ -74,7 +74,7 @@ def progress_sentence(row: Row) -> str:
         return f"Longer than all {format_count(row['n_sooner'], 'build')} of this pipeline that finished in {history}."
     longer = f"{format_count(row['n'], 'build')} of this pipeline ran longer than {format_duration(row['elapsed_s'])}"
     median = f"half of them finished within another {_approximate(row['p50_s'])}"
-    p90 = "" if html.is_missing(row["p90_s"]) else f", 90 % within {_approximate(row['p90_s'])}"
+    p90 = "" if row["p90_s"] is None else f", 90 % within {_approximate(row['p90_s'])}"
     return f"In {history}, {longer}: {median}{p90}."
 
 
