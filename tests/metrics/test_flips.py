@@ -12,7 +12,7 @@ from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.flips import flips, outcomes_by_commit
+from buildframe.metrics.attempts import flips, outcomes_by_commit
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "step_key": "str", "name": "str", "commit": "str", "matrix": "str",

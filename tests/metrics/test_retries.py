@@ -11,7 +11,7 @@ from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.retries import retry_rate
+from buildframe.metrics.attempts import retry_rate
 
 TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "queue")
 COUNTS = ["executions", "retried", "retried_passed", "automatic", "manual", "of_unknown_kind"]

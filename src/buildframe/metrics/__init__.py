@@ -6,6 +6,7 @@ columns that end in `_s`, and accept pandas, Polars, DuckDB and PySpark. No func
 
 from __future__ import annotations
 
+from buildframe.metrics.attempts import flips, outcomes_by_commit, retry_rate
 from buildframe.metrics.branches import outages, recovery_time, red_share
 from buildframe.metrics.build_times import (
     active_time,
@@ -22,12 +23,10 @@ from buildframe.metrics.derived_columns import with_seconds
 from buildframe.metrics.duplicates import latest
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
-from buildframe.metrics.flips import flips, outcomes_by_commit
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
-from buildframe.metrics.retries import retry_rate
 from buildframe.metrics.steps import step
 from buildframe.metrics.waste import waste
 

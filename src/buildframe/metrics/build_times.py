@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded
+from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_SUPERSEDED
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.validation import check_spellings
 
@@ -117,14 +116,15 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
 
 def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    swept = _sweep(builds, _last_attempts(builds))
-    return builds.sums(swept.codes, swept.covered, "active_time")
+    runs = _last_attempts(builds)
+    covered, _ = _sweep(builds, runs)
+    return builds.sums(runs.codes, covered, "active_time")
 
 
 def _last_attempts(builds: _Builds) -> _Spans:
     """Return the runs that active time counts: finished, and not superseded."""
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
-    counted = (start != NAT) & (end != NAT) & ~builds.flags(is_superseded())
+    counted = (start != NAT) & (end != NAT) & ~builds.flags(IS_SUPERSEDED)
     return _Spans(builds.codes, start, end).filter(counted)
 
 
@@ -306,7 +306,7 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
 def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
     check_spellings(builds.jobs["state"].dropna().unique(), "state")
-    failed = builds.flags(has_failed_hard())
+    failed = builds.flags(HAS_FAILED_HARD)
     first = builds.earliest(builds.codes[failed], builds.stamps("finished_at")[failed])
     return builds.series(_subtract(builds.created(), first), "time_to_first_failure")
 
@@ -349,7 +349,7 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
 def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
     check_spellings(builds.jobs["build_state"].dropna().unique(), "build_state")
     has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))
-    unsettled = ~has_passed | builds.flags(_is_held())
+    unsettled = ~has_passed | builds.flags(IS_HELD)
     last = builds.latest(builds.codes, builds.stamps("finished_at"))
     last[builds.codes[unsettled]] = NAT
     return builds.series(_subtract(builds.created(), last), "time_to_pass")
@@ -409,14 +409,6 @@ def _subtract(start: Integers, end: Integers) -> Integers:
     return np.where((start == NAT) | (end == NAT), NAT, end - start)
 
 
-def _is_held() -> nw.Expr:
-    """Block steps that wait to be unblocked; jobs behind one are in this state, too."""
-    return ((nw.col("type") == "manual") & (nw.col("state") == "blocked")).fill_null(False)
-
-
-# --- union of intervals
-
-
 class _Spans(NamedTuple):
     """Intervals [start, end), each with the number of its build."""
 
@@ -428,27 +420,20 @@ class _Spans(NamedTuple):
         return _Spans(*(column[chosen] for column in self))
 
 
-class _Swept(NamedTuple):
-    """Intervals by build and start: what each adds to the union of earlier ones, and the gap before it.
+def _sweep(builds: _Builds, spans: _Spans) -> tuple[Integers, Integers]:
+    """Return what each interval adds to the union of its build's earlier ones, and the gap before it.
 
-    `order` holds the original position of each interval.
+    At one start, the first in `spans` is earlier. An interval that ends before it starts covers nothing.
     """
-
-    order: npt.NDArray[np.intp]
-    codes: Integers
-    covered: Integers
-    gap: Integers
-
-
-def _sweep(builds: _Builds, spans: _Spans) -> _Swept:
-    """Sort the intervals (stable); one that ends before it starts covers nothing."""
     codes, start, end = spans.codes, spans.start, np.maximum(spans.start, spans.end)
     shift = _shifts_end_to_end(builds, codes, start, end)[codes]
     order = np.argsort(start + shift, kind="stable")
     codes, start, end = codes[order], (start + shift)[order], (end + shift)[order]
     reached = np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]])
-    gap = np.where(np.diff(codes, prepend=-1) > 0, 0, np.maximum(start - reached, 0))
-    return _Swept(order, codes, np.maximum(end - np.maximum(start, reached), 0), gap)
+    covered, gap = np.empty_like(start), np.empty_like(start)
+    covered[order] = np.maximum(end - np.maximum(start, reached), 0)
+    gap[order] = np.where(np.diff(codes, prepend=-1) > 0, 0, np.maximum(start - reached, 0))
+    return covered, gap
 
 
 def _shifts_end_to_end(builds: _Builds, codes: Integers, start: Integers, end: Integers) -> Integers:
@@ -466,32 +451,29 @@ _STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fet
 
 def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedelta]:
     """Sum the gaps between runs that end at a release (`blocked`), or those that end at a run or the last timestamp."""
-    finished, created = builds.stamps("finished_at"), builds.created()
-    runs, releases = _runs(builds, finished), _releases(builds)
-    ends = (_Spans(builds.codes, finished, finished), releases, runs)
-    last = np.maximum.reduce([builds.latest(one.codes, one.end) for one in ends])
+    created, runs, releases = builds.created(), *_find_runs_and_releases(builds)
+    last = builds.latest(builds.codes, builds.stamps("finished_at"))
+    last = np.maximum.reduce([last, *(builds.latest(one.codes, one.end) for one in (releases, runs))])
     known = np.flatnonzero((created != NAT) & (last != NAT))
     # The sort is stable: at one start, the creation comes first, then a release, a run, and the last timestamp.
     parts = [_Spans(known, created[known], created[known]), releases, runs, _Spans(known, last[known], last[known])]
     parts = [_cut_at_creation(created, one) for one in parts]
-    swept = _sweep(builds, _Spans(*map(np.concatenate, zip(*parts, strict=True))))
+    spans = _Spans(*map(np.concatenate, zip(*parts, strict=True)))
     is_release = np.repeat([False, True, False, False], [len(one.codes) for one in parts])
-    return builds.sums(swept.codes, np.where(is_release[swept.order] == blocked, swept.gap, 0), name)
+    _, gap = _sweep(builds, spans)
+    return builds.sums(spans.codes, np.where(is_release == blocked, gap, 0), name)
 
 
-def _runs(builds: _Builds, finished: Integers) -> _Spans:
-    """Return the runs of every attempt until they ended or were last seen, without those that cover nothing."""
-    start = builds.stamps("started_at")
-    end = np.where(finished == NAT, builds.stamps("fetched_at"), finished)
-    return _Spans(builds.codes, start, end).filter((start != NAT) & (end > start))
+def _find_runs_and_releases(builds: _Builds) -> tuple[_Spans, _Spans]:
+    """Return the runs of every attempt that cover some time, and when block steps were released.
 
-
-def _releases(builds: _Builds) -> _Spans:
-    """Return when builds were unblocked, and when builds that are still blocked were last seen."""
-    unblocked = builds.stamps("unblocked_at")
-    held = builds.flags(_is_held()) & (unblocked == NAT)
-    at = np.where(held, builds.stamps("fetched_at"), unblocked)
-    return _Spans(builds.codes, at, at).filter(at != NAT)
+    Runs last until they ended or were last seen. A build that is still blocked is released when it was last seen.
+    """
+    start, finished, fetched = (builds.stamps(name) for name in ("started_at", "finished_at", "fetched_at"))
+    end, unblocked = np.where(finished == NAT, fetched, finished), builds.stamps("unblocked_at")
+    at = np.where(builds.flags(IS_HELD) & (unblocked == NAT), fetched, unblocked)
+    runs = _Spans(builds.codes, start, end).filter((start != NAT) & (end > start))
+    return runs, _Spans(builds.codes, at, at).filter(at != NAT)
 
 
 def _cut_at_creation(created: Integers, spans: _Spans) -> _Spans:

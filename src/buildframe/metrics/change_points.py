@@ -98,23 +98,18 @@ def change_point(frame: Frame, of: RowMetric | str = wall_time, by: By = None, a
     dated = replace(rows, frame=rows.frame.filter(is_known)).select("value", AT)
     changes = counts.groups.merge(engine.clearest_changes(dated), how="left", on=dated.by)
     changes.loc[n < _LEAST, [AT, BALANCE, COUNT]] = pd.NA
-    return join_keys(counts.keys, _compute_columns(dated, counts.groups, n, changes))
-
-
-def _compute_columns(dated: GroupedRows, groups: pd.DataFrame, n: Integers, changes: pd.DataFrame) -> pd.DataFrame:
-    """Compute the columns of each group."""
-    before = changes[COUNT].astype("Int64")
-    medians = _compute_medians(dated, groups, changes[AT], np.asarray(before.fillna(0), np.int64), n)
-    return pd.DataFrame(
-        {
-            "n": pd.array(n, "Int64"),
-            "n_before": before,
-            "at": pd.Series(changes[AT], dtype=TIMESTAMP),
-            "p_value": _approximate_p_value(changes[BALANCE].to_numpy(np.float64, na_value=np.nan), n),
-            "p50_before_s": medians[0],
-            "p50_after_s": medians[1],
-        }
-    )
+    before, balances = changes[COUNT].astype("Int64"), changes[BALANCE].to_numpy(np.float64, na_value=np.nan)
+    medians = _compute_medians(dated, counts.groups, changes[AT], np.asarray(before.fillna(0), np.int64), n)
+    size = np.maximum(n, 1).astype(np.float64)
+    columns = {
+        "n": pd.array(n, "Int64"),
+        "n_before": before,
+        "at": pd.Series(changes[AT], dtype=TIMESTAMP),
+        "p_value": np.minimum(1.0, 2 * np.exp(-6 * balances**2 / (size**3 + size**2))),  # Pettitt's approximation
+        "p50_before_s": medians[0],
+        "p50_after_s": medians[1],
+    }
+    return join_keys(counts.keys, pd.DataFrame(columns))
 
 
 def _compute_medians(
@@ -136,10 +131,3 @@ def _compute_median(source: GroupedRows, selected: nw.Expr, groups: pd.DataFrame
     rows = replace(source, frame=source.frame.filter(selected))
     median: Floats = source.engine.values_at_ranks(rows, groups, n, middle).mean(axis=1)
     return median
-
-
-def _approximate_p_value(balances: Floats, n: Integers) -> Floats:
-    """Return Pettitt's approximate p-value of the largest cumulative balance."""
-    size = np.maximum(n, 1).astype(np.float64)
-    chance: Floats = 2 * np.exp(-6 * balances**2 / (size**3 + size**2))
-    return np.minimum(1.0, chance)

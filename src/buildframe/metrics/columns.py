@@ -68,10 +68,10 @@ def kind_of(name: str) -> str | None:
     return _KINDS.get(name)
 
 
-def check_aligned(made: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
+def check_aligned(result: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]:
     """Return the result of a function of the frame; raise BadInput unless it is a Series with the frame's index."""
-    if isinstance(made, pd.Series) and len(made) == len(frame) and made.index.equals(frame.index):
-        return made
+    if isinstance(result, pd.Series) and len(result) == len(frame) and result.index.equals(frame.index):
+        return result
     raise BadInput(
         f"{what} must return a Series with one value per row of the frame, on the frame's index. "
         "Assign values per build to rows by frame['build_id'].map(...)."
@@ -134,20 +134,16 @@ def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:
     """Return durations as float64 seconds, NaN if missing; raise BadInput, with `name`, for other values."""
     if isinstance(durations.dtype, pd.ArrowDtype) and pa.types.is_duration(durations.dtype.pyarrow_dtype):
         durations = durations.astype("timedelta64[us]")
-    if pd.api.types.is_timedelta64_dtype(durations.dtype):
-        return _as_floats(durations)
+    if pd.api.types.is_timedelta64_dtype(durations.dtype):  # ten times as fast as `total_seconds`
+        exact = durations.to_numpy("timedelta64[us]")
+        floats = np.where(np.isnat(exact), np.nan, exact.view("int64") / 1e6)
+        return pd.Series(floats, durations.index, name=durations.name)
     if str(durations.name).endswith("_s") and pd.api.types.is_numeric_dtype(durations.dtype):
         return durations.astype("float64")
     raise BadInput(
         f"{name} is {durations.dtype}, not timedelta. "
         "Pass a metric such as metrics.run_time, or a column of seconds, whose name ends in _s."
     )
-
-
-def _as_floats(durations: pd.Series[Any]) -> pd.Series[float]:
-    """Do the same as `total_seconds`, in a tenth of the time."""
-    exact = durations.to_numpy("timedelta64[us]")
-    return pd.Series(np.where(np.isnat(exact), np.nan, exact.view("int64") / 1e6), durations.index, name=durations.name)
 
 
 def _missing_column(name: str) -> BadInput:

@@ -25,7 +25,7 @@ from buildframe.metrics.percentiles import (
     percentile_label,
     point_percentiles,
 )
-from buildframe.metrics.rates import wilson
+from buildframe.metrics.rates import shares, wilson
 from buildframe.metrics.validation import check_states
 
 _COUNTS = ["n", "n_censored", "n_negative"]
@@ -116,13 +116,13 @@ def percentile_change(
         n  n_before  p50_change_s  p50_change_low_s  p50_change_high_s
     0  78        84          58.0             -85.0              301.0
     """
-    shares = check_percentiles(q, "linear")
+    q = check_percentiles(q, "linear")
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    sides = [_Side.of(frame, of, by, shares, at, tz) for frame in (now, before)]
+    sides = [_Side.of(frame, of, by, q, at, tz) for frame in (now, before)]
     keys, one, other = _align_groups(sides[0].table, sides[1].table, by)
     columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
     columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
-    columns |= _compute_changes(sides, (one, other), shares, confidence)
+    columns |= _compute_changes(sides, (one, other), q, confidence)
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -190,9 +190,9 @@ def success_change(
        rate  rate_before  change    low   high
     0  0.84        0.783   0.057 -0.233  0.328
     """
-    settled, passed = expressions.is_settled(), expressions.has_passed()
+    settled, passed = expressions.IS_SETTLED, expressions.HAS_PASSED
     needs = ("state", "blocked", at)
-    counted = {"hits": settled & passed, "counted": settled & (passed | expressions.has_failed())}
+    counted = {"hits": settled & passed, "counted": settled & (passed | expressions.HAS_FAILED)}
     one, other = (_count_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
     return _compare_rates(one, other, by, "passed", confidence)
 
@@ -258,10 +258,10 @@ def failure_change(
     2   docker       5    66   0.053
     3    macos       1    93  -0.002
     """
-    failed = expressions.has_failed_hard()
+    failed = expressions.HAS_FAILED_HARD
     needs = ("type", "state", "soft_failed", at)
-    counted = {"hits": failed, "counted": failed | expressions.has_passed()}
-    one, other = (_count_shares(frame, needs, by, counted, at, tz, expressions.is_script()) for frame in (now, before))
+    counted = {"hits": failed, "counted": failed | expressions.HAS_PASSED}
+    one, other = (_count_shares(frame, needs, by, counted, at, tz, expressions.IS_SCRIPT) for frame in (now, before))
     return _compare_rates(one, other, by, "failed", confidence)
 
 
@@ -358,7 +358,9 @@ def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, co
     columns: dict[str, Any] = {}
     for end, side in (("", one), ("_before", other)):
         columns |= {f"{hits}{end}": side["hits"].fillna(0), f"n{end}": side["n"].fillna(0)}
-    rate, rate_before = (_divide(side["hits"], side["n"]) for side in (one, other))
+    rate, rate_before = (
+        shares(columns[f"{hits}{end}"], columns[f"n{end}"])["rate"].to_numpy() for end in ("", "_before")
+    )
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
     sizes, sizes_before = effective_sizes(_read_spread(one), _read_spread(other), confidence)
     _, low, high = newcombe(rate * sizes, sizes, rate_before * sizes_before, sizes_before, confidence)
@@ -372,12 +374,6 @@ def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, co
 def _read_spread(side: pd.DataFrame, name: str = "") -> Spread:
     rows, days, ratio = (side[f"{name}{column}"].to_numpy(np.float64, na_value=np.nan) for column in _SPREAD)
     return Spread(np.nan_to_num(rows), np.nan_to_num(days), ratio)
-
-
-def _divide(hits: pd.Series[Any], n: pd.Series[Any]) -> Floats:
-    """Return the proportion, NaN if n is 0."""
-    whole = n.to_numpy(np.float64, na_value=0)
-    return hits.to_numpy(np.float64, na_value=0) / np.where(whole > 0, whole, np.nan)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ def find_groups(frame: pd.DataFrame, by: By) -> Groups:
         codes, many = codes * more + own, many * more
     if others:
         codes, _ = compact_codes(codes, many)
-    return Groups(codes, keys.iloc[_find_first_rows(codes)].reset_index(drop=True))
+    first_rows = np.empty(codes.max(initial=-1) + 1, np.intp)
+    first_rows[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
+    return Groups(codes, keys.iloc[first_rows].reset_index(drop=True))
 
 
 def _rank_values(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
@@ -66,12 +68,6 @@ def _invert(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
     return place
-
-
-def _find_first_rows(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    first = np.empty(codes.max(initial=-1) + 1, np.intp)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
-    return first
 
 
 def join_keys(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:

@@ -243,7 +243,10 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
         raise BadInput("successes must lie between 0 and n.")
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
         raise BadInput(f"confidence={confidence!r} is not a fraction between 0 and 1. Use one such as 0.95.")
-    return _compute_limits(x, np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2))
+    size, z = np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2)
+    middle = (x + z**2 / 2) / (size + z**2)
+    half = z * np.sqrt(x * (size - x) / size + z**2 / 4) / (size + z**2)
+    return middle - half, np.where(x == size, 1.0, middle + half)  # rounding errors would give 1 + 2e-16
 
 
 def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
@@ -256,17 +259,11 @@ def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
 
 def _count_settled(rows: GroupedRows) -> GroupSums:
     """Count builds that passed and builds that failed, without blocked ones."""
-    settled = expressions.is_settled()
-    outcomes = {"passed": expressions.has_passed(), "failed": expressions.has_failed()}
+    settled = expressions.IS_SETTLED
+    outcomes = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
     return rows.engine.group_sums(rows, **{name: settled & outcome for name, outcome in outcomes.items()})
 
 
 def _with_rates(counts: pd.DataFrame) -> pd.DataFrame:
     with_n = counts.assign(n=counts["passed"] + counts["failed"])
     return pd.concat([with_n, shares(with_n["passed"], with_n["n"])], axis=1)
-
-
-def _compute_limits(x: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
-    middle = (x + z**2 / 2) / (n + z**2)
-    half = z * np.sqrt(x * (n - x) / n + z**2 / 4) / (n + z**2)
-    return middle - half, np.where(x == n, 1.0, middle + half)  # rounding errors would give 1 + 2e-16

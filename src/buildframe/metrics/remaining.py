@@ -18,8 +18,6 @@ from buildframe.metrics.percentiles import check_percentiles, has_enough_rows, p
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import RUNNING_STATES
 
-"""States of builds that end by themselves; a `canceling` one ends because somebody canceled it."""
-
 _NEEDS = ("id", "state", "blocked", "started_at", "finished_at", "fetched_at")
 _ROUNDING = 1e-9
 _COUNTS = ("n", "n_censored", "n_sooner", "n_negative")

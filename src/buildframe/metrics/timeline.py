@@ -16,7 +16,8 @@ def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
 
     A job waits from `first` to `wait_to` and runs from `run_from` to `end` (float64, NaN if it did not). `kind` is
     `ran`, `failed`, `timed out`, `canceled`, `triggered build` or `blocked`. `open` is true if it has not ended, and
-    `retried` if another attempt followed. Further columns are `step`, `name` and `came_up`, the step's least `first`.
+    `retried` if another attempt followed. Further columns are `step`, `name` and
+    `step_begins`, the step's least `first`.
     """
     stamps = _find_times(jobs)
     zero = timestamps(jobs, "build_created_at").min()
@@ -78,8 +79,10 @@ def _name_bars(jobs: pd.DataFrame, steps: pd.Series[Any]) -> pd.Series[str]:
 def _order_bars(bars: pd.DataFrame) -> pd.DataFrame:
     """Order steps by their first job, and the jobs of a step by time."""
     steps = bars["step"].fillna(bars["name"])
-    came_up = bars.groupby(steps)["first"].transform("min")
-    ordered = bars.assign(step=steps, came_up=came_up).sort_values(["came_up", "step", "first", "end", "name"])
+    step_begins = bars.groupby(steps)["first"].transform("min")
+    ordered = bars.assign(step=steps, step_begins=step_begins).sort_values(
+        ["step_begins", "step", "first", "end", "name"]
+    )
     return ordered.reset_index(drop=True)
 
 

@@ -35,8 +35,10 @@ def check_states(frame: Frame, *names: str) -> None:
     These are other spellings of known states ("Passed", "success"), and all states if none is known. A new state of the
     service beside known ones is accepted: it is neither passed nor failed.
     """
+    engine = engine_of(frame)
     for name in names:
-        states = _distinct_states(frame, name)
+        values = engine.combinations(engine.select_columns(frame, [name]), [name])[name]
+        states = [state for state in values.unique() if isinstance(state, str)]
         check_spellings(states, name)
         if states and not KNOWN & set(states):
             raise BadInput(
@@ -54,12 +56,6 @@ def check_spellings(states: Iterable[str], name: str) -> None:
                 f"convert it, in pandas by frame[{name!r}].replace({{{state!r}: {meant!r}}}). "
                 f"Known states: {_list_states(KNOWN)}."
             )
-
-
-def _distinct_states(frame: Frame, name: str) -> list[str]:
-    engine = engine_of(frame)
-    states = engine.combinations(engine.select_columns(frame, [name]), [name])[name]
-    return [state for state in states.unique() if isinstance(state, str)]
 
 
 def _list_states(states: Iterable[str]) -> str:

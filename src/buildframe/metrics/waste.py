@@ -8,7 +8,7 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.expressions import is_superseded
+from buildframe.metrics.engines.expressions import IS_SUPERSEDED
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.validation import check_states
@@ -83,11 +83,15 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
     check_states(jobs, "state", "build_state")
     rows = engine_of(jobs).attribute_run_time(jobs, by)
-    rows = rows.with_columns(retried=is_superseded(), canceled=(nw.col("state") == "canceled").fill_null(False))
+    rows = rows.with_columns(retried=IS_SUPERSEDED, canceled=(nw.col("state") == "canceled").fill_null(False))
     counted = rows.engine.group_sums(
         rows, n=nw.col("ran"), **_split_spans(), n_running=nw.col("running"), n_negative=nw.col("span") < 0
     )
-    return join_keys(counted.keys, _to_seconds(counted.sums))
+    sums = counted.sums
+    seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in _CLASSES}
+    result = sums.assign(**seconds)
+    result.insert(1, "machine_s", sums[list(_CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6)
+    return join_keys(counted.keys, result)
 
 
 def _split_spans() -> dict[str, nw.Expr]:
@@ -103,11 +107,3 @@ def _split_spans() -> dict[str, nw.Expr]:
         early * remaining * (1 - repeated),
     )
     return dict(zip(_CLASSES, parts, strict=True))
-
-
-def _to_seconds(sums: pd.DataFrame) -> pd.DataFrame:
-    seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in _CLASSES}
-    machine = sums[list(_CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6
-    result = sums.assign(**seconds)
-    result.insert(1, "machine_s", machine)
-    return result

@@ -20,9 +20,8 @@ from buildframe.plots.flaky_tests import flaky_board
 from buildframe.plots.hours import queue_times_by_hour
 from buildframe.plots.load import concurrency, queue_depth
 from buildframe.plots.steps import step_times, time_spent
-from buildframe.plots.success import success_trend
 from buildframe.plots.theme import shortened
-from buildframe.plots.trend import duration_trend
+from buildframe.plots.trends import duration_trend, success_trend
 
 __all__ = [
     "concurrency", "distribution", "duration_trend", "flaky_board", "flips", "queue_depth", "queue_times_by_hour",

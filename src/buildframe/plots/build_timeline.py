@@ -121,7 +121,7 @@ def _bar_styles(ax: Axes, thin: bool) -> dict[str, dict[str, Any]]:
 
 def _draw(ax: Axes, bars: pd.DataFrame) -> None:
     waited = bars[bars["wait_to"] > bars["first"]]
-    thin = _is_thin(ax, bars)
+    thin = len(bars) > min(60, plot_area(ax)[1] / 5)  # too thin for a hatch
     height = 1.0 if thin else 0.7
     ax.barh(waited.index, waited["wait_to"] - waited["first"], 1.0 if thin else 0.42, left=waited["first"],
             color=theme.ORANGE, alpha=0.55, label="waiting for an agent")  # fmt: skip
@@ -129,15 +129,10 @@ def _draw(ax: Axes, bars: pd.DataFrame) -> None:
         ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~is_negative(bars)]
         if len(ran):
             ax.barh(ran.index, ran["end"] - ran["run_from"], height, left=ran["run_from"], label=kind, **style)
-    _mark_ends(ax, bars)
+    _mark_ends(ax, bars, 3.5 if thin else 6)
     ax.set_ylim(max(len(bars), 3) - 0.4, -0.6)
     _draw_negative(ax, bars[is_negative(bars)])
     ax.set_xlim(left=min(0, np.nanmin(bars[["first", "run_from", "end"]])))
-
-
-def _is_thin(ax: Axes, bars: pd.DataFrame) -> bool:
-    """Return whether bars are too thin for a hatch."""
-    return len(bars) > min(60, plot_area(ax)[1] / 5)
 
 
 def _draw_negative(ax: Axes, bars: pd.DataFrame) -> None:
@@ -150,8 +145,7 @@ def _draw_negative(ax: Axes, bars: pd.DataFrame) -> None:
     ax.plot(bars["end"], bars.index, "<", color=theme.RED, markersize=5, label="its end", clip_on=False)
 
 
-def _mark_ends(ax: Axes, bars: pd.DataFrame) -> None:
-    size = 3.5 if _is_thin(ax, bars) else 6
+def _mark_ends(ax: Axes, bars: pd.DataFrame, size: float) -> None:
     unblocked = (bars["kind"] == "blocked") & ~bars["open"]
     for label, rows, marker, face in (
         ("retried", bars["retried"], "o", theme.background(ax)),
@@ -174,9 +168,7 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
         return
     steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])
     labeled = steps.loc[_choose_spaced(steps["mean"], len(bars) / rows_of_room)]
-    names = theme.unique_labels(labeled.index, max_characters(ax, 28))
-    ax.set_yticks(labeled["mean"], [f"{names[str(name)]}  ({n:,})" for name, n in labeled["size"].items()],
-                  parse_math=False)  # fmt: skip
+    theme.label_rows(ax, labeled["mean"], labeled.index, 28, labeled["size"])
     borders = np.flatnonzero(bars["step"].ne(bars["step"].shift()))[1:] - 0.5
     if not (hidden := len(steps) - len(labeled)):
         ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=theme.grid_color(), linewidth=0.8, zorder=0)

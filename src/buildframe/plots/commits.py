@@ -25,7 +25,7 @@ from buildframe.plots.layout import (
 _MOST_COMMITS = 60
 _LEAST_COMMITS = 20  # minimum width of the plot in columns, so that one commit does not fill it
 _BELOW = 115  # points below the Axes for commit labels
-_SHA = re.compile("[0-9a-f]{40}")
+_SHA = re.compile(r"\A([0-9a-f]{7})[0-9a-f]{33}\Z")
 _VERDICTS = {
     "passed": ("passed", "#DCEBF4"),
     "infrastructure": ("agent lost", theme.GRAY),
@@ -140,12 +140,8 @@ def _label_axes(ax: Axes, shown: pd.DataFrame, commits: list[str]) -> None:
 
 def _label_commits(ax: Axes, commits: list[str]) -> None:
     """Label every n-th commit as room allows, always including the latest."""
-    short = theme.unique_labels(commits, 12, _shorten_commit)
+    short = theme.unique_labels(commits, 12, lambda name, width: theme.drawable(_SHA.sub(r"\1", name), width))
     every = int(np.ceil(POINTS_PER_LABEL * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, 40))[0]))
     shown = range((len(commits) - 1) % every, len(commits), every)
     texts = ["" if is_small(ax) else short[commits[k]] for k in shown]
     ax.set_xticks([k + 0.5 for k in shown], texts, parse_math=False, rotation=90, family="monospace")
-
-
-def _shorten_commit(commit: str, width: int) -> str:
-    return commit[:7] if _SHA.fullmatch(commit) else theme.drawable(commit, width)

@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import timestamps
+from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import GROUP
 from buildframe.plots import theme
 from buildframe.spec.times import When, when
-
-Floats = npt.NDArray[np.float64]
 
 _MOST_POINTS = 2000  # more than a screen can show
 _PERIOD = "period"
@@ -132,4 +129,4 @@ def _set_scales(ax: Axes, minutes: Floats) -> None:
         ax.set_xscale("symlog", linthresh=_SHORT)
     if minutes.min() >= 0:
         ax.set_xlim(left=0)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    ax.xaxis.set_major_formatter("{x:,.6g}")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -15,7 +14,7 @@ from matplotlib.colors import Normalize
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import timestamps
+from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
@@ -108,7 +107,10 @@ def _draw(ax: Axes, cells: pd.DataFrame) -> None:
     table = np.full((7, 24), np.nan)
     table[cells["day"], cells["hour"]] = cells["minutes"]
     most = max(float(np.nanmax(table)), 1e-9)
-    norm, cmap = Normalize(min(0.0, float(np.nanmin(table))), most), theme.sequential_colormap()
+    norm, cmap = (
+        Normalize(min(0.0, float(np.nanmin(table))), most),
+        theme.SEQUENTIAL if theme.is_light() else theme.SEQUENTIAL.reversed(),
+    )
     ax.pcolormesh(np.ma.masked_invalid(table), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)], linewidth=1.2)
     few = cells[cells["minutes"].isna()]
     ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=theme.GRAY, markersize=4)
@@ -123,7 +125,7 @@ def _draw(ax: Axes, cells: pd.DataFrame) -> None:
     ax.set_ylim(7, 0)
 
 
-def _write_values(ax: Axes, table: npt.NDArray[np.float64], scale: ScalarMappable) -> None:
+def _write_values(ax: Axes, table: Floats, scale: ScalarMappable) -> None:
     """Write the value into each cell, as large as it fits, in the color with more contrast."""
     width, height = plot_area(ax, _LEFT)
     size = min(8.0, width / 24 / 2.6, height / 7 * 0.6)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import timestamps
+from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import is_script
 from buildframe.plots import theme
 from buildframe.plots.layout import plot_area
-
-Floats = npt.NDArray[np.float64]
 
 _FILLS = (
     (theme.BLUE, ""),
@@ -127,7 +124,9 @@ def _draw_areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did:
         edges, width = _choose_bins(changes["at"])
         means = _compute_means(changes, count, edges)
         _draw_stack(ax, edges, means, changes.groupby("queue")[count].max())
-        _draw_peaks(ax, edges, _compute_peaks(changes, count, edges))
+        peaks, at = _compute_peaks(changes, count, edges), pd.to_datetime(edges, unit="s")
+        ax.hlines(peaks, at[:-1], at[1:], color=theme.text_color(), linewidth=1, label=f"peak, max {peaks.max():,.0f}")
+        ax.set_ylim(0, 1.05 * peaks.max())
         _hatch_incomplete_times(ax, changes)
         theme.format_dates(ax)
         ax.set(xlabel="UTC", ylabel=f"{count} jobs (mean of {width})")
@@ -168,17 +167,12 @@ def _compute_peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
     return peaks
 
 
-def _draw_peaks(ax: Axes, edges: Floats, peaks: Floats) -> None:
-    at = pd.to_datetime(edges, unit="s").to_numpy()
-    ax.hlines(peaks, at[:-1], at[1:], color=theme.text_color(), linewidth=1, label=f"peak, max {peaks.max():,.0f}")
-    ax.set_ylim(0, 1.05 * peaks.max())
-
-
 def _draw_stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
     own, others = list(means.columns[: len(_FILLS)]), list(means.columns[len(_FILLS) :])
     names = theme.unique_labels(means.columns, 24 if plot_area(ax)[0] > 300 else 14)
     areas = [means[queue] for queue in own] + ([means[others].sum(axis=1)] if others else [])
-    texts = [f"{_keep_in_legend(names[queue])}, max {peaks[queue]:,}" for queue in own]
+    labels = {queue: f" {name}" if name.startswith("_") else name for queue, name in names.items()}  # legends drop "_"
+    texts = [f"{labels[queue]}, max {peaks[queue]:,}" for queue in own]
     texts += [f"{format_count(len(others), 'other queue')}"] if others else []
     fills = dict(zip(sorted(own), _FILLS, strict=False))  # by name, so that a queue has the same color in all plots
     colors, hatches = zip(*(fills[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
@@ -186,11 +180,6 @@ def _draw_stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[i
     ax.stackplot(at, [np.append(area, area.iloc[-1]) for area in areas], labels=texts, step="post",
                  colors=colors, hatch=hatches, edgecolor=theme.background(ax), alpha=0.85, linewidth=0)  # fmt: skip
     ax.set_xlim(at[0], at[-1])
-
-
-def _keep_in_legend(name: str) -> str:
-    """Return a label that Matplotlib's legend does not drop; it drops labels that begin with an underscore."""
-    return f" {name}" if name.startswith("_") else name
 
 
 def _hatch_incomplete_times(ax: Axes, changes: pd.DataFrame) -> None:

@@ -13,8 +13,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import is_script
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
-from buildframe.plots.trend import no_median_message
+from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
 
 _POINTS_PER_STEP = 16  # height of a step with its two bars
 
@@ -67,13 +66,14 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     with theme.themed_axes(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, theme.check_top(top)))) as ax:
         shown = times.head(count_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
         if shown.empty:
-            return theme.show_message(ax, no_median_message(len(times), "jobs of a step"))
+            return theme.show_message(ax, theme.no_median_message(len(times), "jobs of a step"))
         _draw_spans(ax, shown, "queue", theme.ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", theme.BLUE, "o", -0.17)
         _set_x_limits(ax)
-        _label_steps(ax, shown["n"])
+        theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["n"])
         ax.set(xlabel="minutes, median (dot) to 95th percentile (end of bar)", ylabel="step (runs)")
-        theme.decorate(ax, f"Queue time and run time of {_count_shown(len(shown), len(times), 'slowest')}", grid="x")
+        which = "" if len(shown) == len(times) else f"the slowest {len(shown)} of "
+        theme.decorate(ax, f"Queue time and run time of {which}{format_count(len(times), 'step')}", grid="x")
     return ax
 
 
@@ -143,15 +143,6 @@ def _set_x_limits(ax: Axes) -> None:
     ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
 
 
-def _count_shown(shown: int, all: int, which: str) -> str:
-    return format_count(all, "step") if shown == all else f"the {which} {shown} of {format_count(all, 'step')}"
-
-
-def _label_steps(ax: Axes, n: pd.Series[Any]) -> None:
-    names = theme.unique_labels(n.index, max_characters(ax, 32))
-    ax.set_yticks(range(len(n)), [f"{names[str(name)]}  ({runs:,})" for name, runs in n.items()], parse_math=False)
-
-
 def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
     """Return `queue_p50`, `queue_p95`, `run_p50`, `run_p95` in minutes and `n` runs per step, the largest first."""
     scripts = jobs[is_script(jobs)]
@@ -185,7 +176,7 @@ def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: st
 def _draw_spent(ax: Axes, spent: pd.DataFrame, top: int) -> None:
     shown, all = spent.head(top).iloc[::-1], spent["sum"].sum()
     ax.barh(np.arange(len(shown)), shown["sum"], height=0.7, color=theme.BLUE)
-    _label_steps(ax, shown["count"])
+    theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["count"])
     theme.label_bars(ax, shown["sum"], (f"{value / all:.1%}" if all > 0 else "" for value in shown["sum"]))
     ax.margins(x=max(0.09, 40 / plot_area(ax, label_width(ax, 32))[0]))
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colors, rcParams
+from matplotlib import colors, rc_context, rcParams
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.ft2font import FT2Font
 from matplotlib.legend import Legend
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
 from buildframe.errors import BadInput
@@ -32,6 +32,7 @@ from buildframe.plots.layout import (
     apply_layout,
     axes_cell,
     is_small,
+    max_characters,
     plot_area,
     points_per_pixel,
     root_figure,
@@ -46,8 +47,8 @@ BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GRAY = (
 BROWN = "#7A3300"
 """A darker red, for special cases of failure."""
 
-_SEQUENTIAL = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9CCBE8", BLUE, "#00263F"])
-"""Luminance decreases steadily, so that prints without color remain readable."""
+SEQUENTIAL = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9CCBE8", BLUE, "#00263F"])
+"""Luminance decreases steadily, so that prints without color remain readable. Reverse it on a dark background."""
 
 NO_NAME = "(no name)"
 _BOX = "\N{WHITE VERTICAL RECTANGLE}"
@@ -69,13 +70,9 @@ _DARK: dict[Any, Any] = {"text.color": "#DDDDDD", "grid.color": "#444444", "figu
 @contextlib.contextmanager
 def themed_axes(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
     """Yield Axes to draw on, with the theme active: `ax`, or those of a new figure of `width` by `height` inches."""
-    theme: dict[Any, Any] = _STYLE | (_DARK if ax is not None and luminance(background(ax)) < 0.2 else _LIGHT)
-    before: dict[Any, Any] = {name: rcParams[name] for name in theme}
-    rcParams.update(theme)
-    try:
+    is_dark = ax is not None and luminance(background(ax)) < 0.2
+    with rc_context(_STYLE | (_DARK if is_dark else _LIGHT)):
         yield plt.subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
-    finally:
-        rcParams.update(before)
 
 
 def check_top(top: int) -> int:
@@ -98,11 +95,6 @@ def grid_color() -> Any:
 def is_light() -> bool:
     """Return whether the active theme has a light background."""
     return luminance(text_color()) < 0.5
-
-
-def sequential_colormap() -> colors.Colormap:
-    """Return the colormap of the active theme from small values, close to the background, to large values."""
-    return _SEQUENTIAL if is_light() else _SEQUENTIAL.reversed()
 
 
 def background(ax: Axes) -> Any:
@@ -226,7 +218,7 @@ def format_numbers(ax: Axes, which: str) -> None:
     width, height = plot_area(ax)
     axis, limit = (ax.xaxis, width / 42) if which == "x" else (ax.yaxis, height / 16)
     axis.set_major_locator(MaxNLocator(int(np.clip(limit, 1, 8)), steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axis.set_major_formatter("{x:,.6g}")
 
 
 def format_dates(ax: Axes) -> None:
@@ -251,6 +243,14 @@ def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
         apart = max(at + to_offset(freq) - at, pd.Timedelta(1, "min"))
         low, high = date2num([at - 3 * apart, at + 3 * apart])  # type: ignore[no-untyped-call]
         ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
+
+
+def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: Iterable[int]) -> None:
+    """Label rows with names of at most `most` characters, and counts in parentheses."""
+    names = list(names)
+    labels = unique_labels(names, max_characters(ax, most))
+    texts = [f"{labels[name]}  ({count:,})" for name, count in zip(names, counts, strict=True)]
+    ax.set_yticks(places, texts, parse_math=False)
 
 
 def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:
@@ -366,3 +366,8 @@ def list_counts(**counts: int | pd.Series[int]) -> str:
 def column_total(frame: pd.DataFrame, name: str) -> int:
     """Return the sum of a column of counts, without missing values."""
     return int(frame[name].fillna(0).sum())
+
+
+def no_median_message(n: int, what: str) -> str:
+    """Return the sentence that replaces a plot of medians without data."""
+    return f"A median needs two finished {what}." if n else "Nothing has finished."

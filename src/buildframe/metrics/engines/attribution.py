@@ -9,11 +9,14 @@ import narwhals as nw
 
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.expressions import has_failed_hard, is_superseded
+from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED
 from buildframe.metrics.grouping import Key
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *OF_BUILD)
+FAILS_BUILD = HAS_FAILED_HARD & ~IS_SUPERSEDED
+"""Jobs whose failure fails their build."""
+
 LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
 
@@ -21,7 +24,7 @@ def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFra
     """Add the columns of `Engine.attribute_run_time` by queries; `is_dated` if the jobs have `fetched_at`."""
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
     seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
-    builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(fails_build()).then(finish)))
+    builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish)))
     builds = with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
     started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
     late = nw.when(started & finished & (finish > failed_at)).then(finish - nw.max_horizontal(begin, failed_at))
@@ -32,11 +35,6 @@ def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFra
         late=late.fill_null(0),
         repeated=nw.col("repeated").fill_null(False),
     )
-
-
-def fails_build() -> nw.Expr:
-    """Match jobs whose failure fails their build."""
-    return has_failed_hard() & ~is_superseded()
 
 
 def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:

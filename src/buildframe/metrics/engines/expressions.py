@@ -17,39 +17,26 @@ OUTCOME = ("state", "soft_failed", "exit_status", "signal")
 """Columns of jobs that determine the outcome."""
 
 
-def is_script() -> nw.Expr:
-    """Match jobs that run on an agent."""
-    return (nw.col("type") == "script").fill_null(False)
+# Jobs that run on an agent; jobs or builds that passed; builds that failed, or jobs, including soft failures
+IS_SCRIPT = (nw.col("type") == "script").fill_null(False)
+HAS_PASSED = (nw.col("state") == "passed").fill_null(False)
+HAS_FAILED = (nw.col("state") == "failed").fill_null(False)
 
+_HAS_FAILED_UNLESS_SOFT = HAS_FAILED & ~nw.col("soft_failed").fill_null(False)
+HAS_FAILED_HARD = _HAS_FAILED_UNLESS_SOFT | (nw.col("state") == "timed_out").fill_null(False)
+"""Jobs that failed or timed out, unless the failure is soft."""
 
-def has_passed() -> nw.Expr:
-    """Match jobs or builds that passed."""
-    return (nw.col("state") == "passed").fill_null(False)
+WAS_LOST = _HAS_FAILED_UNLESS_SOFT & (~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False))
+"""Hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
 
+IS_SUPERSEDED = nw.col("retried").fill_null(False)
+"""Jobs that were retried, so that another attempt replaced them."""
 
-def has_failed() -> nw.Expr:
-    """Match builds that failed; also jobs, including soft failures."""
-    return (nw.col("state") == "failed").fill_null(False)
+IS_HELD = ((nw.col("type") == "manual") & (nw.col("state") == "blocked")).fill_null(False)
+"""Block steps that wait to be unblocked; jobs behind one are in this state, too."""
 
-
-def has_failed_hard() -> nw.Expr:
-    """Match jobs that failed or timed out, unless the failure is soft."""
-    return _has_failed_unless_soft() | (nw.col("state") == "timed_out").fill_null(False)
-
-
-def was_lost() -> nw.Expr:
-    """Match hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
-    by_signal = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
-    return _has_failed_unless_soft() & by_signal
-
-
-def _has_failed_unless_soft() -> nw.Expr:
-    return has_failed() & ~nw.col("soft_failed").fill_null(False)
-
-
-def is_superseded() -> nw.Expr:
-    """Match jobs that were retried, so that another attempt replaced them."""
-    return nw.col("retried").fill_null(False)
+IS_SETTLED = ~nw.col("blocked").cast(nw.Boolean).fill_null(False)
+"""Builds whose state is final: a blocked build only has the last state it had."""
 
 
 def is_blocked(available: Collection[str]) -> nw.Expr:
@@ -63,11 +50,6 @@ def is_blocked(available: Collection[str]) -> nw.Expr:
     )
 
 
-def is_settled() -> nw.Expr:
-    """Match builds whose state is final: a blocked build only has the last state it had."""
-    return ~is_blocked(("blocked",))
-
-
 def micros_between(start: str, end: str) -> nw.Expr:
     """Return microseconds between two timestamps of rows with `with_micros`; negative if clocks disagree."""
     return nw.col(micros_column(end)) - nw.col(micros_column(start))
@@ -76,7 +58,7 @@ def micros_between(start: str, end: str) -> nw.Expr:
 def seconds_of(span: Span, available: Collection[str]) -> nw.Expr:
     """Return the seconds of a row metric for rows with `with_micros`; null if it measures nothing."""
     seconds = unless_blocked(micros_between(span.start, span.end) / 1e6, span, available)
-    return nw.when(is_script()).then(seconds) if span.scripts_only else seconds
+    return nw.when(IS_SCRIPT).then(seconds) if span.scripts_only else seconds
 
 
 def unless_blocked(seconds: nw.Expr, span: Span, available: Collection[str]) -> nw.Expr:
@@ -109,7 +91,7 @@ def is_censored(span: Span, available: Collection[str]) -> nw.Expr:
     open_ended = ~nw.col(span.start).is_null() & has_no_end
     if span.end == "runnable_at" and "state" in available:
         open_ended &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
-    return open_ended & is_script() if span.scripts_only else open_ended
+    return open_ended & IS_SCRIPT if span.scripts_only else open_ended
 
 
 def _when(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:

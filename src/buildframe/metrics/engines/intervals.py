@@ -15,6 +15,7 @@ import numpy as np
 from buildframe.metrics.columns import Flags, Integers
 
 AT, LEVEL = "at this time", "level"
+IS_KNOWN = ~nw.col("begin").is_null() & ~nw.col("finish").is_null()
 _CHANGE, _FIRST = "change", "is first"
 
 
@@ -71,11 +72,6 @@ def _count_all(codes: Integers, begin: Integers, finish: Integers, n_groups: int
     group, at = np.repeat(np.arange(n_groups), 2 * sizes), changes >> 1
     is_last = np.append((at[1:] != at[:-1]) | (group[1:] != group[:-1]), True)[: len(at)]
     return StepFunction(group, at, np.cumsum(2 * (changes & 1) - 1)).filter(is_last)
-
-
-def is_known() -> nw.Expr:
-    """Match intervals with a start and an end."""
-    return ~nw.col("begin").is_null() & ~nw.col("finish").is_null()
 
 
 def query_levels(rows: nw.LazyFrame[Any], by: Sequence[str], window: TimeWindow) -> nw.LazyFrame[Any]:

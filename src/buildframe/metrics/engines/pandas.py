@@ -113,7 +113,7 @@ class PandasEngine(Engine):
         if not span.scripts_only:
             return self.group_rows(frame, needs, by, value=value, censored=censored)
         rows = self.group_rows(frame, (*needs, "type"), by, value=value, censored=censored)
-        return self.filter_groups(rows, expressions.is_script())
+        return self.filter_groups(rows, expressions.IS_SCRIPT)
 
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
         native, keys = _to_pandas(rows.frame.filter(chosen)), _keys(rows)
@@ -270,7 +270,7 @@ class PandasEngine(Engine):
         begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
         ran, running = (begin != NAT) & (finish != NAT), (begin != NAT) & (finish == NAT)
         build, ids = pd.factorize(table["build_id"], sort=True)  # null is -1, the last element of the arrays below
-        flags = _to_pandas(_to_rows(table).select(fails=attribution.fails_build()))["fails"].to_numpy(bool)
+        flags = _to_pandas(_to_rows(table).select(fails=attribution.FAILS_BUILD))["fails"].to_numpy(bool)
         fails = flags & (finish != NAT) & (build >= 0)
         failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
         np.minimum.at(failed_at, build[fails], finish[fails])

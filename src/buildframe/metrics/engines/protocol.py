@@ -23,7 +23,7 @@ from buildframe.metrics.columns import Floats, Integers, column, require_columns
 from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.metrics.engines import attribution, expressions
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
-from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, is_known, query_levels
+from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
 from buildframe.metrics.grouping import By, Key, as_key_list, check_distinct_names, find_groups, join_keys
 
 Frame = Any
@@ -260,7 +260,7 @@ class Engine(ABC):
             return self.group_rows(frame, needs, by, value=value)
         grouped = self.group_rows(frame, (*needs, *span.needs), by, span.wants, value=value)
         grouped = grouped.with_columns(censored=expressions.is_censored(span, schema))
-        return self.filter_groups(grouped, expressions.is_script()) if span.scripts_only else grouped
+        return self.filter_groups(grouped, expressions.IS_SCRIPT) if span.scripts_only else grouped
 
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
         """Return the chosen rows, and only the groups that have some of them."""
@@ -362,19 +362,19 @@ class Engine(ABC):
         """Return the intervals of jobs in groups, for `coverage` and `levels`."""
         rows = self.group_rows(frame, [*kind.stamps, *(["type"] if kind.scripts_only else [])], by)
         begin, finish = nw.col(micros_column(kind.begins)), nw.coalesce(*map(micros_column, kind.ends))
-        begin = nw.when(expressions.is_script()).then(begin) if kind.scripts_only else begin
+        begin = nw.when(expressions.IS_SCRIPT).then(begin) if kind.scripts_only else begin
         return rows.with_micros(kind.stamps).with_columns(begin=begin, finish=finish)
 
     def coverage(self, rows: GroupedRows) -> FrameCoverage:
         """Return which times the frame covers."""
         created, fetched = (nw.col(micros_column(name)) for name in ("build_created_at", "fetched_at"))
-        lasting = nw.when(is_known()).then(nw.col("finish") - created)
+        lasting = nw.when(IS_KNOWN).then(nw.col("finish") - created)
         limits = rows.frame.select(latest=fetched.max(), first=created.min(), last=created.max(), lasting=lasting.max())
         return FrameCoverage(*(column[0].as_py() for column in self.to_arrow(limits).columns))
 
     def levels(self, rows: GroupedRows, window: TimeWindow) -> Levels:
         """Return how many intervals of each group hold at once, at each change and at the limits of the window."""
-        rows = replace(rows, frame=rows.frame.filter(is_known())).select("begin", "finish")
+        rows = replace(rows, frame=rows.frame.filter(IS_KNOWN)).select("begin", "finish")
         steps = self.collect(query_levels(rows.frame, rows.by, window).sort(*rows.by, AT, nulls_last=True))
         negative = self.group_sums(rows, n_negative=nw.col("finish") < nw.col("begin"))
         codes, groups = find_groups(steps, rows.by)

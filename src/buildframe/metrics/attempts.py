@@ -1,4 +1,7 @@
-"""Find steps that both failed and passed at one commit. Knows outcomes of attempts, not the tests inside a job."""
+"""Find steps that both failed and passed at one commit, and compute how often jobs are retried.
+
+Knows outcomes of attempts, not the tests inside a job.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,20 @@ import narwhals as nw
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.expressions import OUTCOME, has_failed_hard, has_passed, is_script, was_lost
-from buildframe.metrics.engines.protocol import Frame, NestedGroups
-from buildframe.metrics.grouping import Key, join_keys
+from buildframe.metrics.engines import engine_of, expressions
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, NestedGroups
+from buildframe.metrics.grouping import By, Key, join_keys
 from buildframe.metrics.rates import shares
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 
 _STEP: list[Key] = ["organization", "pipeline", step]
 _VARIANT: list[Key] = ["matrix", "parallel_group_index"]
-_NEEDS = ("commit", "type", *OUTCOME, "finished_at")
+_NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at")
 _COUNTS = ["passes", "failures", "lost"]
+
+_KINDS = ("automatic", "manual")
+"""Kinds of retries."""
 
 _VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
@@ -187,7 +192,12 @@ def _select_attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
     check_states(jobs, "state")
     groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, ["commit"], _VARIANT])
     hard, lost, unknown = nw.col("hard"), nw.col("lost"), nw.col("unknown")
-    flags = {"script": is_script(), "passes": has_passed(), "hard": has_failed_hard(), "lost": was_lost()}
+    flags = {
+        "script": expressions.IS_SCRIPT,
+        "passes": expressions.HAS_PASSED,
+        "hard": expressions.HAS_FAILED_HARD,
+        "lost": expressions.WAS_LOST,
+    }
     flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
     rows = groups.rows.frame.select(*groups.by[0], "finished_at", **flags)
     counted = nw.col("script") & (nw.col("passes") | hard)
@@ -208,3 +218,95 @@ def _express_verdict() -> nw.Expr:
     passes, failures, lost = (nw.col(name) for name in _COUNTS)
     unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))
     return nw.when(failures > 0).then(unlike).otherwise((lost > 0).cast(nw.Int64))
+
+
+@checked_names
+def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
+    """
+    Compute the share of executions that were retried, with Wilson's 95 % interval.
+
+    An execution is a script job that started. A running one counts, because it can still be retried. Jobs that were
+    retried without having started, such as expired ones, do not count.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
+        unique ids. Needs the columns `id`, `type`, `state`, `started_at`, `retried`, `retried_in_job_id` and
+        `retry_type`.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
+        default all rows form one group.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group with script jobs, ordered by key. An empty frame gives no rows. After the keys:
+
+        =============== ======= ==================================================================
+        executions      Int64   script jobs that started
+        retried         Int64   executions that another attempt replaced
+        retried_passed  Int64   retried executions that had passed
+        automatic       Int64   retried executions whose replacement was automatic
+        manual          Int64   retried executions whose replacement was started manually
+        of_unknown_kind Int64   retried executions whose replacement is not in the frame, or has
+                                no such `retry_type`
+        rate            float64 `retried / executions`; NaN without executions
+        low, high       float64 Wilson's 95 % interval of `rate`
+        automatic_rate  float64 `automatic / executions`; NaN without executions
+        manual_rate     float64 `manual / executions`; NaN without executions
+        =============== ======= ==================================================================
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, or `state` holds states in an unknown spelling.
+
+    See Also
+    --------
+    flips : Steps that both failed and passed at one commit.
+
+    Notes
+    -----
+    The retry rate is not a failure rate, because a job that passed can be retried, too. The kind of a retry is the
+    `retry_type` of the job whose `id` equals `retried_in_job_id`.
+
+    Examples
+    --------
+    >>> metrics.retry_rate(jobs, by="queue")[["queue", "executions", "retried", "rate"]].round(3)
+         queue  executions  retried   rate
+    0  default        2286       15  0.007
+    1   deploy          46        0  0.000
+    2   docker         156        3  0.019
+    3    macos         170        2  0.012
+    """
+    check_states(jobs, "state")
+    engine = engine_of(jobs)
+    rows = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
+    rows = engine.filter_groups(rows, expressions.IS_SCRIPT)
+    execution = ~nw.col("started_at").is_null()
+    retried = execution & expressions.IS_SUPERSEDED
+    counts = engine.group_sums(
+        rows, executions=execution, retried=retried, retried_passed=retried & expressions.HAS_PASSED
+    )
+    kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
+    sums = pd.concat([counts.sums, counts.align(kinds)], axis=1)
+    unknown = sums["retried"] - sums["automatic"] - sums["manual"]
+    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"])["rate"] for kind in _KINDS}
+    rates = [sums.assign(of_unknown_kind=unknown), shares(sums["retried"], sums["executions"])]
+    return join_keys(counts.keys, pd.concat(rates, axis=1).assign(**parts))
+
+
+def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
+    """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
+    attempts = retried.engine.select_columns(jobs, ("id", "retry_type")).filter(nw.col("retry_type").is_in(_KINDS))
+    kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # flags join faster than texts
+    replacements = attempts.select(replacing=_as_text("id"), **kinds).unique("replacing", keep="any")
+    keyed = retried.frame.with_columns(replacing=_as_text("retried_in_job_id"))
+    joined = keyed.join(replacements, on="replacing", how="inner")
+    return retried.engine.group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
+
+
+def _as_text(name: str) -> nw.Expr:
+    """Cast to text: in some engines a column of nulls has no type and does not join with texts."""
+    return nw.col(name).cast(nw.String)

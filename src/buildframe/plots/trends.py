@@ -1,6 +1,8 @@
-"""Plot how often builds pass, and the outages of branches below."""
+"""Plot the wall time of builds over time, and how often they pass, with the outages of branches below."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,14 +13,77 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
-from buildframe.plots.trend import draw_band, draw_line
 
 _MOST_LANES = 10
 _LANE = 8  # minimum height of a lane in percentage points
 _LEAST = 70  # minimum height of the rates in points
-
-
 _PERCENTS = range(0, 101, 20)
+
+
+@checked_call
+def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
+    """
+    Plot the wall time of builds over time: median and 95th percentile per bucket.
+
+    The line is the median. The band reaches from the median to the 95th percentile.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with `created_at`, `finished_at` and `fetched_at`. The columns `blocked` and `state` are used if present.
+        Filter the frame first to compare like with like, for example `builds[builds["state"] == "passed"]`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    freq : str, default "1D"
+        Pandas frequency of the buckets, such as "1h", "1D" or "W-MON". Builds are assigned by creation time.
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or `freq` or `tz` is unknown.
+
+    See Also
+    --------
+    buildframe.metrics.trend : The numbers of this plot.
+    distribution : All durations of a period.
+
+    Notes
+    -----
+    A bucket needs 2 finished builds for a median and 20 for a 95th percentile. A hollow dot marks a bucket that had not
+    ended when the builds were fetched. Unfinished and blocked builds count as censored; the title area gives their
+    number.
+
+    Examples
+    --------
+    >>> builds = ci.builds(created_from="14d")
+    >>> ax = plots.duration_trend(builds)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('Day created (UTC)', 'wall time (minutes)')
+    """
+    buckets = metrics.trend(builds, freq=freq, tz=tz)
+    n = theme.column_total(buckets, "n")
+    with theme.themed_axes(ax, 9, 4.2) as ax:
+        if buckets["p50_s"].isna().all():
+            return theme.show_message(ax, theme.no_median_message(n, "builds in a bucket"))
+        p50, p95 = buckets["p50_s"] / 60, buckets["p95_s"] / 60
+        if p95.notna().any():
+            _draw_band(ax, buckets, p50, p95, "median to p95 (buckets of 20 or more)")
+        _draw_line(ax, buckets, p50, "median")
+        if p50.min() >= 0:
+            ax.set_ylim(bottom=0)
+        theme.widen_single_bucket(ax, buckets["bucket"], freq)
+        theme.format_dates(ax)
+        ax.set(xlabel=theme.created_label(freq, tz), ylabel="wall time (minutes)")
+        excluded = theme.list_counts(not_finished=buckets["n_censored"], negative=buckets["n_negative"])
+        theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", excluded, grid="y")
+    return ax
 
 
 @checked_call
@@ -83,14 +148,18 @@ def success_trend(
     outages = None
     if branch is not None or pipelines is not None:
         outages = metrics.outages(builds, branch=branch, pipelines=pipelines)
-        builds = _filter_branches(builds, metrics.recovery_time(builds, branch=branch, pipelines=pipelines))
+        names = [name for name in ("organization", "pipeline", "branch") if name in outages]
+        selected = metrics.recovery_time(builds, branch=branch, pipelines=pipelines)[names]
+        builds = builds[pd.MultiIndex.from_frame(builds[names]).isin(pd.MultiIndex.from_frame(selected))]
     buckets = metrics.success_trend(builds, freq=freq, tz=tz)
     lanes = [] if outages is None else _choose_lanes(outages)
     with theme.themed_axes(ax, 9, 3.8 + 0.22 * len(lanes)) as ax:
         lanes = lanes[: max(int((plot_area(ax)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
         if buckets["rate"].isna().all():
             return theme.show_message(ax, "No build passed or failed.")
-        _draw(ax, buckets)
+        _draw_band(ax, buckets, 100 * buckets["low"], 100 * buckets["high"], "95% interval (Wilson)")
+        _draw_line(ax, buckets, 100 * buckets["rate"], "success rate")
+        _set_percents(ax, {}, 0)
         if outages is not None:
             _draw_lanes(ax, outages, lanes, tz)
         theme.widen_single_bucket(ax, buckets["bucket"], freq)
@@ -102,13 +171,6 @@ def success_trend(
         theme.decorate(ax, f"Success rate of {format_count(passed + failed, 'build')}{on}", note)
         ax.grid(axis="y", color=theme.grid_color(), linewidth=0.8)
     return ax
-
-
-def _filter_branches(builds: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
-    """Return the builds whose pipeline and branch are in `keys`."""
-    names = [name for name in ("organization", "pipeline", "branch") if name in keys]
-    selected = pd.MultiIndex.from_frame(keys[names])
-    return builds[pd.MultiIndex.from_frame(builds[names]).isin(selected)]
 
 
 def _pipeline_names(frame: pd.DataFrame) -> pd.Series[str]:
@@ -133,16 +195,6 @@ def _note(outages: pd.DataFrame, lanes: list[str]) -> str:
     return ", ".join(part for part in (total, theme.list_counts(still_open=int(outages["open"].sum())), hidden) if part)
 
 
-def _draw(ax: Axes, buckets: pd.DataFrame) -> None:
-    at = buckets["bucket"].dt.tz_localize(None).to_numpy()
-    rate, low, high = (100 * buckets[name].to_numpy(np.float64) for name in ("rate", "low", "high"))
-    partial = buckets["partial"].fillna(False).to_numpy(bool) & ~np.isnan(rate)
-    draw_band(ax, at, low, high, "95% interval (Wilson)")
-    draw_line(ax, at, rate, partial, "success rate")
-    ax.set_yticks(_PERCENTS, [f"{percent}%" for percent in _PERCENTS])
-    ax.set_ylim(0, 103)
-
-
 def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> None:
     height = plot_area(ax)[1]  # a lane has room for its label
     lane = max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (len(lanes) + 0.7), 1))
@@ -157,8 +209,31 @@ def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> N
     if len(still):
         ax.plot(still["end"], still["y"], ">", color=theme.text_color(), markersize=5, label="still failing")
     names = theme.unique_labels(lanes, max_characters(ax, 24))
-    ticks: dict[float, str] = {percent: f"{percent}%" for percent in _PERCENTS}
-    ticks |= {y: names[name] for name, y in lane_of.items()}
-    ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.axhline(0, color=theme.grid_color(), linewidth=0.8)
-    ax.set_ylim(-lane * (len(lanes) + 0.7) if lanes else 0, 103)
+    _set_percents(ax, {y: names[name] for name, y in lane_of.items()}, -lane * (len(lanes) + 0.7) if lanes else 0)
+
+
+def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
+    """Label the y axis with percentages, and other places below them."""
+    ticks = {float(percent): f"{percent}%" for percent in _PERCENTS} | others
+    ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
+    ax.set_ylim(bottom, 103)
+
+
+def _draw_band(ax: Axes, buckets: pd.DataFrame, low: Any, high: Any, label: str) -> None:
+    """Draw a band between two values per bucket, with a bar for each bucket that has no neighbor."""
+    at = buckets["bucket"].dt.tz_localize(None)
+    ax.fill_between(at, low, high, color=theme.SKY, alpha=0.35, linewidth=0, label=label)
+    has_value = np.pad(high.notna(), 1)
+    alone = has_value[1:-1] & ~has_value[:-2] & ~has_value[2:]
+    ax.vlines(at[alone], low[alone], high[alone], color=theme.SKY, alpha=0.6, linewidth=4)
+
+
+def _draw_line(ax: Axes, buckets: pd.DataFrame, values: Any, label: str) -> None:
+    """Draw a value per bucket as a line with dots; the dots of unfinished buckets are hollow."""
+    at, partial = buckets["bucket"].dt.tz_localize(None), buckets["partial"].fillna(False).astype(bool)
+    ax.plot(at, values, color=theme.BLUE, linewidth=1.8, label=label)
+    ax.plot(at[~partial], values[~partial], "o", color=theme.BLUE, markersize=5 if len(at) <= 60 else 2.5)
+    if (partial & values.notna()).any():
+        ax.plot(at[partial], values[partial], "o", color=theme.BLUE, markerfacecolor=theme.background(ax), markersize=7,
+                label="bucket not complete")  # fmt: skip
