@@ -17,9 +17,20 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 
@@ -344,14 +355,21 @@ ATTRIBUTES = "\n\nAttributes\n----------\n"
 def _attributes(resource: type[Resource]) -> Iterator[str]:
     """Yield the entry of each field in the docstring."""
     for name, field in zip(resource.__struct_fields__, fields_of(resource), strict=False):  # `unknown` is the last
-        yield f"{name} : {_describe_class(field.type)}, optional\n    {field.doc[0].upper()}{field.doc[1:]}.\n"
+        yield f"{name} : {describe_class(field.type)}, optional\n    {field.doc[0].upper()}{field.doc[1:]}.\n"
     yield "unknown : dict\n    Fields that the service sent but the class does not declare.\n"
 
 
-def _describe_class(hint: Any) -> str:
+def describe_class(hint: Any) -> str:
+    """Return a type and its alternatives, except None, as numpydoc writes them."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is list:
-        return f"list of {_describe_class(arguments[0])}"
     if origin in (Union, types.UnionType):
-        return " or ".join(map(_describe_class, arguments))
-    return str((origin or hint).__name__)
+        return " or ".join(dict.fromkeys(describe_class(each) for each in arguments if each is not types.NoneType))
+    if origin is Annotated:
+        return describe_class(arguments[0])
+    if origin is Literal:
+        return f"{{{', '.join(map(repr, arguments))}}}"
+    if origin in (list, Sequence):
+        return f"{'list' if origin is list else 'sequence'} of {describe_class(arguments[0])}"
+    if origin is Mapping or is_typeddict(hint):
+        return "mapping"
+    return str(getattr(origin or hint, "__name__", hint))

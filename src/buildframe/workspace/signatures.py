@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from buildframe.fetching.options import DEFAULTS
 from buildframe.spec import TABLES, Endpoint
 from buildframe.spec.arrow_types import arrow_types, pandas_types
+from buildframe.spec.declare import describe_class
+from buildframe.spec.operations import Property, properties_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +32,7 @@ class _NotSent:
 NOT_SENT: Final = _NotSent()
 
 
-def accepts(endpoint: Endpoint, keywords: type[Any]) -> Callable[[F], F]:
+def accepts(endpoint: Endpoint, keywords: type) -> Callable[[F], F]:
     """Decorate a method whose `**` parameter takes filters and options, or properties, of an endpoint.
 
     `keywords` is the TypedDict of the parameter. Its keys replace the parameter in the signature, and in the section
@@ -40,38 +41,32 @@ def accepts(endpoint: Endpoint, keywords: type[Any]) -> Callable[[F], F]:
 
     def decorate(method: F) -> F:
         method.endpoint = endpoint  # type: ignore[attr-defined]  # guards.arguments checks by it
-        hints = get_type_hints(keywords, include_extras=True)
-        required = {entry.name for entry in endpoint.properties if entry.required}
-        has_properties = bool(endpoint.properties)
-        entries = [_entry(name, hint, name in required) for name, hint in hints.items()]
+        entries = properties_of(keywords)
         documented = inspect.cleandoc(method.__doc__ or "")
-        described = _CATCH_ALL.sub(lambda _: "".join(entries), documented, count=1)
+        described = _CATCH_ALL.sub(lambda _: "".join(map(_entry, entries)), documented, count=1)
         method.__doc__ = _RETURNS.sub(lambda section: section[0] + _columns(section[0]), described, count=1)
         signature = inspect.signature(method)
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        added = [_parameter(name, hint, name in required, has_properties) for name, hint in hints.items()]
+        added = [_parameter(entry, bool(endpoint.properties)) for entry in entries]
         method.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         return method
 
     return decorate
 
 
-def _parameter(name: str, hint: Any, is_required: bool, has_properties: bool) -> inspect.Parameter:
-    kind, _ = _type_and_meaning(hint)
-    if is_required:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
-    default = NOT_SENT if has_properties else DEFAULTS.get(name)
-    annotation = kind if default is not None else kind | None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _parameter(entry: Property, has_properties: bool) -> inspect.Parameter:
+    if entry.required:
+        return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, annotation=entry.type)
+    default = NOT_SENT if has_properties else DEFAULTS.get(entry.name)
+    annotation = entry.type if default is not None else entry.type | None
+    return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _entry(name: str, hint: Any, is_required: bool) -> str:
+def _entry(entry: Property) -> str:
     """Return an entry of the section Parameters."""
-    kind, meaning = _type_and_meaning(hint)
-    text = _DEFAULT.sub("", meaning)
-    default = _DEFAULT.search(meaning)
-    suffix = "" if is_required else f", default {default[1]}" if default else ", optional"
-    return f"{name} : {' or '.join(dict.fromkeys(_words(kind)))}{suffix}\n    {text[0].upper()}{text[1:]}.\n"
+    text, default = _DEFAULT.sub("", entry.doc), _DEFAULT.search(entry.doc)
+    suffix = "" if entry.required else f", default {default[1]}" if default else ", optional"
+    return f"{entry.name} : {describe_class(entry.type)}{suffix}\n    {text[0].upper()}{text[1:]}.\n"
 
 
 def _columns(section: str) -> str:
@@ -91,29 +86,3 @@ def _table(name: str) -> str:
 
 
 _NULL = "Times are in UTC. Null means that the service sent no value; for a time, also that it has not come."
-
-
-def _type_and_meaning(hint: Any) -> tuple[Any, str]:
-    while get_origin(hint) is not Annotated:
-        (hint,) = get_args(hint)[:1]  # Required
-    kind, *notes = get_args(hint)
-    return kind, next(note for note in notes if isinstance(note, str))
-
-
-def _words(kind: Any) -> Iterator[str]:
-    """Yield the names of a type and its alternatives as numpydoc writes them."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        for each in arguments:
-            if each is not types.NoneType:
-                yield from _words(each)
-    elif origin is Annotated:
-        yield from _words(arguments[0])
-    elif origin is Literal:
-        yield f"{{{', '.join(map(repr, arguments))}}}"
-    elif origin is Sequence:
-        yield f"sequence of {' or '.join(dict.fromkeys(_words(arguments[0])))}"
-    elif origin is Mapping or is_typeddict(kind):
-        yield "mapping"
-    else:
-        yield str(getattr(kind, "__name__", kind))
