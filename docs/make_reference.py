@@ -35,7 +35,7 @@ from buildframe.spec import (
 from buildframe.store.sync import SyncResult
 from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.workspace import Workspace
-from buildframe.workspace.pipeline import Pipeline
+from buildframe.workspace.pipeline import PipelineWorkspace
 
 FOLDER = Path(__file__).with_name("reference")
 SHOWN_AS = "https://api.example.com"
@@ -178,7 +178,7 @@ def pages() -> dict[str, str]:
         members = [getattr(module, name) for name in sorted(module.__all__, key=str.lower)]
         made |= page(module.__name__.rpartition(".")[2], [member for member in members if callable(member)])
     made |= page("store", [bf.Store, SyncResult, ReceiveResult])
-    made |= page("workspace", [bf.connect, bf.sandbox, bf.save, bf.load, Workspace, Pipeline])
+    made |= page("workspace", [bf.connect, bf.sandbox, bf.save, bf.load, Workspace, PipelineWorkspace])
     return {name: "\n\n".join(parts) + "\n" for name, parts in made.items()}
 
 

@@ -68,10 +68,6 @@ def test_http_is_spoken_in_one_place() -> None:
     ]  # the second makes the connections
 
 
-SHARED_CLASS_NAMES = {"Pipeline"}
-"""Names that still have several classes. Remove a name when it has one class, and never add one."""
-
-
 def test_a_class_name_is_used_once() -> None:
     """A private class counts as well: `_Column` beside `Column` would be mistaken for it."""
     places: dict[str, list[str]] = {}
@@ -79,8 +75,7 @@ def test_a_class_name_is_used_once() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    shared = {name: found for name, found in places.items() if len(found) > 1}
-    assert {name: found for name, found in shared.items() if name not in SHARED_CLASS_NAMES} == {}
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_the_names_at_the_top_are_those_that_were_agreed() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import buildframe as bf
 from buildframe import metrics, spec
 from buildframe.store.sync import SyncResult
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.logs import Log
 from buildframe.workspace.workspace import History
 
@@ -19,7 +19,7 @@ assert_type(ws.builds(state=["passed", "failed"], branch="main", created_from="3
 assert_type(ws.history(meta_data={"release": "1"}), History)
 builds, jobs = ws.history()
 assert_type(jobs, pd.DataFrame)
-assert_type(ws.pipeline("web"), Pipeline)
+assert_type(ws.pipeline("web"), PipelineWorkspace)
 build = ws.pipeline("web").build(41, include_retried_jobs=False)
 assert_type(build, spec.Build)
 assert_type(build.created_at, spec.Moment | None)

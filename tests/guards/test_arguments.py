@@ -17,7 +17,7 @@ import pytest
 import buildframe as bf
 from buildframe import metrics, plots, report, spec
 from buildframe.sandbox_server import Fault, Patience, Quota, Sandbox
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from tests.conftest import Scripted, says
 from tests.metrics.random_frames import builds_of, jobs_of
 
@@ -46,7 +46,7 @@ def options_of(method: Callable[..., Any]) -> list[str]:
 
 def with_options() -> Iterator[tuple[type, str]]:
     """All public methods that take options, by the class that a user has in hand."""
-    for owner in (Workspace, Pipeline, bf.Store):
+    for owner in (Workspace, PipelineWorkspace, bf.Store):
         for name, method in inspect.getmembers(owner, inspect.isfunction):
             if not name.startswith("_") and options_of(method):
                 yield owner, name
@@ -63,7 +63,7 @@ def server(scripted: Start) -> Scripted:
 
 def called(server: Scripted, folder: Path, owner: type, name: str, /, **options: Any) -> Any:
     ws = bf.connect("acme", base_url=server.url, token="t")
-    given = {Workspace: ws, Pipeline: ws.pipeline("web"), bf.Store: bf.Store(folder / "store")}[owner]
+    given = {Workspace: ws, PipelineWorkspace: ws.pipeline("web"), bf.Store: bf.Store(folder / "store")}[owner]
     method = getattr(given, name)
     parameters = inspect.signature(method).parameters.values()
     needed = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
@@ -74,7 +74,12 @@ def test_all_kinds_of_methods_are_here() -> None:
     named = {(owner.__name__, name) for owner, name in METHODS}
     listings = {"builds", "jobs", "history", "pipelines", "members", "emojis", "team_pipelines", "flaky_tests"}
     assert {("Workspace", name) for name in listings} <= named
-    assert {("Pipeline", "history_of"), ("Pipeline", "create_build"), ("Store", "sync"), ("Store", "jobs")} <= named
+    assert {
+        ("PipelineWorkspace", "history_of"),
+        ("PipelineWorkspace", "create_build"),
+        ("Store", "sync"),
+        ("Store", "jobs"),
+    } <= named
 
 
 @pytest.mark.parametrize(("owner", "name"), METHODS)

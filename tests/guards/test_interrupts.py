@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe.workspace import Pipeline
+from buildframe.workspace import PipelineWorkspace
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Listing, Responder, evenly, listing
 
@@ -308,7 +308,7 @@ def interrupted_at(event: str, file: str, name: str, number: int = 1) -> Iterato
         sys.setprofile(None)
 
 
-def web_of(server: Any) -> Pipeline:
+def web_of(server: Any) -> PipelineWorkspace:
     return bf.connect("acme", base_url=server.url, token=TOKEN).pipeline("web")
 
 

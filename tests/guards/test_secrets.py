@@ -20,7 +20,7 @@ from buildframe.errors import BuildframeError
 from buildframe.guards.secrets import Secret, confined, is_confined
 from buildframe.http.token import Token
 from buildframe.sandbox_server import Sandbox
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from tests.conftest import Scripted, says
 from tests.leaks import rich, shown_of, verbose
 
@@ -174,7 +174,7 @@ def test_variables_of_an_action(status: int, scripted: Callable[..., Scripted]) 
 @pytest.mark.parametrize("of", [lambda ws: ws, lambda ws: ws.pipeline("web")], ids=["workspace", "pipeline"])
 @pytest.mark.parametrize("job", [f"ftp://logs.example.com/?signature={SECRET}", f"/v2/log?signature={SECRET}"])
 def test_the_signed_address_of_a_log(
-    of: Callable[[Workspace], Workspace | Pipeline], job: str, scripted: Callable[..., Scripted]
+    of: Callable[[Workspace], Workspace | PipelineWorkspace], job: str, scripted: Callable[..., Scripted]
 ) -> None:
     ws = bf.connect("acme", base_url=scripted(says(b'{"message": "none"}', 404)).url)
     address = f"{ws.base_url}{job}" if job.startswith("/") else job
@@ -183,9 +183,13 @@ def test_the_signed_address_of_a_log(
 
 def test_methods_that_both_have_are_confined_alike() -> None:
     """Except `get`, which takes a path of a workspace and nothing of a pipeline."""
-    both = [name for name in vars(Workspace).keys() & vars(Pipeline).keys() - {"get"} if not name.startswith("_")]
+    both = [
+        name for name in vars(Workspace).keys() & vars(PipelineWorkspace).keys() - {"get"} if not name.startswith("_")
+    ]
     assert sorted(both) == ["log", "unblock"]
-    assert [name for name in both if is_confined(vars(Workspace)[name]) != is_confined(vars(Pipeline)[name])] == []
+    assert [
+        name for name in both if is_confined(vars(Workspace)[name]) != is_confined(vars(PipelineWorkspace)[name])
+    ] == []
 
 
 @pytest.mark.parametrize("variables", [{"key": SECRET}, {"key": SECRET, "n": object()}, {"keys": {SECRET}}, [SECRET]])

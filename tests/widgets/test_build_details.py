@@ -18,7 +18,7 @@ from buildframe.formatting import format_duration
 from buildframe.http import retry
 from buildframe.sandbox_server import Fault
 from buildframe.widgets.build_details import BuildDetails
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
 from tests.conftest import Scripted, hang_up, says
 from tests.report.untrusted import UNTRUSTED
@@ -254,9 +254,9 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: N
 
 def test_the_outcome_of_an_action_is_shown_after_another_build_was_selected(live: Workspace) -> None:
     slug, number = in_state(live, "running")
-    detail, gate, cancel = show(BuildDetails(live), slug, number), threading.Event(), Pipeline.cancel
+    detail, gate, cancel = show(BuildDetails(live), slug, number), threading.Event(), PipelineWorkspace.cancel
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pipeline, "cancel", lambda of, n: gate.wait(10) and cancel(of, n))
+        patch.setattr(PipelineWorkspace, "cancel", lambda of, n: gate.wait(10) and cancel(of, n))
         detail.actions.cancel.click()
         detail.actions.yes.click()
         show(detail, *in_state(live, "failed"))

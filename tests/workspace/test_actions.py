@@ -16,7 +16,7 @@ import buildframe as bf
 from buildframe import spec
 from buildframe.http import retry
 from buildframe.http.retry import MAX_ATTEMPTS
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.signatures import NOT_SENT
 from tests.conftest import Scripted, hang_up, says
 from tests.http.test_client import TOKEN, connected
@@ -252,7 +252,7 @@ def test_a_renamed_pipeline_uses_its_new_slug(scripted: Start) -> None:
     assert web.slug == "site"
     web.get()
     assert server.requests == [WEB, f"{ACME}/pipelines/site"]
-    assert repr(web).startswith("<Pipeline acme/site at")
+    assert repr(web).startswith("<PipelineWorkspace acme/site at")
 
 
 @pytest.mark.parametrize("name", sorted(set(ACTIONS) | {"set_team", "remove_team"}))
@@ -284,8 +284,8 @@ def test_a_build_number_from_a_frame_is_accepted(scripted: Start) -> None:
 @pytest.mark.parametrize(
     ("method", "endpoint"),
     [
-        (Pipeline.create_build, spec.create_build),
-        (Pipeline.update, spec.update_pipeline),
+        (PipelineWorkspace.create_build, spec.create_build),
+        (PipelineWorkspace.update, spec.update_pipeline),
         (Workspace.create_pipeline, spec.create_pipeline),
         (Workspace.create_team_pipeline, spec.create_team_pipeline),
         (Workspace.update_team_pipeline, spec.update_team_pipeline),

@@ -15,11 +15,11 @@ import pytest
 
 import buildframe as bf
 from buildframe.spec import TABLES
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 METHODS = [
     (f"{owner.__name__}.{name}", member)
-    for owner in (Workspace, Pipeline)
+    for owner in (Workspace, PipelineWorkspace)
     for name, member in inspect.getmembers(owner, inspect.isfunction)
     if not name.startswith("_")
 ]
@@ -70,7 +70,7 @@ def test_dtypes_in_docstrings_are_those_of_frames(ci: Workspace) -> None:
 
 @pytest.mark.parametrize(("name", "method"), METHODS, ids=[name for name, _ in METHODS])
 def test_static_tools_complete_each_keyword(name: str, method: Callable[..., Any]) -> None:
-    call = name.replace("Workspace", "ci").replace("Pipeline", "ci.pipeline('web')") + "("
+    call = name.replace("PipelineWorkspace", "ci.pipeline('web')").replace("Workspace", "ci") + "("
     code = f"import buildframe as bf\nimport buildframe.workspace\nci: bf.workspace.Workspace\n{call}"
     completions = jedi.Script(code, project=PROJECT).complete(4, len(call))
     completed = {each.name.removesuffix("=") for each in completions if each.name.endswith("=")}
@@ -80,7 +80,7 @@ def test_static_tools_complete_each_keyword(name: str, method: Callable[..., Any
 
 
 def test_keywords_are_parameters() -> None:
-    parameters = inspect.signature(Pipeline.create_build).parameters
+    parameters = inspect.signature(PipelineWorkspace.create_build).parameters
     assert {"commit", "branch", "message", "deadline"} <= set(parameters)
     assert parameters["commit"].default is inspect.Parameter.empty
     assert repr(parameters["message"].default) == "<not sent>"
@@ -90,7 +90,7 @@ def test_keywords_are_parameters() -> None:
 
 @pytest.mark.parametrize(
     ("name", "document"),
-    [(owner.__name__, owner.__doc__) for owner in (Workspace, Pipeline)]
+    [(owner.__name__, owner.__doc__) for owner in (Workspace, PipelineWorkspace)]
     + [(name, each.__doc__) for name, each in METHODS],
 )
 def test_examples_run(name: str, document: str, ci: Workspace) -> None:

@@ -9,8 +9,8 @@ _NOUNS = {"suites": "test suite", "members": "member", "flaky-tests": "flaky tes
 _ADVICE = {
     "organization": "Check its slug in the URL of its page, and that the token is authorized for it.",
     "pipeline": "Workspace.pipelines() lists slugs and ids.",
-    "build": "Pipeline.builds() lists the numbers.",
-    "job": "Pipeline.build(number).jobs lists the jobs of a build.",
+    "build": ".pipeline(slug).builds() lists the numbers.",
+    "job": ".pipeline(slug).build(number).jobs lists the jobs of a build.",
     "test suite": "Check its slug in the URL of the suite's page.",
     "team": "Check its UUID. Teams have no slug in the API.",
     "member": "Workspace.members() lists the ids.",

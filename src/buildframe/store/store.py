@@ -23,7 +23,7 @@ from buildframe.store.sync_state import NEVER
 from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.terminal import show
 from buildframe.webhooks import Event
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 
 @checked
@@ -94,7 +94,7 @@ class Store(StoreReader):
 
     def sync(
         self,
-        ci: Workspace | Pipeline,
+        ci: Workspace | PipelineWorkspace,
         *,
         since: When = "90d",
         suites: Sequence[str] = (),
@@ -111,7 +111,7 @@ class Store(StoreReader):
 
         Parameters
         ----------
-        ci : Workspace or Pipeline
+        ci : Workspace or PipelineWorkspace
             Workspace of an organization, or one of its pipelines.
         since : str, date, datetime or timedelta, default "90d"
             Fetch builds created at or after this time. A string is an ISO time or an age.
@@ -274,7 +274,7 @@ def _suites(suites: Sequence[str], ci: Any) -> list[str]:
     names = list(dict.fromkeys(suites))
     for name in names:
         protocol.slug_segment(list_flaky_tests.parameters[-1], name)
-    if names and isinstance(ci, Pipeline):
+    if names and isinstance(ci, PipelineWorkspace):
         raise BadInput(
             "suites requires a workspace, because test suites belong to an organization. Sync a workspace instead."
         )

@@ -25,7 +25,7 @@ from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Reten
 from buildframe.store.sync_clock import CLOCK_TOLERANCE, OVERLAP, SyncClock
 from buildframe.store.sync_state import Coverage, SyncState
 from buildframe.store.transactions import CommitResult, ListSnapshot, SyncBatch
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import History
 
 _IDENTITY = ["id", "pipeline_id", "pipeline", "number"]
@@ -104,16 +104,16 @@ class Sync:
     """One sync of a store with an organization, or with one of its pipelines."""
 
     def __init__(
-        self, location: Location, ci: Workspace | Pipeline, retention: Retention, progress: bool | None
+        self, location: Location, ci: Workspace | PipelineWorkspace, retention: Retention, progress: bool | None
     ) -> None:
-        if not isinstance(ci, Workspace | Pipeline):
+        if not isinstance(ci, Workspace | PipelineWorkspace):
             raise BadInput(f"ci is a {type(ci).__name__}. Pass a workspace or one of its pipelines.")
         if ci.organization is None:
             raise BadInput('A sync needs an organization: connect("acme"), or set BUILDFRAME_ORG.')
         self._location, self._retention, self._progress = location, retention, progress
         self._ci, self._organization = ci, ci.organization
         self._workspace = ci if isinstance(ci, Workspace) else None
-        self._pipeline_id = ci.get().id if isinstance(ci, Pipeline) else None
+        self._pipeline_id = ci.get().id if isinstance(ci, PipelineWorkspace) else None
         self._scope = ci.organization if self._pipeline_id is None else f"{ci.organization}/{self._pipeline_id}"
         self._requests = 0 if self._pipeline_id is None else 1
         self._why: list[str] = []
@@ -284,7 +284,7 @@ class Sync:
         """Fetch builds created from `since` to `until`, without an upper bound if `until` is now."""
         return self._fetch(created_from=since, created_to=until if until < now else None)
 
-    def _fetch(self, of: Workspace | Pipeline | None = None, **filters: Any) -> History:
+    def _fetch(self, of: Workspace | PipelineWorkspace | None = None, **filters: Any) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
         found = (of or self._ci).history(**filters, progress=self._progress)
         self._clock.read_listing(self._counted(found.builds))
@@ -380,7 +380,7 @@ class Sync:
     def _fetch_build(self, slug: str, number: int) -> History | None:
         """Fetch one build in the form of lists; None if it does not exist or the token may not see it."""
         ci = self._ci
-        pipeline = ci if isinstance(ci, Pipeline) else ci.pipeline(slug)
+        pipeline = ci if isinstance(ci, PipelineWorkspace) else ci.pipeline(slug)
         try:
             found = pipeline.history_of(number)
         except (NotFound, Forbidden):

@@ -14,7 +14,7 @@ from buildframe.formatting import format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.widgets import components, html
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 OnBuildChanged = Callable[[spec.Build], None]
 
@@ -23,7 +23,7 @@ _UNKNOWN_OUTCOME = "It is unknown whether the last rebuild was created. Check th
 
 
 @checked_names
-def actions(build: spec.Build, ws: Workspace | Pipeline | None = None) -> BuildActions:
+def actions(build: spec.Build, ws: Workspace | PipelineWorkspace | None = None) -> BuildActions:
     """
     Return buttons that cancel and rebuild a build, for a custom layout.
 
@@ -35,7 +35,7 @@ def actions(build: spec.Build, ws: Workspace | Pipeline | None = None) -> BuildA
     ----------
     build : buildframe.spec.Build
         Build to act on, such as the result of `ws.pipeline("web").build(41)`.
-    ws : Workspace or Pipeline, optional
+    ws : Workspace or PipelineWorkspace, optional
         Workspace of the build, or its pipeline. By default the widget connects as `buildframe.connect()` does, from the
         environment, because a build holds no connection.
 
@@ -95,7 +95,11 @@ class BuildActions(components.WorkspaceWidget):
     """The buttons, the confirmation of an action, and its outcome."""
 
     def __init__(
-        self, ws: Workspace | Pipeline, build: spec.Build | None = None, *, on_change: OnBuildChanged | None = None
+        self,
+        ws: Workspace | PipelineWorkspace,
+        build: spec.Build | None = None,
+        *,
+        on_change: OnBuildChanged | None = None,
     ) -> None:
         super().__init__(ws)
         self._on_change = on_change
@@ -223,7 +227,7 @@ class ActionOutcome(NamedTuple):
     error: BuildframeError | None = None
 
 
-def _perform(pipeline: Pipeline, number: int, action: str) -> ActionOutcome:
+def _perform(pipeline: PipelineWorkspace, number: int, action: str) -> ActionOutcome:
     try:
         return ActionOutcome(pipeline.cancel(number) if action == "cancel" else pipeline.rebuild(number))
     except Invalid as error:  # its state differs from the one shown

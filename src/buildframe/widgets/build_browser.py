@@ -28,7 +28,7 @@ from buildframe.widgets.build_list import (
 from buildframe.widgets.create_build_form import CreateBuildForm
 from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.filter_inputs import FilterInputs
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 _MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
 
@@ -43,7 +43,7 @@ class BuildBrowser(components.WorkspaceWidget):
 
     Parameters
     ----------
-    ws : Workspace or Pipeline
+    ws : Workspace or PipelineWorkspace
         Workspace of one organization, or one of its pipelines.
     created_from : str, default "7d"
         Initial value of the filter "Created from": an age such as `"12h"` or `"7d"`, an ISO date or time such as
@@ -78,7 +78,7 @@ class BuildBrowser(components.WorkspaceWidget):
     """
 
     @checked_names
-    def __init__(self, ws: Workspace | Pipeline, *, created_from: str = "7d") -> None:
+    def __init__(self, ws: Workspace | PipelineWorkspace, *, created_from: str = "7d") -> None:
         super().__init__(ws, _view_count=0)
         if not isinstance(created_from, str):
             raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")

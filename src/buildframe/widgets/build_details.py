@@ -21,7 +21,7 @@ from buildframe.widgets.build_summary import (
 from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
 from buildframe.widgets.timeline import render_timeline
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 _FAILED_STATES = ("failed", "timed_out", "expired")
 
@@ -38,7 +38,7 @@ class LoadedBuild(NamedTuple):
 class BuildDetails(components.WorkspaceWidget):
     """One build; `load` replaces it. `on_change` is called with each build that its buttons canceled or created."""
 
-    def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
+    def __init__(self, ws: Workspace | PipelineWorkspace, *, on_change: OnBuildChanged | None = None) -> None:
         super().__init__(ws)
         self._on_change = on_change
         self.loaded: LoadedBuild | None = None
@@ -132,7 +132,7 @@ class BuildDetails(components.WorkspaceWidget):
         self.log_view.value = page
 
 
-def _load(pipeline: Pipeline, number: int) -> LoadedBuild:
+def _load(pipeline: PipelineWorkspace, number: int) -> LoadedBuild:
     builds, jobs = pipeline.history_of(number)
     build, name = {**to_rows(builds)[0], "pipeline": pipeline.slug}, f"{pipeline.slug} #{number}"
     shown = [job for job in to_rows(jobs) if job["type"] != "waiter"]

@@ -13,7 +13,7 @@ from buildframe.fetching.builds import reporting_rows
 from buildframe.formatting import format_count
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row, TableColumn, to_cells, to_rows
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 COLUMNS = [
     "id", "number", "pipeline", "state", "blocked", "branch", "commit", "message", "creator", "creator_id",
@@ -89,7 +89,7 @@ class BuildList:
 
 
 def load_builds(
-    source: Workspace | Pipeline,
+    source: Workspace | PipelineWorkspace,
     filters: Mapping[str, Any],
     on_batch: Callable[[pd.DataFrame | None, float | None, Mapping[Any, Any]], None],
 ) -> None:

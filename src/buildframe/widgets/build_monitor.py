@@ -20,7 +20,7 @@ from buildframe.widgets.background_tasks import BackgroundTask, PollTimer
 from buildframe.widgets.build_actions import BuildActions
 from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
 from buildframe.widgets.data_table import DataTable, to_cells
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 _MIN_INTERVAL = 10.0  # seconds
 _MAX_UNANSWERED_PINGS = 2  # a page may miss one while a cell of the user runs
@@ -36,7 +36,7 @@ class BuildMonitor(components.WorkspaceWidget):
 
     Parameters
     ----------
-    ws : Workspace or Pipeline
+    ws : Workspace or PipelineWorkspace
         Workspace of one organization, or one of its pipelines.
     every : str or datetime.timedelta, default 10 seconds
         Interval of refreshes, such as `"30s"`; at least 10 seconds.
@@ -72,7 +72,7 @@ class BuildMonitor(components.WorkspaceWidget):
     @checked_names
     def __init__(
         self,
-        ws: Workspace | Pipeline,
+        ws: Workspace | PipelineWorkspace,
         *,
         every: str | dt.timedelta = dt.timedelta(seconds=10),
         for_at_most: str | dt.timedelta = "1h",

@@ -13,7 +13,7 @@ from buildframe.formatting import escape_invisible, format_count, format_duratio
 from buildframe.spec.builds import FINISHED_STATES, OPEN_STATES
 from buildframe.widgets.components import pipeline_of
 from buildframe.widgets.data_table import Row, to_rows
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 DELETED = "deleted"
 HISTORY_DAYS = 14
@@ -69,7 +69,7 @@ class BuildTracker:
     The history of a pipeline is loaded once, on request: the last 14 days, and at most 300 builds.
     """
 
-    def __init__(self, source: Workspace | Pipeline) -> None:
+    def __init__(self, source: Workspace | PipelineWorkspace) -> None:
         self._source = source
         self._builds = pd.DataFrame()
         self._open: dict[str, Row] = {}

@@ -13,7 +13,7 @@ import traitlets
 from buildframe.errors import BadInput
 from buildframe.widgets import html
 from buildframe.widgets.background_tasks import TaskRunner, call_on_loop, kernel_loop
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 ENTER = "submit"  # the event that ipywidgets sends when Enter is pressed in a text input
 
@@ -91,15 +91,15 @@ class StatusLine(ipywidgets.HTML):
 class WorkspaceWidget(CompositeWidget):
     """A widget of a workspace or pipeline. Its status line shows errors and waits of the requests in `_tasks`."""
 
-    def __init__(self, ws: Workspace | Pipeline, *, may_be_pipeline: bool = True, **traits: Any) -> None:
-        if not isinstance(ws, Workspace | Pipeline if may_be_pipeline else Workspace):
+    def __init__(self, ws: Workspace | PipelineWorkspace, *, may_be_pipeline: bool = True, **traits: Any) -> None:
+        if not isinstance(ws, Workspace | PipelineWorkspace if may_be_pipeline else Workspace):
             pipelines = ", or one of its pipelines" if may_be_pipeline else ""
             raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
         if ws.organization is None:
             raise BadInput(
                 'ws is of all organizations; a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.'
             )
-        self._ws: Workspace | Pipeline = ws
+        self._ws: Workspace | PipelineWorkspace = ws
         self.status = StatusLine()
         self._tasks = TaskRunner(self._on_error, self._on_wait)
         self.closables = (self._tasks,)
@@ -116,9 +116,9 @@ class WorkspaceWidget(CompositeWidget):
         self.status.show_wait(seconds, reason)
 
 
-def pipeline_of(ws: Workspace | Pipeline, slug: str | None) -> Pipeline:
+def pipeline_of(ws: Workspace | PipelineWorkspace, slug: str | None) -> PipelineWorkspace:
     """Return a pipeline of a workspace, or the pipeline itself."""
-    if isinstance(ws, Pipeline):
+    if isinstance(ws, PipelineWorkspace):
         return ws
     if slug is None:
         raise BadInput("The service did not report the pipeline of this build. Pass ws.pipeline(...) as ws.")

@@ -16,7 +16,7 @@ from buildframe.spec.bodies import find_violations
 from buildframe.spec.operations import Property, properties_of
 from buildframe.widgets import components, html
 from buildframe.widgets.build_actions import OnBuildChanged, link_to
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 _PIPELINE = Property("pipeline", str, True, "slug of the pipeline to build", None)
 _GROUPS = {
@@ -81,7 +81,7 @@ class FormField:
 class CreateBuildForm(components.WorkspaceWidget):
     """Creates a build of a pipeline. `on_change` is called with the new build."""
 
-    def __init__(self, ws: Workspace | Pipeline, *, on_change: OnBuildChanged | None = None) -> None:
+    def __init__(self, ws: Workspace | PipelineWorkspace, *, on_change: OnBuildChanged | None = None) -> None:
         super().__init__(ws)
         self._on_change = on_change
         self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH)

@@ -13,7 +13,7 @@ from buildframe.formatting import format_name
 from buildframe.spec.builds import BuildState
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
-from buildframe.workspace import Pipeline, Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -29,7 +29,7 @@ class FilterSuggestions(NamedTuple):
 class FilterInputs(components.CompositeWidget):
     """Inputs for pipeline, branch, state, creator and time. `on_enter` is called when Enter is pressed in one."""
 
-    def __init__(self, ws: Workspace | Pipeline, created_from: str, on_enter: Callable[[], Any]) -> None:
+    def __init__(self, ws: Workspace | PipelineWorkspace, created_from: str, on_enter: Callable[[], Any]) -> None:
         self._ws = ws
         self._creators: dict[str, str] = {}
         self._tasks = TaskRunner(lambda error: self._set_suggestions(FilterSuggestions([], {}, html.error_text(error))))
@@ -47,7 +47,7 @@ class FilterInputs(components.CompositeWidget):
             return kind(**texts, continuous_update=False)
 
         self.pipeline = text("Pipeline", "all", "Slug of a pipeline", ipywidgets.Combobox)
-        if isinstance(self._ws, Pipeline):
+        if isinstance(self._ws, PipelineWorkspace):
             self.pipeline.value, self.pipeline.disabled = self._ws.slug, True
         self.branch = text("Branch", "all", "* matches any text: release/*")
         states = [("all", ""), *((state, state) for state in get_args(BuildState))]
@@ -66,7 +66,7 @@ class FilterInputs(components.CompositeWidget):
         for each in self._inputs.values():
             each.observe(lambda _: callback(), "value")
 
-    def read(self) -> tuple[Workspace | Pipeline, dict[str, Any]]:
+    def read(self) -> tuple[Workspace | PipelineWorkspace, dict[str, Any]]:
         """Return where to list builds and with which filters; raise BadInput for an invalid pipeline or creator."""
         filters: dict[str, Any] = self._values()
         slug = filters.pop("pipeline", None)
@@ -98,7 +98,7 @@ class FilterInputs(components.CompositeWidget):
         self.hint.value = html.component("hint_as_alert", suggestions.error) if suggestions.error else ""
 
 
-def _load_suggestions(ws: Workspace | Pipeline, task: BackgroundTask) -> FilterSuggestions:
+def _load_suggestions(ws: Workspace | PipelineWorkspace, task: BackgroundTask) -> FilterSuggestions:
     errors: dict[str, None] = {}
 
     def load(method: Callable[..., Any]) -> Any:

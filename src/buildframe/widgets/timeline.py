@@ -29,7 +29,7 @@ def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> st
     """
     Return the timeline of a build's jobs as HTML: a legend, one bar per job, and an axis in minutes.
 
-    `jobs` are those of `Pipeline.history_of`, and `name` is the build's. In an unfinished build, jobs that are not
+    `jobs` are those of `history_of`, and `name` is the build's. In an unfinished build, jobs that are not
     runnable yet may still become so. All text is escaped.
     """
     bars = compute_bars(jobs)

@@ -1,6 +1,6 @@
-"""Workspace and Pipeline: the methods for an organization and for one pipeline."""
+"""Workspace and PipelineWorkspace: the methods for an organization and for one pipeline."""
 
-from buildframe.workspace.pipeline import Pipeline
+from buildframe.workspace.pipeline import PipelineWorkspace
 from buildframe.workspace.workspace import Workspace
 
-__all__ = ["Pipeline", "Workspace"]
+__all__ = ["PipelineWorkspace", "Workspace"]

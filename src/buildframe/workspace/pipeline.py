@@ -23,7 +23,7 @@ _CANCELED_STATES = ("canceling", "canceled")
 
 
 @checked
-class Pipeline(BuildQueries):
+class PipelineWorkspace(BuildQueries):
     """
     One pipeline of an organization. `Workspace.pipeline` returns it.
 
@@ -60,7 +60,7 @@ class Pipeline(BuildQueries):
         self._set_slug(slug)
 
     def __repr__(self) -> str:
-        return f"<Pipeline {self.organization}/{self.slug} at {self._client.base_url}>"
+        return f"<PipelineWorkspace {self.organization}/{self.slug} at {self._client.base_url}>"
 
     def _set_slug(self, slug: str) -> None:
         protocol.request_for(spec.get_pipeline, self.organization, slug)  # raises BadInput for invalid slugs

@@ -26,13 +26,13 @@ from buildframe.workspace import graphql, logs, rest, unblocking
 from buildframe.workspace.build_queries import BuildQueries, History, split_query
 from buildframe.workspace.graphql import GraphQL
 from buildframe.workspace.logs import JobReference, Log
-from buildframe.workspace.pipeline import Pipeline
+from buildframe.workspace.pipeline import PipelineWorkspace
 from buildframe.workspace.signatures import accepts
 
 if TYPE_CHECKING:
     from buildframe.sandbox_server import Sandbox
 
-__all__ = ["History", "Pipeline", "Workspace"]
+__all__ = ["History", "PipelineWorkspace", "Workspace"]
 
 
 @keywords
@@ -156,7 +156,7 @@ class Workspace(BuildQueries):
         """
         return records.records(self._list_of(spec.list_pipelines), "pipelines", ListOptions(**options))
 
-    def pipeline(self, slug: str) -> Pipeline:
+    def pipeline(self, slug: str) -> PipelineWorkspace:
         """
         Return a pipeline, to list its builds, fetch it or change it. Sends no request.
 
@@ -167,7 +167,7 @@ class Workspace(BuildQueries):
 
         Returns
         -------
-        Pipeline
+        PipelineWorkspace
             The pipeline, whether it exists or not.
 
         Raises
@@ -180,7 +180,7 @@ class Workspace(BuildQueries):
         >>> ci.pipeline("web").slug
         'web'
         """
-        return Pipeline(self._client, self._require_organization(), slug)
+        return PipelineWorkspace(self._client, self._require_organization(), slug)
 
     @accepts(spec.create_pipeline, NewPipeline)
     def create_pipeline(self, *, deadline: Deadline = None, **properties: Unpack[NewPipeline]) -> spec.Pipeline:
@@ -422,7 +422,7 @@ class Workspace(BuildQueries):
 
     def set_team(
         self,
-        pipeline: str | spec.Pipeline | Pipeline,
+        pipeline: str | spec.Pipeline | PipelineWorkspace,
         team: str,
         access_level: AccessLevel,
         *,
@@ -435,8 +435,8 @@ class Workspace(BuildQueries):
 
         Parameters
         ----------
-        pipeline : str, Pipeline or record
-            Slug of the pipeline, a `Pipeline`, or its record.
+        pipeline : str, PipelineWorkspace or record
+            Slug of the pipeline, a `PipelineWorkspace`, or its record.
         team : str
             UUID of the team, or its GraphQL id.
         access_level : {'read_only', 'build_and_read', 'manage_build_and_read'}
@@ -467,14 +467,16 @@ class Workspace(BuildQueries):
         with within_deadline(deadline):
             graphql.set_team(self._graphql(), self._path_of(pipeline), team, access_level)
 
-    def remove_team(self, pipeline: str | spec.Pipeline | Pipeline, team: str, *, deadline: Deadline = None) -> None:
+    def remove_team(
+        self, pipeline: str | spec.Pipeline | PipelineWorkspace, team: str, *, deadline: Deadline = None
+    ) -> None:
         """
         Remove the access of a team to a pipeline. Uses GraphQL.
 
         Parameters
         ----------
-        pipeline : str, Pipeline or record
-            Slug of the pipeline, a `Pipeline`, or its record.
+        pipeline : str, PipelineWorkspace or record
+            Slug of the pipeline, a `PipelineWorkspace`, or its record.
         team : str
             UUID of the team, or its GraphQL id.
         deadline : str or timedelta, optional
@@ -878,11 +880,11 @@ class Workspace(BuildQueries):
             raise BadInput('The workspace has no organization. Pass it, as in connect("acme"), or set BUILDFRAME_ORG.')
         return self.organization
 
-    def _path_of(self, pipeline: str | spec.Pipeline | Pipeline) -> str:
+    def _path_of(self, pipeline: str | spec.Pipeline | PipelineWorkspace) -> str:
         """Return `organization/pipeline`, which identifies a pipeline in GraphQL."""
         named = self._require_organization()
-        if not isinstance(pipeline, str | spec.Pipeline | Pipeline):
-            raise BadInput(f"pipeline={show(pipeline)}: pass a slug, a record or a Pipeline.")
+        if not isinstance(pipeline, str | spec.Pipeline | PipelineWorkspace):
+            raise BadInput(f"pipeline={show(pipeline)}: pass a slug, a record or a PipelineWorkspace.")
         slug = pipeline if isinstance(pipeline, str) else pipeline.slug
         if not isinstance(pipeline, str) and pipeline.organization not in {None, named}:
             raise BadInput(f"{show(pipeline)} is of another organization than {named}.")

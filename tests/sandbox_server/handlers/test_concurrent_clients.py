@@ -12,7 +12,7 @@ import pytest
 import buildframe as bf
 from buildframe import spec
 from buildframe.sandbox_server import SCOPES, Sandbox
-from buildframe.workspace import Pipeline
+from buildframe.workspace import PipelineWorkspace
 
 OVER = {"passed", "failed", "canceled"}
 CLIENTS = 4
@@ -26,7 +26,7 @@ def busy() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
-def clients(busy: Sandbox) -> Iterator[list[Pipeline]]:
+def clients(busy: Sandbox) -> Iterator[list[PipelineWorkspace]]:
     """The same pipeline, seen by several users."""
     workspaces = [bf.connect("acme", base_url=busy.url, token=busy.token(SCOPES)) for _ in range(CLIENTS)]
     yield [workspace.pipeline("docs") for workspace in workspaces]
@@ -34,10 +34,10 @@ def clients(busy: Sandbox) -> Iterator[list[Pipeline]]:
         workspace.close()
 
 
-def at_once(clients: list[Pipeline], act: Callable[[Pipeline], Any]) -> list[Any]:
+def at_once(clients: list[PipelineWorkspace], act: Callable[[PipelineWorkspace], Any]) -> list[Any]:
     """What each client gets, or the refusal that it meets."""
 
-    def tried(client: Pipeline) -> Any:
+    def tried(client: PipelineWorkspace) -> Any:
         try:
             return act(client)
         except bf.ServiceError as refused:
@@ -47,7 +47,7 @@ def at_once(clients: list[Pipeline], act: Callable[[Pipeline], Any]) -> list[Any
         return list(together.map(tried, clients))
 
 
-def test_one_of_many_cancels_and_the_others_get_the_reason(clients: list[Pipeline]) -> None:
+def test_one_of_many_cancels_and_the_others_get_the_reason(clients: list[PipelineWorkspace]) -> None:
     for _ in range(8):
         number = clients[0].create_build(commit="HEAD", branch="race/cancel").number
         results = at_once(clients, lambda client, number=number: client.cancel(number))
@@ -58,7 +58,7 @@ def test_one_of_many_cancels_and_the_others_get_the_reason(clients: list[Pipelin
         assert clients[0].build(number).state == "canceled"
 
 
-def test_builds_that_are_created_at_once_each_have_a_number(clients: list[Pipeline]) -> None:
+def test_builds_that_are_created_at_once_each_have_a_number(clients: list[PipelineWorkspace]) -> None:
     made = [build for _ in range(5) for build in at_once(clients, create)]
     assert all(isinstance(build, spec.Build) for build in made)
     assert len({build.number for build in made}) == len({build.id for build in made}) == 5 * CLIENTS
@@ -66,11 +66,11 @@ def test_builds_that_are_created_at_once_each_have_a_number(clients: list[Pipeli
     assert sorted(listed["number"]) == sorted(build.number for build in made)
 
 
-def create(client: Pipeline) -> Any:
+def create(client: PipelineWorkspace) -> Any:
     return client.create_build(commit="HEAD", branch="race/create")
 
 
-def test_cancel_and_rebuild_at_once_leave_a_canceled_build_and_a_new_one(clients: list[Pipeline]) -> None:
+def test_cancel_and_rebuild_at_once_leave_a_canceled_build_and_a_new_one(clients: list[PipelineWorkspace]) -> None:
     first, second = clients[:2]
     for _ in range(5):
         number = first.create_build(commit="HEAD", branch="race/both").number
@@ -83,7 +83,7 @@ def test_cancel_and_rebuild_at_once_leave_a_canceled_build_and_a_new_one(clients
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
-def test_canceled_amid_its_life_a_build_is_whole(clients: list[Pipeline], seconds: float) -> None:
+def test_canceled_amid_its_life_a_build_is_whole(clients: list[PipelineWorkspace], seconds: float) -> None:
     """Either it was canceled, once, or it was over and each refusal names its end."""
     number = clients[0].create_build(commit="HEAD", branch="race/end").number
     time.sleep(seconds)
