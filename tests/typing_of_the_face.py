@@ -10,8 +10,8 @@ import buildframe as bf
 from buildframe import metrics, spec
 from buildframe.store.sync import SyncResult
 from buildframe.workspace import PipelineWorkspace, Workspace
+from buildframe.workspace.build_queries import History
 from buildframe.workspace.logs import Log
-from buildframe.workspace.workspace import History
 
 ws = bf.connect("acme")
 assert_type(ws, Workspace)

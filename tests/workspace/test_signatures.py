@@ -88,12 +88,12 @@ def test_keywords_are_parameters() -> None:
     assert [parameters[name].default for name in ("branch", "workers", "overlap", "partial")] == [None, 4, "1s", False]
 
 
-@pytest.mark.parametrize(
-    ("name", "document"),
-    [(owner.__name__, owner.__doc__) for owner in (Workspace, PipelineWorkspace)]
-    + [(name, each.__doc__) for name, each in METHODS],
-)
-def test_examples_run(name: str, document: str, ci: Workspace) -> None:
+DOCUMENTS = {owner.__doc__: owner.__name__ for owner in (Workspace, PipelineWorkspace)}
+DOCUMENTS |= {method.__doc__: name for name, method in reversed(METHODS)}  # one for a method that both inherit
+
+
+@pytest.mark.parametrize(("document", "name"), DOCUMENTS.items(), ids=DOCUMENTS.values())
+def test_examples_run(document: str, name: str, ci: Workspace) -> None:
     example = doctest.DocTestParser().get_doctest(document, {"bf": bf, "ci": ci, "pd": pd}, name, None, None)
     report: list[str] = []
     doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)

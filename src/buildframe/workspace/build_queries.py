@@ -1,23 +1,31 @@
-"""List the builds and jobs of an organization or a pipeline. Does not know single builds or actions."""
+"""What an organization and a pipeline have in common: lists of builds and jobs, logs, block steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput
-from buildframe.fetching import builds
+from buildframe.fetching import builds, records
 from buildframe.fetching.decoder import ColumnSelection
 from buildframe.fetching.options import BuildListOptions, Extra
 from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
+from buildframe.guards.secrets import confined
+from buildframe.http import protocol
+from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client
-from buildframe.spec import BuildFilters, Endpoint
+from buildframe.spec import BuildFilters, Endpoint, Resource, Unblocking
 from buildframe.spec.operations import keywords
+from buildframe.spec.times import Deadline
+from buildframe.workspace import logs, unblocking
+from buildframe.workspace.logs import JobReference, Log
 from buildframe.workspace.signatures import accepts
+
+R = TypeVar("R", bound=Resource)
 
 
 class History(NamedTuple):
@@ -44,7 +52,7 @@ class BuildQuery(BuildFilters, BuildListOptions, total=False):
 @checked
 class BuildQueries:
     """
-    Lists of builds, which an organization and a pipeline have in common.
+    Lists of builds, logs and block steps, which an organization and a pipeline have in common.
 
     Times in filters are datetimes with a zone, dates (midnight UTC), ISO texts, or ages such as "30d", which are
     counted back from the service's time. The `attrs` of a frame describe its listing:
@@ -69,7 +77,7 @@ class BuildQueries:
 
     _client: Client
     _list: Endpoint
-    _place: tuple[str, ...]
+    _place: tuple[str, ...]  # organization and pipeline in the path of requests
 
     @accepts(spec.list_builds, BuildQuery)
     def builds(
@@ -236,6 +244,106 @@ class BuildQueries:
         selection = ColumnSelection("builds", columns, extra or {}, raw)
         jobs = ColumnSelection("jobs", job_columns, job_extra or {}, raw)
         return self._fetch(_with_jobs(filters), selection, jobs, options)
+
+    @accepts(spec.unblock_job, Unblocking)
+    def unblock(self, job: JobReference, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
+        """
+        Unblock a block step, so that its build goes on.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            A job of the type `manual` as a record or as a row of a frame of jobs, or the URL in its `unblock_url`.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+        **properties
+            Values of the step's fields and the user who unblocks it (`Unblocking`).
+
+        Returns
+        -------
+        Job
+            The job, with the time in `unblocked_at`.
+
+        Raises
+        ------
+        BadInput
+            If the job has no `unblock_url`, or belongs to another organization or pipeline. Nothing was sent.
+        Invalid
+            If the job is not blocked.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+
+        Examples
+        --------
+        >>> jobs = ci.jobs(state="blocked")
+        >>> blocked = jobs[jobs["state"] == "blocked"]
+        >>> ci.unblock(blocked.iloc[0]).state
+        'unblocked'
+        """
+        with within_deadline(deadline):
+            return unblocking.unblock(self._client, job, Unblocking(**properties), self._place)
+
+    @confined
+    def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:
+        """
+        Fetch the log of a job.
+
+        The token is sent to the service only. A log on another host is fetched without it.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            Job as a record or as a row of a frame of jobs, or the URL of its log.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Log
+            The text, which is safe to print in a terminal: escape sequences and control characters are visible. Its
+            attribute `raw` is the text as the service sent it.
+
+        Raises
+        ------
+        BadInput
+            If the job has no log, or its URL is not encrypted.
+        Malformed
+            If the service redirects more than three times.
+        DeadlineExceeded, ServiceError, Unreachable
+            If the request fails.
+
+        Examples
+        --------
+        >>> jobs = ci.jobs(created_from="7d")
+        >>> ran = jobs[jobs["raw_log_url"].notna()]
+        >>> isinstance(ci.log(ran.iloc[0]), str)
+        True
+        """
+        with within_deadline(deadline):
+            return logs.fetch_log(self._client, job)
+
+    def _require_place(self) -> tuple[str, ...]:
+        if not self._place:
+            raise BadInput('The workspace has no organization. Pass it, as in connect("acme"), or set BUILDFRAME_ORG.')
+        return self._place
+
+    def _record(
+        self,
+        kind: type[R],
+        endpoint: Endpoint,
+        *arguments: str | int,
+        advice: str = "",
+        deadline: Deadline = None,
+        **keywords: Any,
+    ) -> R:
+        """Send a request and return the record in its response; `advice` says how to check an action that is lost."""
+        request = protocol.request_for(endpoint, *self._require_place(), *arguments, **keywords)
+        return records.record(self._client, request, kind, advice, deadline=deadline)
+
+    def _act(self, endpoint: Endpoint, *arguments: str | int, advice: str, deadline: Deadline) -> None:
+        """Send an action whose response contains no record."""
+        request = protocol.request_for(endpoint, *self._require_place(), *arguments)
+        records.send_action(self._client, request, advice, deadline=deadline)
 
     def _fetch(
         self,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
 
 from buildframe import spec
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.fetching import builds, records
 from buildframe.guards.arguments import checked
-from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client, lost_response
-from buildframe.spec import Endpoint, JobsOfBuild, NewBuild, PipelineChanges, Unblocking
+from buildframe.spec import JobsOfBuild, NewBuild, PipelineChanges
 from buildframe.spec.times import Deadline
-from buildframe.workspace import logs, unblocking
 from buildframe.workspace.build_queries import BuildQueries, History
-from buildframe.workspace.logs import JobReference, Log
 from buildframe.workspace.signatures import accepts
 
 _CANCELED_STATES = ("canceling", "canceled")
@@ -104,9 +101,8 @@ class PipelineWorkspace(BuildQueries):
         >>> ci.pipeline("web").build(1).number
         1
         """
-        options = {"include_retried_jobs": True, **JobsOfBuild(**filters)}
-        request = protocol.request_for(spec.get_build, *self._place, number, **options)
-        return records.record(self._client, request, spec.Build, deadline=deadline)
+        options: dict[str, Any] = {"include_retried_jobs": True, **JobsOfBuild(**filters)}
+        return self._record(spec.Build, spec.get_build, number, deadline=deadline, **options)
 
     @accepts(spec.get_build, JobsOfBuild)
     def history_of(self, number: int, *, deadline: Deadline = None, **filters: Unpack[JobsOfBuild]) -> History:
@@ -259,85 +255,8 @@ class PipelineWorkspace(BuildQueries):
         >>> ci.pipeline("web").rebuild(1).rebuilt_from.number
         1
         """
-        request = protocol.request_for(spec.rebuild_build, *self._place, number)
         advice = f"Look for builds of the last hour whose rebuilt_from is {number}: .builds(created_from='1h')."
-        return records.record(self._client, request, spec.Build, advice, deadline=deadline)
-
-    @accepts(spec.unblock_job, Unblocking)
-    def unblock(self, job: JobReference, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
-        """
-        Unblock a block step of one of the pipeline's builds.
-
-        Parameters
-        ----------
-        job : Job, mapping, Series or str
-            Job of the type `manual` as a record or as a row of a frame of jobs, or the URL in its `unblock_url`.
-        deadline : str or timedelta, optional
-            Raise `DeadlineExceeded` after this time, such as "90s".
-        **properties
-            Values of the step's fields and the user who unblocks it (`Unblocking`).
-
-        Returns
-        -------
-        Job
-            The job, with the time in `unblocked_at`.
-
-        Raises
-        ------
-        BadInput
-            If the job has no `unblock_url`, or belongs to another pipeline. Nothing was sent.
-        Invalid
-            If the job is not blocked.
-        OutcomeUnknown
-            If the response is lost. The message says how to check.
-        DeadlineExceeded, ServiceError, Unreachable
-            If the request fails before the action.
-
-        See Also
-        --------
-        Workspace.unblock : The same for any pipeline of the organization.
-
-        Examples
-        --------
-        >>> deploy = ci.pipeline("deploy")  # doctest: +SKIP
-        >>> blocked = [job for job in deploy.build(12).jobs if job.state == "blocked"]  # doctest: +SKIP
-        >>> deploy.unblock(blocked[0]).state  # doctest: +SKIP
-        'unblocked'
-        """
-        with within_deadline(deadline):
-            return unblocking.unblock(self._client, job, Unblocking(**properties), self._place)
-
-    @confined
-    def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:
-        """
-        Fetch the log of a job of one of the pipeline's builds.
-
-        Parameters
-        ----------
-        job : Job, mapping, Series or str
-            Job as a record or as a row of a frame of jobs, or the URL of its log.
-        deadline : str or timedelta, optional
-            Raise `DeadlineExceeded` after this time, such as "90s".
-
-        Returns
-        -------
-        Log
-            The text. See `Workspace.log`.
-
-        Raises
-        ------
-        BadInput, Malformed, DeadlineExceeded, ServiceError, Unreachable
-            See `Workspace.log`.
-
-        Examples
-        --------
-        >>> web = ci.pipeline("web")
-        >>> job = next(job for job in web.build(1).jobs if job.raw_log_url)
-        >>> isinstance(web.log(job), str)
-        True
-        """
-        with within_deadline(deadline):
-            return logs.fetch_log(self._client, job)
+        return self._record(spec.Build, spec.rebuild_build, number, advice=advice, deadline=deadline)
 
     # --- the pipeline itself
 
@@ -367,8 +286,7 @@ class PipelineWorkspace(BuildQueries):
         >>> ci.pipeline("web").get().slug
         'web'
         """
-        request = protocol.request_for(spec.get_pipeline, *self._place)
-        return records.record(self._client, request, spec.Pipeline, deadline=deadline)
+        return self._record(spec.Pipeline, spec.get_pipeline, deadline=deadline)
 
     @accepts(spec.update_pipeline, PipelineChanges)
     def update(self, *, deadline: Deadline = None, **properties: Unpack[PipelineChanges]) -> spec.Pipeline:
@@ -406,9 +324,9 @@ class PipelineWorkspace(BuildQueries):
         >>> ci.pipeline("web").update(description="The web site").description
         'The web site'
         """
-        request = protocol.request_for(spec.update_pipeline, *self._place, **PipelineChanges(**properties))
+        changes = PipelineChanges(**properties)
         advice = "Look at .get(), or at pipelines() of the workspace if the slug changes. Repeating the call is safe."
-        changed = records.record(self._client, request, spec.Pipeline, advice, deadline=deadline)
+        changed = self._record(spec.Pipeline, spec.update_pipeline, advice=advice, deadline=deadline, **changes)
         if changed.slug:
             self._set_slug(changed.slug)
         return changed
@@ -442,7 +360,8 @@ class PipelineWorkspace(BuildQueries):
         >>> docs.unarchive().archived_at is None
         True
         """
-        return self._act(spec.archive_pipeline, "Look at .get(): archived_at is a time if it is archived.", deadline)
+        advice = "Look at .get(): archived_at is a time if it is archived."
+        return self._record(spec.Pipeline, spec.archive_pipeline, advice=advice, deadline=deadline)
 
     def unarchive(self, *, deadline: Deadline = None) -> spec.Pipeline:
         """
@@ -472,7 +391,8 @@ class PipelineWorkspace(BuildQueries):
         >>> docs.unarchive().archived_at is None
         True
         """
-        return self._act(spec.unarchive_pipeline, "Look at .get(): archived_at is None if it is active.", deadline)
+        advice = "Look at .get(): archived_at is None if it is active."
+        return self._record(spec.Pipeline, spec.unarchive_pipeline, advice=advice, deadline=deadline)
 
     def delete(self, *, deadline: Deadline = None) -> None:
         """
@@ -495,8 +415,7 @@ class PipelineWorkspace(BuildQueries):
         >>> ci.pipeline("old-site").delete()  # doctest: +SKIP
         """
         advice = "Check whether pipelines() of the workspace still contains it."
-        request = protocol.request_for(spec.delete_pipeline, *self._place)
-        records.send_action(self._client, request, advice, deadline=deadline)
+        self._act(spec.delete_pipeline, advice=advice, deadline=deadline)
 
     def add_webhook(self, *, deadline: Deadline = None) -> None:
         """
@@ -520,12 +439,7 @@ class PipelineWorkspace(BuildQueries):
         --------
         >>> ci.pipeline("web").add_webhook()  # doctest: +SKIP
         """
-        request = protocol.request_for(spec.add_webhook, *self._place)
-        records.send_action(self._client, request, "Look at the webhooks of the repository.", deadline=deadline)
-
-    def _act(self, action: Endpoint, advice: str, deadline: Deadline) -> spec.Pipeline:
-        request = protocol.request_for(action, *self._place)
-        return records.record(self._client, request, spec.Pipeline, advice, deadline=deadline)
+        self._act(spec.add_webhook, advice="Look at the webhooks of the repository.", deadline=deadline)
 
     def _fetch_canceled(self, number: int, lost: OutcomeUnknown) -> spec.Build:
         """Return a build whose cancellation has no response, if it is canceled."""

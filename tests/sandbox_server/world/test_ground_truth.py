@@ -9,7 +9,7 @@ import pytest
 
 from buildframe import metrics
 from buildframe.workspace import Workspace
-from buildframe.workspace.workspace import History
+from buildframe.workspace.build_queries import History
 from tests import worlds
 
 pytestmark = pytest.mark.slow
