@@ -16,7 +16,7 @@ import pandas as pd
 from buildframe.formatting import escape_invisible, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.report.content import STATUSES, Report
-from buildframe.report.findings import Row, to_rows
+from buildframe.report.findings import to_rows
 from buildframe.report.measurements import ended_builds
 from buildframe.report.overview import draw_conclusions, format_relative
 from buildframe.report.periods import Period
@@ -98,15 +98,13 @@ def summary(report: Report) -> str:
     >>> print(report.summary(report.read("ci-history", days=7)))  # doctest: +SKIP
     """
     template = _environment(html=False).get_template("summary.md.j2")
-    rows = {"pipelines": _pipelines(report), "queues": to_rows(_largest(report.measurements.queue_time))}
+    measured = report.measurements
+    wall_time = measured.wall_time[["pipeline", "p50_s", "p50_before_s"]]
+    pipelines = _largest(
+        measured.success[["pipeline", "rate", "rate_before", "n"]].merge(wall_time, "left", "pipeline")
+    )
+    rows = {"pipelines": to_rows(pipelines), "queues": to_rows(_largest(measured.queue_time))}
     return str(template.render(**_variables(report), **rows))
-
-
-def _pipelines(report: Report) -> list[Row]:
-    """Return the success rate and the wall time of the largest pipelines."""
-    success = report.measurements.success[["pipeline", "rate", "rate_before", "n"]]
-    times = report.measurements.wall_time[["pipeline", "p50_s", "p50_before_s"]]
-    return to_rows(_largest(success.merge(times, how="left", on="pipeline")))
 
 
 def _variables(report: Report) -> dict[str, Any]:

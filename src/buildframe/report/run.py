@@ -148,14 +148,9 @@ def _sync(sync: Callable[[], SyncResult]) -> list[str]:
 
 def _measure(options: ReportOptions, why: Sequence[str]) -> Report:
     report = store_reader.read(
-        options.store,
-        options.days,
-        options.tz,
-        organization=options.organization,
-        pipeline=options.pipeline,
-        thresholds=options.thresholds,
-        why=why,
-    )
+        options.store, options.days, options.tz, organization=options.organization, pipeline=options.pipeline,
+        thresholds=options.thresholds, why=why,
+    )  # fmt: skip
     builds, jobs, period = len(report.builds), len(report.jobs), report.period
     event = f"measured: {builds:,} builds and {jobs:,} jobs of {options.days} days before {period.end.isoformat()}"
     log_event(event, builds=builds, jobs=jobs, start=period.start.isoformat(), end=period.end.isoformat())

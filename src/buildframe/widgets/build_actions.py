@@ -76,7 +76,7 @@ def _workspace_of(build: spec.Build) -> Workspace:
     ws = connect(build.organization)
     if not (build.url or "").startswith(f"{ws.base_url}/"):
         raise BadInput(
-            f"Build {_name(build)} belongs to {build.url}, not to {ws}. Pass its workspace: actions(build, ws)."
+            f"Build {build_name(build)} belongs to {build.url}, not to {ws}. Pass its workspace: actions(build, ws)."
         )
     return ws
 
@@ -151,7 +151,7 @@ class BuildActions(components.WorkspaceWidget):
 
     def _confirm_cancel(self) -> None:
         if self._build is not None and not self.cancel.disabled:
-            question = f"Cancel build {_name(self._build)}? Its jobs stop and their work is lost."
+            question = f"Cancel build {build_name(self._build)}? Its jobs stop and their work is lost."
             self._ask(Confirmation(question, "Yes, cancel it", "Keep running", "cancel", ".bf-cancel"))
 
     def _start_rebuild(self) -> None:
@@ -161,7 +161,7 @@ class BuildActions(components.WorkspaceWidget):
         if earlier is None:
             self._start("rebuild")
         else:
-            question = f"Build {_name(self._build)} was already rebuilt as #{earlier.number}. Rebuild it again?"
+            question = f"Build {build_name(self._build)} was already rebuilt as #{earlier.number}. Rebuild it again?"
             self._ask(Confirmation(question, "Yes, rebuild again", "No", "rebuild", ".bf-rebuild"))
 
     def _ask(self, confirmation: Confirmation) -> None:
@@ -191,7 +191,7 @@ class BuildActions(components.WorkspaceWidget):
         self._close_confirmation()
         slug = build.pipeline.slug if build.pipeline else None
         pipeline, number = components.pipeline_of(self._ws, slug), build.number
-        self._build_name, self._last_status = _name(build), ""
+        self._build_name, self._last_status = build_name(build), ""
         self.status.show_action(f"{_IN_PROGRESS[action]} build {self._build_name} …")
         self._tasks.start(
             lambda task: _perform(pipeline, number, action), lambda outcome: self._on_outcome(build, action, outcome)
@@ -209,7 +209,7 @@ class BuildActions(components.WorkspaceWidget):
             self.status.show_error(f"{self._build_name}: {html.error_text(error)}")
         elif build is not None:
             text = f"was created, {build.state}:" if action == "rebuild" else f"is {build.state}."
-            self.status.show(f"Build {_name(build)} {text}", extra=link_to(build))
+            self.status.show(f"Build {build_name(build)} {text}", extra=link_to(build))
         enabled = [f".bf-{name}" for name in (action, "rebuild", "cancel") if not getattr(self, name).disabled]
         self._accessibility.move_focus(next(iter(enabled), ".bf-none"))
         if self._on_change is not None and build is not None:
@@ -243,6 +243,7 @@ def link_to(build: spec.Build) -> str:
     return html.link(build.web_url, f"open build {build.number}")
 
 
-def _name(build: spec.Build) -> str:
+def build_name(build: spec.Build) -> str:
+    """Return pipeline and number, for use in a sentence."""
     slug = build.pipeline.slug if build.pipeline else None
     return f"{format_name(slug)} #{build.number}" if slug else f"#{build.number}"

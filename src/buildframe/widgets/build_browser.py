@@ -79,9 +79,9 @@ class BuildBrowser(components.WorkspaceWidget):
 
     @checked_names
     def __init__(self, ws: Workspace | PipelineWorkspace, *, created_from: str = "7d") -> None:
-        super().__init__(ws, _view_count=0)
         if not isinstance(created_from, str):
             raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")
+        super().__init__(ws, _view_count=0)
         self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
         self._load_pressed_at = -math.inf
         self._selected_id: str | None = None

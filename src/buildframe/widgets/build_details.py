@@ -126,10 +126,9 @@ class BuildDetails(components.WorkspaceWidget):
         if job is None or self.log_button.disabled:
             return
         self.log_view.show_action(f"Loading the log of {job_name(job)} …")
-        self._log_tasks.restart(lambda task: render_log(job, ws.log(job).raw), self._show_log)
-
-    def _show_log(self, page: str) -> None:
-        self.log_view.value = page
+        self._log_tasks.restart(
+            lambda task: render_log(job, ws.log(job).raw), lambda page: self.log_view.set_trait("value", page)
+        )
 
 
 def _load(pipeline: PipelineWorkspace, number: int) -> LoadedBuild:

@@ -126,14 +126,14 @@ def _duration(build: Row) -> pd.Timedelta | None:
 
 
 TABLE_COLUMNS = (
-    TableColumn("Number", "number", "number", "78px"),
-    TableColumn("State", lambda build: "blocked" if build["blocked"] else build["state"], "state", "100px"),
+    TableColumn("Number", "number", "number", "70px"),
+    TableColumn("State", lambda build: "blocked" if build["blocked"] else build["state"], "state", "94px"),
     TableColumn("Pipeline", "pipeline", width="minmax(74px, 0.7fr)"),
     TableColumn("Branch", "branch", width="minmax(92px, 1fr)"),
-    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(120px, 2fr)"),
-    TableColumn("Took", _duration, "seconds", "68px"),
-    TableColumn("Created (UTC)", "created_at", "time", "146px"),
+    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(100px, 2fr)"),
+    TableColumn("Took", _duration, "seconds", "62px"),
+    TableColumn("Created (UTC)", "created_at", "time", "142px"),
     TableColumn("Creator", "creator", width="minmax(74px, 0.8fr)"),
-    TableColumn("Commit", lambda build: html.cell(build["commit"])[:8], width="86px"),
+    TableColumn("Commit", lambda build: html.cell(build["commit"])[:8], width="84px"),
 )
 CREATED = 6  # index of the column

@@ -17,7 +17,7 @@ from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.spec.times import parse_duration
 from buildframe.widgets import components, html, monitor_formatting
 from buildframe.widgets.background_tasks import BackgroundTask, PollTimer
-from buildframe.widgets.build_actions import BuildActions
+from buildframe.widgets.build_actions import BuildActions, build_name
 from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
 from buildframe.widgets.data_table import DataTable, to_cells
 from buildframe.workspace import PipelineWorkspace, Workspace
@@ -77,9 +77,9 @@ class BuildMonitor(components.WorkspaceWidget):
         every: str | dt.timedelta = dt.timedelta(seconds=10),
         for_at_most: str | dt.timedelta = "1h",
     ) -> None:
-        super().__init__(ws, _view_count=0)
         self._interval = _check_duration("every", every, _MIN_INTERVAL, "because all clients share the request limit")
         self._max_age = _check_duration("for_at_most", for_at_most, self._interval, "the interval of refreshes")
+        super().__init__(ws, _view_count=0)
         self.snapshot: MonitorSnapshot | None = None
         self._tracker = BuildTracker(ws)
         self._build: spec.Build | None = None
@@ -101,7 +101,9 @@ class BuildMonitor(components.WorkspaceWidget):
         self.resume()
 
     def _create_parts(self) -> list[ipywidgets.Widget]:
-        self.toggle = self.status.create_button("Pause", "Pause or resume refreshing", self._toggle)
+        self.toggle = self.status.create_button(
+            "Pause", "Pause or resume refreshing", lambda: self.pause() if self.is_refreshing else self.resume()
+        )
         self.refresh_button = self.status.create_button("Refresh now", "Load the open builds now", self.refresh)
         self.schedule = ipywidgets.HTML()
         layout: dict[str, Any] = {"flex_flow": "row wrap", "align_items": "center"}
@@ -126,7 +128,7 @@ class BuildMonitor(components.WorkspaceWidget):
         self._resumed_at = time.monotonic()
         self.toggle.description = "Pause"
         self._pause_text = ""
-        self.status.show(self._pause_text)
+        self.status.show("")
         self.refresh()
 
     def pause(self, reason: str = "Paused") -> None:
@@ -145,9 +147,6 @@ class BuildMonitor(components.WorkspaceWidget):
         self._pause_text = f"{reason}. Press Resume to refresh again."
         self._show_schedule("not refreshing")
         self.status.show(self._pause_text)
-
-    def _toggle(self) -> None:
-        (self.pause if self.is_refreshing else self.resume)()
 
     def _on_timer(self) -> None:
         """Refresh if a page still shows the widget: the view count does not change when a page is closed."""
@@ -208,7 +207,7 @@ class BuildMonitor(components.WorkspaceWidget):
         self.status.show(self._pause_text)
         self.table.is_stale = False
         self.queue.value = monitor_formatting.queue_summary(snapshot)
-        self.finished.value = monitor_formatting.finished_list(snapshot)
+        self.finished.value = html.render("finished_builds", builds=snapshot.finished, n_new=snapshot.n_new)
         indexes = {row["id"]: index for index, row in enumerate(snapshot.rows)}
         selected = indexes.get(self._build.id, -1) if self._build else -1
         self.table.set_rows(
@@ -238,11 +237,15 @@ class BuildMonitor(components.WorkspaceWidget):
         row = next((row for row in self.snapshot.rows if row["id"] == id), None)
         finished = next((each for each in self.snapshot.finished if each.build.id == id), None)
         if row is not None:
-            self._build = to_record(row)
-            self.properties.value = monitor_formatting.open_build_properties(row, self._build)
+            self._build, finished = to_record(row), None
         elif finished is not None:
             self._build = finished.build
-            self.properties.value = monitor_formatting.finished_build_properties(finished)
+        if row is not None or finished is not None:
+            self.properties.value = html.render(
+                "monitored_build", name=build_name(self._build), build=self._build, row=row, finished=finished,
+                wait_seconds=monitor_formatting.wait_seconds, run_seconds=monitor_formatting.run_seconds,
+                progress_sentence=monitor_formatting.progress_sentence,
+            )  # fmt: skip
         self._update_actions(self._build)
         components.set_visible(self.actions, finished is None or not finished.is_deleted)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
-from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
+from buildframe.formatting import escape_invisible, format_count, format_duration, truncate_middle
 from buildframe.spec.builds import FINISHED_STATES, OPEN_STATES
+from buildframe.widgets.build_actions import build_name
 from buildframe.widgets.components import pipeline_of
 from buildframe.widgets.data_table import Row, to_rows
 from buildframe.workspace import PipelineWorkspace, Workspace
@@ -109,16 +110,14 @@ class BuildTracker:
     def snapshot(self) -> MonitorSnapshot:
         """Return the state after the last refresh, with the histories loaded so far."""
         rows = to_rows(self._builds)
-        remaining = {row["id"]: row for row in to_rows(self._remaining_times())}
+        running = self._builds[self._builds["pipeline"].isin(list(self._histories))]
+        together = pd.concat([*self._histories.values(), running[_HISTORY_COLUMNS]])
+        remaining_times = metrics.remaining_time(metrics.latest(together)).drop(columns="pipeline")
+        remaining = {row["id"]: row for row in to_rows(remaining_times)}
         for row in rows:
             row |= {**remaining.get(row["id"], {}), "history": self._describe_history(row["pipeline"])}
         finished = self._finished[::-1]
         return MonitorSnapshot(rows, self._as_of, self._note, finished, self._n_new, list(self._depths))
-
-    def _remaining_times(self) -> pd.DataFrame:
-        running = self._builds[self._builds["pipeline"].isin(list(self._histories))]
-        together = pd.concat([*self._histories.values(), running[_HISTORY_COLUMNS]])
-        return metrics.remaining_time(metrics.latest(together)).drop(columns="pipeline")
 
     def _describe_history(self, slug: Any) -> str | None:
         history = self._histories.get(slug)
@@ -132,26 +131,22 @@ class BuildTracker:
     def _look_up_finished(self, builds: pd.DataFrame) -> None:
         """Look up builds that left the list; the next refresh tries again those that cannot be looked up now."""
         self._n_new = 0
-        reach = None if builds.attrs["complete"] else builds["created_at"].min()
-        for row in _missing_rows(self._open.values(), set(builds["id"]), reach)[:_MAX_LOOKUPS]:
-            build = self._look_up(row)
+        reach, present = None if builds.attrs["complete"] else builds["created_at"].min(), set(builds["id"])
+        oldest_first = sorted(self._open.values(), key=lambda row: row["created_at"])
+        left = [
+            each for each in oldest_first if each["id"] not in present and (not reach or each["created_at"] >= reach)
+        ]
+        for row in left[:_MAX_LOOKUPS]:
+            pipeline = pipeline_of(self._source, row["pipeline"])
+            try:
+                build = pipeline.build(int(row["number"]), include_retried_jobs=False)
+            except NotFound:
+                build = to_record({**row, "state": DELETED})
             if build.state not in OPEN_STATES:
                 self._finished = [*self._finished, FinishedBuild(build, finish_text(build))][-_MAX_FINISHED:]
                 self._n_new += 1
                 del self._open[row["id"]]
         self._open |= {row["id"]: row for row in to_rows(builds)}
-
-    def _look_up(self, row: Row) -> spec.Build:
-        try:
-            return pipeline_of(self._source, row["pipeline"]).build(int(row["number"]), include_retried_jobs=False)
-        except NotFound:
-            return to_record({**row, "state": DELETED})
-
-
-def _missing_rows(before: Iterable[Row], present: set[str], reach: pd.Timestamp | None) -> list[Row]:
-    """Return open builds that a list back to `reach` would contain but does not, oldest first."""
-    missing = [row for row in before if row["id"] not in present and (reach is None or row["created_at"] >= reach)]
-    return sorted(missing, key=lambda row: row["created_at"])
 
 
 def to_record(row: Mapping[Any, Any]) -> spec.Build:
@@ -180,8 +175,3 @@ _OUTCOMES = {
     **{state: state for state in ("passed", "failed")},
     **{state: f"was {state.replace('_', ' ')}" for state in ("canceled", "skipped", "not_run", DELETED)},
 }
-
-
-def build_name(build: spec.Build) -> str:
-    """Return pipeline and number, for use in a sentence."""
-    return f"{format_name(build.pipeline.slug if build.pipeline else None)} #{build.number}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anywidget
 import ipywidgets
@@ -12,25 +12,16 @@ import traitlets
 
 from buildframe.errors import BadInput
 from buildframe.widgets import html
-from buildframe.widgets.background_tasks import TaskRunner, call_on_loop, kernel_loop
+from buildframe.widgets.background_tasks import PollTimer, TaskRunner, call_on_loop, kernel_loop
 from buildframe.workspace import PipelineWorkspace, Workspace
 
-ENTER = "submit"  # the event that ipywidgets sends when Enter is pressed in a text input
-
 _STYLES = f"<style>{(Path(__file__).parent / 'widgets.css').read_text(encoding='utf-8')}</style>"
-
-
-class Closable(Protocol):
-    """What a widget ends when it is closed, such as its background tasks."""
-
-    def close(self) -> None:
-        """End it."""
 
 
 class CompositeWidget(ipywidgets.VBox):
     """A widget made of others. Closing it closes these and everything in `closables`; no thread starts afterwards."""
 
-    closables: tuple[Closable, ...] = ()  # ipywidgets also closes widgets whose __init__ raised
+    closables: tuple[TaskRunner | PollTimer, ...] = ()  # ipywidgets also closes widgets whose __init__ raised
 
     def close(self) -> None:
         """Close the widget and its parts, and cancel its requests."""
@@ -106,8 +97,8 @@ class WorkspaceWidget(CompositeWidget):
         super().__init__(**traits)
 
     def show_parts(self, *parts: ipywidgets.Widget) -> None:
-        """Show these widgets, in the styles of this package."""
-        self.children = (stylesheet(), *parts)
+        """Show these widgets in the styles of this package, which use the colors of JupyterLab's theme."""
+        self.children = (ipywidgets.HTML(_STYLES, layout={"display": "none"}), *parts)
 
     def _on_error(self, error: BaseException) -> None:
         self.status.show_error(error)
@@ -130,16 +121,16 @@ def input_grid(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:
     return add_classes(ipywidgets.Box(tuple(inputs)), "bf-input-grid")
 
 
+def on_enter(text: ipywidgets.Widget, callback: Callable[[], Any]) -> None:
+    """Call back when Enter is pressed in a text input, which ipywidgets reports as the event "submit"."""
+    text.on_msg(lambda _, content, buffers: callback() if content.get("event") == "submit" else None)
+
+
 def add_classes(widget: Any, *names: str) -> Any:
     """Add CSS classes to a widget and return it."""
     for name in names:
         widget.add_class(name)
     return widget
-
-
-def stylesheet() -> ipywidgets.HTML:
-    """Return an invisible widget with the styles of all widgets, in the colors of JupyterLab's theme."""
-    return ipywidgets.HTML(_STYLES, layout={"display": "none"})
 
 
 def set_visible(widget: ipywidgets.DOMWidget, is_visible: bool) -> None:

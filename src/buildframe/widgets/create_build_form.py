@@ -197,7 +197,7 @@ def _concerns(name: str, field: FormField) -> bool:
 
 def _description(entry: Property) -> str:
     syntax = ' One NAME=value per line, or JSON such as {"A": "1"}.' if _is_map(entry) else ""
-    doc = entry.doc.replace("`", "")
+    doc = entry.doc.replace("`", "").replace("(False)", "(default: no)")
     return f"{f'Required: {doc}' if entry.required else doc[:1].upper() + doc[1:]}.{syntax}"
 
 

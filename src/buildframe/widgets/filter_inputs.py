@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import ipywidgets
 
@@ -18,28 +18,20 @@ from buildframe.workspace import PipelineWorkspace, Workspace
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-class FilterSuggestions(NamedTuple):
-    """Slugs of pipelines, UUIDs of creators by name, and why some could not be loaded."""
-
-    slugs: list[str]
-    creators: dict[str, str]
-    error: str
-
-
 class FilterInputs(components.CompositeWidget):
     """Inputs for pipeline, branch, state, creator and time. `on_enter` is called when Enter is pressed in one."""
 
     def __init__(self, ws: Workspace | PipelineWorkspace, created_from: str, on_enter: Callable[[], Any]) -> None:
         self._ws = ws
         self._creators: dict[str, str] = {}
-        self._tasks = TaskRunner(lambda error: self._set_suggestions(FilterSuggestions([], {}, html.error_text(error))))
+        self._tasks = TaskRunner(lambda error: self._set_suggestions([], {}, html.error_text(error)))
         self.closables = (self._tasks,)
         self._create_inputs(created_from)
         self.hint = ipywidgets.HTML()
         super().__init__([components.input_grid(self._inputs.values()), self.hint])
         for each in self._inputs.values():
-            each.on_msg(lambda _, content, buffers: on_enter() if content.get("event") == components.ENTER else None)
-        self._tasks.restart(lambda task: _load_suggestions(ws, task), self._set_suggestions)
+            components.on_enter(each, on_enter)
+        self._tasks.restart(lambda task: _load_suggestions(ws, task), lambda result: self._set_suggestions(*result))
 
     def _create_inputs(self, created_from: str) -> None:
         def text(label: str, placeholder: str, tooltip: str, kind: Any = ipywidgets.Text, value: str = "") -> Any:
@@ -70,17 +62,12 @@ class FilterInputs(components.CompositeWidget):
         """Return where to list builds and with which filters; raise BadInput for an invalid pipeline or creator."""
         filters: dict[str, Any] = self._values()
         slug = filters.pop("pipeline", None)
-        if "creator" in filters:
-            filters["creator"] = self._creator_id(filters["creator"])
+        if creator := filters.get("creator"):
+            filters["creator"] = id = self._creators.get(creator, creator)
+            if not _UUID.fullmatch(id):
+                advice = "Choose a name from the list, or enter a user's UUID."
+                raise BadInput(f"Creator {format_name(creator)} is unknown. {advice}")
         return self._ws.pipeline(slug) if slug and isinstance(self._ws, Workspace) else self._ws, filters
-
-    def _creator_id(self, creator: str) -> str:
-        id = self._creators.get(creator, creator)
-        if not _UUID.fullmatch(id):
-            raise BadInput(
-                f"Creator {format_name(creator)} is unknown. Choose a name from the list, or enter a user's UUID."
-            )
-        return id
 
     @property
     def description_text(self) -> str:
@@ -92,13 +79,13 @@ class FilterInputs(components.CompositeWidget):
         values = {name: each.value.strip() for name, each in self._inputs.items()}
         return {name: value for name, value in values.items() if value}
 
-    def _set_suggestions(self, suggestions: FilterSuggestions) -> None:
-        self._creators = suggestions.creators
-        self.pipeline.options, self.creator.options = tuple(suggestions.slugs), tuple(suggestions.creators)
-        self.hint.value = html.component("hint_as_alert", suggestions.error) if suggestions.error else ""
+    def _set_suggestions(self, slugs: list[str], creators: dict[str, str], error: str) -> None:
+        self._creators, self.pipeline.options, self.creator.options = creators, tuple(slugs), tuple(creators)
+        self.hint.value = html.component("hint_as_alert", error) if error else ""
 
 
-def _load_suggestions(ws: Workspace | PipelineWorkspace, task: BackgroundTask) -> FilterSuggestions:
+def _load_suggestions(ws: Workspace | PipelineWorkspace, task: BackgroundTask) -> tuple[list[str], dict[str, str], str]:
+    """Return slugs of pipelines, UUIDs of creators by name, and why some could not be loaded."""
     errors: dict[str, None] = {}
 
     def load(method: Callable[..., Any]) -> Any:
@@ -115,7 +102,7 @@ def _load_suggestions(ws: Workspace | PipelineWorkspace, task: BackgroundTask) -
     members = load(workspace.members)
     slugs = [] if pipelines is None else sorted(map(str, pipelines["slug"]))
     error = f"No suggestions; type pipelines and creators in full: {'; '.join(errors)}" if errors else ""
-    return FilterSuggestions(slugs, {} if members is None else _creators_by_name(members), error)
+    return slugs, {} if members is None else _creators_by_name(members), error
 
 
 def _creators_by_name(members: Any) -> dict[str, str]:

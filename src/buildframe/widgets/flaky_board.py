@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, cast
+from typing import cast
 
 import ipywidgets
 import pandas as pd
@@ -75,11 +75,11 @@ class FlakyBoard(components.WorkspaceWidget):
 
     @checked_names
     def __init__(self, ws: Workspace, suite: str, *, store: Store | None = None) -> None:
-        super().__init__(ws, may_be_pipeline=False, _view_count=0)
         if not isinstance(suite, str) or not suite.strip():
             raise BadInput(f"suite={suite!r} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
         if store is not None and not isinstance(store, Store):
             raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
+        super().__init__(ws, may_be_pipeline=False, _view_count=0)
         self.suite, self._store, self._list_tests = suite, store, ws.flaky_tests
         self._query: FlakyTestFilters = {}
         self._tests = self.board = pd.DataFrame()
@@ -102,12 +102,9 @@ class FlakyBoard(components.WorkspaceWidget):
     def _create_input(self, label: str, tooltip: str) -> ipywidgets.Text:
         layout = {"grid_column": "span 2"}
         text = ipywidgets.Text(description=label, placeholder="all", tooltip=tooltip, layout=layout)
-        text.on_msg(self._on_input_message)
+        load = self.status.guard(self.load)
+        components.on_enter(text, lambda: self._tasks.call_later(_MAX_INPUT_DELAY, load))
         return text
-
-    def _on_input_message(self, widget: Any, content: Any, buffers: Any) -> None:
-        if content.get("event") == components.ENTER:
-            self._tasks.call_later(_MAX_INPUT_DELAY, self.status.guard(self.load))
 
     def load(self) -> None:
         """Load the tests that match search and branch. Previous rows are removed."""
@@ -116,7 +113,10 @@ class FlakyBoard(components.WorkspaceWidget):
         if self._tasks.is_busy and query == self._query:
             return  # the second click of a double click
         self._query = query
-        self._clear()
+        self._tests = self.board = pd.DataFrame()
+        self.table.set_rows([])
+        self.properties.value = self.history.value = ""
+        self.store_status.show("")
         self.status.show_action(f"Loading the flaky tests of {format_name(self.suite)}{_clause(query)} …")
 
         def run(task: BackgroundTask) -> SuiteHistory | Exception | None:
@@ -134,12 +134,6 @@ class FlakyBoard(components.WorkspaceWidget):
             return load_history(self._store, str(self._ws.organization), self.suite)
         except Exception as error:
             return error
-
-    def _clear(self) -> None:
-        self._tests = self.board = pd.DataFrame()
-        self.table.set_rows([])
-        self.properties.value = self.history.value = ""
-        self.store_status.show("")
 
     def _show(self, tests: pd.DataFrame) -> None:
         self._tests = tests

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from buildframe import spec
 from buildframe.formatting import format_count, format_duration
 from buildframe.widgets import html
-from buildframe.widgets.build_tracker import HISTORY_DAYS, FinishedBuild, MonitorSnapshot, build_name
+from buildframe.widgets.build_tracker import HISTORY_DAYS, MonitorSnapshot
 from buildframe.widgets.data_table import Row, TableColumn
 
 EXPLANATION = (
@@ -27,24 +26,6 @@ def queue_summary(snapshot: MonitorSnapshot) -> str:
         "build_queue", running=running, waiting=waiting, max_pipelines=_MAX_PIPELINES,
         note=snapshot.note, depths=snapshot.depths, bars=_BARS,
     )  # fmt: skip
-
-
-def finished_list(snapshot: MonitorSnapshot) -> str:
-    """Return the finished builds as HTML, newest first; screen readers announce those of the last refresh."""
-    return html.render("finished_builds", builds=snapshot.finished, n_new=snapshot.n_new)
-
-
-def open_build_properties(row: Row, build: spec.Build) -> str:
-    """Return a waiting or running build as of its last refresh, as HTML."""
-    return html.render(
-        "monitored_build", name=build_name(build), build=build, finished=None, row=row,
-        waited=wait_seconds(row), ran=run_seconds(row), expected=progress_sentence(row),
-    )  # fmt: skip
-
-
-def finished_build_properties(finished: FinishedBuild) -> str:
-    """Return a finished build as HTML."""
-    return html.render("monitored_build", name=build_name(finished.build), build=finished.build, finished=finished)
 
 
 def progress_text(row: Row) -> str:
