@@ -120,7 +120,7 @@ class BuildActions(components.WorkspaceWidget):
             escape=".bf-no", attributes={".bf-confirmation": {"role": "group", "aria-label": "Confirmation"}}
         )
         buttons = ipywidgets.HBox([self.cancel, self.rebuild], layout={"flex_flow": "row wrap"})
-        self.show_parts(buttons, self.confirmation, self.status, self._accessibility)
+        self._show_parts(buttons, self.confirmation, self.status, self._accessibility)
         self.add_class("bf-accessible")
         self.show(build)
 

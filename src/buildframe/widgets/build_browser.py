@@ -95,7 +95,7 @@ class BuildBrowser(components.WorkspaceWidget):
         self.form = CreateBuildForm(ws, on_change=self._on_build_changed)
         components.set_visible(self.form, False)
         self._create_inputs()
-        self.show_parts(*self._layout_parts())
+        self._show_parts(*self._layout_parts())
         self.add_class("bf-browser")
         self._observe_inputs()
         self.load()

@@ -60,7 +60,7 @@ class BuildDetails(components.WorkspaceWidget):
             [self.properties, self.actions, self.jobs, self.log_button, self.log_view, self.timeline],
             layout={"width": "100%"},
         )
-        self.show_parts(ipywidgets.HBox([self.reload, self.status]), self.body)
+        self._show_parts(ipywidgets.HBox([self.reload, self.status]), self.body)
         self.jobs.observe(self.status.guard(lambda _: self._update_log_button()), "selected")
         components.set_visible(self.body, False)
         components.set_visible(self.reload, False)

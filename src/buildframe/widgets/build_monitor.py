@@ -93,7 +93,7 @@ class BuildMonitor(components.WorkspaceWidget):
         self.closables = (self._timer, self._tasks)
         self.actions = BuildActions(ws, on_change=lambda build: self._on_build_changed())
         components.set_visible(self.actions, False)
-        self.show_parts(*self._create_parts())
+        self._show_parts(*self._create_parts())
         self.layout.width = "100%"
         self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
         self.observe(self.status.guard(lambda change: self._on_views_changed(bool(change.new))), "_view_count")

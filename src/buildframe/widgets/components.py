@@ -96,7 +96,7 @@ class WorkspaceWidget(CompositeWidget):
         self.closables = (self._tasks,)
         super().__init__(**traits)
 
-    def show_parts(self, *parts: ipywidgets.Widget) -> None:
+    def _show_parts(self, *parts: ipywidgets.Widget) -> None:
         """Show these widgets in the styles of this package, which use the colors of JupyterLab's theme."""
         self.children = (ipywidgets.HTML(_STYLES, layout={"display": "none"}), *parts)
 

@@ -90,7 +90,7 @@ class CreateBuildForm(components.WorkspaceWidget):
         self.create = self.status.create_button("Create this build", "Validate, then create the build", self._submit)
         self.create.layout.align_self = "flex-start"
         self._accessibility = components.AccessibilityHelper()
-        self.show_parts(self._field_groups(), self.create, self.status, self._accessibility)
+        self._show_parts(self._field_groups(), self.create, self.status, self._accessibility)
         self.add_class("bf-accessible")
         for field in self._inputs():
             field.input.observe(self.status.guard(lambda _, field=field: self._on_edit(field)), "value")

@@ -93,7 +93,7 @@ class FlakyBoard(components.WorkspaceWidget):
         self.load_button.button_style = "primary"
         inputs = [components.input_grid([self.search, self.branch]), ipywidgets.HBox([self.load_button])]
         columns = components.add_classes(ipywidgets.Box([self.properties, self.history]), "bf-two-columns")
-        self.show_parts(*inputs, self.status, self.table, self.store_status, columns)
+        self._show_parts(*inputs, self.status, self.table, self.store_status, columns)
         self.layout.width = "100%"
         self.table.observe(self.status.guard(lambda _: self._on_select()), "selected")
         self.observe(self.status.guard(lambda _: self._on_views_changed()), "_view_count")
