@@ -220,26 +220,13 @@ def sandbox(
     >>> builds.attrs["complete"]
     True
     """
+    options = {name: value for name, value in locals().items() if name != "organization"}  # as declared above
     from buildframe.http.client import Client
     from buildframe.http.token import Token
     from buildframe.sandbox_server import SCOPES, Sandbox
     from buildframe.workspace import Workspace
 
-    service = Sandbox(
-        path,
-        seed=seed,
-        builds=builds,
-        days=days,
-        until=until,
-        quota=quota,
-        deepest=deepest,
-        host=host,
-        port=port,
-        faults=faults,
-        patience=patience,
-        speed=speed,
-        cancels_at_once=cancels_at_once,
-    )
+    service = Sandbox(**options)
     try:
         if organization is not None:
             service.teams(organization)  # raises BadInput if the organization does not exist

@@ -12,10 +12,10 @@ import graphql
 Operations = Sequence[graphql.OperationDefinitionNode]
 Fragments = Mapping[str, graphql.FragmentDefinitionNode]
 
-LONGEST = 20_000
-MOST_TOKENS = 1500
-DEEPEST = 16
-MOST_FIELDS = 80_000
+MAX_LENGTH = 20_000
+MAX_TOKENS = 1500
+MAX_DEPTH = 16
+MAX_FIELDS = 80_000
 
 
 @functools.cache
@@ -49,18 +49,18 @@ def execute(
 
 def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> graphql.DocumentNode:
     """Parse and validate a query. Raises `GraphQLError` if it is invalid, or exceeds a limit."""
-    if len(query) > LONGEST:
-        raise graphql.GraphQLError(f"The query is longer than {LONGEST} characters")
-    document = graphql.parse(query, no_location=True, max_tokens=MOST_TOKENS)
+    if len(query) > MAX_LENGTH:
+        raise graphql.GraphQLError(f"The query is longer than {MAX_LENGTH} characters")
+    document = graphql.parse(query, no_location=True, max_tokens=MAX_TOKENS)
     parts = document.definitions
     operations = [part for part in parts if isinstance(part, graphql.OperationDefinitionNode)]
     fragments = {part.name.value: part for part in parts if isinstance(part, graphql.FragmentDefinitionNode)}
-    if _depth(operations, fragments) > DEEPEST:
-        raise graphql.GraphQLError(f"The query is more than {DEEPEST} levels deep")
+    if _depth(operations, fragments) > MAX_DEPTH:
+        raise graphql.GraphQLError(f"The query is more than {MAX_DEPTH} levels deep")
     for error in graphql.validate(load_schema(), document, max_errors=1):
         raise error
-    if _cost(operations, fragments, variables, {**_introspection_sizes(), **sizes}) > MOST_FIELDS:
-        raise graphql.GraphQLError(f"The query requests more than {MOST_FIELDS} fields")
+    if _cost(operations, fragments, variables, {**_introspection_sizes(), **sizes}) > MAX_FIELDS:
+        raise graphql.GraphQLError(f"The query requests more than {MAX_FIELDS} fields")
     return document
 
 
@@ -132,7 +132,7 @@ def _depth(operations: Operations, fragments: Fragments) -> int:
             return within(node) + isinstance(node, graphql.FieldNode)
         name = node.name.value
         if name not in memo:
-            memo[name] = DEEPEST + 1
+            memo[name] = MAX_DEPTH + 1
             memo[name] = within(fragments[name]) if name in fragments else 0
         return memo[name]
 

@@ -10,8 +10,8 @@ Item = TypeVar("Item")
 Query = list[tuple[str, str]]
 
 _DEFAULT_SIZE = 30
-_LARGEST_SIZE = 100
-_LAST_PAGE = 10**12  # larger numbers do not fit the database's integers
+_MAX_PAGE_SIZE = 100
+_MAX_PAGE_NUMBER = 10**12  # larger numbers do not fit the database's integers
 
 
 class PageRequest(NamedTuple):
@@ -34,14 +34,14 @@ def parse_page(query: Query) -> PageRequest:
     """Read the page from a query; values that are not numbers are ignored."""
     parameters = dict(query)
     size = _number(parameters.get("per_page")) or _DEFAULT_SIZE
-    return PageRequest(min(_number(parameters.get("page")) or 1, _LAST_PAGE), min(size, _LARGEST_SIZE))
+    return PageRequest(min(_number(parameters.get("page")) or 1, _MAX_PAGE_NUMBER), min(size, _MAX_PAGE_SIZE))
 
 
 def _number(text: str | None) -> int | None:
     """Return a positive number, or None. Numbers that are too long count as the largest."""
     if not text or not text.isascii() or not text.isdigit():
         return None
-    return (int(text) or None) if len(text) <= 18 else _LAST_PAGE
+    return (int(text) or None) if len(text) <= 18 else _MAX_PAGE_NUMBER
 
 
 def format_link_header(address: str, query: Query, page: PageRequest, total: int) -> str:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
 """Time of a new sandbox's clock: a Friday afternoon."""
 
-MOST_BUILDS = 1_000_000
+MAX_BUILDS = 1_000_000
 """Maximum number of builds of a new sandbox."""
 
-MOST_DAYS = 3650
+MAX_DAYS = 3650
 
 
 class Sandbox:
@@ -114,7 +114,7 @@ class Sandbox:
     ) -> None:
         if builds < 1 or days < 1:
             raise BadInput(f"builds={builds} and days={days} must be at least 1.")
-        for name, value, most in (("builds", builds, MOST_BUILDS), ("days", days, MOST_DAYS)):
+        for name, value, most in (("builds", builds, MAX_BUILDS), ("days", days, MAX_DAYS)):
             if value > most:
                 raise BadInput(f"{name}={value} must be at most {most:,}.")
         if deepest < 1:

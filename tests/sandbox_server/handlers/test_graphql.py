@@ -11,7 +11,7 @@ from graphql import build_client_schema, get_introspection_query
 
 from buildframe.sandbox_server import Sandbox, graphql_queries
 from buildframe.sandbox_server.db.tokens import SCOPES
-from buildframe.sandbox_server.graphql_queries import MOST_FIELDS
+from buildframe.sandbox_server.graphql_queries import MAX_FIELDS
 
 TEAMS = """
 query($slug: ID!, $first: Int, $after: String) {
@@ -317,7 +317,7 @@ fragment F on __Field {aliased("name")}
 @pytest.mark.parametrize("query", [NESTED, INLINE, OWN])
 def test_aliases_in_nested_fragments_are_counted(graph, query):
     assert len(query) < 2100
-    assert graph.refusals(query) == [f"The query requests more than {MOST_FIELDS} fields"]
+    assert graph.refusals(query) == [f"The query requests more than {MAX_FIELDS} fields"]
 
 
 def sized(first, times=5):
@@ -330,7 +330,7 @@ def sized(first, times=5):
 def test_lists_count_as_often_as_they_have_items(graph, monkeypatch):
     pipelines = len(graph.rest("/organizations/acme/pipelines", per_page=100).json())
     fields = 2 + pipelines * (2 + 5 * (1 + 2 * 22))
-    monkeypatch.setattr(graphql_queries, "MOST_FIELDS", fields)
+    monkeypatch.setattr(graphql_queries, "MAX_FIELDS", fields)
     assert graph.data(sized(2))
     assert graph.data(sized("$n"), n=2)
     for query, n in ((sized(3), None), (sized(2, 6), None), (sized("$n"), 3), (sized("$n"), None)):
@@ -339,7 +339,7 @@ def test_lists_count_as_often_as_they_have_items(graph, monkeypatch):
 
 def test_long_pages_of_short_lists_cost_what_these_hold(sandbox, graph, monkeypatch):
     pipelines = len(graph.rest("/organizations/acme/pipelines", per_page=100).json())
-    monkeypatch.setattr(graphql_queries, "MOST_FIELDS", 2 + pipelines * (2 + 5 * (1 + len(sandbox.teams()) * 22)))
+    monkeypatch.setattr(graphql_queries, "MAX_FIELDS", 2 + pipelines * (2 + 5 * (1 + len(sandbox.teams()) * 22)))
     assert graph.data(sized(500))
 
 

@@ -55,7 +55,7 @@ def test_each_hook_has_a_thread_until_it_is_removed_or_all_stops(receive):
 
 
 def test_of_too_many_that_wait_the_oldest_are_given_up(receive, monkeypatch):
-    monkeypatch.setattr(outbox, "MOST_PENDING", 4)
+    monkeypatch.setattr(outbox, "MAX_PENDING", 4)
     dead, good = receive(503), receive()
     with Sandbox(**TINY, patience=NEVER) as sandbox:
         for receiver in (dead, good):
@@ -71,7 +71,7 @@ def test_of_too_many_that_wait_the_oldest_are_given_up(receive, monkeypatch):
 
 
 def test_what_is_given_up_while_under_way_stays_so(receive, monkeypatch):
-    monkeypatch.setattr(outbox, "MOST_PENDING", 1)
+    monkeypatch.setattr(outbox, "MAX_PENDING", 1)
     slow = receive(released := threading.Event(), 503)
     with Sandbox(**TINY, patience=NEVER) as sandbox:
         sandbox.webhook(slow.url, token=SECRET, events=["build.scheduled"])
@@ -83,7 +83,7 @@ def test_what_is_given_up_while_under_way_stays_so(receive, monkeypatch):
 
 
 def test_the_log_keeps_the_newest_of_each_hook(receive, monkeypatch):
-    monkeypatch.setattr(outbox, "MOST_SETTLED", 5)
+    monkeypatch.setattr(outbox, "MAX_SETTLED", 5)
     busy, quiet = receive(), receive()
     with Sandbox(**TINY) as sandbox:
         sandbox.webhook(quiet.url, token=SECRET, organization="globex")

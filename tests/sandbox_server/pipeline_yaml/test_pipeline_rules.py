@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.db.tokens import SCOPES
-from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import LONGEST_SLUG, is_slug, slug_of
+from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import MAX_SLUG_LENGTH, is_slug, slug_of
 from buildframe.sandbox_server.world.pipeline_settings import provider_of, repository_name
 
 WORDS = st.from_regex(r"[a-zA-Z0-9]{1,12}", fullmatch=True)
@@ -28,7 +28,7 @@ def test_a_slug_from_a_name_is_one_or_nothing(name: str) -> None:
 
 @given(st.lists(WORDS, min_size=1, max_size=5), st.integers(1, 4))
 def test_runs_of_spaces_become_one_hyphen(words: list[str], spaces: int) -> None:
-    assert slug_of((" " * spaces).join(words)) == "-".join(words).lower()[:LONGEST_SLUG]
+    assert slug_of((" " * spaces).join(words)) == "-".join(words).lower()[:MAX_SLUG_LENGTH]
 
 
 @given(st.text(alphabet="aZ0-_ é\n", max_size=103))

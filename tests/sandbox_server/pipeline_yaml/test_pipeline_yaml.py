@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe.sandbox_server.pipeline_yaml.parser import (
-    MOST_JOBS,
+    MAX_JOBS,
     ParsedSteps,
     parse_configuration,
     parse_visual_steps,
@@ -329,7 +329,7 @@ def test_visual_steps_are_returned_as_they_were_sent() -> None:
         ([], "at least 1 job"),
         ([{"type": "trigger"}], "`trigger_project_slug`"),
         ([{"type": "script", "timeout_in_minutes": 10**30}], "`timeout_in_minutes`"),
-        ([{"type": "script"}] * (MOST_JOBS + 1), f"at most {MOST_JOBS}"),
+        ([{"type": "script"}] * (MAX_JOBS + 1), f"at most {MAX_JOBS}"),
     ],
 )
 def test_visual_steps_that_cannot_be(steps: list[dict[str, Any]], says: str) -> None:

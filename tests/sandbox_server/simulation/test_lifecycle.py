@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildframe.sandbox_server import Sandbox
-from buildframe.sandbox_server.simulation.rules import MOST_TRIGGERED
+from buildframe.sandbox_server.simulation.rules import MAX_TRIGGERED
 from buildframe.sandbox_server.world.steps import Trigger
 from tests.sandbox_server.planted_pipelines import (
     FAILS,
@@ -257,10 +257,10 @@ def test_a_build_brings_forth_so_many_others_and_no_more(plant, is_async):
     pipeline.change(steps=tuple(trigger(key, slug, is_async=is_async) for key in ("one", "two", "three")))
     first, second = pipeline.create(), pipeline.create()
     pipeline.after(second)
-    assert len(pipeline.numbers()) == 2 * (1 + MOST_TRIGGERED)
+    assert len(pipeline.numbers()) == 2 * (1 + MAX_TRIGGERED)
     jobs = [job for build in pipeline.api.all_pages(pipeline.path) for job in build["jobs"]]
     assert {job["state"] for job in jobs if job["triggered_build"] is None} == {"failed"}
-    assert len([job for job in jobs if job["triggered_build"] is not None]) == 2 * MOST_TRIGGERED
+    assert len([job for job in jobs if job["triggered_build"] is not None]) == 2 * MAX_TRIGGERED
     assert first.number in pipeline.numbers()
 
 

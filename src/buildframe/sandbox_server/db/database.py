@@ -17,7 +17,7 @@ import msgspec
 
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.sandbox_server.db.serializers import Serializer
-from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, ScheduledEvent
+from buildframe.sandbox_server.world.build_state import BuildRun, ScheduledEvent
 from buildframe.sandbox_server.world.model import World
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
@@ -251,6 +251,5 @@ class Database:
 
     def _job_rows(self, build: BuildRun) -> Iterator[Row]:
         for position, job in enumerate(build.jobs):
-            active, retried = job.state in ACTIVE_JOB_STATES, job.retried_in is not None
-            body = msgspec.json.encode(self.serializer.serialize_job(build, job))
-            yield build.seq, position, build.pipeline_key, job.state, retried, active, body
+            body, retried = msgspec.json.encode(self.serializer.serialize_job(build, job)), job.retried_in is not None
+            yield build.seq, position, build.pipeline_key, job.state, retried, job.is_active, body

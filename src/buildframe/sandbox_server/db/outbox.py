@@ -35,10 +35,10 @@ _SQL: dict[str, str] = dict(
 
 EVENTS = ("build.*", "job.*")
 
-MOST_PENDING = 5000
+MAX_PENDING = 5000
 """Maximum number of pending deliveries of a hook; beyond it the oldest are dropped."""
 
-MOST_SETTLED = 2000
+MAX_SETTLED = 2000
 """Number of delivered or dropped deliveries of a hook that the log retains: the newest."""
 
 
@@ -216,7 +216,7 @@ class Outbox:
             ids |= {hook.id for hook in receivers}
         for id in ids:
             for name in ("drop_oldest", "delete_oldest"):
-                self._db.execute(_SQL[name], {"hook": id, "pending": MOST_PENDING, "settled": MOST_SETTLED})
+                self._db.execute(_SQL[name], {"hook": id, "pending": MAX_PENDING, "settled": MAX_SETTLED})
             self.wake(id)
 
     def _insert(self, hook: Hook, event: str, at: int, body: bytes) -> None:

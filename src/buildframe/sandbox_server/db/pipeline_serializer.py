@@ -8,14 +8,11 @@ from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.pipeline_yaml.serializer import format_yaml, step_json
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, repository_name
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.spec import Pipeline, fields_of
 from buildframe.spec.builds import AGENT_STATES, RUNNING_STATES
 
-_SAME = (
-    "name", "slug", "description", "repository", "cluster_id", "pipeline_template_uuid", "branch_configuration",
-    "default_branch", "skip_queued_branch_builds", "skip_queued_branch_builds_filter", "cancel_running_branch_builds",
-    "cancel_running_branch_builds_filter", "allow_rebuilds", "env", "visibility",
-)  # fmt: skip
-"""Fields that are the same in the response and in the record."""
+_STORED = [field.name for field in fields_of(Pipeline) if field.name in PipelineRecord.__struct_fields__]
+"""Fields that the response has from the record; some are formatted."""
 
 _ONLY_IN_CREATION = ("allow_rebuilds",)
 _NOT_EMBEDDED = (*_ONLY_IN_CREATION, "description", "tags", "steps")
@@ -71,7 +68,7 @@ class PipelineSerializer:
             "web_url": f"{ORIGIN}/{entry.path}",
             "builds_url": f"{url}/builds",
             "badge_url": f"{ORIGIN}/badges/{random.sha('badge', id)}.svg",
-            **{name: getattr(pipeline, name) for name in _SAME},
+            **{name: getattr(pipeline, name) for name in _STORED},
             "provider": {
                 "id": pipeline.provider,
                 "webhook_url": f"{ORIGIN}/deliver/{random.sha('webhook', id)}",

@@ -12,11 +12,11 @@ from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import invalid, too_deep
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
-from buildframe.sandbox_server.handlers.sql_filters import Condition, any_of, filter_conditions
+from buildframe.sandbox_server.handlers.sql_filters import Condition, all_filters, any_of
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, PullRequestInfo, TokenUser
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
-_MOST_PULL_REQUESTS = 2**31 - 1
+_MAX_PULL_REQUEST_ID = 2**31 - 1
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -37,9 +37,7 @@ class BuildHandlers(HandlerGroup):
         return self._respond_list(request, Condition("pipeline_key = ?", (entry.key,)))
 
     def _respond_list(self, request: ApiRequest, place: Condition) -> ApiResponse:
-        conditions = [place, *filter_conditions(request.filters)]
-        sql = " AND ".join(condition.sql for condition in conditions)
-        values = [value for condition in conditions for value in condition.values]
+        sql, values = all_filters(place, request.filters)
         ((total,),) = self._db.query(f"SELECT count(*) FROM builds WHERE {sql}", values)  # noqa: S608  values are bound
         if self._deepest <= request.page.offset < total:
             raise too_deep()
@@ -79,8 +77,8 @@ class BuildHandlers(HandlerGroup):
     @handles(spec.create_build)
     def _create(self, request: ApiRequest) -> ApiResponse:
         entry, properties = lookup.find_pipeline(self._db, request.path), request.properties()
-        if not 0 < properties.get("pull_request_id", 1) <= _MOST_PULL_REQUESTS:
-            raise invalid([("pull_request_id", f"must be from 1 to {_MOST_PULL_REQUESTS}")])
+        if not 0 < properties.get("pull_request_id", 1) <= _MAX_PULL_REQUEST_ID:
+            raise invalid([("pull_request_id", f"must be from 1 to {_MAX_PULL_REQUEST_ID}")])
         commit = _commit(properties, entry, request.access.user)
         ignores = properties.get("ignore_pipeline_branch_filters", False)
         build = self._simulator.create_build(entry, commit, ignore_branch_filters=ignores)

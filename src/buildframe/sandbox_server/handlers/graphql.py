@@ -17,7 +17,7 @@ from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
 Node = dict[str, Any]
 Resolver = Callable[..., Any]
 
-_DEFAULT_PAGE, _LARGEST_PAGE = 100, 500
+_DEFAULT_PAGE, _MAX_PAGE_SIZE = 100, 500
 
 
 class GraphQLHandlers(HandlerGroup):
@@ -155,8 +155,8 @@ def _connection(all_items: Callable[[], Sequence[Any]], node: Callable[[Any], No
     def resolve(info: Any, first: int | None = None, after: str | None = None) -> Node:
         items, start = all_items(), 0 if after is None else int(_decode(after, "after ([0-9]{1,9})", "a cursor")) + 1
         size = _DEFAULT_PAGE if first is None else first
-        if not 0 <= size <= _LARGEST_PAGE:
-            raise HttpError(422, f"first must be from 0 to {_LARGEST_PAGE}")
+        if not 0 <= size <= _MAX_PAGE_SIZE:
+            raise HttpError(422, f"first must be from 0 to {_MAX_PAGE_SIZE}")
         page = [(_cursor(place), item) for place, item in enumerate(items)][start : start + size]
         return {
             "count": len(items),

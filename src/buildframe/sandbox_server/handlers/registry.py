@@ -1,4 +1,4 @@
-"""Requests and responses of operations, and the handlers that a decorator registers. Independent of HTTP."""
+"""Requests and responses of operations, and the handlers that a decorator registers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request as HttpRequest
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.pipeline_serializer import PipelineSerializer
@@ -20,6 +23,28 @@ from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Endpoint, find_violations
 
 JSON = "application/json; charset=utf-8"
+_MAX_BODY_BYTES = 1024 * 1024
+
+
+async def read_body(http: HttpRequest) -> bytes | None:
+    """Read the body; None if it is too large. The rest is read and discarded."""
+    body = b""
+    async for chunk in http.stream():
+        body = body + chunk if len(body) <= _MAX_BODY_BYTES else body
+    return body if len(body) <= _MAX_BODY_BYTES else None
+
+
+def parse_object(raw_body: bytes | None) -> dict[str, Any]:
+    """Parse a JSON object; an empty body is an empty object."""
+    if raw_body is None:
+        raise HttpError(413, f"The body is longer than {_MAX_BODY_BYTES} bytes")
+    try:
+        body = msgspec.json.decode(raw_body) if raw_body.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        raise HttpError(400, f"The body cannot be read as JSON: {why}") from None
+    if not isinstance(body, dict):
+        raise HttpError(400, "The body must be a JSON object")
+    return body
 
 
 @dataclass(frozen=True)

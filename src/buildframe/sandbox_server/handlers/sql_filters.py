@@ -17,7 +17,7 @@ from buildframe.sandbox_server.world.build_state import BuildState
 from buildframe.spec import Filter, when
 from buildframe.spec.builds import FINISHED_STATES
 
-_MOST_VALUES = 200
+_MAX_VALUES = 200
 _FULL_SHA = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 
 FilterValue = str | bool | list[str] | dict[str, str]
@@ -48,9 +48,10 @@ def _parse_filter(entry: Filter, query: Query) -> FilterValue | None:
     return single[-1].lower() in ("true", "1") if entry.kind == "flag" else single[-1]
 
 
-def filter_conditions(filters: Mapping[str, FilterValue]) -> list[Condition]:
-    """Return the SQL conditions of filters."""
-    return [CONDITIONS[name](value) for name, value in filters.items() if name in CONDITIONS]
+def all_filters(place: Condition, filters: Mapping[str, FilterValue]) -> Condition:
+    """Return the condition that builds are at a place and match filters."""
+    chosen = [CONDITIONS[name](value) for name, value in filters.items() if name in CONDITIONS]
+    return _join([place, *chosen], " AND ")
 
 
 def any_of(column: str, values: Sequence[str | int]) -> Condition:
@@ -58,7 +59,7 @@ def any_of(column: str, values: Sequence[str | int]) -> Condition:
     return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
 
 
-def _either(conditions: Sequence[Condition], joint: str = " OR ") -> Condition:
+def _join(conditions: Sequence[Condition], joint: str = " OR ") -> Condition:
     sql = joint.join(condition.sql for condition in conditions)
     return Condition(f"({sql})", tuple(value for condition in conditions for value in condition.values))
 
@@ -66,8 +67,8 @@ def _either(conditions: Sequence[Condition], joint: str = " OR ") -> Condition:
 def _unique(name: str, values: Iterable[Any]) -> list[Any]:
     """Return the unique values. Raises 400 if there are too many for one condition."""
     unique = list(dict.fromkeys(values))
-    if len(unique) > _MOST_VALUES:
-        raise HttpError(400, f"At most {_MOST_VALUES} values of {name} are allowed")
+    if len(unique) > _MAX_VALUES:
+        raise HttpError(400, f"At most {_MAX_VALUES} values of {name} are allowed")
     return unique
 
 
@@ -75,24 +76,24 @@ def _branches(values: Any) -> Condition:
     values = _unique("branch", values)
     plain = any_of("branch", [name for name in values if "*" not in name])
     patterns = [name.replace("[", "[[]").replace("?", "[?]") for name in values if "*" in name]  # only `*` is special
-    return _either([plain, *(Condition("branch GLOB ?", (pattern,)) for pattern in patterns)])
+    return _join([plain, *(Condition("branch GLOB ?", (pattern,)) for pattern in patterns)])
 
 
 _STATES = {
-    "finished": _either([any_of("state", FINISHED_STATES), Condition("blocked = 1")]),
+    "finished": _join([any_of("state", FINISHED_STATES), Condition("blocked = 1")]),
     "blocked": Condition("blocked = 1"),
 }
 
 
 def _states(values: Any) -> Condition:
     plain = any_of("state", [state for state in get_args(BuildState) if state in values])
-    return _either([plain, *(condition for name, condition in _STATES.items() if name in values)])
+    return _join([plain, *(condition for name, condition in _STATES.items() if name in values)])
 
 
 def _meta_data(values: Any) -> Condition:
     _unique("meta_data", values)
     sql = "EXISTS (SELECT 1 FROM meta_data AS m WHERE m.build = builds.seq AND m.key = ? AND m.value = ?)"
-    return _either([Condition(sql, pair) for pair in values.items()], " AND ")
+    return _join([Condition(sql, pair) for pair in values.items()], " AND ")
 
 
 _UNENCODED_PLUS = re.compile(r"(T[\d:.]+) (\d\d:\d\d)")  # clients that do not encode `+` send a space instead
@@ -117,6 +118,3 @@ CONDITIONS: dict[str, Callable[[Any], Condition]] = {
     "state": _states,
 }
 """The SQL condition of each filter that selects builds."""
-
-SHAPES = frozenset({"include_retried_jobs", "exclude_jobs", "exclude_pipeline"})
-"""The filters that control which fields of builds a response contains."""

@@ -24,8 +24,13 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN
 from buildframe.sandbox_server.db.tokens import Access, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
-from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, create_handlers
-from buildframe.sandbox_server.handlers.request_body import parse_object, read_body
+from buildframe.sandbox_server.handlers.registry import (
+    ApiRequest,
+    ApiResponse,
+    create_handlers,
+    parse_object,
+    read_body,
+)
 from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql, route_path
 from buildframe.sandbox_server.handlers.sql_filters import parse_filters
 from buildframe.sandbox_server.http import rate_limit

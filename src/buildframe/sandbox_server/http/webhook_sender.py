@@ -19,9 +19,9 @@ from buildframe.guards.arguments import checked_fields
 from buildframe.sandbox_server.db.outbox import Outbox, PendingDelivery
 from buildframe.sandbox_server.db.serializers import ORIGIN
 
-_LONGEST_WAIT = 3600.0
-_LONGEST_TIMEOUT = 86_400
-_MOST_ATTEMPTS = 1000
+_MAX_WAIT = 3600.0
+_MAX_TIMEOUT = 86_400
+_MAX_ATTEMPTS = 1000
 
 
 @checked_fields
@@ -58,12 +58,12 @@ class Patience:
     timeout: float = 5.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= _MOST_ATTEMPTS:
-            raise BadInput(f"attempts={self.attempts} must be between 1 and {_MOST_ATTEMPTS}.")
+        if not 1 <= self.attempts <= _MAX_ATTEMPTS:
+            raise BadInput(f"attempts={self.attempts} must be between 1 and {_MAX_ATTEMPTS}.")
         if not 0 <= self.wait < math.inf:
             raise BadInput(f"wait={self.wait} must be a number of seconds from 0.")
-        if not 0 < self.timeout <= _LONGEST_TIMEOUT:
-            raise BadInput(f"timeout={self.timeout} must be a number of seconds above 0, at most {_LONGEST_TIMEOUT}.")
+        if not 0 < self.timeout <= _MAX_TIMEOUT:
+            raise BadInput(f"timeout={self.timeout} must be a number of seconds above 0, at most {_MAX_TIMEOUT}.")
 
 
 class WebhookSender:
@@ -139,7 +139,7 @@ class _HookWorker(threading.Thread):
         if delivery is None:
             self.wakeup.wait()
         elif delivery.due > now:
-            self.wakeup.wait(min(delivery.due - now, _LONGEST_WAIT))
+            self.wakeup.wait(min(delivery.due - now, _MAX_WAIT))
         else:
             self._deliver(delivery)
 

@@ -16,8 +16,7 @@ from starlette.routing import Route
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import HttpError
-from buildframe.sandbox_server.handlers.registry import JSON
-from buildframe.sandbox_server.handlers.request_body import parse_object, read_body
+from buildframe.sandbox_server.handlers.registry import JSON, parse_object, read_body
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import Commit

@@ -15,8 +15,8 @@ from buildframe.sandbox_server.pipeline_yaml import yaml_reader
 from buildframe.sandbox_server.pipeline_yaml.yaml_reader import FALSE, InvalidYaml, YamlMap
 from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, UPLOAD, PipelineStep, Plan, StepKind, Trigger
 
-MOST_JOBS = 500
-MOST_RETRIES = 10
+MAX_JOBS = 500
+MAX_RETRIES = 10
 
 _DEFAULT_RETRIES = 2
 _BARE_STEPS = frozenset({"wait", "waiter", "block", "manual", "input"})  # steps that may be nothing but their name
@@ -56,8 +56,8 @@ def parse_visual_steps(items: Sequence[Mapping[str, Any]]) -> ParsedSteps:
 def _checked(steps: tuple[PipelineStep, ...]) -> tuple[PipelineStep, ...]:
     """Validate steps and set missing keys."""
     jobs = sum((step.parallelism or 1) * math.prod(map(len, (step.matrix or {}).values())) for step in steps)
-    if not 0 < jobs <= MOST_JOBS:
-        raise InvalidYaml(f"The steps must make at least 1 job and at most {MOST_JOBS}.")
+    if not 0 < jobs <= MAX_JOBS:
+        raise InvalidYaml(f"The steps must make at least 1 job and at most {MAX_JOBS}.")
     if any(step.key == UPLOAD for step in steps):
         raise InvalidYaml(f"The key `{UPLOAD}` is that of the step that uploads a pipeline.")
     steps = _keyed(steps)
@@ -207,7 +207,7 @@ def _retries(item: YamlMap) -> int:
     rules = automatic if isinstance(automatic, list) else [automatic]
     limits = [rule.number("limit") for rule in rules if isinstance(rule, YamlMap)]
     if isinstance(automatic, list | YamlMap):
-        return max((_DEFAULT_RETRIES if limit is None else min(limit, MOST_RETRIES) for limit in limits), default=0)
+        return max((_DEFAULT_RETRIES if limit is None else min(limit, MAX_RETRIES) for limit in limits), default=0)
     return _DEFAULT_RETRIES if retry.flag("automatic") else 0
 
 

@@ -16,7 +16,7 @@ from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep
 from buildframe.spec import provider_settings_of
 
 TAKEN = "already_exists"
-LONGEST_SLUG = 100
+MAX_SLUG_LENGTH = 100
 TRIGGER_MODES = ("code", "deployment", "fork", "none")
 _FOREIGN = "is not a {} of this organization"
 
@@ -35,12 +35,12 @@ class PipelineContext(NamedTuple):
 def slug_of(name: str) -> str:
     """Derive a slug from a name: spaces become hyphens, other characters are removed."""
     hyphened = re.sub(r"\s+", "-", name.lower())
-    return re.sub(r"[^a-z0-9-]", "", hyphened).lstrip("-")[:LONGEST_SLUG]
+    return re.sub(r"[^a-z0-9-]", "", hyphened).lstrip("-")[:MAX_SLUG_LENGTH]
 
 
 def is_slug(text: str) -> bool:
     """Return whether a text is a valid slug."""
-    return re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-]*", text) is not None and len(text) <= LONGEST_SLUG
+    return re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-]*", text) is not None and len(text) <= MAX_SLUG_LENGTH
 
 
 def new_pipeline(properties: Mapping[str, Any], context: PipelineContext, now: int, user: TokenUser) -> PipelineRecord:

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # its stubs are not among our tools
 
-_LONGEST = 64 * 1024
-_MOST_VALUES = 20_000
-_LARGEST = 10**6
+_MAX_LENGTH = 64 * 1024
+_MAX_VALUES = 20_000
+_MAX_NUMBER = 10**6
 TRUE, FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off", ""})
 _NULL = "tag:yaml.org,2002:null"
 
@@ -68,8 +68,8 @@ class YamlMap(dict[str, Any]):
         if value is None:
             return None
         number = int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,9}", value) else None
-        if number is None or not least <= number <= _LARGEST:
-            raise self.wrong(name, f"a whole number from {least} to {_LARGEST}")
+        if number is None or not least <= number <= _MAX_NUMBER:
+            raise self.wrong(name, f"a whole number from {least} to {_MAX_NUMBER}")
         return number
 
 
@@ -79,8 +79,8 @@ def parse_yaml(text: str) -> Any:
     Scalars stay text until a typed accessor reads them, so that `1.10` and `on` are neither number nor flag. Raises
     `InvalidYaml`, also if aliases expand a small text to a large value.
     """
-    if len(text) > _LONGEST:
-        raise InvalidYaml(f"The YAML is longer than {_LONGEST} characters.")
+    if len(text) > _MAX_LENGTH:
+        raise InvalidYaml(f"The YAML is longer than {_MAX_LENGTH} characters.")
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -106,8 +106,8 @@ def _measure(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
         pairs = [child if isinstance(child, tuple) else (child,) for child in children]
         sizes[id(node)] = 1 + sum(_measure(child, sizes, inside) for pair in pairs for child in pair)
-    if sizes[id(node)] > _MOST_VALUES:
-        raise InvalidYaml(f"The YAML holds more than {_MOST_VALUES} values.")
+    if sizes[id(node)] > _MAX_VALUES:
+        raise InvalidYaml(f"The YAML holds more than {_MAX_VALUES} values.")
     return sizes[id(node)]
 
 
@@ -118,19 +118,15 @@ def _plain(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
         return [_plain(loader, child) for child in node.value]
     assert isinstance(node, yaml.MappingNode)
     loader.flatten_mapping(node)
-    result = YamlMap((_name(key), _plain(loader, value)) for key, value in node.value)
+    result = YamlMap((_text_of(key), _plain(loader, value)) for key, value in node.value)
     result.line = node.start_mark.line + 1
     return result
 
 
-def _name(key: yaml.Node) -> str:
-    if not isinstance(key, yaml.ScalarNode):
-        raise InvalidYaml(f"line {key.start_mark.line + 1}: a name must be a string.")
-    return _text_of(key)
-
-
-def _text_of(node: yaml.ScalarNode) -> str:
-    """Return the text of a scalar. Escapes can contain surrogates, which are refused."""
+def _text_of(node: yaml.Node) -> str:
+    """Return the text of a scalar, which names must be. Escapes can contain surrogates, which are refused."""
+    if not isinstance(node, yaml.ScalarNode):
+        raise InvalidYaml(f"line {node.start_mark.line + 1}: a name must be a string.")
     text = str(node.value)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise InvalidYaml(f"line {node.start_mark.line + 1}: a surrogate is not a character.")

@@ -15,15 +15,7 @@ from buildframe.sandbox_server.db.outbox import Outbox, WebhookEvent
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.agents import AgentPool, QueueKey, queue_of_step
 from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
-from buildframe.sandbox_server.world.build_state import (
-    ACTIVE_JOB_STATES,
-    Actor,
-    BuildRun,
-    Commit,
-    JobRun,
-    ScheduledEvent,
-    TriggerCause,
-)
+from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
 from buildframe.sandbox_server.world.model import World, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
@@ -148,10 +140,9 @@ class Simulation:
     def _supersede(self, entry: PipelineEntry, build: BuildRun) -> None:
         """Skip or cancel older builds of the branch if the pipeline is configured to do so."""
         pipeline, branch = entry.pipeline, build.commit.branch
-        skips = pipeline.skip_queued_branch_builds and rules.matches(pipeline.skip_queued_branch_builds_filter, branch)
-        cancels = pipeline.cancel_running_branch_builds and rules.matches(
-            pipeline.cancel_running_branch_builds_filter, branch
-        )
+        skipped, canceled = pipeline.skip_queued_branch_builds_filter, pipeline.cancel_running_branch_builds_filter
+        skips = pipeline.skip_queued_branch_builds and rules.matches(skipped, branch)
+        cancels = pipeline.cancel_running_branch_builds and rules.matches(canceled, branch)
         for other in rules.superseded(build, self._builds.values()) if skips or cancels else ():
             if other.state == "scheduled" and skips:
                 self._skip(other)
@@ -188,14 +179,14 @@ class Simulation:
             if job.state == "running" and job.agent is not None and not self._cancels_at_once:
                 job.state = "canceling"
                 self._schedule(self.scenario.delay("stop", job.id), "stop", build.id, job.id)
-            elif job.state in ACTIVE_JOB_STATES:
+            elif job.is_active:
                 self._stop(build, job)
         self._settle(build)
 
     def _skip(self, build: BuildRun) -> None:
         build.ended = "skipped"
         for job in build.jobs:
-            if job.state in ACTIVE_JOB_STATES:
+            if job.is_active:
                 self._end_job(build, job, "skipped")
                 self._notify_end(build, job)
         self._settle(build)

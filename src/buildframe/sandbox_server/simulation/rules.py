@@ -18,10 +18,10 @@ Readiness = Literal["ready", "waiting", "failed"]
 LOST = -1
 """Exit status of a job that was killed or whose agent was lost."""
 
-DEEPEST_TRIGGER = 10
+MAX_TRIGGER_DEPTH = 10
 """Maximum depth of a chain of trigger jobs."""
 
-MOST_TRIGGERED = 100
+MAX_TRIGGERED = 100
 """Maximum number of builds that one build triggers, directly or indirectly."""
 
 _FAILED = frozenset({"failed", "timed_out"})

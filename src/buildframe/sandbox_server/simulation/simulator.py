@@ -275,7 +275,7 @@ class Simulator(Simulation):
         """Return the cause of the build that a trigger job creates now; None if a limit of triggers is reached."""
         above = build.triggered_from
         root, depth = (self._find_build(above.root), above.depth + 1) if above else (build, 1)
-        if root is None or root.n_triggered >= rules.MOST_TRIGGERED or depth > rules.DEEPEST_TRIGGER:
+        if root is None or root.n_triggered >= rules.MAX_TRIGGERED or depth > rules.MAX_TRIGGER_DEPTH:
             return None
         return TriggerCause(build.link(), job.id, depth, root.id)
 

@@ -108,6 +108,11 @@ class JobRun(msgspec.Struct, omit_defaults=True):
     unblocked_at: int | None = None
     triggered: BuildLink | None = None
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended."""
+        return self.state in ACTIVE_JOB_STATES
+
 
 class BuildRun(msgspec.Struct, omit_defaults=True):
     """One run of a pipeline, by the plan that the pipeline had when the build was created.

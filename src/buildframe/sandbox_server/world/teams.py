@@ -40,11 +40,11 @@ def initial_teams(world: World) -> tuple[list[TeamRecord], list[TeamGrant]]:
     teams: list[TeamRecord] = []
     grants: list[TeamGrant] = []
     for organization in world.organizations:
-        for squad in TEAMS.get(organization.slug, ()):
-            id = team_id(random, organization.slug, squad.name)
+        for blueprint in TEAMS.get(organization.slug, ()):
+            id = team_id(random, organization.slug, blueprint.name)
             created = world.start - _AGE_OF_TEAMS - int(random.uniform("team", id, "created") * _AGE_OF_TEAMS)
-            teams.append(TeamRecord(id, organization.slug, squad.name, squad.description, created))
-            grants += _initial_grants(random, teams[-1], squad, entries)
+            teams.append(TeamRecord(id, organization.slug, blueprint.name, blueprint.description, created))
+            grants += _initial_grants(random, teams[-1], blueprint, entries)
     return teams, grants
 
 
@@ -54,10 +54,10 @@ def team_id(random: SeededRandom, organization: str, name: str) -> str:
 
 
 def _initial_grants(
-    random: SeededRandom, team: TeamRecord, squad: TeamBlueprint, entries: Sequence[PipelineEntry]
+    random: SeededRandom, team: TeamRecord, blueprint: TeamBlueprint, entries: Sequence[PipelineEntry]
 ) -> Iterator[TeamGrant]:
     for entry in entries:
-        level = squad.levels.get(entry.pipeline.slug, squad.levels.get("*"))
+        level = blueprint.levels.get(entry.pipeline.slug, blueprint.levels.get("*"))
         if level is not None and entry.organization.slug == team.organization:
             age = int(random.uniform("team pipeline", team.id, entry.key, "age") * _AGE_OF_LEVELS)
             created = team.created + _AGE_OF_TEAMS - age
