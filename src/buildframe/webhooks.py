@@ -434,23 +434,21 @@ def frames_per_event(events: Sequence[Event], fetched_at: Sequence[Moment]) -> W
 
 
 _INSIDE = {part.name: part.type for part in msgspec.structs.fields(row_type(Build))}
-_ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "DeliveryRows",
-        [  # the types of a build row: all rows of a table need the same types
-            ("build", row_type(Build) | None, None),
-            ("job", get_args(get_args(_INSIDE["jobs"])[0])[0] | None, None),
-            ("pipeline", _INSIDE["pipeline"], None),
-        ],
-    ),
-    strict=False,
+DELIVERY_ROWS = msgspec.defstruct(
+    "DeliveryRows",
+    [  # the types of a build row: all rows of a table need the same types
+        ("build", row_type(Build) | None, None),
+        ("job", get_args(get_args(_INSIDE["jobs"])[0])[0] | None, None),
+        ("pipeline", _INSIDE["pipeline"], None),
+    ],
 )
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(DELIVERY_ROWS, strict=False)
 
 
 def _row(event: Event) -> Any:
     """Return a build row with the job of the event inside, as in a list of builds."""
     try:
-        rows = _ROWS.decode(event.body)
+        rows = _DECODER.decode(event.body)
     except msgspec.ValidationError as why:
         raise Malformed(f"The delivery of {event.name} cannot be converted to rows: {why}.") from None
     row: Any = rows.build or row_type(Build)()

@@ -146,27 +146,35 @@ def test_a_receiver_leaves_the_files_of_another_that_runs(tmp_path: Path) -> Non
 
 
 class FailingOs:
-    """The module `os`, in which one call fails."""
+    """The module `os`, in which one call fails. Other named calls, which come after such a failure, fail always."""
 
-    def __init__(self, name: str, at: int, code: int) -> None:
-        self._name, self._left, self._code = name, at, code
+    def __init__(self, names: str, at: int, code: int) -> None:
+        self._name, *self._others = names.split()
+        self._left, self._code = at, code
         self.failed = False
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._others:
+            return self._raise
         return self._fail if name == self._name else getattr(os, name)
 
     def _fail(self, *arguments: Any) -> Any:
         self._left -= 1
         if self._left != 0:
             return getattr(os, self._name)(*arguments)
-        self.failed = True
         if self._name == "write":
             os.write(arguments[0], bytes(arguments[1])[:7])
+        if self._others:
+            raise OSError(self._code, os.strerror(self._code))
+        return self._raise()
+
+    def _raise(self, *_: Any) -> Any:
+        self.failed = True
         raise OSError(self._code, os.strerror(self._code))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
-@pytest.mark.parametrize("name", ["open", "write", "fsync", "ftruncate"])
+@pytest.mark.parametrize("name", ["open", "write", "fsync", "write ftruncate", "fsync ftruncate"])
 def test_each_call_that_fails_in_turn_loses_nothing_that_was_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:

@@ -113,7 +113,7 @@ class WriteAhead:
                 taken = min(count, first.pending)
                 first.pending, count = first.pending - taken, count - taken
                 if not first.pending:
-                    self._empty(first)
+                    self._close(self._segments.popleft())
 
     def close(self) -> None:
         """Close the files. Files with pending records stay for the next start."""
@@ -151,16 +151,6 @@ class WriteAhead:
         if not segment.pending:
             self._segments.remove(segment)
             self._close(segment)
-
-    def _empty(self, first: _Segment) -> None:
-        is_used = first is self._segments[-1] and first.is_writable
-        with suppress(OSError):  # records that stay are recovered again; writing them twice is harmless
-            if is_used:
-                os.ftruncate(first.file, 0)
-                first.size = 0
-                return
-        self._segments.popleft()
-        self._close(first)
 
     def _close(self, segment: _Segment) -> None:
         """Close the file, and delete it if it has no pending records."""

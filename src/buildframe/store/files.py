@@ -107,10 +107,16 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     [1, 2]
     >>> folder.cleanup()
     """
-    _check_ending(path)
-    resolved = target(path)
-    is_csv = Path(path).suffix.lower() == ".csv"
-    _check_columns(frame)
+    ending = Path(path).suffix.lower()
+    if ending in _OTHER_FORMATS:
+        raise BadInput(
+            f"path={os.fspath(path)!r}: save() cannot write {ending}. Use a name that ends in .csv or .parquet."
+        )
+    resolved, is_csv = target(path), ending == ".csv"
+    if frame.columns.empty or not all(isinstance(name, str) for name in frame.columns):
+        raise BadInput(
+            "The frame needs at least one column, and every column name must be a string. Check frame.columns."
+        )
     if not is_csv:
         _check_attrs(frame)
     with _atomic_write(resolved) as file:
@@ -274,21 +280,6 @@ def target(path: str | os.PathLike[str]) -> Path:
             f"{os.fspath(path)!r}: the folder {os.fspath(resolved.parent)!r} does not exist. Create it first."
         )
     return resolved
-
-
-def _check_ending(path: str | os.PathLike[str]) -> None:
-    ending = Path(path).suffix.lower()
-    if ending in _OTHER_FORMATS:
-        raise BadInput(
-            f"path={os.fspath(path)!r}: save() cannot write {ending}. Use a name that ends in .csv or .parquet."
-        )
-
-
-def _check_columns(frame: pd.DataFrame) -> None:
-    if frame.columns.empty or not all(isinstance(name, str) for name in frame.columns):
-        raise BadInput(
-            "The frame needs at least one column, and every column name must be a string. Check frame.columns."
-        )
 
 
 def _check_attrs(frame: pd.DataFrame) -> None:

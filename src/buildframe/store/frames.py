@@ -153,22 +153,16 @@ def _limited_listing_tasks(session: SparkSession) -> Iterator[None]:
 
 def _open_table(table: TableVersion, session: SparkSession) -> DataFrame:
     try:
-        return _open_delta(table, session) if _has_delta(session) else _open_parquet(table, session)
+        if not any("delta" in (session.conf.get(name, "") or "").lower() for name in _DELTA_SETTINGS):
+            return _open_parquet(table, session)
+        reader = session.read.format("delta").option("versionAsOf", table.version)
+        return reader.load(_uri(table.location.table_url(table.name)))
     except Exception as why:  # from Spark, the JVM or a Spark Connect server
         message = " ".join(str(why).split("\n\tat ")[0].split())[:_MAX_MESSAGE]
         raise StoreFailed(
             f"Spark could not open the table {table.name!r} at {table.location.url}: {message} "
             "(every machine of the cluster must reach this location; an object store needs its own Spark settings)"
         ) from None
-
-
-def _has_delta(session: SparkSession) -> bool:
-    return any("delta" in (session.conf.get(name, "") or "").lower() for name in _DELTA_SETTINGS)
-
-
-def _open_delta(table: TableVersion, session: SparkSession) -> DataFrame:
-    reader = session.read.format("delta").option("versionAsOf", table.version)
-    return reader.load(_uri(table.location.table_url(table.name)))
 
 
 def _open_parquet(table: TableVersion, session: SparkSession) -> DataFrame:
