@@ -23,7 +23,7 @@ from buildframe.errors import StoreFailed
 from buildframe.store import transactions
 from buildframe.store.location import Location
 from tests.simulation.disk import Died, Disk
-from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
+from tests.store.batches import PLAIN, Build, StoredContent, batch, expected, flaky, stored_content
 
 pytestmark = pytest.mark.slow
 
@@ -72,9 +72,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def content(folder: Path) -> Held | None:
+def content(folder: Path) -> StoredContent | None:
     try:
-        return held(bf.Store(folder))
+        return stored_content(bf.Store(folder))
     except bf.BadInput:  # there is no store yet
         return None
 

@@ -110,11 +110,11 @@ def _job(build: Build, job: int) -> dict[str, Any]:
 
 # --- content of a store
 
-Held = dict[str, tuple[str, bool, tuple[str, ...]]]
+StoredContent = dict[str, tuple[str, bool, tuple[str, ...]]]
 """By the id of a build: its message, whether it is gone, and its jobs with their names."""
 
 
-def expected(builds: Iterable[Build], gone: Collection[str] = ()) -> Held:
+def expected(builds: Iterable[Build], gone: Collection[str] = ()) -> StoredContent:
     return {
         build.id: (
             f"as of {build.at}",
@@ -125,7 +125,7 @@ def expected(builds: Iterable[Build], gone: Collection[str] = ()) -> Held:
     }
 
 
-def held(store: Store) -> Held:
+def stored_content(store: Store) -> StoredContent:
     """Return the content of a store. Each id must occur once, and each job must have a build."""
     builds = store.builds(columns=["id", "message", "gone_at"])
     jobs = store.jobs(columns=["id", "build_id", "name"])

@@ -15,7 +15,7 @@ from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.store import Store
 from buildframe.store.sync_state import Coverage, SyncState
-from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, held, moment
+from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, moment, stored_content
 from tests.store.test_crashes import child
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def _check(folder: Path) -> None:
         for writer in (0, 1):
             wanted.update({build.key: build for build in _builds(writer, step)})
     store = Store(folder)
-    assert held(store) == expected(wanted.values())
+    assert stored_content(store) == expected(wanted.values())
     for writer in (0, 1):
         assert list(store.flaky_tests(f"suite-{writer}")["instances"]) == [STEPS - 1]
         assert len(store.flaky_tests(f"suite-{writer}", history=True)) == STEPS
@@ -121,7 +121,7 @@ def test_one_that_is_overtaken_again_and_again_says_so_and_leaves_nothing(tmp_pa
     ):
         transactions.commit(place, PLAIN, batch([Build(1, 2)], 2))
     assert set(tmp_path.glob("builds/**/*.parquet")) == files
-    assert held(Store(tmp_path)) == expected([Build(1, 1)])
+    assert stored_content(Store(tmp_path)) == expected([Build(1, 1)])
 
 
 @pytest.mark.parametrize("name", ["builds", "jobs"])
@@ -141,7 +141,7 @@ def test_a_commit_whose_answer_was_lost_is_known_for_ones_own(tmp_path: Path, na
         done = transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))
     assert lost == [name]
     assert done.builds == 1
-    assert held(Store(tmp_path)) == expected([Build(1, 1)])
+    assert stored_content(Store(tmp_path)) == expected([Build(1, 1)])
 
 
 def test_what_is_interrupted_after_its_commit_keeps_its_files(tmp_path: Path) -> None:
@@ -155,4 +155,4 @@ def test_what_is_interrupted_after_its_commit_keeps_its_files(tmp_path: Path) ->
 
     with mock.patch.object(TableVersion, "commit", interrupted), pytest.raises(KeyboardInterrupt):
         transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))
-    assert held(Store(tmp_path)) == expected([Build(1, 1)])
+    assert stored_content(Store(tmp_path)) == expected([Build(1, 1)])

@@ -21,7 +21,7 @@ from buildframe.store import transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.store import Store
-from tests.store.batches import PLAIN, Build, Held, batch, expected, flaky, held
+from tests.store.batches import PLAIN, Build, StoredContent, batch, expected, flaky, stored_content
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,8 @@ def builds_of(step: int) -> list[Build]:
     return [Build(key, at=step, day=key % 5, jobs=tuple(range(key % 4))) for key in range(step % 7, 30 + step, 3)]
 
 
-def after(steps: int) -> Held:
-    """What is held after so many syncs."""
+def after(steps: int) -> StoredContent:
+    """The content after so many syncs."""
     found = {build.key: build for step in range(steps) for build in builds_of(step)}
     return expected(found.values())
 
@@ -65,7 +65,7 @@ def child(call: str, *around: str, file: str = "test_crashes") -> subprocess.Pop
 
 def test_kills_at_random_instants_leave_whole_versions(tmp_path: Path) -> None:
     instants, known, kills = random.Random(7), 0, 0
-    was: dict[int, Held] = {}
+    was: dict[int, StoredContent] = {}
     while kills < KILLS:
         process = child(f"write({str(tmp_path)!r}, range({known}, {known + 40}))")
         assert process.stdout is not None
@@ -78,17 +78,17 @@ def test_kills_at_random_instants_leave_whole_versions(tmp_path: Path) -> None:
         done = int(said[-1]) + 1 if said else known
         if not (tmp_path / "builds" / "_delta_log" / f"{1:020d}.json").exists():
             continue
-        now = held(Store(tmp_path))
+        now = stored_content(Store(tmp_path))
         assert now in (after(done), after(done + 1)), "neither what was said to be done, nor the next one too"
         known = done if now == after(done) else done + 1
         was[Store(tmp_path).version] = now
     assert known >= KILLS // 2
     for version, then in was.items():
-        assert held(Store(tmp_path, as_of=version)) == then
+        assert stored_content(Store(tmp_path, as_of=version)) == then
     _clean_leaves_what_is_named(tmp_path, after(known))
 
 
-def _clean_leaves_what_is_named(folder: Path, content: Held) -> None:
+def _clean_leaves_what_is_named(folder: Path, content: StoredContent) -> None:
     """Files that no version names are deleted when they are a day old, and not before."""
     files = set(folder.glob("**/*.parquet"))
     assert Store(folder).clean("0d") == 0
@@ -103,7 +103,7 @@ def _clean_leaves_what_is_named(folder: Path, content: Held) -> None:
     assert Store(folder).clean("0d") >= 1
     assert not orphan.exists()
     assert fresh.exists()
-    assert held(Store(folder)) == content
+    assert stored_content(Store(folder)) == content
 
 
 # --- a disk that is full
@@ -145,11 +145,11 @@ def _until_one_is_done(folder: str, room: Sequence[int], narrow, widen) -> None:
             said.add(str(why).rsplit(": ", 1)[-1])
         finally:
             widen()
-        assert held(Store(store)) == after(3)
+        assert stored_content(Store(store)) == after(3)
         assert set(store.glob("**/*.parquet")) - files <= _named(store), "files were left that no version names"
     else:
         raise AssertionError("no sync was done, whatever the room")
-    assert held(Store(store)) == after(4)
+    assert stored_content(Store(store)) == after(4)
     print("refused:", len(said), *sorted(said), sep="\n")
 
 
@@ -206,5 +206,5 @@ def test_a_folder_that_may_not_be_written() -> None:
     last = said.splitlines()[-1]
     assert last.startswith("buildframe.errors.StoreFailed: The store at ")
     assert "ermission denied" in last
-    assert held(Store(folder)) == after(1)
+    assert stored_content(Store(folder)) == after(1)
     shutil.rmtree(folder)

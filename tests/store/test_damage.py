@@ -20,7 +20,7 @@ from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.store.sync_state import SyncState
-from tests.store.batches import PLAIN, Build, batch, expected, flaky, held, moment
+from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, stored_content
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def _later_format(folder: Path) -> None:
 def test_damage_is_reported_in_one_line(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
     sync(tmp_path, Build(1, 1))
     damage(tmp_path)
-    for call in (lambda: held(Store(tmp_path)), lambda: sync(tmp_path, Build(1, 2), at=2)):
+    for call in (lambda: stored_content(Store(tmp_path)), lambda: sync(tmp_path, Build(1, 2), at=2)):
         with pytest.raises(StoreFailed) as failed:
             call()
         assert len(str(failed.value).splitlines()) == 1
@@ -80,7 +80,7 @@ def test_damage_is_reported_in_one_line(tmp_path: Path, damage: Callable[[Path],
         assert failed.value.__cause__ is None
         assert failed.value.__suppress_context__ or failed.value.__context__ is None
     with pytest.raises(StoreFailed, match=said):
-        held(Store(tmp_path))
+        stored_content(Store(tmp_path))
 
 
 def test_a_log_entry_that_is_empty_after_a_power_cut_is_written_again(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_log_entry_that_is_empty_after_a_power_cut_is_written_again(tmp_path: 
     sync(tmp_path, Build(1, 1))
     sync(tmp_path, Build(1, 2), at=2)
     _log(tmp_path).write_text("")
-    assert held(Store(tmp_path)) == expected([Build(1, 1)])
+    assert stored_content(Store(tmp_path)) == expected([Build(1, 1)])
     sync(tmp_path, Build(1, 2), at=2)
-    assert held(Store(tmp_path)) == expected([Build(1, 2)])
+    assert stored_content(Store(tmp_path)) == expected([Build(1, 2)])
 
 
 def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_folder_without_a_store_cannot_be_cleaned_or_compacted(tmp_path: Path)
 def test_folders_may_be_named_oddly(tmp_path: Path, name: str) -> None:
     sync(tmp_path / name, Build(1, 1))
     store = Store(tmp_path / name)
-    assert held(store) == expected([Build(1, 1)])
+    assert stored_content(store) == expected([Build(1, 1)])
     assert all(Path(file).is_file() for file in store.files("jobs"))
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
@@ -126,15 +126,15 @@ def test_a_folder_whose_name_would_be_read_as_another(tmp_path: Path) -> None:
 def test_builds_without_a_time_of_creation_are_kept_once(tmp_path: Path) -> None:
     builds = [Build(1, 1, day=None), Build(2, 1, day=0)]
     sync(tmp_path, *builds)
-    assert held(Store(tmp_path)) == expected(builds)
+    assert stored_content(Store(tmp_path)) == expected(builds)
     sync(tmp_path, Build(1, 5, day=None, jobs=(7,)), Build(3, 5, day=None), at=5)
     now = [Build(1, 5, day=None, jobs=(7,)), Build(2, 1), Build(3, 5, day=None)]
-    assert held(Store(tmp_path)) == expected(now)
+    assert stored_content(Store(tmp_path)) == expected(now)
     Store(tmp_path).compact()
-    assert held(Store(tmp_path)) == expected(now)
+    assert stored_content(Store(tmp_path)) == expected(now)
     lost = batch([], 6, gone=[now[0]])
     transactions.commit(Location.of(tmp_path, None), PLAIN, lost)
-    assert held(Store(tmp_path)) == expected(now, gone={"build-1"})
+    assert stored_content(Store(tmp_path)) == expected(now, gone={"build-1"})
 
 
 def test_columns_come_with_a_later_version_and_stay(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_columns_come_with_a_later_version_and_stay(tmp_path: Path) -> None:
     assert "creator" not in Store(tmp_path, as_of=moment(1)).builds()
     wanted = [Build(1, 2), Build(2, 1, day=1), Build(3, 3)]
     Store(tmp_path).compact()
-    assert held(Store(tmp_path)) == expected(wanted)
+    assert stored_content(Store(tmp_path)) == expected(wanted)
 
 
 # --- cleaning
@@ -176,14 +176,14 @@ def test_clean_keeps_versions_within_the_duration_and_refuses_older_ones(tmp_pat
     make_older(tmp_path)
     store = Store(tmp_path)
     assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(seconds=1)) == 3  # of builds, jobs and the list
-    assert held(store) == expected([Build(1, 3)])
-    assert held(Store(tmp_path, as_of=versions[1])) == expected([Build(1, 2)])
+    assert stored_content(store) == expected([Build(1, 3)])
+    assert stored_content(Store(tmp_path, as_of=versions[1])) == expected([Build(1, 2)])
     for wanted in (versions[0], moment(1)):
         with pytest.raises(BadInput, match=f"first readable sync: version {versions[1]}"):
-            held(Store(tmp_path, as_of=wanted))
+            stored_content(Store(tmp_path, as_of=wanted))
     assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(days=9)) == 0
     with pytest.raises(BadInput, match="before the first readable sync"):
-        held(Store(tmp_path, as_of=versions[0]))
+        stored_content(Store(tmp_path, as_of=versions[0]))
 
 
 def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monke
     for at in range(50):
         sync(tmp_path, Build(at % 3, at), at=at)
     log = tmp_path / "builds" / "_delta_log"
-    known = {version: held(Store(tmp_path, as_of=version)) for version in (30, 38, 45, 50)}
+    known = {version: stored_content(Store(tmp_path, as_of=version)) for version in (30, 38, 45, 50)}
     checkpoints = sorted(int(path.name[:20]) for path in log.glob("0*.checkpoint.parquet"))
     needed = max(version for version in checkpoints if version <= 30)
     make_older(tmp_path)
@@ -202,11 +202,11 @@ def test_a_cleaning_leaves_as_much_of_the_log_as_is_needed(tmp_path: Path, monke
     assert {version for version in checkpoints if version >= needed} <= {
         version for version in left if left.count(version) == 2
     }
-    assert {version: held(Store(tmp_path, as_of=version)) for version in known} == known
+    assert {version: stored_content(Store(tmp_path, as_of=version)) for version in known} == known
     with pytest.raises(BadInput, match="first readable sync: version 30"):
         Store(tmp_path, as_of=29).builds()
     sync(tmp_path, Build(7, 60), at=60)
-    assert "build-7" in held(Store(tmp_path))
+    assert "build-7" in stored_content(Store(tmp_path))
     assert deltalake.DeltaTable(tmp_path / "builds").to_pyarrow_table().num_rows == 4
 
 
@@ -216,7 +216,7 @@ def test_a_cleaning_leaves_what_was_given_up_within_a_day(tmp_path: Path) -> Non
     make_older(tmp_path)
     sync(tmp_path, Build(1, 2), at=2)
     assert transactions.clean(Location.of(tmp_path, None), dt.timedelta(0)) == 0
-    assert held(Store(tmp_path, as_of=version)) == expected([Build(1, 1)])
+    assert stored_content(Store(tmp_path, as_of=version)) == expected([Build(1, 1)])
 
 
 def test_a_cleaning_makes_no_version_of_a_table_but_the_builds(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_long_log_is_read_from_a_checkpoint_and_few_entries(tmp_path: Path, mo
     assert found is not None
     assert found.as_of == moment(60)
     assert len(read) < 20
-    assert held(Store(tmp_path, as_of=moment(60))) == expected([Build(1, 1)])
+    assert stored_content(Store(tmp_path, as_of=moment(60))) == expected([Build(1, 1)])
 
 
 def test_all_errors_are_errors_of_buildframe(tmp_path: Path) -> None:

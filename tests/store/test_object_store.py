@@ -24,7 +24,7 @@ from buildframe.store.store import Store
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.receiver.deliveries import of_job, states, synced
-from tests.store.batches import PLAIN, Build, batch, expected, flaky, held
+from tests.store.batches import PLAIN, Build, batch, expected, flaky, stored_content
 
 pytestmark = pytest.mark.slow
 
@@ -120,12 +120,12 @@ def test_compaction_and_cleaning(url: str, options: dict[str, str], monkeypatch:
     many = len(store.files("builds"))
     transactions.compact(place)
     assert len(store.files("builds")) < many
-    assert held(store) == wanted
+    assert stored_content(store) == wanted
     version = store.version
     assert transactions.clean(place, dt.timedelta(0)) == 0
     monkeypatch.setattr(transactions, "GRACE", dt.timedelta(seconds=-5))  # its stamps are whole seconds
     assert transactions.clean(place, dt.timedelta(0)) > 0
-    assert held(store) == wanted
+    assert stored_content(store) == wanted
     assert store.version == version + 2
     with pytest.raises(BadInput, match="before the first readable sync"):
         Store(url, storage_options=options, as_of=0).builds()
@@ -153,7 +153,7 @@ def test_two_writers(url: str, options: dict[str, str]) -> None:
     for thread in threads:
         thread.join()
     own = [Build(10 * (writer + 1) + step, step) for writer in (0, 1) for step in range(3)]
-    assert held(Store(url, storage_options=options)) == expected([Build(1, 5, jobs=(1,)), *own])
+    assert stored_content(Store(url, storage_options=options)) == expected([Build(1, 5, jobs=(1,)), *own])
 
 
 def test_a_bucket_that_is_not_there(options: dict[str, str]) -> None:

@@ -56,7 +56,7 @@ def texts(folder: Path) -> str:
     return "\n".join(parts)
 
 
-def held(folder: Path, needles: set[str]) -> set[str]:
+def occurring(folder: Path, needles: set[str]) -> set[str]:
     text = texts(folder)
     return {needle for needle in needles if needle in text}
 
@@ -65,7 +65,7 @@ def test_by_default_no_name_and_no_secret_is_stored(ci, people, tmp_path):
     store = bf.Store(tmp_path)
     store.sync(ci, suites=["rspec"], progress=False)
     assert len(list(tmp_path.rglob("*.parquet"))) > 10
-    assert held(tmp_path, people | SECRETS) == set()
+    assert occurring(tmp_path, people | SECRETS) == set()
     ids = set(ci.builds(progress=False)["creator_id"].dropna())
     assert set(store.builds()["creator_id"].dropna()) == ids
     with pytest.raises(bf.BadInput, match="personal=True"):
@@ -75,12 +75,12 @@ def test_by_default_no_name_and_no_secret_is_stored(ci, people, tmp_path):
 def test_with_personal_names_are_stored_and_secrets_are_not(ci, people, tmp_path):
     store = bf.Store(tmp_path)
     store.sync(ci, suites=["rspec"], personal=True, progress=False)
-    assert held(tmp_path, people) == people
-    assert held(tmp_path, SECRETS) == set()
+    assert occurring(tmp_path, people) == people
+    assert occurring(tmp_path, SECRETS) == set()
     assert set(store.members()["email"]) == set(ci.members(progress=False)["email"])
 
 
 def test_with_env_secrets_are_stored_and_names_are_not(ci, people, tmp_path):
     bf.Store(tmp_path).sync(ci, env=True, progress=False)
-    assert held(tmp_path, SECRETS) == SECRETS
-    assert held(tmp_path, people) == set()
+    assert occurring(tmp_path, SECRETS) == SECRETS
+    assert occurring(tmp_path, people) == set()

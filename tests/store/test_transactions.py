@@ -25,7 +25,7 @@ from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.store.sync_state import SyncState
 from buildframe.store.transactions import SyncBatch
-from tests.store.batches import PLAIN, Build, Held, at_instant, batch, dies_at, expected, flaky, held
+from tests.store.batches import PLAIN, Build, StoredContent, at_instant, batch, dies_at, expected, flaky, stored_content
 
 pytestmark = pytest.mark.slow
 
@@ -69,12 +69,12 @@ class Model:
         if listed is not None and listed[0] > self.read_at:
             self.read_at, self.tests = listed
 
-    def content(self) -> tuple[Held, dict[str, int] | None]:
+    def content(self) -> tuple[StoredContent, dict[str, int] | None]:
         return expected(self.builds.values(), self.gone), None if self.tests is None else dict(self.tests)
 
 
-def content_of(store: Store) -> tuple[Held, dict[str, int] | None]:
-    builds = held(store)
+def content_of(store: Store) -> tuple[StoredContent, dict[str, int] | None]:
+    builds = stored_content(store)
     try:
         listed = store.flaky_tests("rspec")
     except BadInput:
