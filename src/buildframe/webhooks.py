@@ -196,7 +196,9 @@ def verify(
     """
     if not isinstance(max_age, dt.timedelta):
         raise BadInput(f"max_age={max_age!r} is not a duration. Pass a timedelta.")
-    body, key, at = _raw(body), _key(secret), _or_now(now, "now")
+    if not isinstance(secret, str) or not secret or not secret.isascii() or secret != secret.strip():
+        raise BadInput("The secret is empty, not ASCII, or surrounded by spaces. Pass the token of the webhook.")
+    body, key, at = _raw(body), secret.encode(), _or_now(now, "now")
     signature = _only(headers, names.signature)
     if signature is not None:
         _check_signature(signature, body, key, at, max_age)
@@ -249,12 +251,6 @@ def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment 
     signature = _only(headers, names.signature)
     match = None if signature is None else _SIGNATURE.fullmatch(signature.strip())
     return None if match is None else Moment.from_us(int(match[1]) * 1_000_000)
-
-
-def _key(secret: str) -> bytes:
-    if not isinstance(secret, str) or not secret or not secret.isascii() or secret != secret.strip():
-        raise BadInput("The secret is empty, not ASCII, or surrounded by spaces. Pass the token of the webhook.")
-    return secret.encode()
 
 
 def _raw(body: bytes) -> bytes:
@@ -336,7 +332,10 @@ def parse(
     'ping'
     """
     readable, document = _read(_raw(body))
-    name = _text(document.get("event")) or _name(() if headers is None else headers, names)
+    name = _text(document.get("event"))
+    if not name:
+        sent = _values(() if headers is None else headers, names.event)
+        name = _text(sent[0]) if len(sent) == 1 else None
     if not name:
         raise Malformed(
             f"The delivery names no event, neither in its body nor in the header {' or '.join(names.event)}."
@@ -372,11 +371,6 @@ def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
         if repaired is not None:
             return _read(repaired)
         raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None
-
-
-def _name(headers: Headers, names: HeaderNames) -> str | None:
-    values = _values(headers, names.event)
-    return _text(values[0]) if len(values) == 1 else None
 
 
 def _text(value: Any) -> str | None:
