@@ -62,7 +62,8 @@ class FilterInputs(components.CompositeWidget):
         """Return where to list builds and with which filters; raise BadInput for an invalid pipeline or creator."""
         filters: dict[str, Any] = self._values()
         slug = filters.pop("pipeline", None)
-        if creator := filters.get("creator"):
+        if "creator" in filters:
+            creator = str(filters["creator"])
             filters["creator"] = id = self._creators.get(creator, creator)
             if not _UUID.fullmatch(id):
                 advice = "Choose a name from the list, or enter a user's UUID."
