@@ -36,6 +36,13 @@ def test_zero_and_empty_values_are_not_missing(value: object) -> None:
     assert html.plain(value) == str(value)
 
 
+def test_values_of_widgets_are_plain_text_of_html_and_links_are_inserted_unescaped() -> None:
+    link = html.link("https://ci.example.com", "<b>")
+    message = html.message("<i>", extra=link)
+    assert str(link) in message
+    assert {type(page) for page in (message, html.hint(1), html.component("heading", 1))} == {str}
+
+
 @pytest.mark.parametrize("hostile", UNTRUSTED)
 def test_a_link_leads_to_the_web_or_is_text(hostile: str) -> None:
     for tag, attributes in html_tags(html.link(hostile, hostile)):

@@ -201,7 +201,7 @@ class BuildBrowser(components.WorkspaceWidget):
         if self._requested.error:
             self.status.show_error(text)
         else:
-            self.status.show(text, extra=html.component("progress_bar", self._requested.share) if is_loading else "")
+            self.status.show(text, extra=html.fragment("progress_bar", self._requested.share) if is_loading else "")
 
     def _update_table(self) -> None:
         builds = self._shown.builds

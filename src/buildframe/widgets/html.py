@@ -54,7 +54,12 @@ def render(template: str, **values: Any) -> str:
 
 
 def component(macro: str, *values: object) -> str:
-    """Return a macro of `components.html.j2` as HTML that other templates and macros accept."""
+    """Return a macro of `components.html.j2` as HTML."""
+    return str(fragment(macro, *values))
+
+
+def fragment(macro: str, *values: object) -> str:
+    """Return a macro of `components.html.j2` as HTML that templates and other macros insert without escaping it."""
     part: str = getattr(_templates().get_template("components.html.j2").module, macro)(*values)
     return part
 
@@ -76,7 +81,7 @@ def hint(content: object) -> str:
 
 def link(url: object, content: object) -> str:
     """Return a link that opens in a new tab if the URL is http or https, otherwise only its text."""
-    return component("link", url, content)
+    return fragment("link", url, content)
 
 
 def message(content: str, *, is_error: bool = False, extra: str = "") -> str:
