@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
 
-from buildframe.errors import BadInput, Forbidden, NotFound
+from buildframe.errors import BadInput
 from buildframe.spec import Moment, When, when
 from buildframe.spec.builds import OPEN_STATES
 from buildframe.store import merge, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
-from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention, as_list_rows
+from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
 from buildframe.store.sync_clock import CLOCK_TOLERANCE, OVERLAP, SyncClock
 from buildframe.store.sync_state import Coverage, SyncState
 from buildframe.store.transactions import CommitResult, ListSnapshot, SyncBatch
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import History
 
-_IDENTITY = ["id", "pipeline_id", "pipeline", "number"]
-_MISSED_COLUMNS = [*_IDENTITY, "day", "fetched_at"]
+_MISSED_COLUMNS = ["id", "pipeline_id", "created_at", "day", "fetched_at"]
 
 _IS_CURRENT = pc.field("valid_to").is_null()
+
+_SECOND = dt.timedelta(seconds=1)
 
 _FIRST_RANGE = dt.timedelta(hours=30)
 """Length of the first time range: more than a day, so that a daily sync needs only one."""
@@ -226,20 +227,23 @@ class Sync:
         while coverage.since > start and not self._why:
             since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
             history = self._fetch(created_from=since, created_to=coverage.since)
-            if not self._is_current([history], coverage.resync_from):
-                self._why.append(
-                    f"builds created from {since.text()} to {coverage.since.text()}: a response was of "
-                    f"{history.builds.attrs['as_of']}, an older state in a cache; sync again"
-                )
+            if not self._is_current(history, Moment.of(coverage.resync_from - OVERLAP)):
+                break
             longer = self._clock.coverage(since, coverage.until, coverage)
             self._commit([history], coverage=longer, base=coverage)
             coverage, length = coverage if self._why else longer, _next_length(length, history)
         return coverage
 
-    def _is_current(self, histories: Sequence[History], at: Moment) -> bool:
-        """Whether listings show the state at a time or later; dates that agree in a whole sync are trusted."""
-        dates = (Moment.parse(history.builds.attrs["as_of"]) for history in histories)
-        return all(date >= min(at, self._clock.latest) for date in dates)
+    def _is_current(self, history: History, at: Moment) -> bool:
+        """Whether a listing shows the state at a time or later; dates that agree in a whole sync are trusted.
+
+        If not, the sync is incomplete.
+        """
+        date = Moment.parse(history.builds.attrs["as_of"])
+        if date >= min(at, self._clock.latest - OVERLAP):
+            return True
+        self._why.append(f"a list of builds was of {date.text()}, an older state in a cache; sync again")
+        return False
 
     def _commit(self, histories: Sequence[History], coverage: Coverage, base: Coverage | None, **more: Any) -> None:
         """Commit rows with the new coverage of the scope.
@@ -286,8 +290,9 @@ class Sync:
 
     def _fetch(self, of: Workspace | PipelineWorkspace | None = None, **filters: Any) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
+        began = self._clock.elapsed
         found = (of or self._ci).history(**filters, progress=self._progress)
-        self._clock.read_listing(self._counted(found.builds))
+        self._clock.read_listing(self._counted(found.builds), began)
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
         return found
@@ -297,7 +302,7 @@ class Sync:
         ws = self._workspace
         if ws is None:
             return ()
-        whose = {"organization": self._organization}
+        whose, began = {"organization": self._organization}, self._clock.elapsed
         found = [ListSnapshot("pipelines", whose, ws.pipelines(progress=self._progress))]
         if self._retention.personal:
             found.append(ListSnapshot("members", whose, ws.members(progress=self._progress)))
@@ -306,7 +311,7 @@ class Sync:
             found.append(ListSnapshot("flaky_tests", {**whose, "suite": suite}, tests))
         for listed in found:
             self._counted(listed.frame)
-            self._clock.read(listed.at)
+            self._clock.read(listed.at, began)
         return tuple(found)
 
     def _counted(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -328,35 +333,25 @@ class Sync:
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(until))
         pipelines = map(ws.pipeline, listed.loc[is_new, "slug"])
         older = [self._fetch(pipeline, created_from=since, created_to=until) for pipeline in pipelines]
-        histories += older
-        is_read = len(self._why) == reasons and self._is_current(older, until)
-        return lists if is_read else lists[1:]
+        histories += [history for history in older if self._is_current(history, until)]
+        return lists if len(self._why) == reasons else lists[1:]
 
-    # --- single builds
+    # --- builds that no list contained
 
     def _fetch_missed_builds(self, histories: list[History], lists: Sequence[ListSnapshot]) -> pd.DataFrame:
-        """Fetch open builds that no listing contained one by one, and return those that are gone."""
-        slugs = _slugs_by_id(lists[0].frame) if lists else {}
-        missed = self._missed_builds(histories, slugs)
-        is_gone = []
-        for id, pipeline_id, slug, number in missed[_IDENTITY].itertuples(index=False):
-            found = self._fetch_build(slugs.get(pipeline_id) or slug, number)
-            is_there = found is not None and found.builds["id"].iloc[0] == id
-            # The slug of a pipeline that is no longer listed may belong to another one.
-            is_other = found is not None and not is_there and pipeline_id in (*slugs, self._pipeline_id)
-            histories += [found] if found is not None and is_there else []
-            is_gone.append(not is_there and not is_other)
-            if is_other:
-                self._why.append(f"build {number} of {slug}: the response has another build; sync again")
-        gone = missed.loc[is_gone, _MISSED_COLUMNS]
-        return gone[~gone["pipeline_id"].isin(self._renamed_since(slugs) if len(gone) else ())]
+        """List the seconds in which missed builds were created, and return those builds that are gone.
 
-    def _renamed_since(self, slugs: Mapping[str, str]) -> set[str]:
-        """Return pipelines whose slug has changed meanwhile; the next sync looks for their builds."""
-        if self._workspace is None:
-            return set()
-        listed = self._counted(self._workspace.pipelines(columns=["id", "slug"], progress=self._progress))
-        return {id for id, slug in _slugs_by_id(listed).items() if slugs.get(id) != slug}
+        Requests by number prove less: a 404 may be of a proxy, or of the former slug of the pipeline.
+        """
+        missed = self._missed_builds(histories, lists[0].frame["id"] if lists else ())
+        gone = [missed[:0]]
+        for second, builds in missed.groupby(pd.to_datetime(missed["created_at"]).dt.floor("s")):
+            since = Moment.of(pd.Timestamp(second))
+            found = self._fetch(created_from=since, created_to=Moment.of(since + _SECOND))
+            if self._is_current(found, Moment.of(builds["fetched_at"].max())):
+                histories.append(found)
+                gone.append(builds[~builds["id"].isin(found.builds["id"]) & found.builds.attrs["complete"]])
+        return pd.concat(gone)
 
     def _missed_builds(self, histories: Sequence[History], listed: Collection[str]) -> pd.DataFrame:
         """Return open builds that no listing contained, except webhook-only builds of unseen pipelines."""
@@ -377,17 +372,6 @@ class Sync:
         is_seen = missed["pipeline_id"].isin(known)
         return missed[is_seen | ~missed[HAS_WEBHOOK_UPDATE].eq(True)]
 
-    def _fetch_build(self, slug: str, number: int) -> History | None:
-        """Fetch one build in the form of lists; None if it does not exist or the token may not see it."""
-        ci = self._ci
-        pipeline = ci if isinstance(ci, PipelineWorkspace) else ci.pipeline(slug)
-        try:
-            found = pipeline.history_of(number)
-        except (NotFound, Forbidden):
-            self._requests += 1
-            return None
-        return History(self._counted(found.builds), as_list_rows(found.jobs))
-
 
 def _past(since: Moment, now: Moment) -> Moment:
     """Raise BadInput if a time is ahead of both the service clock and the local clock."""
@@ -404,7 +388,3 @@ def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
 def _next_length(length: dt.timedelta, history: History) -> dt.timedelta:
     """Return the length of the next time range."""
     return length / 2 if len(history.jobs) > _MANY_JOBS else length * 2
-
-
-def _slugs_by_id(pipelines: pd.DataFrame) -> dict[str, str]:
-    return dict(zip(pipelines["id"], pipelines["slug"], strict=True))

@@ -39,18 +39,18 @@ class SyncClock:
         self.latest = NEVER  # the time of the first response by the latest date of all: others may be of a cache
         self._is_simulated = False
 
-    def read(self, date: Moment) -> None:
-        """Read the time of a list that was fetched just now."""
+    def read(self, date: Moment, began: dt.timedelta) -> None:
+        """Read the time of the first response of a list, whose requests began at this time of the sync."""
         self._time.see(date)
-        self.latest = max(self.latest, Moment.of((date - self._elapsed).replace(microsecond=0)))
+        self.latest = max(self.latest, Moment.of((date - began).replace(microsecond=0)))
 
-    def read_listing(self, builds: pd.DataFrame) -> None:
+    def read_listing(self, builds: pd.DataFrame, began: dt.timedelta) -> None:
         """Read the times of builds that were fetched just now."""
-        self.read(Moment.parse(builds.attrs["as_of"]))
+        self.read(Moment.parse(builds.attrs["as_of"]), began)
         self._is_simulated = self._is_simulated or builds.attrs.get("simulated", False)
         newest = pd.concat([builds["created_at"], builds["finished_at"]]).max()
         if not pd.isna(newest):
-            self._newest_record = max(self._newest_record, Moment.of(newest.to_pydatetime() - self._elapsed))
+            self._newest_record = max(self._newest_record, Moment.of(newest.to_pydatetime() - self.elapsed))
 
     @property
     def now(self) -> Moment:
@@ -87,7 +87,7 @@ class SyncClock:
         """Limit `fetched_at` to the current service time, because the `Date` of a response can be ahead."""
         if self._is_simulated:
             return frame
-        latest, at = pd.Timestamp(self.now + self._elapsed + _RESOLUTION).floor("s"), frame["fetched_at"]
+        latest, at = pd.Timestamp(self.now + self.elapsed + _RESOLUTION).floor("s"), frame["fetched_at"]
         return frame.assign(fetched_at=at.where(at <= latest, latest))
 
     def warn_if_clocks_differ(self) -> None:
@@ -111,7 +111,8 @@ class SyncClock:
         return self._time.at - start.as_of, self.local_time - start.local_time
 
     @property
-    def _elapsed(self) -> dt.timedelta:
+    def elapsed(self) -> dt.timedelta:
+        """Time since the sync began."""
         return dt.timedelta(seconds=time.monotonic() - self._began)
 
 

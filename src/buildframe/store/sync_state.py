@@ -156,19 +156,16 @@ class SyncState:
         return replace(self, coverage={**self.coverage, scope: merged})
 
     def with_overlap(self, scope: str, confirmed: Moment, start_state: SyncState) -> Self:
-        """Lower the confirmed times after concurrent syncs of overlapping scopes.
+        """Lower the confirmed times of overlapping scopes to that of a sync, since its rows can be of an older state.
 
-        If two syncs read a build at once, the row with the later `fetched_at` is stored. If the dates of one response
-        are ahead, that row can be the older one. Both scopes must then read again from the earlier confirmed time.
+        Of a build that two syncs read at once, the row with the later `fetched_at` is stored. If the dates of one
+        response are ahead, that row can be the older one. So a concurrent sync lowers the time of this scope, too.
         """
-        concurrent = {
-            name: coverage
-            for name, coverage in self.coverage.items()
-            if _overlap(scope, name) and coverage != start_state.coverage.get(name)
-        }
-        coverage = {**self.coverage, **{name: other.capped(confirmed) for name, other in concurrent.items()}}
+        others = {name: other for name, other in self.coverage.items() if _overlap(scope, name)}
+        coverage = {**self.coverage, **{name: other.capped(confirmed) for name, other in others.items()}}
+        concurrent = [other.confirmed for name, other in others.items() if other != start_state.coverage.get(name)]
         if scope in coverage and concurrent:
-            coverage[scope] = coverage[scope].capped(min(other.confirmed for other in concurrent.values()))
+            coverage[scope] = coverage[scope].capped(min(concurrent))
         return replace(self, coverage=coverage)
 
 
