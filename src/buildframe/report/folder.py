@@ -81,7 +81,7 @@ class ReportFolder:
                 f"{self._folder} is locked by another report: {who or 'it has just started'}."
             ) from None
         try:
-            with open(holder, "w", opener=_open_no_link) as file:
+            with open(holder, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)) as file:
                 file.write(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
             for part in self._folder.iterdir():
                 if _PART.fullmatch(part.name):
@@ -140,8 +140,3 @@ class ReportFolder:
         is_own = os.path.islink(link) and _NAME.fullmatch(os.readlink(link))
         if os.path.lexists(link) and not is_own:
             raise BadInput(f"{str(link)!r} is not a link to a report and would be replaced. Choose another folder.")
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    """Open a file. Raise OSError if the path is a link."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)

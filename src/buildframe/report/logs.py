@@ -27,7 +27,7 @@ def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
     LOG.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _log_warning
+            warnings.showwarning = lambda message, *_, **__: log_event(str(message), logging.WARNING)
             yield
     finally:
         LOG.setLevel(level)
@@ -37,10 +37,6 @@ def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
 def log_event(event: str, level: int = logging.INFO, *, trace: bool = False, **fields: Any) -> None:
     """Log an event. `fields` appear in JSON lines only. With `trace`, add the traceback of the current exception."""
     LOG.log(level, "%s", event, exc_info=trace, extra={"fields": fields})
-
-
-def _log_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    log_event(str(message), logging.WARNING)
 
 
 def _time(record: logging.LogRecord) -> str:
