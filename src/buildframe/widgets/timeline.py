@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import MaxNLocator
 
 from buildframe.formatting import format_count, format_duration
 from buildframe.metrics.steps import without_emoji
@@ -32,6 +31,8 @@ def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> st
     `jobs` are those of `history_of`, and `name` is the build's. In an unfinished build, jobs that are not
     runnable yet may still become so. All text is escaped.
     """
+    from matplotlib.ticker import MaxNLocator  # takes longer than all other imports of a widget
+
     bars = compute_bars(jobs)
     if bars.empty:
         return html.hint(f"Timeline: no job of {name} has been runnable.")
