@@ -19,12 +19,11 @@ from buildframe.metrics.build_times import (
 )
 from buildframe.metrics.change_points import change_point
 from buildframe.metrics.comparison import failure_change, newcombe, percentile_change, success_change
-from buildframe.metrics.derived_columns import with_seconds
-from buildframe.metrics.duplicates import latest
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.percentiles import percentiles, trend
+from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
 from buildframe.metrics.steps import step

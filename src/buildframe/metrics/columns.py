@@ -78,6 +78,16 @@ def check_aligned(result: Any, frame: pd.DataFrame, what: str) -> pd.Series[Any]
     )
 
 
+def check_unique_ids(frame: pd.DataFrame) -> None:
+    """Raise BadInput if an id occurs in two rows; a frame without ids passes."""
+    if "id" not in frame or (ids := column(frame, "id").dropna()).is_unique:
+        return
+    duplicate = ids[ids.duplicated()].iloc[0]
+    raise BadInput(
+        f"The id {duplicate!r} occurs in several rows. Use metrics.latest(frame) to keep the latest of each."
+    )
+
+
 def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     """Return the column with the dtype it has when fetched; custom frames may hold Python objects."""
     kind = _KINDS.get(name)

@@ -20,6 +20,7 @@ from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, Group
 from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (
     CONFIDENCE,
+    COUNTS,
     check_percentiles,
     count_rows,
     percentile_label,
@@ -28,7 +29,6 @@ from buildframe.metrics.percentiles import (
 from buildframe.metrics.rates import shares, wilson
 from buildframe.metrics.validation import check_states
 
-_COUNTS = ["n", "n_censored", "n_negative"]
 _SPREAD = ["rows", "days", "ratio"]
 
 
@@ -120,8 +120,8 @@ def percentile_change(
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
     sides = [_Side.of(frame, of, by, q, at, tz) for frame in (now, before)]
     keys, one, other = _align_groups(sides[0].table, sides[1].table, by)
-    columns: dict[str, Any] = {name: one[name].fillna(0) for name in _COUNTS}
-    columns |= {f"{name}_before": other[name].fillna(0) for name in _COUNTS}
+    columns: dict[str, Any] = {name: one[name].fillna(0) for name in COUNTS}
+    columns |= {f"{name}_before": other[name].fillna(0) for name in COUNTS}
     columns |= _compute_changes(sides, (one, other), q, confidence)
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 

@@ -25,7 +25,7 @@ Method = Literal[
 ]  # fmt: skip
 
 CONFIDENCE = 0.95
-_COUNTED = ["n", "n_censored", "n_negative"]
+COUNTS = ["n", "n_censored", "n_negative"]
 
 
 @checked_names
@@ -212,7 +212,7 @@ def count_rows(rows: GroupedRows) -> GroupSums:
         counted["n_censored"] = nw.col("censored")
     counts = rows.engine.group_sums(rows, **counted)
     unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
-    return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[_COUNTED])
+    return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
 
 
 def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method) -> pd.DataFrame:

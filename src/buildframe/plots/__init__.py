@@ -14,10 +14,8 @@ In the examples, `ci` is a workspace such as `bf.sandbox()`.
 from __future__ import annotations
 
 from buildframe.plots.build_timeline import timeline
-from buildframe.plots.commits import flips
-from buildframe.plots.ecdf import distribution
-from buildframe.plots.flaky_tests import flaky_board
-from buildframe.plots.hours import queue_times_by_hour
+from buildframe.plots.durations import distribution, queue_times_by_hour
+from buildframe.plots.flakiness import flaky_board, flips
 from buildframe.plots.load import concurrency, queue_depth
 from buildframe.plots.steps import step_times, time_spent
 from buildframe.plots.theme import shortened

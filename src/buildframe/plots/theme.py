@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.ft2font import FT2Font
-from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
@@ -57,10 +56,16 @@ _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "text.usetex": False,
+    "text.parse_math": False,
     "axes.titlesize": 11.5,
     "axes.titleweight": "bold",
     "legend.fontsize": 9,
     "legend.frameon": False,
+    "legend.loc": "lower left",
+    "legend.borderaxespad": 0.3,
+    "legend.borderpad": 0.2,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.4,
     "hatch.linewidth": 0.8,
 }
 _LIGHT: dict[Any, Any] = {"text.color": "#333333", "grid.color": "#E4E4E4", "figure.facecolor": "white"}
@@ -113,7 +118,7 @@ def luminance(color: Any) -> float:
 # Title, note and legend
 
 
-def decorate(ax: Axes, title: str, note: str = "", grid: str = "") -> None:
+def decorate(ax: Axes, title: str, note: str = "", grid: Literal["", "x", "y"] = "") -> None:
     """
     Add title, note, legend and grid to finished Axes, and style their axes.
 
@@ -122,9 +127,9 @@ def decorate(ax: Axes, title: str, note: str = "", grid: str = "") -> None:
     """
     ax.set_facecolor(background(ax))
     ax.grid(visible=False)
-    if grid in ("x", "y"):
-        ax.grid(axis="x" if grid == "x" else "y", color=grid_color(), linewidth=0.8)
-        format_numbers(ax, grid)
+    if grid:
+        ax.grid(axis=grid, color=grid_color(), linewidth=0.8)
+        _format_numbers(ax, grid)
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left" if grid == "y" else "bottom"]].set_visible(False)
     ax.spines[:].set_color(GRAY)
@@ -164,8 +169,8 @@ def _draw_header(ax: Axes, title: str, note: str, width: float) -> None:
     limit -= heading.get_window_extent().height * points + 8
     height = _legend_above(ax, width, limit) + 6
     if note:
-        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, color=text_color(),
-                           alpha=0.85, va="bottom", annotation_clip=False, parse_math=False)  # fmt: skip
+        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, alpha=0.85,
+                           va="bottom", annotation_clip=False)  # fmt: skip
         wrap_text(line, width)
         if (high := line.get_window_extent().height * points) + height > limit and is_small(ax):
             line.remove()
@@ -182,8 +187,10 @@ def _legend_above(ax: Axes, width: float, limit: float) -> float:
     order = sorted(range(len(labels)), key=lambda i: getattr(handles[i], "get_linestyle", str)() == "None")
     entries = [handles[i] for i in order], [labels[i] for i in order]
     columns, points = min(len(labels), 7), points_per_pixel(ax)
-    while (legend := _legend(ax, *entries, columns)).get_window_extent().width * points > 0.94 * width and columns > 1:
+    legend = ax.legend(*entries, ncols=columns, bbox_to_anchor=(0, 1))
+    while legend.get_window_extent().width * points > 0.94 * width and columns > 1:
         columns -= 1
+        legend = ax.legend(*entries, ncols=columns, bbox_to_anchor=(0, 1))
     for text in legend.get_texts() if columns == 1 else []:
         wrap_text(text, width - 24)
     height = float(legend.get_window_extent().height * points)
@@ -193,19 +200,10 @@ def _legend_above(ax: Axes, width: float, limit: float) -> float:
     return height
 
 
-def _legend(ax: Axes, handles: list[Any], labels: list[str], columns: int) -> Legend:
-    legend = ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.3,
-                       borderpad=0.2, handlelength=1.6, columnspacing=1.4, labelcolor=text_color())  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return legend
-
-
 def show_message(ax: Axes, sentence: str) -> Axes:
     """Show a sentence in place of a plot, and return the Axes."""
     ax.set_axis_off()
-    text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=11,
-                   color=text_color(), parse_math=False)  # fmt: skip
+    text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=11)
     wrap_text(text, min(ax.get_window_extent().width * points_per_pixel(ax), 400))
     return ax
 
@@ -213,7 +211,7 @@ def show_message(ax: Axes, sentence: str) -> Axes:
 # Axes
 
 
-def format_numbers(ax: Axes, which: str) -> None:
+def _format_numbers(ax: Axes, which: str) -> None:
     """Format numbers of the axis "x" or "y" in full, 90,000 rather than 9e4, with as many ticks as fit."""
     width, height = plot_area(ax)
     axis, limit = (ax.xaxis, width / 42) if which == "x" else (ax.yaxis, height / 16)
@@ -257,8 +255,7 @@ def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:
     """Write a text beside the end of each horizontal bar, and leave room for three bars at least."""
     ends = list(zip(values, texts, strict=True))
     for row, (value, text) in enumerate(ends):
-        ax.annotate(text, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9,
-                    color=text_color())  # fmt: skip
+        ax.annotate(text, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9)
     ax.set_ylim(min(len(ends) - 3, 0) - 0.6, len(ends) - 0.4)
 
 

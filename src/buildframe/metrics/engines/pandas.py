@@ -17,6 +17,7 @@ from buildframe.metrics.columns import (
     Floats,
     Integers,
     check_aligned,
+    check_unique_ids,
     column,
     microseconds,
     seconds,
@@ -24,7 +25,6 @@ from buildframe.metrics.columns import (
     timestamps,
     typed_column,
 )
-from buildframe.metrics.duplicates import check_unique_ids
 from buildframe.metrics.durations import NEVER_RUNNABLE, RowMetric, Span, is_blocked, is_script, span_of
 from buildframe.metrics.engines import attribution, expressions
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, with_texts

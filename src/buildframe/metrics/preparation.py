@@ -1,4 +1,4 @@
-"""Add durations, steps and days as columns, so that they mean the same in stored files and in every engine."""
+"""Prepare frames: remove repeated rows, and add durations, steps and days as columns that mean the same everywhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import overload
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import check_is_pandas, column, timestamps
 from buildframe.metrics.durations import RowMetric, dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import Frame
@@ -71,3 +72,45 @@ def with_seconds(frame: Frame) -> Frame:
     if "build_created_at" in engine.column_names(frame):
         return engine.with_durations(frame, _JOB_METRICS, "build_created_at", of_jobs=True)
     return engine.with_durations(frame, (wall_time,), "created_at", of_jobs=False)
+
+
+@checked_names
+def latest(frame: pd.DataFrame) -> pd.DataFrame:
+    """
+    Keep one row per `id`: the row that was fetched last.
+
+    Fetched frames hold each id once. Frames that you concatenate may not, and summaries count every row.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Builds, jobs or other rows with the columns `id` and `fetched_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The remaining rows in their original order, with their original index. If rows of one id were fetched at the
+        same time, the first one stays. Rows without an id all stay.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, or `frame` is not a pandas frame.
+
+    Examples
+    --------
+    >>> both = pd.concat([builds, builds.head(3)])
+    >>> len(metrics.latest(both)) == len(builds)
+    True
+    """
+    check_is_pandas(
+        frame,
+        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: in Polars "
+        '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
+        "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",
+    )
+    fetched = timestamps(frame, "fetched_at").reset_index(drop=True)
+    newest_first = fetched.sort_values(ascending=False, kind="stable").index
+    ids = column(frame, "id").reset_index(drop=True).loc[newest_first]
+    places = newest_first[~ids.duplicated() | ids.isna()]
+    return frame.iloc[places.sort_values()]
