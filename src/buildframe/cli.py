@@ -95,7 +95,7 @@ def _add_arguments(parser: argparse._ActionsContainer, arguments: dict[str, dict
 
 
 @contextlib.contextmanager
-def _wrong_usage() -> Iterator[None]:
+def _convert_to_usage_error() -> Iterator[None]:
     """Convert BadInput to an error of usage, whose exit status is 2."""
     try:
         yield
@@ -118,7 +118,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-@_wrong_usage()
+@_convert_to_usage_error()
 def _deadline(text: str) -> str | None:
     from buildframe.spec.times import seconds_of
 
@@ -128,7 +128,7 @@ def _deadline(text: str) -> str | None:
     return text
 
 
-@_wrong_usage()
+@_convert_to_usage_error()
 def _age(text: str) -> dt.timedelta:
     from buildframe.spec.times import parse_duration
 
@@ -191,7 +191,7 @@ def _sync(args: argparse.Namespace) -> int:
     return 0 if is_complete else 3
 
 
-@_wrong_usage()
+@_convert_to_usage_error()
 def _check_since(args: argparse.Namespace) -> None:
     from buildframe.spec import Moment, when
 
@@ -257,7 +257,7 @@ def _report(args: argparse.Namespace) -> int:
     from buildframe.report import run
     from buildframe.report.thresholds import Thresholds
 
-    with _wrong_usage():
+    with _convert_to_usage_error():
         thresholds = None if args.thresholds is None else Thresholds.read(args.thresholds)
     organization = "acme" if args.sandbox else environment("BUILDFRAME_ORG") or None
     values = {name: getattr(args, name) for name in ("store", "folder", "days", "tz", "pipeline", "alert")}
@@ -277,7 +277,7 @@ def _export(args: argparse.Namespace) -> int:
 
     names = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
     values = {name: getattr(args, name) for name in names}
-    with _wrong_usage():
+    with _convert_to_usage_error():
         options = export.ExportOptions(**values, retention=Retention(args.personal, args.env)).validated()
     if args.store is not None:
         source: Any = contextlib.nullcontext(buildframe.Store(args.store))

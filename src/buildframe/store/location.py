@@ -127,8 +127,8 @@ class Location:
         return "://" not in self.url
 
     @property
-    def has_no_store(self) -> BadInput:
-        """The error if there is no store."""
+    def missing_store_error(self) -> BadInput:
+        """The error that there is no store at this location."""
         command = f"buildframe sync {shlex.quote(self.url)}"
         return BadInput(f"There is no store at {self.url!r}. Create one with `{command}`, or store.sync(ws) in Python.")
 

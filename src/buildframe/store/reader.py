@@ -32,7 +32,7 @@ _HOW_TO_FILL = {
 
 @checked
 class StoreReader:
-    """The part of a `Store` that reads."""
+    """The part of a `Store` that reads: what a sync stored, or an earlier one."""
 
     _location: Location
     _as_of: When | int | None
@@ -370,7 +370,7 @@ class StoreReader:
             builds = TableVersion.at(self._location, "builds")
             newest = SyncState() if builds is None else SyncState.newest(builds)
             if builds is None or newest.as_of is None:
-                raise self._location.has_no_store
+                raise self._location.missing_store_error
             return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest)
 
     def _table(self, name: str, state: SyncState) -> TableVersion:
@@ -423,12 +423,12 @@ class StoreReader:
         """Return ids and slugs from lists, with the end of their validity; None if current."""
         columns = {"id": "id", "slug": "slug", "organization": "organization", "until": "valid_to"}
         table = state.table(self._location, "pipelines")
-        return [] if table is None else table.dataset().to_table(_renamed(columns)).to_pylist()
+        return [] if table is None else table.dataset().to_table(_fields_named(columns)).to_pylist()
 
     def _pipelines_of_builds(self, state: SyncState) -> list[dict[str, Any]]:
         """Return ids and slugs from builds, with the time of the last build, for pipelines in no list."""
         columns = {"id": "pipeline_id", "slug": "pipeline", "until": "created_at"}
-        rows = self._table("builds", state).dataset().to_table(_renamed(columns)).group_by(["id", "slug"])
+        rows = self._table("builds", state).dataset().to_table(_fields_named(columns)).group_by(["id", "slug"])
         return rows.aggregate([("until", "max")]).rename_columns(list(columns)).to_pylist()
 
     def _read_list(self, name: str, history: bool, suite: str | None = None) -> pd.DataFrame:
@@ -450,7 +450,7 @@ class StoreReader:
         return frame
 
 
-def _renamed(columns: Mapping[str, str]) -> dict[str, pc.Expression]:
+def _fields_named(columns: Mapping[str, str]) -> dict[str, pc.Expression]:
     return {name: pc.field(stored) for name, stored in columns.items()}
 
 

@@ -174,7 +174,7 @@ class Sync:
         by_id = self._coverage_by_pipeline()
         if not by_id:
             return None
-        listed = self._counted(ws.pipelines(columns=["id", "created_at"], progress=self._progress))
+        listed = self._count_requests(ws.pipelines(columns=["id", "created_at"], progress=self._progress))
         single = [by_id[id] for id in listed["id"] if id in by_id]
         if not single:
             return None
@@ -292,7 +292,7 @@ class Sync:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
         began = self._clock.elapsed
         found = (of or self._ci).history(**filters, progress=self._progress)
-        self._clock.read_listing(self._counted(found.builds), began)
+        self._clock.read_listing(self._count_requests(found.builds), began)
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
         return found
@@ -310,11 +310,12 @@ class Sync:
             tests = ws.flaky_tests(suite, progress=self._progress)
             found.append(ListSnapshot("flaky_tests", {**whose, "suite": suite}, tests))
         for listed in found:
-            self._counted(listed.frame)
+            self._count_requests(listed.frame)
             self._clock.read(listed.at, began)
         return tuple(found)
 
-    def _counted(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def _count_requests(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Add the requests of a listing to those of the sync, and return the listing."""
         self._requests += frame.attrs["requests"]
         return frame
 

@@ -113,7 +113,7 @@ def clean(location: Location, keep: dt.timedelta) -> int:
     with store_errors("cleaned", location):
         builds = TableVersion.at(location, "builds")
         if builds is None:
-            raise location.has_no_store
+            raise location.missing_store_error
         oldest = _oldest_readable(builds, keep)
         before = dt.datetime.now(dt.UTC) - GRACE
         done = _commit_with_retries(location, Retention(), lambda transaction: transaction.forget(oldest.version))
