@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-m", "buildframe.cli"]
 
 @pytest.fixture(scope="module")
 def ci() -> Iterator[Workspace]:
-    """A sandbox that the command finds where it would find the service."""
+    """A sandbox to which the environment variables of the command refer."""
     with worlds.sandbox(builds=60, days=2, deepest=100) as ci, pytest.MonkeyPatch.context() as environment:
         environment.setenv("BUILDFRAME_URL", ci.sandbox.url)
         environment.setenv("BUILDFRAME_ORG", "acme")
@@ -39,15 +39,15 @@ def ci() -> Iterator[Workspace]:
 
 
 @pytest.fixture(scope="module")
-def kept(ci: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Stores of it: with names and secrets, and without."""
+def stores(ci: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Paths of two stores: `all` with names and secrets, `ids` without."""
     folder = tmp_path_factory.mktemp("stores")
-    stores = {"all": str(folder / "all"), "ids": str(folder / "ids")}
-    for name, store in stores.items():
+    paths = {"all": str(folder / "all"), "ids": str(folder / "ids")}
+    for name, store in paths.items():
         bf.Store(store).sync(
             ci, since="10d", suites=["rspec", "jest"], personal=name == "all", env=name == "all", progress=False
         )
-    return stores
+    return paths
 
 
 def exported(*arguments: str | Path, status: int = 0) -> str:
@@ -80,10 +80,10 @@ TABLES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
 def test_the_same_comes_from_a_store_and_from_the_service(
-    kept: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
+    stores: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     lines = [exported(tmp_path / "service.parquet", *arguments)]
-    lines.append(exported(tmp_path / "store.parquet", *arguments, "--store", kept["all"]))
+    lines.append(exported(tmp_path / "store.parquet", *arguments, "--store", stores["all"]))
     service, store = (in_order(tmp_path / f"{name}.parquet") for name in ("service", "store"))
     of_one_build_only = [name for name in ("agent_hostname", "agent_meta_data") if name in store]
     service, store = (frame.drop(columns=of_one_build_only) for frame in (service, store))
@@ -97,7 +97,7 @@ def test_the_same_comes_from_a_store_and_from_the_service(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ci")
-def test_as_a_command_of_its_own(tmp_path: Path) -> None:
+def test_the_command_runs_in_its_own_process(tmp_path: Path) -> None:
     run = subprocess.run(
         [*COMMAND, "export", "jobs.csv", "jobs", "--from", "1d"],
         cwd=tmp_path,
@@ -121,7 +121,7 @@ def test_a_line_that_cannot_be_printed_does_not_change_the_status(tmp_path: Path
     assert len(pd.read_csv(tmp_path / "jobs.csv")) > 0
 
 
-def test_it_is_what_the_library_reads(ci: Workspace, tmp_path: Path) -> None:
+def test_the_file_equals_the_rows_of_the_library(ci: Workspace, tmp_path: Path) -> None:
     exported(tmp_path / "b.parquet", "builds", *WINDOW)
     builds = ci.builds(created_from="2026-10-29", created_to="2026-10-30T12:00Z", progress=False)
     assert set(bf.load(tmp_path / "b.parquet")["id"]) == set(builds["id"])
@@ -133,10 +133,10 @@ def test_it_is_what_the_library_reads(ci: Workspace, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("store", [None, "all", "ids"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_nobodys_name_and_no_secret_is_written_unasked(
-    ci: Workspace, kept: dict[str, str], tmp_path: Path, store: str | None, suffix: str
+def test_by_default_no_name_and_no_secret_is_written(
+    ci: Workspace, stores: dict[str, str], tmp_path: Path, store: str | None, suffix: str
 ) -> None:
-    where = ["--store", kept[store]] if store else []
+    where = ["--store", stores[store]] if store else []
     members = ci.members(progress=False)
     known = {*members["name"], *members["email"]}
     window = ("--from", "9d")
@@ -220,9 +220,9 @@ def test_invalid_options_are_status_2_before_any_request(
     ],
 )
 @pytest.mark.parametrize("store", [True, False])
-def test_what_is_refused_is_a_line_and_status_1_and_the_old_file_stays(
+def test_a_refused_export_is_one_line_with_status_1_and_the_old_file_stays(
     ci: Workspace,
-    kept: dict[str, str],
+    stores: dict[str, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
@@ -231,36 +231,34 @@ def test_what_is_refused_is_a_line_and_status_1_and_the_old_file_stays(
 ) -> None:
     out = tmp_path / "o.csv"
     out.write_text("old")
-    assert main(["export", str(out), *arguments, *(["--store", kept["all"]] if store else [])]) == 1
+    assert main(["export", str(out), *arguments, *(["--store", stores["all"]] if store else [])]) == 1
     error = capsys.readouterr().err
     assert error.startswith("buildframe: ")
     assert words in error or (not store and "404" in error)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
-def test_the_service_lists_flaky_tests_of_one_suite_and_a_store_of_all(kept: dict[str, str], tmp_path: Path) -> None:
+def test_the_service_lists_flaky_tests_of_one_suite_and_a_store_of_all(stores: dict[str, str], tmp_path: Path) -> None:
     assert "Name one with --suite" in exported(tmp_path / "f.csv", "flaky_tests", status=1)
-    exported(tmp_path / "f.csv", "flaky_tests", "--store", kept["ids"])
+    exported(tmp_path / "f.csv", "flaky_tests", "--store", stores["ids"])
     assert set(pd.read_csv(tmp_path / "f.csv")["suite"]) == {"rspec", "jest"}
 
 
 @pytest.mark.parametrize(("flag", "words"), [("--personal", "has no author"), ("--env", "has no env")])
-def test_what_a_store_does_not_keep_it_cannot_export(
-    kept: dict[str, str], tmp_path: Path, flag: str, words: str
-) -> None:
-    line = exported(tmp_path / "b.csv", "builds", flag, "--store", kept["ids"], status=1)
+def test_a_column_that_a_store_lacks_is_refused(stores: dict[str, str], tmp_path: Path, flag: str, words: str) -> None:
+    line = exported(tmp_path / "b.csv", "builds", flag, "--store", stores["ids"], status=1)
     assert words in line
     assert f"Sync it with {flag}" in line
     assert "Sync with personal=True" in exported(
-        tmp_path / "b.csv", "members", "--personal", "--store", kept["ids"], status=1
+        tmp_path / "b.csv", "members", "--personal", "--store", stores["ids"], status=1
     )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_does_not_reach_so_far_back_is_status_3(
-    ci: Workspace, kept: dict[str, str], tmp_path: Path
+    ci: Workspace, stores: dict[str, str], tmp_path: Path
 ) -> None:
-    store = kept["ids"]
+    store = stores["ids"]
     line = exported(tmp_path / "b.csv", "builds", "--from", "30d", "--store", store, status=3)
     since = bf.Store(store).covers["acme"][0].text()
     assert line.endswith(f"INCOMPLETE: the store is complete from {since} only\n")
