@@ -66,21 +66,30 @@ class DuckDBEngine(CountingEngine):
         return result.set_index(by).iloc[:, 0].sort_index()
 
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
-        """Divide in DuckDB; the division of narwhals, right for negative numbers, takes as long as all else."""
-        from duckdb import CaseExpression
-
-        def either(condition: Any, one: Any, other: Any) -> Any:
-            return CaseExpression(condition, one).otherwise(other)
-
-        number = expressions.bucket_number(_micros(at), edges, either)
         others = [other for other in rows.to_native().columns if other != name]
-        return self.read(rows.to_native().select(*others, number.alias(name)))
+        return self.read(rows.to_native().select(*others, _bucket_number(at, edges).alias(name)))
+
+    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers, constants: Mapping[str, int]) -> Rows:
+        from duckdb import ConstantExpression
+
+        added = (ConstantExpression(one).alias(name) for name, one in constants.items())
+        return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP), *added))
 
 
 def _micros(name: str) -> Any:
     from duckdb import ColumnExpression, FunctionExpression
 
     return FunctionExpression("epoch_us", ColumnExpression(name))
+
+
+def _bucket_number(at: str, edges: Integers) -> Any:
+    """Divide in DuckDB; the division of narwhals, right for negative numbers, takes as long as all else."""
+    from duckdb import CaseExpression
+
+    def either(condition: Any, one: Any, other: Any) -> Any:
+        return CaseExpression(condition, one).otherwise(other)
+
+    return expressions.bucket_number(_micros(at), edges, either)
 
 
 def _map_stream(rows: Any, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
