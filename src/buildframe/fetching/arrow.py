@@ -82,7 +82,7 @@ def _table(
 ) -> pa.Table:
     """Return a table of `computed` columns, of values in the rows, and of columns derived from both."""
     columns, needed = dict(computed), source_columns(table, names)
-    fields = _Fields(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
+    fields = _FieldValues(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
     columns |= {column.name: _received(column, fields) for column in needed if column.path}
     columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
     columns |= {name: _texts([(more or {}).get(name) for more in fields.of(MORE)]) for name in additional}
@@ -90,20 +90,20 @@ def _table(
     return pa.Table.from_arrays([columns[name] for name in selected.names], schema=selected)
 
 
-class _Fields:
+class _FieldValues:
     """The values of structs of one type by field: slices of one long list, much faster than attributes."""
 
     def __init__(self, kind: type[msgspec.Struct] | None, rows: Iterable[tuple[Any, ...]], n: int) -> None:
         self._names: Names = kind.__struct_fields__ if kind else ()
         self._values = list(itertools.chain.from_iterable(rows))
-        self._nested: dict[str, tuple[_Fields, list[str | None] | None]] = {}
+        self._nested: dict[str, tuple[_FieldValues, list[str | None] | None]] = {}
         self.nulls = [None] * n
 
     def of(self, name: str) -> list[Any]:
         """Return the values of a field."""
         return self._values[self._names.index(name) :: len(self._names)] if self._names else self.nulls
 
-    def nested(self, name: str) -> tuple[_Fields, list[str | None] | None]:
+    def nested(self, name: str) -> tuple[_FieldValues, list[str | None] | None]:
         """Return the fields of a field's objects, null if there is none, and those values that are text, if any."""
         if name not in self._nested:
             values, as_tuple = self.of(name), msgspec.structs.astuple
@@ -112,7 +112,7 @@ class _Fields:
             kind = next(iter(kinds - {str}), None)
             nothing = as_tuple(kind()) if kind else ()
             rows = (as_tuple(value) if type(value) is kind else nothing for value in values)
-            self._nested[name] = _Fields(kind, rows, len(values)), texts
+            self._nested[name] = _FieldValues(kind, rows, len(values)), texts
         return self._nested[name]
 
 
@@ -122,7 +122,7 @@ def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
     return nulls
 
 
-def _received(column: Column, fields: _Fields) -> pa.Array[Any]:
+def _received(column: Column, fields: _FieldValues) -> pa.Array[Any]:
     values = _values(column, fields)
     if values == fields.nulls:  # true for a third of the columns; otherwise the first value shows that it is false
         return _nulls(column.kind, len(values))
@@ -132,7 +132,7 @@ def _received(column: Column, fields: _Fields) -> pa.Array[Any]:
         raise Malformed(f"The service sent a value for `{'.'.join(column.path)}` that does not fit: {why}") from None
 
 
-def _values(column: Column, fields: _Fields) -> list[Any]:
+def _values(column: Column, fields: _FieldValues) -> list[Any]:
     first, *rest = column.path
     if not rest:
         return fields.of(first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -78,14 +78,13 @@ def builds(
         batches = listing.read()
     listing.warn_if_unverified()
     try:
-        tables, job_tables = _in_order(batches)
-        metadata = listing.metadata
-        return (
-            metadata.attach(decoder.frame(tables), "builds"),
-            metadata.attach(decoder.job_frame(job_tables), "jobs"),
-        )
+        ordered, metadata = list(newest_first(batches)), listing.metadata
+        batches.clear()
+        builds_frame = decoder.frame([batch.builds for batch in ordered])
+        jobs_frame = decoder.job_frame([batch.jobs for batch in ordered if batch.jobs is not None])
+        return metadata.attach(builds_frame, "builds"), metadata.attach(jobs_frame, "jobs")
     except KeyboardInterrupt as stop:
-        stop.add_note(listing.progress())
+        stop.add_note(listing.pagination.progress())
         raise
 
 
@@ -131,19 +130,20 @@ class _Listing:
         self._counted_from = self._budget.time.at
         self._pages = BuildPages(source, self._filters, decoder, self._budget, options.workers)
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
-        self._pagination = TimePagination(
-            _time_range(self._filters), overlap=options.overlap, is_steady=not self._changing
-        )
+        chosen = TimeRange(self._filters.get("created_from"), self._filters.get("created_to"))
+        if chosen.is_empty:
+            raise BadInput(f"The time range is empty: {chosen}. Swap created_from and created_to?")
+        self.pagination = TimePagination(chosen, overlap=options.overlap, is_steady=not self._changing)
         self._why: str | None = None
         self._reported = 0  # batches that were passed to `on_rows`
 
     def read(self) -> list[Batch]:
         """Read all batches; or those until a limit, or with `partial` until an error."""
-        with WorkerPool(self._pagination, self._pages, self._options.workers) as pool:
+        with WorkerPool(self.pagination, self._pages, self._options.workers) as pool:
             try:
                 for is_new in pool:
                     if is_new:
-                        self._bar.show(self._pagination.rows, self._pagination.requests, self._pagination.share)
+                        self._bar.show(self.pagination.rows, self.pagination.requests, self.pagination.share)
                         self._report_rows(pool.batches)
                     self._bar.tick()
                 self._bar.end()
@@ -159,32 +159,28 @@ class _Listing:
             new = batches[self._reported :]
             self._reported += len(new)
             frame = self._decoder.frame([batch.builds for batch in new])
-            on_rows(self.metadata.attach(frame, "builds"), self._pagination.share)
+            on_rows(self.metadata.attach(frame, "builds"), self.pagination.share)
 
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
         """Return why a partial result is incomplete; raise the error again if the result may not be partial."""
-        why = reason_for_partial(error, self._options.partial, self._pagination.requests)
+        why = reason_for_partial(error, self._options.partial, self.pagination.requests)
         if why is not None:
             return why
-        if self._pagination.requests or isinstance(error, KeyboardInterrupt):
-            error.add_note(self.progress())
+        if self.pagination.requests or isinstance(error, KeyboardInterrupt):
+            error.add_note(self.pagination.progress())
         raise error
-
-    def progress(self) -> str:
-        """Describe how far the listing has come."""
-        return self._pagination.progress()
 
     @property
     def metadata(self) -> ListingMetadata:
         """The metadata of the listing so far."""
-        reasons = [self._why] if self._why and self._pagination.remaining else []
+        reasons = [self._why] if self._why and self.pagination.remaining else []
         reasons += [f"{part}: {reason}" for part, reason in self._unverified]
         return ListingMetadata(
             self._source.url(self._filters),
             self._budget,
             note=self._note,
             why=self._source.client.redact("; ".join(reasons)) or None,
-            remaining=merge_ranges([*self._pagination.remaining, *(part for part, _ in self._unverified)]),
+            remaining=merge_ranges([*self.pagination.remaining, *(part for part, _ in self._unverified)]),
         )
 
     def warn_if_unverified(self) -> None:
@@ -199,32 +195,26 @@ class _Listing:
         counted, now = self._counted_from, self._budget.time.at
         ages = {name: value for name, value in self._time_filters.items() if spec.is_relative(value)}
         if not ages or counted is None or now is None or counted - now <= _MAX_STEP_BACK:
-            return self._pagination.unverified
+            return self.pagination.unverified
         times = self._filters | {name: spec.when(value, name, now) for name, value in ages.items()}
         meant = TimeRange(times.get("created_from"), times.get("created_to"))
         reason = _WRONG_TIME.format(" and ".join(ages), counted.text(), now.text())
-        return [*self._pagination.unverified, (meant, reason)]
+        return [*self.pagination.unverified, (meant, reason)]
 
     @property
     def _note(self) -> str | None:
         """What limits a result that is complete."""
         notes = [_CHANGED.format(" and ".join(self._changing))] if self._changing else []
-        notes += [_UNCOUNTED] if self._pagination.is_uncounted and not self._pagination.remaining else []
+        notes += [_UNCOUNTED] if self.pagination.is_uncounted and not self.pagination.remaining else []
         return "; ".join(notes) or None
-
-
-def _in_order(batches: list[Batch]) -> tuple[list[Any], list[Any]]:
-    """Return the tables of builds and of jobs, newest first; empties `batches`."""
-    ordered: Iterable[Batch] = list(newest_first(batches))
-    batches.clear()
-    return [batch.builds for batch in ordered], [batch.jobs for batch in ordered if batch.jobs is not None]
 
 
 def _check_filters(source: ListSource, filters: Mapping[str, Any]) -> None:
     """Raise BadInput for invalid filters before anything is sent."""
-    for name, value in source.time_filters(filters).items():
+    times = source.time_filters(filters)
+    for name, value in times.items():
         check_time(value, name)
-    ages = {name for name, value in source.time_filters(filters).items() if spec.is_relative(value)}
+    ages = {name for name, value in times.items() if spec.is_relative(value)}
     source.page({name: value for name, value in filters.items() if name not in ages})
 
 
@@ -238,10 +228,3 @@ def _absolute_times(time_filters: Mapping[str, Any], source: ListSource, budget:
     except Canceled as canceled:
         raise Incomplete(f"Nothing was read, not even the service's time: {canceled}.") from None
     return {name: spec.when(value, name, now) for name, value in time_filters.items()}
-
-
-def _time_range(filters: Mapping[str, Any]) -> TimeRange:
-    chosen = TimeRange(filters.get("created_from"), filters.get("created_to"))
-    if chosen.is_empty:
-        raise BadInput(f"The time range is empty: {chosen}. Swap created_from and created_to?")
-    return chosen

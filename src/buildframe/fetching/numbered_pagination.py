@@ -68,7 +68,7 @@ class NumberedPagination:
             try:
                 is_whole = yield from (self._read_backward() if is_backward else self._read_forward())
             except ServiceError as refusal:
-                if not self._is_about_number(refusal):
+                if self._number == 1 or refusal.status not in DEEP_PAGE_STATUSES:  # it is not about the number
                     raise
                 if was_refused:
                     raise CannotVerify(
@@ -115,8 +115,10 @@ class NumberedPagination:
                 if not _ends(page, self._page_size):
                     return False
                 rows = (number - 1) * self._page_size + _count(page)
-            elif number == self._last - 1 and (_ids(page) == before or (not before and not self._is_full(page))):
-                return False
+            elif number == self._last - 1:
+                is_full = _count(page) == self._page_size
+                if _ids(page) == before or (not before and not is_full):
+                    return False
             has_new_rows = has_new_rows or bool(new.rows)
             ids.update(_ids(page))
             before = _ids(page)
@@ -124,9 +126,6 @@ class NumberedPagination:
         is_contradicted = len(self._ids) > rows or (self._may_grow and has_new_rows)
         self._rows = None if is_contradicted else rows
         return True
-
-    def _is_full(self, page: Page) -> bool:
-        return _count(page) == self._page_size
 
     @property
     def _is_complete(self) -> bool:
@@ -143,10 +142,6 @@ class NumberedPagination:
         if self._state.stalled >= min(_MAX_STALLED, MAX_STALLED - self._state.active_readers):
             raise CannotVerify("they are too many to read their pages twice")
         return received
-
-    def _is_about_number(self, refusal: ServiceError) -> bool:
-        """Whether the service may have refused the page for its number."""
-        return self._number > 1 and refusal.status in DEEP_PAGE_STATUSES
 
 
 def _ends(page: Page, size: int) -> bool:

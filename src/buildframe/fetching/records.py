@@ -68,7 +68,8 @@ def list_pages(
         pagination = LinkPagination(reader.key)
         try:
             while pagination.next is not None:
-                request = source.referenced_page(pagination.next, chosen)
+                link, number = pagination.next
+                request = source.client.follow(source.page({}), link) if link else source.page(chosen, number)
                 # No variable holds the page: an error in it passes this frame, and the page may echo the token.
                 tables.append(reader.tables(pagination.take(fetch(source.client, request, reader.read, budget))))
                 bar.show(pagination.rows, pagination.requests, pagination.share)
@@ -94,9 +95,3 @@ def record(client: Client, request: Request, kind: type[R], advice: str = "", *,
         found = fetch(client, request, protocol.read_record, advice=advice)
     assert isinstance(found, kind)
     return found
-
-
-def send_action(client: Client, request: Request, advice: str, *, deadline: Deadline = None) -> None:
-    """Send an action whose response contains no record."""
-    with within_deadline(deadline):
-        fetch(client, request, protocol.read_nothing, advice=advice)

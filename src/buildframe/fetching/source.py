@@ -11,7 +11,6 @@ from typing import Any
 
 from buildframe.errors import Malformed
 from buildframe.fetching.decoder import PageDecoder
-from buildframe.fetching.link_pagination import PageReference
 from buildframe.fetching.listing_state import NewRows, PageQuery
 from buildframe.fetching.ordering import Batch
 from buildframe.guards.secrets import without_frames
@@ -50,12 +49,6 @@ class ListSource:
             return protocol.request_for(self.endpoint, *self.arguments, **filters)
         size = per_page or PAGE_SIZE
         return protocol.page_request(self.endpoint, *self.arguments, number=number, per_page=size, **filters)
-
-    def referenced_page(self, reference: PageReference, filters: Mapping[str, Any]) -> Request:
-        """Return the request for a page by the link to it, or by its number if there is no link."""
-        if reference.link is None:
-            return self.page(filters, reference.number)
-        return self.client.follow(self.page({}), reference.link)
 
     def time_filters(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """Return those filters that are times."""

@@ -20,6 +20,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.interrupts import annotate_interrupts
 from buildframe.guards.secrets import confined, is_confined, without_frames
 from buildframe.spec import Endpoint, find_violations
+from buildframe.spec.declare import note_in
 from buildframe.spec.operations import Property
 from buildframe.terminal import show
 
@@ -41,7 +42,9 @@ def checked(owner: type[T]) -> type[T]:
     """
     for name, method in list(vars(owner).items()):
         if isinstance(method, types.FunctionType) and not name.startswith("_"):
-            setattr(owner, name, _confined_if_secret(method, _check_options if _has_options(method) else _check_names))
+            code = method.__code__
+            has_options = code.co_kwonlyargcount or code.co_flags & inspect.CO_VARKEYWORDS
+            setattr(owner, name, _confined_if_secret(method, _check_options if has_options else _check_names))
         elif isinstance(method, property) and not name.startswith("_"):
             setattr(owner, name, method.getter(_confined_if_secret(method.fget, _check_names)))
     return owner
@@ -69,10 +72,9 @@ def checked_names(function: F) -> F:
 def _confined_if_secret(method: Any, check_call: Check) -> Any:
     """Return the method with checks. Actions are confined, since their properties may contain secrets."""
     endpoint: Endpoint | None = getattr(method, "endpoint", None)
-    if is_confined(method):
-        return confined(_checking(inspect.unwrap(method, stop=lambda one: not is_confined(one)), check_call))
-    is_action = endpoint is not None and endpoint.method != "GET"
-    return confined(_checking(method, check_call)) if is_action else _checking(method, check_call)
+    is_secret = is_confined(method) or (endpoint is not None and endpoint.method != "GET")
+    call = _checking(inspect.unwrap(method, stop=lambda one: not is_confined(one)), check_call)
+    return confined(call) if is_secret else call
 
 
 def check(
@@ -95,12 +97,8 @@ def check(
             _check_type(option, declared[option], value)
 
 
-def with_plain_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with Python's int and float instead of other numbers, such as those of numpy."""
-    return {name: _plain_number(value, name) for name, value in options.items()}
-
-
 def _plain_number(value: Any, name: str = "number") -> Any:
+    """Return Python's int or float instead of another number, such as one of numpy."""
     if isinstance(value, np.ndarray) and not value.ndim:
         value = value.item()
     if isinstance(value, bool):
@@ -120,11 +118,6 @@ def _is_for_the_body(option: str, declared: Mapping[str, Any], endpoint: Endpoin
     return not near or near[0] in endpoint.property_names
 
 
-def _has_options(method: types.FunctionType) -> bool:
-    code = method.__code__
-    return bool(code.co_kwonlyargcount or code.co_flags & inspect.CO_VARKEYWORDS)
-
-
 def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., Any]:
     annotated = annotate_interrupts(method)
 
@@ -132,7 +125,8 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
     def call(*arguments: Any, **options: Any) -> Any:
         refused: BadInput
         try:
-            arguments, options = tuple(map(_plain_number, arguments)), with_plain_numbers(options)
+            arguments = tuple(map(_plain_number, arguments))
+            options = {name: _plain_number(value, name) for name, value in options.items()}
             check_call(method, arguments, options)
             return annotated(*arguments, **options)
         except BadInput as why:  # also about a URL with a password: no frame may contain it
@@ -300,30 +294,24 @@ def _how_to_read_less(declared: Mapping[str, Any], endpoint: Endpoint) -> str:
 def _check_type(name: str, hint: Any, value: Any) -> None:
     entry = Property(name, _plain_type(hint), False, "", None)
     if all(any(find_violations([entry], {name: one})) for one in (value, _plain_value(value))):
-        raise BadInput(f"{name}={show(value)}: pass {_words(entry.type)}.{_meaning(name, hint)}")
+        meaning = note_in(hint, str)
+        explanation = f"\n{name}: {meaning}." if meaning else ""
+        raise BadInput(f"{name}={show(value)}: pass {_words(entry.type)}.{explanation}")
 
 
 def _plain_type(hint: Any) -> Any:
     if get_origin(hint) is Annotated:
         return get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):
-        return functools.reduce(operator.or_, (os.PathLike if _is_path(one) else one for one in get_args(hint)))
+        options = (os.PathLike if get_origin(option) is os.PathLike else option for option in get_args(hint))
+        return functools.reduce(operator.or_, options)
     return hint
-
-
-def _is_path(hint: Any) -> bool:
-    return get_origin(hint) is os.PathLike
 
 
 def _plain_value(value: Any) -> Any:
     """Return other sequences, such as a pandas index or an array, as a list."""
     ordered = isinstance(value, Iterable) and isinstance(value, Sized) and not isinstance(value, Set | Mapping)
     return list(value) if ordered and not isinstance(value, str | bytes) else value
-
-
-def _meaning(name: str, hint: Any) -> str:
-    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return f"\n{name}: {notes[0]}." if notes else ""
 
 
 def _words(hint: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from buildframe.errors import BadInput
@@ -14,10 +14,9 @@ from buildframe.spec import Endpoint, Violation, create_pipeline, find_violation
 def body_of(endpoint: Endpoint, given: Mapping[str, Any]) -> bytes | None:
     """Return the body for an endpoint, None if it has none; BadInput reports everything that is wrong at once."""
     given = {name: _scalar(value) for name, value in given.items()}
-    wrong = [
-        *(_explain(endpoint, given, violation) for violation in find_violations(endpoint.properties, given)),
-        *_missing(endpoint, given),
-    ]
+    wrong = [_explain(endpoint, given, violation) for violation in find_violations(endpoint.properties, given)]
+    if endpoint is create_pipeline and ("configuration" in given) == ("steps" in given):
+        wrong.append("pass either configuration (YAML) or steps")
     if wrong:
         raise BadInput("\n- ".join([f"{endpoint.name} was not sent:", *wrong]))
     return json_of(given) if endpoint.properties else None
@@ -29,7 +28,8 @@ def json_of(value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
         return text.encode()
     except UnicodeEncodeError as why:
-        raise BadInput(f"{_around(why)!r} contains half of a surrogate pair. Remove it.") from None
+        part = str(why.object)[max(0, why.start - 20) : why.end + 20]
+        raise BadInput(f"{part!r} contains half of a surrogate pair. Remove it.") from None
     except (TypeError, ValueError, RecursionError) as why:
         raise BadInput(f"This cannot be sent as JSON: {why}.") from None
 
@@ -37,10 +37,6 @@ def json_of(value: Any) -> bytes:
 def _scalar(value: Any) -> Any:
     """Return a single number or flag of numpy as Python's own."""
     return value.item() if hasattr(value, "dtype") and hasattr(value, "item") and not value.shape else value
-
-
-def _around(why: UnicodeEncodeError) -> str:
-    return str(why.object)[max(0, why.start - 20) : why.end + 20]
 
 
 def _plain(value: Any) -> Any:
@@ -65,11 +61,6 @@ def _unknown(endpoint: Endpoint, name: str) -> str:
     if endpoint is update_pipeline and name == "teams":
         return "teams cannot be changed by an update: use set_team() and remove_team() of the workspace"
     return f"there is no property {name!r}.{nearest(name, endpoint.property_names)}"
-
-
-def _missing(endpoint: Endpoint, given: Mapping[str, Any]) -> Iterator[str]:
-    if endpoint is create_pipeline and ("configuration" in given) == ("steps" in given):
-        yield "pass either configuration (YAML) or steps"
 
 
 def nearest(given: str, known: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client
+from buildframe.http.retry import fetch
 from buildframe.spec import BuildFilters, Endpoint, Resource, Unblocking
 from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline
@@ -343,7 +344,8 @@ class BuildQueries:
     def _act(self, endpoint: Endpoint, *arguments: str | int, advice: str, deadline: Deadline) -> None:
         """Send an action whose response contains no record."""
         request = protocol.request_for(endpoint, *self._require_place(), *arguments)
-        records.send_action(self._client, request, advice, deadline=deadline)
+        with within_deadline(deadline):
+            fetch(self._client, request, protocol.read_nothing, advice=advice)
 
     def _fetch(
         self,

@@ -47,7 +47,9 @@ class GraphQL:
 
         A text that contains the word `mutation` is not repeated if its response is lost: OutcomeUnknown.
         """
-        body = json_of({"query": _text(query), "variables": {} if variables is None else _object(variables)})
+        if not isinstance(query, str) or not query.strip():
+            raise BadInput(f"query={show(query)}: pass the text of a query or a mutation.")
+        body = json_of({"query": query, "variables": {} if variables is None else _object(variables)})
         request = Request(send_graphql, self._target, body, repeatable=not _HAS_MUTATION.search(query))
         return fetch(self._client, request, self._read, advice=advice)
 
@@ -66,12 +68,6 @@ class GraphQL:
         dicts = [error if isinstance(error, dict) else {"message": str(error)} for error in listed]
         clean: list[dict[str, Any]] = json.loads(self._client.redact(json.dumps(dicts)))
         return clean
-
-
-def _text(query: str) -> str:
-    if not isinstance(query, str) or not query.strip():
-        raise BadInput(f"query={show(query)}: pass the text of a query or a mutation.")
-    return query
 
 
 def _object(variables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple, Unpack, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, Unpack, get_args
 from uuid import UUID
 
 import msgspec
@@ -366,64 +366,48 @@ class _PipelineWithTeams(msgspec.Struct):
     teams: _TeamConnection
 
 
-class _Access(NamedTuple):
-    """GraphQL ids of a pipeline, and of its association with a team if there is one."""
-
-    pipeline: str
-    association: str | None
-
-
 def _set_team(graphql: GraphQL, path: str, team: str, access_level: AccessLevel) -> None:
     """Give a team access to a pipeline (`organization/pipeline`), or change its access."""
     level, team_id = _level(access_level), _team_id(team)
-    access = _find(graphql, path, team_id)
-    if access.association is not None:
-        _change(graphql, "Update", {"id": access.association, "accessLevel": level})
+    pipeline, association = _find(graphql, path, team_id)
+    if association is not None:
+        _change(graphql, "Update", {"id": association, "accessLevel": level})
     else:
-        _change(graphql, "Create", {"teamID": team_id, "pipelineID": access.pipeline, "accessLevel": level})
+        _change(graphql, "Create", {"teamID": team_id, "pipelineID": pipeline, "accessLevel": level})
 
 
 def _remove_team(graphql: GraphQL, path: str, team: str) -> None:
     """Remove the access of a team to a pipeline (`organization/pipeline`)."""
-    access = _find(graphql, path, _team_id(team))
-    if access.association is None:
+    _, association = _find(graphql, path, _team_id(team))
+    if association is None:
         raise BadInput(f"team={team!r} has no access to the pipeline {path}, so there is nothing to remove.")
-    _change(graphql, "Delete", {"id": access.association})
+    _change(graphql, "Delete", {"id": association})
 
 
 def _change(graphql: GraphQL, action: Literal["Create", "Update", "Delete"], input: Mapping[str, str]) -> None:
     graphql.execute(_MUTATION.format(action), {"input": input}, advice=_SAFE)
 
 
-def _find(graphql: GraphQL, path: str, team_id: str) -> _Access:
-    pages = list(_pages(graphql, path))
-    for association in (edge.node for page in pages for edge in page.teams.edges):
-        if association.team is not None and association.team.id == team_id:
-            return _Access(pages[0].id, association.id)
-    return _Access(pages[0].id, None)
-
-
-def _pages(graphql: GraphQL, path: str) -> Iterator[_PipelineWithTeams]:
-    """Yield the pipeline with one page of its teams after the other."""
-    after: str | None = None
-    cursors, associations, pages_without_new = set[str | None]({None}), set[str](), 0
+def _find(graphql: GraphQL, path: str, team_id: str) -> tuple[str, str | None]:
+    """Return the GraphQL ids of a pipeline, and of its association with a team if there is one."""
+    cursors: list[str | None] = [None]
+    teams: dict[str, str | None] = {}  # by association
+    pages_without_new = 0
     while True:
-        pipeline = _pipeline(graphql.execute(_TEAMS, {"slug": path, "after": after}), path)
-        yield pipeline
+        pipeline = _pipeline(graphql.execute(_TEAMS, {"slug": path, "after": cursors[-1]}), path)
+        page = {edge.node.id: edge.node.team.id if edge.node.team else None for edge in pipeline.teams.edges}
+        pages_without_new = 0 if page.keys() - teams.keys() else pages_without_new + 1
+        teams |= page
         following = pipeline.teams.page_info
         if not following.has_next_page:
-            return
-        new = {edge.node.id for edge in pipeline.teams.edges} - associations
-        pages_without_new = 0 if new else pages_without_new + 1
+            return pipeline.id, next((association for association, team in teams.items() if team == team_id), None)
         if following.end_cursor in cursors or pages_without_new == _MOST_WITHOUT_NEW:
             raise Incomplete(
                 "The service links the pages of the pipeline's teams in a circle, or without an end: "
-                f"{len(associations | new)} teams were read, and the last {pages_without_new} pages had no other. "
+                f"{len(teams)} teams were read, and the last {pages_without_new} pages had no other. "
                 "Nothing was changed. Try again."
             )
-        after = following.end_cursor
-        cursors.add(after)
-        associations |= new
+        cursors.append(following.end_cursor)
 
 
 _MOST_WITHOUT_NEW = 10
