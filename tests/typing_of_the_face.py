@@ -11,7 +11,7 @@ from buildframe import metrics, spec
 from buildframe.store.sync import SyncResult
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import History
-from buildframe.workspace.logs import Log
+from buildframe.workspace.jobs import Log
 
 ws = bf.connect("acme")
 assert_type(ws, Workspace)

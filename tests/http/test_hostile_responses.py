@@ -20,7 +20,7 @@ from buildframe.http import decompression, retry
 from buildframe.http.decompression import read_body
 from buildframe.terminal import escape_control_characters
 from buildframe.workspace import Workspace
-from buildframe.workspace.logs import Log
+from buildframe.workspace.jobs import Log
 from tests.conftest import Scripted, says
 
 Start = Callable[..., Scripted]

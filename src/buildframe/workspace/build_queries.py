@@ -22,8 +22,7 @@ from buildframe.http.retry import fetch
 from buildframe.spec import BuildFilters, Endpoint, Resource, Unblocking
 from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline
-from buildframe.workspace import logs, unblocking
-from buildframe.workspace.logs import JobReference, Log
+from buildframe.workspace.jobs import JobReference, Log, fetch_log, unblock
 from buildframe.workspace.signatures import accepts
 
 R = TypeVar("R", bound=Resource)
@@ -282,7 +281,7 @@ class BuildQueries:
         'unblocked'
         """
         with within_deadline(deadline):
-            return unblocking.unblock(self._client, job, Unblocking(**properties), self._place)
+            return unblock(self._client, job, Unblocking(**properties), self._place)
 
     @confined
     def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:
@@ -321,7 +320,7 @@ class BuildQueries:
         True
         """
         with within_deadline(deadline):
-            return logs.fetch_log(self._client, job)
+            return fetch_log(self._client, job)
 
     def _require_place(self) -> tuple[str, ...]:
         if not self._place:
