@@ -10,7 +10,7 @@ import datetime as dt
 import functools
 from typing import Any
 
-from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TokenUser
+from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TokenUser, TriggerCause
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import DAY, Organization, World, agent_tags, queue_of_agent
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
@@ -105,8 +105,6 @@ class Serializer:
         """Serialize a build without its jobs and its pipeline."""
         entry, commit = self.pipelines[build.pipeline_key], build.commit
         scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
-        cause = build.triggered_from
-        cause_entry = self.pipelines.get(cause.build.pipeline_key) if cause else None
         body = {
             "id": build.id,
             "graphql_id": graphql_id("Build", build.id),
@@ -123,13 +121,7 @@ class Serializer:
             **{f"{name}_at": getattr(build, name) for name in ("created", "started", "failing", "finished")},
             "pull_request": self._pull_request(entry, commit),
             "rebuilt_from": self._build_reference(entry, *build.rebuilt_from) if build.rebuilt_from else None,
-            "triggered_from": cause
-            and cause_entry
-            and {
-                "build_id": cause.build.id,
-                "build_number": cause.build.number,
-                "build_pipeline_slug": cause_entry.pipeline.slug,
-            },
+            "triggered_from": self._triggered_from(build.triggered_from),
             "cluster_id": entry.pipeline.cluster_id,
         }
         return _formatted(body, entry, _NOT_IN_LEGACY_BUILDS)
@@ -151,6 +143,13 @@ class Serializer:
 
     def _build_reference(self, entry: PipelineEntry, id: str, number: int) -> JsonObject:
         return {"id": id, "number": number, "url": self.build_url(entry, number)}
+
+    def _triggered_from(self, cause: TriggerCause | None) -> JsonObject | None:
+        entry = self.pipelines.get(cause.build.pipeline_key) if cause else None
+        if cause is None or entry is None:
+            return None
+        build = {"build_id": cause.build.id, "build_number": cause.build.number}
+        return build | {"build_pipeline_slug": entry.pipeline.slug}
 
     def _pull_request(self, entry: PipelineEntry, commit: Commit) -> JsonObject | None:
         pull_request = commit.pull_request

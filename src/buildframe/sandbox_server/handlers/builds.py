@@ -55,9 +55,9 @@ class BuildHandlers(HandlerGroup):
             for seq, body in bodies.items():
                 body["jobs"] = jobs[seq]
         if not request.filters.get("exclude_pipeline"):
-            entries = {key: self._db.pipelines[key] for _, key, _ in rows}
-            serialize, access = self._serializer.serialize_embedded, request.access
-            pipelines = {key: _encode(serialize(entry, access)) for key, entry in entries.items()}
+            entries = [self._db.pipelines[key] for key in {key for _, key, _ in rows}]
+            embedded = {entry.key: self._serializer.serialize_embedded(entry, request.access) for entry in entries}
+            pipelines = {key: msgspec.Raw(msgspec.json.encode(body)) for key, body in embedded.items()}
             for seq, key, _ in rows:
                 bodies[seq]["pipeline"] = pipelines[key]
         return list(bodies.values())
@@ -123,10 +123,6 @@ class BuildHandlers(HandlerGroup):
                 lost = job.get("signal_reason") == "agent_lost"
                 job["agent"] = self._db.serializer.serialize_full_agent(organization, job["agent"]["name"], lost)
         return ApiResponse(body | {"jobs": jobs})
-
-
-def _encode(body: JsonObject) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(body))
 
 
 def _commit(properties: Mapping[str, Any], entry: PipelineEntry, user: TokenUser) -> Commit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping
 from http.client import responses
 
@@ -35,13 +36,13 @@ class FaultMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation, path = _identify_request(scope["method"], scope["path"])
         drawn = self._faults.draw(operation)
-        for fault in drawn:
-            if fault.kind == "latency":
-                await asyncio.sleep(fault.wait)
-            elif fault.kind in CHANGES and not await asyncio.to_thread(self._changes.apply, fault, path):
-                self._faults.undo(fault)
-        spoils = [fault for fault in drawn if fault.kind not in ("latency", *CHANGES)]
-        left = self._faults.seconds_refused()
+        for active in drawn:
+            if active.fault.kind == "latency":
+                await asyncio.sleep(active.fault.wait)
+            elif active.fault.kind in CHANGES and not await asyncio.to_thread(self._changes.apply, active.fault, path):
+                active.happened -= 1  # there was nothing to change
+        spoils = [active.fault for active in drawn if active.fault.kind not in ("latency", *CHANGES)]
+        left = self._faults.refuses_until - time.monotonic()
         if left > 0:
             await _limited(left)(scope, receive, send)
         elif spoils:
@@ -69,7 +70,7 @@ class FaultMiddleware:
         is_lost = fault.before and fault.kind != "exhausted"
         response = await _discard_request(receive) if is_lost else await self._respond(scope, receive)
         if fault.kind == "exhausted":
-            self._faults.exhaust(fault.wait)
+            self._faults.refuses_until = time.monotonic() + fault.wait
             response.headers.update({"RateLimit-Remaining": "0", "RateLimit-Reset": str(math.ceil(fault.wait))})
         elif fault.kind == "status":
             return _failure(fault)

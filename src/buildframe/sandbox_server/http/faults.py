@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
@@ -128,7 +127,9 @@ _TYPES = {"kind": str, **{name: hint for name, hint in get_type_hints(Fault).ite
 
 
 @dataclass
-class _ActiveFault:
+class ActiveFault:
+    """A fault, the number of requests that it could hit, and how many it did."""
+
     fault: Fault
     requests: int = 0
     happened: int = 0
@@ -140,50 +141,33 @@ class FaultInjector:
     def __init__(self, seed: int, faults: Iterable[Fault] = ()) -> None:
         self._random = SeededRandom(seed)
         self._lock = threading.Lock()
-        self._refuses_until = -math.inf
-        self._active = [_ActiveFault(fault) for fault in faults]
+        self.refuses_until = -math.inf
+        """Time on the monotonic clock until which all requests are refused."""
+        self._active = [ActiveFault(fault) for fault in faults]
 
     def add(self, fault: Fault) -> None:
         """Add a fault."""
         with self._lock:
-            self._active.append(_ActiveFault(fault))
+            self._active.append(ActiveFault(fault))
 
     def clear(self) -> None:
         """Remove all faults."""
         with self._lock:
             self._active = []
-            self._refuses_until = -math.inf
-
-    def exhaust(self, seconds: float) -> None:
-        """Refuse all requests for a duration in real time."""
-        with self._lock:
-            self._refuses_until = time.monotonic() + seconds
-
-    def seconds_refused(self) -> float:
-        """Return for how many seconds all requests are refused; not positive if none are."""
-        with self._lock:
-            return self._refuses_until - time.monotonic()
+            self.refuses_until = -math.inf
 
     def describe(self) -> list[dict[str, object]]:
         """Return the faults with the number of occurrences (`happened`)."""
         with self._lock:
             return [msgspec.to_builtins(active.fault) | {"happened": active.happened} for active in self._active]
 
-    def draw(self, operation: str | None) -> list[Fault]:
+    def draw(self, operation: str | None) -> list[ActiveFault]:
         """Return the faults that hit the next request for an operation."""
         with self._lock:
             concerned = [pair for pair in enumerate(self._active) if pair[1].fault.route in (None, operation)]
-            return [active.fault for place, active in concerned if self._happens(place, active)]
+            return [active for place, active in concerned if self._happens(place, active)]
 
-    def undo(self, fault: Fault) -> None:
-        """Undo the count of a fault that was drawn but had no effect."""
-        with self._lock:
-            for active in self._active:
-                if active.fault is fault:
-                    active.happened -= 1
-                    return
-
-    def _happens(self, place: int, active: _ActiveFault) -> bool:
+    def _happens(self, place: int, active: ActiveFault) -> bool:
         if active.happened == active.fault.times:
             return False
         active.requests += 1

@@ -80,13 +80,13 @@ class Simulation:
         events = self._events if self._events_changed else None
         with self._db.transaction():
             self._db.save(changed, events, self.now, self._deleted, self._deleted_pipeline)
-            self._outbox.store(self._notices)
+            self._outbox.store(self._webhook_events)
         self._begin_changes()
         self._builds = {id: build for id, build in self._builds.items() if not build.is_over}
 
     def _begin_changes(self) -> None:
         self._dirty: set[str] = set()
-        self._notices: list[WebhookEvent] = []
+        self._webhook_events: list[WebhookEvent] = []
         self._deleted: set[str] = set()
         self._deleted_pipeline: PipelineEntry | None = None
         self._events_changed = False
@@ -165,7 +165,7 @@ class Simulation:
                 self._notify("build.finished", build)
         # `job.scheduled` comes last, after the events that caused it.
         for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
-            self._notices.append(self._outbox.describe(self.now, event, build, job))
+            self._webhook_events.append(self._outbox.describe(self.now, event, build, job))
         self._unsent.clear()
         if build.is_over and not was_over:
             delay = None if build.reopened else self.scenario.rebuild_delay(self._entry(build), build)
