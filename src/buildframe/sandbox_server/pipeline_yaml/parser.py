@@ -131,7 +131,7 @@ def _step(item: Any) -> PipelineStep:
         item = YamlMap({item: None})
     if not isinstance(item, YamlMap):
         raise InvalidYaml("A step must be a map, or one of `wait`, `block`, `input`.")
-    kind = next((_KINDS[name] for name in item if name in _KINDS), None)
+    kind: StepKind | None = next((_KINDS[name] for name in item if name in _KINDS), None)
     if kind is None:
         raise InvalidYaml(f"line {item.line}: a step must have one of: {', '.join(_KINDS)}, group.")
     attributes = {name: read(item) for name, read in _ATTRIBUTES[kind].items()}
@@ -233,11 +233,9 @@ def _trigger(item: YamlMap) -> Trigger:
 
 
 _KINDS: dict[str, StepKind] = {
-    **dict.fromkeys(("command", "commands", "script", "plugins"), "script"),
-    **dict.fromkeys(("wait", "waiter"), "waiter"),
-    **dict.fromkeys(("block", "manual", "input"), "manual"),
-    "trigger": "trigger",
-}
+    "command": "script", "commands": "script", "script": "script", "plugins": "script", "wait": "waiter",
+    "waiter": "waiter", "block": "manual", "manual": "manual", "input": "manual", "trigger": "trigger",
+}  # fmt: skip
 """The kind of a step with an attribute of this name; the first attribute counts."""
 
 _LABEL = {"label": lambda item: item.text("label", "name")}
