@@ -265,7 +265,7 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
     outcomes, pipelines = branches.outcomes, branches.keys.index
     first = pd.Series(outcomes.groupby("position")["finished_at"].first(), pipelines, dtype=TIMESTAMP)
     begin = first if since is None else first.mask(first < since, since)
-    stop = branches.until if until is None else min(until, branches.until)
+    stop: Any = branches.until if until is None else min(until, branches.until)
     red, known_s = _find_outages(branches), _seconds_between(begin, stop)
     red_since = red["failed_at"].clip(lower=begin.loc[red["position"]].array)
     red_s = (
