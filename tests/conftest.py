@@ -16,9 +16,8 @@ import matplotlib
 import pytest
 from hypothesis import settings
 
-import buildframe as bf
 from buildframe.workspace import Workspace
-from tests import xdist_scopes
+from tests import worlds, xdist_scopes
 
 settings.register_profile("untimed", settings.default, deadline=None)  # a machine may have much else to do
 settings.load_profile("untimed")
@@ -26,6 +25,7 @@ sys.dont_write_bytecode = False  # workers and child processes compile each modu
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.pop("SSL_CERT_FILE", None)  # each client would take 12 ms to load certificates that no test needs
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
+worlds.share_worlds()
 matplotlib.use("Agg")  # not by the environment, which kernels would inherit
 for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME_GRAPHQL_URL"):
     os.environ.pop(name, None)
@@ -156,5 +156,5 @@ def scripted() -> Iterator[Callable[..., Scripted]]:
 @pytest.fixture(scope="session")
 def ci() -> Iterator[Workspace]:
     """A workspace on a sandbox with a small world, for tests that only read."""
-    with bf.sandbox(builds=400, days=10) as workspace:
+    with worlds.sandbox(builds=400, days=10) as workspace:
         yield workspace

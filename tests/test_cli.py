@@ -84,7 +84,7 @@ def test_the_demo_writes_the_files_it_names_and_names_an_existing_notebook(demo:
 
 
 def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
-    path = shutil.copy(worlds.made(builds=60, days=2), tmp_path)
+    path = shutil.copy(worlds.make(builds=60, days=2), tmp_path)
     serving = subprocess.Popen([*COMMAND, "sandbox", "--path", path], stdout=subprocess.PIPE, text=True)
     assert serving.stdout is not None
     exports = dict(serving.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(4))

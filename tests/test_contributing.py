@@ -19,6 +19,9 @@ GUIDE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
 MOST_PLACES = {"list endpoint": 5, "field": 4, "metric": 6, "plot": 6, "widget": 6}
 NUMBERS = {"three": 3, "four": 4, "five": 5, "six": 6}
 
+WITHOUT_UNUSED_PLUGINS = "-o addopts=--mpl -p no:nbval -p no:schemathesis"
+"""Importing them takes longer than most of the tests that the guide runs."""
+
 Change = tuple[list[str], list[str]]
 """Lines that a file has at one place, and those that replace them."""
 
@@ -84,7 +87,7 @@ def run(project: Path, command: str) -> None:
     """Run a command of the guide, with the copy's package in place of the one that is installed."""
     program, *arguments = shlex.split(command)
     assert program == "python"
-    environment = {**os.environ, "PYTHONPATH": str(project / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTEST_ADDOPTS": WITHOUT_UNUSED_PLUGINS}
     finished = subprocess.run(
         [sys.executable, *arguments], cwd=project, env=environment, capture_output=True, text=True
     )

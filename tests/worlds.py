@@ -1,38 +1,82 @@
-"""Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start."""
+"""Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start.
+
+All processes of a test run share the worlds, also kernels of notebooks.
+"""
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from buildframe import sandbox as started
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
 
 MAKING = ("seed", "builds", "days", "until", "cancels_at_once")
-"""What a world comes of; all other settings are those of the sandbox that serves it."""
-_KEPT = tempfile.TemporaryDirectory(prefix="worlds-")
+"""Settings that a world depends on; all others are those of the sandbox that serves it."""
+FOLDER = "BUILDFRAME_TEST_WORLDS"
+"""Environment variable with the folder of the worlds of a test run."""
+KERNEL_STARTUP = f"""
+def replace_sandbox():
+    import sys, buildframe
+    original = buildframe.sandbox
+    def open_sandbox(*arguments, **settings):
+        buildframe.sandbox = original
+        sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+        from tests import worlds
+        buildframe.sandbox = worlds.open_sandbox
+        return worlds.open_sandbox(*arguments, **settings)
+    buildframe.sandbox = open_sandbox
+replace_sandbox()
+del replace_sandbox
+"""
 
 
-@cache
-def made(**world: Any) -> Path:
-    """The file of a world, to be copied."""
-    path = Path(tempfile.mkdtemp(dir=_KEPT.name), "world.db")
-    Sandbox(path, **world).stop()
+def share_worlds() -> None:
+    """Make a folder for the worlds of this process and its children, and IPython's settings by which kernels use it."""
+    if FOLDER in os.environ:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="worlds-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    startup = Path(folder.name, "ipython", "profile_default", "startup")
+    startup.mkdir(parents=True)
+    (startup / "worlds.py").write_text(KERNEL_STARTUP, encoding="utf-8")
+    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent)}
+
+
+def make(**world: Any) -> Path:
+    """Make a world unless a process of this run has made it, and return its file, to be copied."""
+    name = hashlib.sha256(repr(sorted(world.items())).encode()).hexdigest()[:20]
+    path = Path(os.environ[FOLDER], f"{name}.db")
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            unfinished = path.with_suffix(".unfinished")
+            Sandbox(unfinished, **world).stop()
+            unfinished.rename(path)
     return path
+
+
+def open_sandbox(organization: str = "acme", *, path: Path | None = None, **settings: Any) -> Workspace:
+    """Start what `bf.sandbox` starts, but sooner: its world is its own, and the same as a newly created one."""
+    world = make(**{name: settings[name] for name in MAKING if name in settings})
+    copy = path or Path(tempfile.mkdtemp(dir=os.environ[FOLDER]), "world.db")
+    return started(organization, path=shutil.copy(world, copy), **settings)
 
 
 @contextmanager
 def sandbox(organization: str = "acme", *, path: Path | None = None, **settings: Any) -> Iterator[Workspace]:
-    """Start what `bf.sandbox` starts, but sooner: its world is its own, and the same as a newly created one."""
-    world = made(**{name: settings[name] for name in MAKING if name in settings})
+    """Start a sandbox, and remove the copy of its world at the end."""
     with (
-        tempfile.TemporaryDirectory(dir=_KEPT.name) as folder,
-        started(organization, path=shutil.copy(world, path or folder), **settings) as workspace,
+        tempfile.TemporaryDirectory(dir=os.environ[FOLDER]) as folder,
+        open_sandbox(organization, path=path or Path(folder, "world.db"), **settings) as workspace,
     ):
         yield workspace

@@ -62,53 +62,53 @@ _count = itertools.count(1)
 
 
 def new_pipeline(**more: Any) -> Body:
-    """What a new pipeline, of a name of its own, consists of."""
+    """Return the properties of a new pipeline with a unique name."""
     return {
-        "name": f"Made {next(_count)}",
+        "name": f"New {next(_count)}",
         "cluster_id": None,
-        "repository": "git@github.com:example/made.git",
+        "repository": "git@github.com:example/new.git",
         "configuration": "steps:\n  - command: make test\n",
         **more,
     }
 
 
-def made(service: Service, place: Place, **more: Any) -> Place:
-    """A pipeline of its own, at the same organization."""
+def at_new_pipeline(service: Service, place: Place, **more: Any) -> Place:
+    """Return the place with a new pipeline of the same organization."""
     response = service.do("create_pipeline", place, new_pipeline(**more))
     assert response.status_code == 201, response.text
     return place._replace(pipeline=response.json()["slug"], pipeline_id=response.json()["id"])
 
 
-def built(service: Service, place: Place) -> Place:
-    """The same with a build that waits or runs."""
+def at_new_build(service: Service, place: Place) -> Place:
+    """Return the place with a new build of its pipeline, which waits or runs."""
     response = service.do("create_build", place, {"commit": "HEAD", "branch": "main"})
     assert response.status_code == 201, response.text
     return place._replace(number=response.json()["number"])
 
 
-def archived(service: Service, place: Place) -> Place:
+def at_archived_pipeline(service: Service, place: Place) -> Place:
     assert service.do("archive_pipeline", place).status_code == 200
     return place
 
 
-def given(service: Service, place: Place) -> Place:
-    """The same with the pipeline given to the team."""
+def at_shared_pipeline(service: Service, place: Place) -> Place:
+    """Return the place after its team got access to its pipeline."""
     body = {"pipeline_id": place.pipeline_id, "access_level": "read_only"}
     response = service.do("create_team_pipeline", place, body)
     assert response.status_code == 201, response.text
     return place
 
 
-def arranged(service: Service, place: Place, operation: str) -> Place:
-    """A place where an operation can be done, and done again elsewhere."""
+def prepare_place(service: Service, place: Place, operation: str) -> Place:
+    """Return a place at which an operation succeeds: a new pipeline or build if the operation changes it."""
     if operation in ("cancel_build", "rebuild_build"):
-        return built(service, made(service, place))
+        return at_new_build(service, at_new_pipeline(service, place))
     if operation == "unarchive_pipeline":
-        return archived(service, made(service, place))
+        return at_archived_pipeline(service, at_new_pipeline(service, place))
     if operation in ("get_team_pipeline", "update_team_pipeline", "delete_team_pipeline"):
-        return given(service, made(service, place))
+        return at_shared_pipeline(service, at_new_pipeline(service, place))
     if operation in CHANGING:
-        return made(service, place)
+        return at_new_pipeline(service, place)
     return place
 
 

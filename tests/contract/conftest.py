@@ -19,7 +19,7 @@ FILTERED = [name for name in PAGED if golden.OPERATIONS[name].get("query") == "b
 
 @pytest.fixture(scope="package")
 def service() -> Iterator[Service]:
-    """A world that tests only read."""
+    """A world that no test changes."""
     with Sandbox(builds=150, seed=1) as sandbox:
         yield Service(sandbox)
 
@@ -32,8 +32,8 @@ def world() -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def home(world: Service) -> Place:
-    """A pipeline in it, and a build of it that passed."""
+def passed(world: Service) -> Place:
+    """A pipeline of the changed world, and a build of it that passed."""
     build = next(build for build in world.list_all("/organizations/acme/builds") if build["state"] == "passed")
     return placed(world, place_of(build))
 

@@ -9,7 +9,13 @@ import pytest
 import buildframe as bf
 from buildframe.workspace import Workspace
 from tests import golden
-from tests.contract.calls import archived, built, given, made, new_pipeline
+from tests.contract.calls import (
+    at_archived_pipeline,
+    at_new_build,
+    at_new_pipeline,
+    at_shared_pipeline,
+    new_pipeline,
+)
 from tests.golden.asking import ALL_SCOPES, Place, Service, place_of
 
 ROWS = [(row, operation) for row in golden.ERRORS for operation in row["operations"]]
@@ -26,57 +32,59 @@ def no_editor(world: Service) -> Workspace:
     return bf.connect("acme", base_url=world.origin, token=world.sandbox.token(scopes=ALL_SCOPES, may_edit=False))
 
 
-def a_build_of_an_archived_pipeline(world: Service, ws: Workspace, home: Place) -> object:
-    return ws.pipeline(archived(world, made(world, home)).pipeline).create_build(commit="HEAD", branch="main")
+def a_build_of_an_archived_pipeline(world: Service, ws: Workspace, passed: Place) -> object:
+    return ws.pipeline(at_archived_pipeline(world, at_new_pipeline(world, passed)).pipeline).create_build(
+        commit="HEAD", branch="main"
+    )
 
 
-def a_build_of_an_excluded_branch(world: Service, ws: Workspace, home: Place) -> object:
-    place = made(world, home, branch_configuration="main")
+def a_build_of_an_excluded_branch(world: Service, ws: Workspace, passed: Place) -> object:
+    place = at_new_pipeline(world, passed, branch_configuration="main")
     return ws.pipeline(place.pipeline).create_build(commit="HEAD", branch="feature/x")
 
 
-def a_second_of_the_name(world: Service, ws: Workspace, home: Place) -> object:
-    name = ws.pipeline(made(world, home).pipeline).get().name
+def a_second_of_the_name(world: Service, ws: Workspace, passed: Place) -> object:
+    name = ws.pipeline(at_new_pipeline(world, passed).pipeline).get().name
     return ws.create_pipeline(**new_pipeline(name=name))
 
 
-def settings_of_another_host(world: Service, ws: Workspace, home: Place) -> object:
-    place = made(world, home, repository="ssh://git@code.example.org/team/repo.git")
+def settings_of_another_host(world: Service, ws: Workspace, passed: Place) -> object:
+    place = at_new_pipeline(world, passed, repository="ssh://git@code.example.org/team/repo.git")
     settings = {"publish_commit_status": True, "separate_pull_request_statuses": True}
     return ws.pipeline(place.pipeline).update(provider_settings=settings)
 
 
-def given_twice(world: Service, ws: Workspace, home: Place) -> object:
-    place = given(world, made(world, home))
+def given_twice(world: Service, ws: Workspace, passed: Place) -> object:
+    place = at_shared_pipeline(world, at_new_pipeline(world, passed))
     return ws.create_team_pipeline(place.team, pipeline_id=place.pipeline_id, access_level="read_only")
 
 
-def archived_twice(world: Service, ws: Workspace, home: Place) -> object:
-    return ws.pipeline(archived(world, made(world, home)).pipeline).archive()
+def archived_twice(world: Service, ws: Workspace, passed: Place) -> object:
+    return ws.pipeline(at_archived_pipeline(world, at_new_pipeline(world, passed)).pipeline).archive()
 
 
-def hooked_twice(world: Service, ws: Workspace, home: Place) -> object:
-    pipeline = ws.pipeline(made(world, home).pipeline)
+def hooked_twice(world: Service, ws: Workspace, passed: Place) -> object:
+    pipeline = ws.pipeline(at_new_pipeline(world, passed).pipeline)
     pipeline.add_webhook()
     return pipeline.add_webhook()
 
 
-def hooked_at_ones_own_host(world: Service, ws: Workspace, home: Place) -> object:
-    place = made(world, home, repository="ssh://git@code.example.org/team/repo.git")
+def hooked_at_ones_own_host(world: Service, ws: Workspace, passed: Place) -> object:
+    place = at_new_pipeline(world, passed, repository="ssh://git@code.example.org/team/repo.git")
     return ws.pipeline(place.pipeline).add_webhook()
 
 
-def of_the_last_manager(world: Service, ws: Workspace, home: Place) -> object:
+def of_the_last_manager(world: Service, ws: Workspace, passed: Place) -> object:
     """The last team that manages a pipeline which another team has, too."""
-    place = made(world, home)
+    place = at_new_pipeline(world, passed)
     other = next(team for team in world.sandbox.teams("acme").values() if team != place.team)
     ws.create_team_pipeline(other, pipeline_id=place.pipeline_id, access_level="read_only")
     ws.create_team_pipeline(place.team, pipeline_id=place.pipeline_id, access_level="manage_build_and_read")
     return ws.delete_team_pipeline(place.team, place.pipeline_id)
 
 
-def lowered_to_no_manager(world: Service, ws: Workspace, home: Place) -> object:
-    place = made(world, home)
+def lowered_to_no_manager(world: Service, ws: Workspace, passed: Place) -> object:
+    place = at_new_pipeline(world, passed)
     other = next(team for team in world.sandbox.teams("acme").values() if team != place.team)
     ws.create_team_pipeline(other, pipeline_id=place.pipeline_id, access_level="read_only")
     ws.create_team_pipeline(place.team, pipeline_id=place.pipeline_id, access_level="manage_build_and_read")
@@ -85,29 +93,31 @@ def lowered_to_no_manager(world: Service, ws: Workspace, home: Place) -> object:
 
 PROVOKED: dict[tuple[str, str], list[Provoke]] = {
     ("errors", "create_build"): [
-        lambda world, ws, home: ws.pipeline(made(world, home).pipeline).create_build(
+        lambda world, ws, passed: ws.pipeline(at_new_pipeline(world, passed).pipeline).create_build(
             commit="HEAD", branch="main", pull_request_id=2**31
         )
     ],
     ("errors", "create_pipeline"): [a_second_of_the_name],
     ("errors", "update_pipeline"): [settings_of_another_host],
     ("reason", "create_build"): [a_build_of_an_archived_pipeline, a_build_of_an_excluded_branch],
-    ("reason", "cancel_build"): [lambda world, ws, home: ws.pipeline(home.pipeline).cancel(home.number)],
+    ("reason", "cancel_build"): [lambda world, ws, passed: ws.pipeline(passed.pipeline).cancel(passed.number)],
     ("begins", "create_team_pipeline"): [given_twice],
     ("begins", "update_team_pipeline"): [lowered_to_no_manager],
     ("reason", "delete_team_pipeline"): [of_the_last_manager],
     ("Forbidden", "archive_pipeline"): [
-        lambda world, ws, home: no_editor(world).pipeline(made(world, home).pipeline).archive()
+        lambda world, ws, passed: no_editor(world).pipeline(at_new_pipeline(world, passed).pipeline).archive()
     ],
     ("Forbidden", "unarchive_pipeline"): [
-        lambda world, ws, home: no_editor(world).pipeline(archived(world, made(world, home)).pipeline).unarchive()
+        lambda world, ws, passed: (
+            no_editor(world).pipeline(at_archived_pipeline(world, at_new_pipeline(world, passed)).pipeline).unarchive()
+        )
     ],
     ("Forbidden", "add_webhook"): [
-        lambda world, ws, home: no_editor(world).pipeline(made(world, home).pipeline).add_webhook()
+        lambda world, ws, passed: no_editor(world).pipeline(at_new_pipeline(world, passed).pipeline).add_webhook()
     ],
     ("Pipeline could not be archived.", "archive_pipeline"): [archived_twice],
     ("Pipeline could not be unarchived.", "unarchive_pipeline"): [
-        lambda world, ws, home: ws.pipeline(made(world, home).pipeline).unarchive()
+        lambda world, ws, passed: ws.pipeline(at_new_pipeline(world, passed).pipeline).unarchive()
     ],
     ("Auto-creating webhooks is not supported for your repository.", "add_webhook"): [hooked_at_ones_own_host],
     ("Webhooks could not be created for your repository.", "add_webhook"): [hooked_twice],
@@ -132,10 +142,10 @@ CASES = [
 
 @pytest.mark.parametrize(("row", "operation", "provoke"), CASES)
 def test_it_arrives_as_an_error_with_the_servers_reason(
-    world: Service, ws: Workspace, home: Place, row: dict[str, object], operation: str, provoke: Provoke
+    world: Service, ws: Workspace, passed: Place, row: dict[str, object], operation: str, provoke: Provoke
 ) -> None:
     with pytest.raises(bf.ServiceError) as refused:
-        provoke(world, ws, home)
+        provoke(world, ws, passed)
     error = refused.value
     assert error.status == row["status"]
     assert type(error) is (bf.Forbidden if row["status"] == 403 else bf.Invalid)
@@ -152,16 +162,16 @@ def test_it_arrives_as_an_error_with_the_servers_reason(
         assert detail["code"] in str(error)
 
 
-def test_settings_that_a_host_does_not_have_are_each_named(world: Service, ws: Workspace, home: Place) -> None:
+def test_settings_that_a_host_does_not_have_are_each_named(world: Service, ws: Workspace, passed: Place) -> None:
     with pytest.raises(bf.Invalid) as refused:
-        settings_of_another_host(world, ws, home)
+        settings_of_another_host(world, ws, passed)
     named = {detail["field"] for detail in refused.value.errors}
     assert named == {"provider_settings.publish_commit_status", "provider_settings.separate_pull_request_statuses"}
 
 
-def test_a_second_pipeline_of_a_name_says_so(world: Service, ws: Workspace, home: Place) -> None:
+def test_a_second_pipeline_of_a_name_says_so(world: Service, ws: Workspace, passed: Place) -> None:
     with pytest.raises(bf.Invalid) as refused:
-        a_second_of_the_name(world, ws, home)
+        a_second_of_the_name(world, ws, passed)
     assert golden.HOSTED["errors"]["validation"]["second_of_a_name"] in refused.value.errors
 
 
@@ -176,8 +186,8 @@ def test_a_build_that_is_over_is_not_canceled_and_the_reason_names_its_state(
     assert ws.pipeline(before.pipeline).build(before.number).state == state
 
 
-def test_canceling_twice_refuses_the_second(world: Service, ws: Workspace, home: Place) -> None:
-    place = built(world, made(world, home))
+def test_canceling_twice_refuses_the_second(world: Service, ws: Workspace, passed: Place) -> None:
+    place = at_new_build(world, at_new_pipeline(world, passed))
     assert ws.pipeline(place.pipeline).cancel(place.number).state == golden.STATES["cancel"]["to"]
     with pytest.raises(bf.Invalid, match="canceled"):
         ws.pipeline(place.pipeline).cancel(place.number)

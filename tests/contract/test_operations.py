@@ -17,7 +17,7 @@ from buildframe.http.response import Response
 from buildframe.spec import TABLES, Resource
 from buildframe.workspace import Workspace
 from tests import golden
-from tests.contract.calls import CALLS, FRAMES, arranged
+from tests.contract.calls import CALLS, FRAMES, prepare_place
 from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of
 from tests.golden.types import find_violations, is_stamp, seen_in
 
@@ -55,8 +55,8 @@ def test_every_operation_of_the_document_is_called() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
-def test_it_succeeds_with_the_documented_status_and_shape(world: Service, home: Place, operation: str) -> None:
-    result, response = called(world, arranged(world, home, operation), operation)
+def test_it_succeeds_with_the_documented_status_and_shape(world: Service, passed: Place, operation: str) -> None:
+    result, response = called(world, prepare_place(world, passed, operation), operation)
     assert response.status == golden.OPERATIONS[operation]["success"]
     item = golden.item_of(operation)
     if item not in golden.DOCUMENTED:
@@ -86,20 +86,20 @@ def assert_record(record: Resource, body: Body) -> None:
     assert repr(record).startswith(f"{type(record).__name__}(")
 
 
-def test_archiving_sets_the_time_and_unarchiving_clears_it(world: Service, home: Place) -> None:
-    place = arranged(world, home, "archive_pipeline")
+def test_archiving_sets_the_time_and_unarchiving_clears_it(world: Service, passed: Place) -> None:
+    place = prepare_place(world, passed, "archive_pipeline")
     assert called(world, place, "archive_pipeline")[0].archived_at == world.sandbox.clock.now()
     assert called(world, place, "unarchive_pipeline")[0].archived_at is None
 
 
-def test_only_the_response_to_a_creation_says_whether_rebuilds_are_allowed(world: Service, home: Place) -> None:
-    pipeline = called(world, home, "create_pipeline")[0]
+def test_only_the_response_to_a_creation_says_whether_rebuilds_are_allowed(world: Service, passed: Place) -> None:
+    pipeline = called(world, passed, "create_pipeline")[0]
     assert pipeline.allow_rebuilds is True
-    assert called(world, home._replace(pipeline=pipeline.slug), "get_pipeline")[0].allow_rebuilds is None
+    assert called(world, passed._replace(pipeline=pipeline.slug), "get_pipeline")[0].allow_rebuilds is None
 
 
-def test_a_rebuild_refers_to_its_original(world: Service, home: Place) -> None:
-    place = arranged(world, home, "rebuild_build")
+def test_a_rebuild_refers_to_its_original(world: Service, passed: Place) -> None:
+    place = prepare_place(world, passed, "rebuild_build")
     rebuilt = called(world, place, "rebuild_build")[0]
     original = called(world, place, "get_build")[0]
     assert rebuilt.state == golden.STATES["created"]["state"]
@@ -109,36 +109,36 @@ def test_a_rebuild_refers_to_its_original(world: Service, home: Place) -> None:
 
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
-def test_without_a_known_token_it_is_refused(world: Service, home: Place, operation: str) -> None:
+def test_without_a_known_token_it_is_refused(world: Service, passed: Place, operation: str) -> None:
     with pytest.raises(bf.Unauthorized) as refused:
-        called(world, home, operation, token="unknown")
+        called(world, passed, operation, token="unknown")
     assert refused.value.status == 401
     assert golden.HOSTED["errors"]["401"][0] in str(refused.value)
 
 
 @pytest.mark.parametrize("operation", [name for name, result in golden.OPERATIONS.items() if result["scope"]])
-def test_without_the_scope_it_is_refused(world: Service, home: Place, operation: str) -> None:
+def test_without_the_scope_it_is_refused(world: Service, passed: Place, operation: str) -> None:
     scope = golden.OPERATIONS[operation]["scope"]
     token = world.sandbox.token(scopes=[other for other in ALL_SCOPES if other != scope])
     with pytest.raises(bf.Forbidden) as refused:
-        called(world, arranged(world, home, operation), operation, token=token)
+        called(world, prepare_place(world, passed, operation), operation, token=token)
     assert refused.value.scope == scope
     assert golden.HOSTED["errors"]["403"][0].format(scope=scope) in str(refused.value)
 
 
 @pytest.mark.parametrize("operation", [name for name, summary in golden.OPERATIONS.items() if not summary["scope"]])
-def test_an_operation_without_a_scope_needs_a_token_only(world: Service, home: Place, operation: str) -> None:
-    result, response = called(world, home, operation, token=world.sandbox.token(scopes=[]))
+def test_an_operation_without_a_scope_needs_a_token_only(world: Service, passed: Place, operation: str) -> None:
+    result, response = called(world, passed, operation, token=world.sandbox.token(scopes=[]))
     assert response.status == 200
     assert len(result) > 0
 
 
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
-def test_the_documented_scope_is_enough(world: Service, home: Place, operation: str) -> None:
+def test_the_documented_scope_is_enough(world: Service, passed: Place, operation: str) -> None:
     token = world.sandbox.token(
         scopes=[golden.OPERATIONS[operation]["scope"]] * bool(golden.OPERATIONS[operation]["scope"])
     )
-    assert called(world, arranged(world, home, operation), operation, token)[1].status < 300
+    assert called(world, prepare_place(world, passed, operation), operation, token)[1].status < 300
 
 
 def assert_not_found(world: Service, place: Place, operation: str, what: str) -> None:
@@ -149,37 +149,37 @@ def assert_not_found(world: Service, place: Place, operation: str, what: str) ->
 
 
 @pytest.mark.parametrize("operation", IN_AN_ORGANIZATION)
-def test_an_unknown_organization_is_reported(world: Service, home: Place, operation: str) -> None:
-    assert_not_found(world, home._replace(org="nowhere"), operation, "organization")
+def test_an_unknown_organization_is_reported(world: Service, passed: Place, operation: str) -> None:
+    assert_not_found(world, passed._replace(org="nowhere"), operation, "organization")
 
 
 @pytest.mark.parametrize("operation", IN_AN_ORGANIZATION)
-def test_an_organization_out_of_the_tokens_reach_looks_unknown(world: Service, home: Place, operation: str) -> None:
+def test_an_organization_out_of_the_tokens_reach_looks_unknown(world: Service, passed: Place, operation: str) -> None:
     token = world.sandbox.token(scopes=ALL_SCOPES, organizations=["globex"])
     with pytest.raises(bf.NotFound, match="No organization found"):
-        called(world, home, operation, token)
+        called(world, passed, operation, token)
 
 
 @pytest.mark.parametrize("operation", [*AT_A_PIPELINE, *AT_A_TEAM, "get_member", "list_flaky_tests"])
-def test_another_organizations_things_are_not_found_here(world: Service, home: Place, operation: str) -> None:
+def test_another_organizations_things_are_not_found_here(world: Service, passed: Place, operation: str) -> None:
     """Paths of acme's objects below globex, where the token has the same scopes."""
     with pytest.raises(bf.NotFound):
-        called(world, home._replace(org="globex"), operation)
+        called(world, passed._replace(org="globex"), operation)
 
 
 @pytest.mark.parametrize("operation", AT_A_PIPELINE)
-def test_an_unknown_pipeline_is_reported(world: Service, home: Place, operation: str) -> None:
-    assert_not_found(world, home._replace(pipeline="nothing"), operation, "pipeline")
+def test_an_unknown_pipeline_is_reported(world: Service, passed: Place, operation: str) -> None:
+    assert_not_found(world, passed._replace(pipeline="nothing"), operation, "pipeline")
 
 
 @pytest.mark.parametrize("operation", AT_A_BUILD)
-def test_an_unknown_build_is_reported(world: Service, home: Place, operation: str) -> None:
-    assert_not_found(world, home._replace(number=999_999), operation, "build")
+def test_an_unknown_build_is_reported(world: Service, passed: Place, operation: str) -> None:
+    assert_not_found(world, passed._replace(number=999_999), operation, "build")
 
 
 @pytest.mark.parametrize("operation", AT_A_TEAM)
-def test_an_unknown_team_is_reported(world: Service, home: Place, operation: str) -> None:
-    assert_not_found(world, home._replace(team=NOBODY), operation, "team")
+def test_an_unknown_team_is_reported(world: Service, passed: Place, operation: str) -> None:
+    assert_not_found(world, passed._replace(team=NOBODY), operation, "team")
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_an_unknown_team_is_reported(world: Service, home: Place, operation: str
         ("delete_team_pipeline", {"pipeline_id": NOBODY}),
     ],
 )
-def test_other_unknown_things_are_reported(world: Service, home: Place, operation: str, unknown: Body) -> None:
+def test_other_unknown_things_are_reported(world: Service, passed: Place, operation: str, unknown: Body) -> None:
     with pytest.raises(bf.NotFound):
-        called(world, home._replace(**unknown), operation)
+        called(world, passed._replace(**unknown), operation)
 
 
 # --- bad input: by plain HTTP, since the client would not send it
@@ -216,8 +216,10 @@ MISSING = object()
 
 
 @pytest.mark.parametrize(("operation", "key", "value"), list(wrong_bodies()))
-def test_bad_input_is_refused_by_the_service(world: Service, home: Place, operation: str, key: str, value: Any) -> None:
-    place = arranged(world, home, operation)
+def test_bad_input_is_refused_by_the_service(
+    world: Service, passed: Place, operation: str, key: str, value: Any
+) -> None:
+    place = prepare_place(world, passed, operation)
     body = {name: good for name, good in good_body(operation, place).items() if name != key}
     response = world.do(operation, place, body | ({} if value is MISSING else {key: value}))
     assert response.status_code == 422, response.text
@@ -242,8 +244,8 @@ def good_body(operation: str, place: Place) -> Body:
 
 @pytest.mark.parametrize("operation", [name for name in golden.OPERATIONS if "body" in golden.OPERATIONS[name]])
 @pytest.mark.parametrize("content", [b"{", b"[]", b'"text"', b"\xff"])
-def test_a_body_that_is_no_object_is_refused(world: Service, home: Place, operation: str, content: bytes) -> None:
-    url = world.url + home.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
+def test_a_body_that_is_no_object_is_refused(world: Service, passed: Place, operation: str, content: bytes) -> None:
+    url = world.url + passed.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
     headers = {"Authorization": f"Bearer {world.token}", "Content-Type": "application/json"}
     response = httpx.request(method_of(operation), url, content=content, headers=headers)
     assert response.status_code == 400

@@ -43,7 +43,7 @@ SEED = 2111  # within 25 requests each fault occurs, and at most 3 consecutive r
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with a month of builds, from which sandboxes start at once."""
-    return Path(shutil.copy(worlds.made(), tmp_path_factory.mktemp("world")))
+    return Path(shutil.copy(worlds.make(), tmp_path_factory.mktemp("world")))
 
 
 @contextmanager

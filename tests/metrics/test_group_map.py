@@ -44,7 +44,8 @@ def test_groups_come_whole_in_their_order(keys: list[tuple[Any, Any]], cut: int,
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("metric", sorted(PER_BUILD))
 def test_builds_whose_jobs_stand_together_or_not(metric: str, together: bool, small: None) -> None:
-    jobs = metrics.with_seconds(jobs_of("many"))
+    jobs = jobs_of("many")
+    jobs = metrics.with_seconds(jobs[jobs["build_id"].isin(jobs["build_id"].unique()[:50])])  # dozens of batches
     rows = jobs.sort_values("build_id", ascending=False) if together else jobs
     of = getattr(metrics, metric)
     pd.testing.assert_series_equal(of(in_duckdb(rows)), of(jobs))

@@ -12,6 +12,7 @@ from pathlib import Path
 import buildframe as bf
 from buildframe.report.folder import ReportFolder
 from buildframe.workspace import Workspace
+from tests import preloaded
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = (sys.executable, "-m", "buildframe.cli")
@@ -41,15 +42,19 @@ def patched(*statements: str) -> tuple[str, ...]:
     return (sys.executable, "-c", "\n".join(lines))
 
 
+def environment(more: dict[str, str] | None) -> dict[str, str]:
+    """Return the environment of a run: no settings of this process, and `more`."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("BUILDFRAME_")} | (more or {})
+
+
 def started(
     *arguments: object, env: dict[str, str] | None = None, command: Sequence[str] = COMMAND, around: Sequence[str] = ()
 ) -> subprocess.Popen[str]:
     """A run of the command that has begun; `around` are commands to run it by."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("BUILDFRAME_")}
     return subprocess.Popen(
         [*around, *command, "report", *map(str, arguments)],
         cwd=ROOT,
-        env={**own, **(env or {})},
+        env=environment(env),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -66,10 +71,13 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def report(
-    *arguments: object, env: dict[str, str] | None = None, command: Sequence[str] = COMMAND, around: Sequence[str] = ()
+    *arguments: object, env: dict[str, str] | None = None, command: Sequence[str] = (), around: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A run of the command from beginning to end."""
-    return ended(started(*arguments, env=env, command=command, around=around))
+    """Run the command from beginning to end: in a preloaded process, unless `command` or `around` needs a new one."""
+    command = command or patched()
+    if around or command[1] != "-c":
+        return ended(started(*arguments, env=env, command=command, around=around))
+    return preloaded.run(command[2], ["report", *map(str, arguments)], environment(env), LONGEST)
 
 
 def last_line(run: subprocess.CompletedProcess[str]) -> str:

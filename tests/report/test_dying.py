@@ -269,7 +269,7 @@ sys.meta_path.insert(0, Interrupt)
 
 
 def test_an_interrupt_during_imports_prints_one_line(store: Path, folder: Path) -> None:
-    run = report(store, folder, "--no-sync", command=patched(AMID_LOADING))
+    run = ended(started(store, folder, "--no-sync", command=patched(AMID_LOADING)))
     assert (run.returncode, run.stderr) == (130, "buildframe: interrupted\n")
     assert check_whole(folder) == GOOD
 

@@ -30,7 +30,7 @@ def report(ci: Workspace) -> Report:
 
 
 @pytest.fixture(scope="module")
-def drawn(report: Report) -> list[EmbeddedPlot]:
+def rendered_plots(report: Report) -> list[EmbeddedPlot]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return render_plots(report)
@@ -42,9 +42,9 @@ def opened(url: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(data)))
 
 
-def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(drawn: list[EmbeddedPlot]) -> None:
-    assert len(drawn) == 4
-    for plot in drawn:
+def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(rendered_plots: list[EmbeddedPlot]) -> None:
+    assert len(rendered_plots) == 4
+    for plot in rendered_plots:
         for url, background in ((plot.light, LIGHT), (plot.dark, DARK)):
             image = opened(url)
             assert image.size == (2 * WIDTH, 2 * HEIGHT)
@@ -64,9 +64,9 @@ def test_plots_leave_no_open_figures_or_changed_settings(report: Report) -> None
     assert dict(mpl.rcParams) == settings
 
 
-def test_two_reports_at_once_do_not_mix_their_styles(report: Report, drawn: list[EmbeddedPlot]) -> None:
+def test_two_reports_at_once_do_not_mix_their_styles(report: Report, rendered_plots: list[EmbeddedPlot]) -> None:
     with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(render_plots, [report, report])) == [drawn, drawn]
+        assert list(threads.map(render_plots, [report, report])) == [rendered_plots, rendered_plots]
 
 
 def test_the_plot_shows_the_pipeline_of_the_worst_finding_or_the_busiest_pipeline(

@@ -18,7 +18,7 @@ from buildframe.report.measurements import Measurements
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.report.child import SCOPES, WITHOUT_PLOTS, at, check_whole, hidden, last_line, patched, report
+from tests.report.child import COMMAND, SCOPES, WITHOUT_PLOTS, at, check_whole, hidden, last_line, patched, report
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def first(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A report that fills a store."""
-    run = report(folder / "ci", folder / "reports", "--suite", "rspec", env=env)
+    run = report(folder / "ci", folder / "reports", "--suite", "rspec", env=env, command=COMMAND)
     assert run.returncode == 0, run.stderr
     return run
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -58,6 +59,7 @@ def serving(module: list[str], folder: Path, environment: Mapping[str, str], pat
     homes = {
         name: str(folder / f".{name}") for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     }
+    shutil.copytree(os.environ["IPYTHONDIR"], folder / ".ipython")
     log_file = folder / ".server.log"
     with log_file.open("w") as log:
         everything = {**os.environ, **homes, "IPYTHONDIR": str(folder / ".ipython"), **environment}
