@@ -102,6 +102,17 @@ def test_the_guide_counts_the_places_of_a_change(topic: str) -> None:
     assert len(re.findall(r"^   ```diff$", case.text, re.M)) == len(places)
 
 
+@pytest.mark.parametrize("topic", MOST_PLACES)
+def test_the_diffs_of_the_guide_apply(topic: str, tmp_path: Path) -> None:
+    changes = case_of(topic).changes
+    for path in {path for path, _ in changes}:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / path).exists():
+            shutil.copy(ROOT / path, tmp_path / path)
+    for path, change in changes:
+        apply(tmp_path, path, change)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", MOST_PLACES)
 def test_the_change_of_the_guide_works(topic: str, project: Path) -> None:
