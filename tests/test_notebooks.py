@@ -64,7 +64,7 @@ def test_a_notebook_runs_top_to_bottom_in_jupyterlab(name: str, served: tuple[st
         page = lab_page.page
         page.wait_for_function(DONE, timeout=120_000)
         assert page.locator(FAILED).count() == 0
-        page.wait_for_function(SHOWN, arg=[words, many], timeout=60_000)
+        page.wait_for_function(SHOWN, arg=[words, many], timeout=180_000)
         page.screenshot(path=screenshots / f"{name}.png", full_page=True)
         assert "Traceback" not in "\n".join(page.locator(".jp-OutputArea-output").all_inner_texts())
         assert page.locator(FAILED).count() == 0

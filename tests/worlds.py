@@ -42,15 +42,20 @@ del replace_sandbox
 
 
 def share_worlds() -> None:
-    """Make a folder for the worlds of this process and its children, and IPython's settings by which kernels use it."""
+    """Make a folder for the worlds of this process and of its children, including kernels."""
     if FOLDER in os.environ:
         return
     folder = tempfile.TemporaryDirectory(prefix="worlds-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
-    startup = Path(folder.name, "ipython", "profile_default", "startup")
+    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(make_ipython_folder(Path(folder.name, "ipython")))}
+
+
+def make_ipython_folder(folder: Path) -> Path:
+    """Write settings of IPython, by which kernels use the worlds of the test run."""
+    startup = folder / "profile_default" / "startup"
     startup.mkdir(parents=True)
     (startup / "worlds.py").write_text(KERNEL_STARTUP, encoding="utf-8")
-    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent)}
+    return folder
 
 
 def make(**world: Any) -> Path:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import worlds
 from tests.chromium import chromium, launched
 
 THEMED = "theme => document.body.dataset.jpThemeName === theme && !document.getElementById('jupyterlab-splash')"
@@ -59,10 +59,14 @@ def serving(module: list[str], folder: Path, environment: Mapping[str, str], pat
     homes = {
         name: str(folder / f".{name}") for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     }
-    shutil.copytree(os.environ["IPYTHONDIR"], folder / ".ipython")
     log_file = folder / ".server.log"
     with log_file.open("w") as log:
-        everything = {**os.environ, **homes, "IPYTHONDIR": str(folder / ".ipython"), **environment}
+        everything = {
+            **os.environ,
+            **homes,
+            "IPYTHONDIR": str(worlds.make_ipython_folder(folder / ".ipython")),
+            **environment,
+        }
         command = [sys.executable, "-m", *module, "--no-browser"]
         server = subprocess.Popen(command, stdout=log, stderr=log, env=everything)
     try:
