@@ -1,6 +1,6 @@
 """Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start.
 
-All processes of a test run share the worlds, also kernels of notebooks.
+All processes of a test run share the worlds, also kernels of notebooks. JupyterLab has its own settings, so it does not.
 """
 
 from __future__ import annotations
@@ -47,15 +47,10 @@ def share_worlds() -> None:
         return
     folder = tempfile.TemporaryDirectory(prefix="worlds-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
-    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(make_ipython_folder(Path(folder.name, "ipython")))}
-
-
-def make_ipython_folder(folder: Path) -> Path:
-    """Write settings of IPython, by which kernels use the worlds of the test run."""
-    startup = folder / "profile_default" / "startup"
+    startup = Path(folder.name, "ipython", "profile_default", "startup")
     startup.mkdir(parents=True)
     (startup / "worlds.py").write_text(KERNEL_STARTUP, encoding="utf-8")
-    return folder
+    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent)}
 
 
 def make(**world: Any) -> Path:

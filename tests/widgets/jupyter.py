@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import worlds
 from tests.chromium import chromium, launched
 
 THEMED = "theme => document.body.dataset.jpThemeName === theme && !document.getElementById('jupyterlab-splash')"
@@ -61,12 +60,7 @@ def serving(module: list[str], folder: Path, environment: Mapping[str, str], pat
     }
     log_file = folder / ".server.log"
     with log_file.open("w") as log:
-        everything = {
-            **os.environ,
-            **homes,
-            "IPYTHONDIR": str(worlds.make_ipython_folder(folder / ".ipython")),
-            **environment,
-        }
+        everything = {**os.environ, **homes, "IPYTHONDIR": str(folder / ".ipython"), **environment}
         command = [sys.executable, "-m", *module, "--no-browser"]
         server = subprocess.Popen(command, stdout=log, stderr=log, env=everything)
     try:
