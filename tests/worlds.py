@@ -1,6 +1,6 @@
 """Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start.
 
-All processes of a test run share the worlds, also kernels of notebooks. JupyterLab has its own settings, so it does not.
+All processes of a test run share the worlds, also kernels that nbval starts. Kernels of JupyterLab create their own.
 """
 
 from __future__ import annotations
