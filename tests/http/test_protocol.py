@@ -151,6 +151,7 @@ def test_a_valid_slug_of_organizations_and_suites_is_suggested(
         ({"branch": []}, "empty list"),
         ({"branch": ""}, "not empty"),
         ({"branch": 7}, "pass a str or a list"),
+        ({"branch": iter(["main"])}, "pass a str or a list"),
         ({"branch": pd.DataFrame({"branch": ["main"]})}, "pass a str or a list"),
         ({"branch": [7]}, "pass a str"),
         ({"creator": "ada"}, "not a UUID"),

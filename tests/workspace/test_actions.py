@@ -31,6 +31,7 @@ BUILD = b'{"id":"b7","number":7,"state":"scheduled","rebuilt_from":{"number":6}}
 CANCELED = BUILD.replace(b"scheduled", b"canceling")
 PIPELINE = b'{"id":"p","slug":"web","name":"Web"}'
 LEVEL = {"access_level": "read_only"}
+TEAM_PIPELINE = b'{"pipeline_id":"%s"}' % UUID.encode()
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +65,11 @@ ACTIONS: dict[str, tuple[Call, str, str, Any, int, bytes]] = {
     "add_webhook": (lambda ws: ws.pipeline("web").add_webhook(), "POST", f"{WEB}/webhook", None, 201, b""),
     "create_team_pipeline": (
         lambda ws: ws.create_team_pipeline(TEAM, pipeline_id=UUID, access_level="read_only"),
-        "POST", f"{ACME}/teams/{TEAM}/pipelines", {"pipeline_id": UUID} | LEVEL, 201, b"{}",
+        "POST", f"{ACME}/teams/{TEAM}/pipelines", {"pipeline_id": UUID} | LEVEL, 201, TEAM_PIPELINE,
     ),
     "update_team_pipeline": (
         lambda ws: ws.update_team_pipeline(TEAM, UUID, access_level="read_only"),
-        "PATCH", f"{ACME}/teams/{TEAM}/pipelines/{UUID}", LEVEL, 200, b'{"pipeline_id":"%s"}' % UUID.encode(),
+        "PATCH", f"{ACME}/teams/{TEAM}/pipelines/{UUID}", LEVEL, 200, TEAM_PIPELINE,
     ),
     "delete_team_pipeline": (
         lambda ws: ws.delete_team_pipeline(TEAM, UUID),
@@ -230,7 +231,7 @@ def test_a_cancel_whose_response_is_lost_fetches_the_build(scripted: Start, faul
 
 def test_a_cancel_that_did_not_happen_raises_an_error(scripted: Start) -> None:
     server = scripted(hang_up, says(b'{"id":"b7","number":7,"state":"running"}'))
-    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*Build 7 is running now"):
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*Build 7 is 'running' now"):
         connected(server).pipeline("web").cancel(7)
     with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Canceling again is safe.*not be fetched either: No response"):
         connected(scripted(hang_up)).pipeline("web").cancel(7)
@@ -241,7 +242,7 @@ def test_a_cancel_whose_response_has_another_state_fetches_the_build(scripted: S
     server = scripted(says(running), says(CANCELED))
     assert connected(server).pipeline("web").cancel(7).state == "canceling"
     assert server.methods == ["PUT", "GET"]
-    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Response: the build is running.*Build 7 is running now"):
+    with pytest.raises(bf.OutcomeUnknown, match=r"(?s)Response: the build is 'running'.*Build 7 is 'running' now"):
         connected(scripted(says(running))).pipeline("web").cancel(7)
 
 

@@ -14,10 +14,12 @@ from buildframe.http import retry
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.http.test_client import connected
+from tests.leaks import shown_of
 
 UUID, OTHER = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
 API = "https://ci.example.com/v2/organizations"
 BUILD = '{"id":"b","number":7,"state":"canceled","url":"%s"}'
+PIPELINE = '{"id":"p","slug":"web"}'
 WITH_ID, TEAM_PIPELINE = f'{{"id":"{UUID}"}}', f'{{"pipeline_id":"{UUID}"}}'
 REQUESTED: dict[str, tuple[Callable[[Workspace], Any], str]] = {
     "get_build": (lambda ci: ci.pipeline("web").build(7), BUILD % f"{API}/acme/pipelines/web/builds/7"),
@@ -27,8 +29,8 @@ REQUESTED: dict[str, tuple[Callable[[Workspace], Any], str]] = {
         WITH_ID,
     ),
     "get_pipeline": (lambda ci: ci.pipeline("web").get(), '{"slug":"web"}'),
-    "archive_pipeline": (lambda ci: ci.pipeline("web").archive(), '{"slug":"web"}'),
-    "unarchive_pipeline": (lambda ci: ci.pipeline("web").unarchive(), '{"slug":"web"}'),
+    "archive_pipeline": (lambda ci: ci.pipeline("web").archive(), PIPELINE),
+    "unarchive_pipeline": (lambda ci: ci.pipeline("web").unarchive(), PIPELINE),
     "get_member": (lambda ci: ci.member(UUID), WITH_ID),
     "get_team_pipeline": (lambda ci: ci.team_pipeline(UUID, UUID), TEAM_PIPELINE),
     "update_team_pipeline": (
@@ -45,6 +47,65 @@ OTHERS = [
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+
+
+CREATE = {"commit": "HEAD", "branch": "main"}
+NEW = {"name": "Web", "cluster_id": None, "repository": "git@git.example.com:acme/web.git", "steps": []}
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        (lambda ci: ci.pipeline("web").create_build(**CREATE), BUILD % f"{API}/acme/pipelines/api/builds/8"),
+        (lambda ci: ci.pipeline("web").rebuild(6), BUILD % f"{API}/acme/pipelines/api/builds/8"),
+        (lambda ci: ci.pipeline("web").update(description="x"), '{"id":"p","slug":"api"}'),
+        (lambda ci: ci.pipeline("web").update(name="x"), '{"id":"p","slug":"a/b"}'),
+        (lambda ci: ci.pipeline("web").update(name="x"), "{}"),
+        (lambda ci: ci.create_pipeline(**NEW), '{"message":"Please log in."}'),
+        (lambda ci: ci.create_team_pipeline(UUID, pipeline_id=UUID, access_level="read_only"), "{}"),
+    ],
+    ids=["create_build", "rebuild", "update", "update with an invalid slug", "update {}", "create", "create {}"],
+)
+def test_a_changed_record_that_cannot_be_the_result_is_an_unknown_outcome(
+    scripted: Callable[..., Scripted], call: Callable[[Workspace], Any], body: str
+) -> None:
+    with pytest.raises(bf.OutcomeUnknown):
+        call(connected(scripted(says(body.encode()))))
+
+
+SECRET = "bkua_0123456789secret"
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        (lambda ci: ci.pipeline("web").history_of(7), '{"id":"b","number":8,"message":"TOKEN"}'),
+        (lambda ci: ci.pipeline("web").history_of(7), '{"id":"b","number":7,"created_at":"TOKEN"}'),
+        (lambda ci: ci.pipeline("web").cancel(7), '{"id":"b","number":7,"state":"TOKEN"}'),
+        (lambda ci: ci.pipeline("web").cancel(7), '{"id":"b","number":7,"state":"running","message":"TOKEN"}'),
+        (lambda ci: ci.set_team("web", UUID, "read_only"), '{"data":{"pipeline":{"id":5,"teams":"TOKEN"}}}'),
+        (lambda ci: ci.pipeline("web").update(name="x"), '{"id":"p","slug":"a/TOKEN"}'),
+    ],
+)
+def test_errors_about_a_response_that_echoes_the_token_do_not_show_it(
+    scripted: Callable[..., Scripted], call: Callable[[Workspace], Any], body: str
+) -> None:
+    ci = bf.connect("acme", base_url=scripted(says(body.replace("TOKEN", SECRET).encode())).url, token=SECRET)
+    with pytest.raises(bf.BuildframeError) as failed:
+        call(ci)
+    assert SECRET not in shown_of(failed.value)
+
+
+@pytest.mark.parametrize("then", [says(b"{"), says(b"", 404), says(b"", 302)])
+def test_errors_about_a_page_whose_link_contains_the_token_do_not_show_it(
+    scripted: Callable[..., Scripted], then: Any
+) -> None:
+    link = f"</v2/organizations/acme/pipelines?page=2&access_token={SECRET}>; rel=next"
+    server = scripted(says(b'[{"id":"a","slug":"web"}]', Link=link), then)
+    with pytest.raises(bf.BuildframeError) as failed:
+        bf.connect("acme", base_url=server.url, token=SECRET).pipelines(progress=False)
+    assert SECRET not in shown_of(failed.value)
+    assert "page=2" in server.requests[-1]
 
 
 def test_no_operation_is_left_out() -> None:

@@ -258,6 +258,6 @@ def test_a_list_of_several_pages_notes_the_effect_of_deletions(scripted: Callabl
     second = "</v2/organizations/acme/members?page=2>"
     first = says(b'[{"id":"a"}]', Link=f'{second}; rel="next", {second}; rel="last"')
     server = scripted(first, says(b'[{"id":"b"}]'))
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="secret")
     assert "deleted in the meantime" in ws.members().attrs["note"]
     assert ws.members().attrs["note"] is None

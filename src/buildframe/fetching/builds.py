@@ -102,8 +102,7 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         return page
 
     with redacted_errors(source.client):
-        page = fetch(source.client, request, read, budget)
-    rows, jobs = decoder.tables(page)
+        rows, jobs = decoder.tables(fetch(source.client, request, read, budget))
     assert jobs is not None
     metadata = ListingMetadata(source.client.base_url + request.target, budget)
     return (

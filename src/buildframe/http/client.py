@@ -216,10 +216,13 @@ class Client:
         return response if received.is_success else self._token.redact_error(response)
 
     def _link(self, received: httpx.Response, name: str) -> str | None:
-        """Return a link of a response. Links to other places are shown, not followed, so they lose the token."""
+        """Return a link of a response without the token as a value of its query: errors name URLs of requests.
+
+        Links to other places are shown, not followed, so they lose the token anywhere.
+        """
         link = received.links.get(name, {}).get("url")
         leads_away = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
-        return self._token.redact(link) if link and leads_away else link
+        return link and (self._token.redact(link) if leads_away else self._token.redact_query(link))
 
     def _no_response(self, request: Request, why: httpx.HTTPError, seconds: float) -> BuildframeError:
         was_sent, is_timeout = not isinstance(why, _NEVER_SENT), isinstance(why, httpx.TimeoutException)

@@ -7,7 +7,7 @@ import json
 import numbers
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -29,6 +29,7 @@ from buildframe.spec import (
     Parameter,
     Resource,
     forms,
+    key_of,
     when,
 )
 from buildframe.spec.reading import decode_record
@@ -197,7 +198,7 @@ def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, str) or not entry.many:
         return [(entry.name, _text(entry, value))]
     is_frame = getattr(value, "ndim", 1) != 1  # its items are the names of its columns
-    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping) or is_frame:
+    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping | Iterator) or is_frame:
         raise BadInput(f"{entry.name}={show(value)}: pass a str or a list of str.")
     pairs = [(f"{entry.name}[]", _text(entry, each)) for each in value]
     if not pairs:
@@ -308,14 +309,21 @@ def read_record(request: Request, response: Response) -> Resource:
 
 
 def check_identity(request: Request, record: Any) -> None:
-    """Raise Malformed if the request names the record to return and the response has another one."""
-    key, path = request.endpoint.key, request.endpoint.path
-    is_other = request.endpoint.returns is Build and not record.id
-    if key is not None:
+    """Raise Malformed if the response has another record than the request names, or none.
+
+    Builds are compared by their URLs, too; of a build that does not exist yet, the request names the pipeline.
+    """
+    endpoint, returns = request.endpoint, request.endpoint.returns
+    assert returns is not None
+    key, is_other = endpoint.key, False
+    if returns is Build or endpoint.method != "GET":
+        is_other = not all(getattr(record, name) for name in key_of(returns))
+    if returns is Build or key is not None:
+        path = endpoint.path if key is not None else endpoint.path.partition("/builds")[0]
         named = re.sub(r"{\w+}", "([^/?]+)", path[: path.rindex("}") + 1])
         requested, found = (re.search(named, url.lower()) for url in (request.target, getattr(record, "url", "") or ""))
         assert requested is not None
-        is_other |= str(getattr(record, key)).lower() != requested[requested.re.groups]
+        is_other |= key is not None and str(getattr(record, key)).lower() != requested[requested.re.groups]
         is_other |= found is not None and found[0] != requested[0]
     if is_other:
         raise Malformed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from buildframe.errors import BadInput
 from buildframe.guards.secrets import Secret
@@ -37,6 +38,10 @@ class Token(Secret):
     def redact(self, text: str) -> str:
         """Return the text without the token, which a server or proxy may echo."""
         return text.replace(self._value, "<token>")
+
+    def redact_query(self, url: str) -> str:
+        """Return the URL with another value for each parameter whose value is the token."""
+        return re.sub(f"(?<==){re.escape(self._value)}(?=[&#]|$)", "redacted", url)
 
     def redact_error(self, response: Response) -> Response:
         """Return an error response without the token. Other responses are data, and data is not changed."""

@@ -8,11 +8,13 @@ from buildframe import spec
 from buildframe.errors import BuildframeError, OutcomeUnknown
 from buildframe.fetching import builds, records
 from buildframe.guards.arguments import checked
+from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client, lost_response
-from buildframe.spec import JobsOfBuild, NewBuild, PipelineChanges
+from buildframe.spec import JobsOfBuild, NewBuild, PipelineChanges, forms
 from buildframe.spec.times import Deadline
+from buildframe.terminal import show
 from buildframe.workspace.build_queries import BuildQueries, History
 from buildframe.workspace.signatures import accepts
 
@@ -180,6 +182,7 @@ class PipelineWorkspace(BuildQueries):
         advice = f"Look for it among the newest builds: .builds(branch={properties['branch']!r}, created_from='1h')."
         return records.record(self._client, request, spec.Build, advice, deadline=deadline)
 
+    @confined
     def cancel(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """
         Cancel a build that is scheduled, running or failing.
@@ -224,7 +227,7 @@ class PipelineWorkspace(BuildQueries):
                 return self._fetch_canceled(number, lost)
             if build.state in _CANCELED_STATES:
                 return build
-            response = f"the build is {build.state}"
+            response = f"the build is {self._client.redact(show(build.state))}"
             return self._fetch_canceled(number, OutcomeUnknown(f"{lost_response(request, response)}\n{advice}"))
 
     def rebuild(self, number: int, *, deadline: Deadline = None) -> spec.Build:
@@ -327,7 +330,9 @@ class PipelineWorkspace(BuildQueries):
         changes = PipelineChanges(**properties)
         advice = "Look at .get(), or at pipelines() of the workspace if the slug changes. Repeating the call is safe."
         changed = self._record(spec.Pipeline, spec.update_pipeline, advice=advice, deadline=deadline, **changes)
-        if changed.slug:
+        if changed.slug and changed.slug.lower() != self.slug.lower():
+            if changes.keys().isdisjoint({"name", "slug"}) or forms.find_problem("slug", changed.slug):
+                raise OutcomeUnknown(f"The response has another pipeline, or an invalid slug.\n{advice}")
             self._set_slug(changed.slug)
         return changed
 
@@ -449,4 +454,4 @@ class PipelineWorkspace(BuildQueries):
             raise OutcomeUnknown(f"{lost}\nThe build could not be fetched either: {why}") from None
         if build.state in _CANCELED_STATES:
             return build
-        raise OutcomeUnknown(f"{lost}\nBuild {number} is {build.state} now.") from None
+        raise OutcomeUnknown(f"{lost}\nBuild {number} is {self._client.redact(show(build.state))} now.") from None

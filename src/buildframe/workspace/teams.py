@@ -15,6 +15,7 @@ from buildframe.errors import BadInput, Incomplete, Malformed
 from buildframe.fetching import records
 from buildframe.fetching.options import ListOptions
 from buildframe.guards.arguments import checked
+from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.http.request_body import nearest
@@ -226,6 +227,7 @@ class TeamAccess(OrganizationLists):
         """
         self._act(spec.delete_team_pipeline, team, pipeline_id, advice=_CHECK_TEAM, deadline=deadline)
 
+    @confined
     def set_team(
         self,
         pipeline: str | spec.Pipeline | PipelineWorkspace,
@@ -273,6 +275,7 @@ class TeamAccess(OrganizationLists):
         with within_deadline(deadline):
             _set_team(self._graphql(), self._path_of(pipeline), team, access_level)
 
+    @confined
     def remove_team(
         self, pipeline: str | spec.Pipeline | PipelineWorkspace, team: str, *, deadline: Deadline = None
     ) -> None:
