@@ -9,6 +9,8 @@ from buildframe.errors import BadInput
 from buildframe.guards.secrets import Secret
 from buildframe.http.response import Response
 
+_SHORT = 8
+
 
 class Token(Secret):
     """The access token."""
@@ -41,6 +43,8 @@ class Token(Secret):
 
     def redact_query(self, url: str) -> str:
         """Return the URL with another value for each parameter whose value is the token."""
+        if len(self._value) < _SHORT:  # could be an ordinary value
+            return url
         return re.sub(f"(?<==){re.escape(self._value)}(?=[&#]|$)", "redacted", url)
 
     def redact_error(self, response: Response) -> Response:
