@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib import colors, rc_context, rcParams
+from matplotlib import colors, rcParams
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -75,9 +75,13 @@ _DARK: dict[Any, Any] = {"text.color": "#DDDDDD", "grid.color": "#444444", "figu
 @contextlib.contextmanager
 def themed_axes(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
     """Yield Axes to draw on, with the theme active: `ax`, or those of a new figure of `width` by `height` inches."""
-    is_dark = ax is not None and luminance(background(ax)) < 0.2
-    with rc_context(_STYLE | (_DARK if is_dark else _LIGHT)):
+    theme = _STYLE | (_DARK if ax is not None and luminance(background(ax)) < 0.2 else _LIGHT)
+    before = {name: rcParams[name] for name in theme}  # rc_context would undo the interactive mode of Jupyter's backend
+    rcParams.update(theme)
+    try:
         yield plt.subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
+    finally:
+        rcParams.update(before)
 
 
 def check_top(top: int) -> int:
