@@ -19,9 +19,10 @@ _FUNCTIONS = (
 
 def load_templates(package: str, feature: str, finalize: Callable[[Any], object], *, html: bool = True) -> Any:
     """
-    Return the environment of the templates beside a package's modules; the extra that they need has its name.
+    Return a Jinja environment for the templates in the folder of a package, such as `buildframe.report`.
 
-    `finalize` returns what a value shows. HTML that a template has already rendered stays as it is.
+    Without Jinja, raise MissingExtra: `feature` needs the extra that is named like the package. `finalize` returns the
+    text that is shown for a value. HTML that a template has already rendered stays as it is.
     """
     try:
         import jinja2

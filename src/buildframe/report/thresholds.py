@@ -18,7 +18,7 @@ from buildframe.formatting import format_count, format_duration, format_name, fo
 from buildframe.http.request_body import nearest
 from buildframe.report.content import STATUSES, Status, Verdict
 from buildframe.report.measurements import Measurements
-from buildframe.spec.times import parse_duration as length_of
+from buildframe.spec.times import parse_duration
 
 DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""
@@ -129,7 +129,7 @@ def _limits(path: str | os.PathLike[str], table: str, values: Mapping[str, Any])
 
 def _seconds(value: Any) -> float | None:
     try:
-        length = length_of(value, "") if isinstance(value, str) else dt.timedelta(0)
+        length = parse_duration(value, "") if isinstance(value, str) else dt.timedelta(0)
     except BadInput:
         return None
     return length.total_seconds() or None

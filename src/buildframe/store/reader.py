@@ -32,7 +32,7 @@ _HOW_TO_FILL = {
 
 @checked
 class StoreReader:
-    """The part of a `Store` that reads: what a sync stored, or an earlier one."""
+    """The methods of a `Store` that read its tables, as of the last sync or an earlier one."""
 
     _location: Location
     _as_of: When | int | None
@@ -83,7 +83,7 @@ class StoreReader:
             wall_time_s        float64             seconds from start to end; NaN if unfinished
             day                date32[day]         UTC day of creation; null if `created_at` is null
             is_open            boolean             the build could still change when it was last stored
-            gone_at            datetime64[us, UTC] when the service reported it as deleted; NaT if it exists
+            gone_at            datetime64[us, UTC] when a list first lacked it; NaT if it was not missing
             has_webhook_update boolean             updated by a webhook after the last sync; null if not
             ================== =================== ==============================================================
 

@@ -82,7 +82,7 @@ def _workspace_of(build: spec.Build) -> Workspace:
 
 
 class Confirmation(NamedTuple):
-    """A question before an action, its answers, and the selector of the button to which the focus returns."""
+    """A question before an action, its buttons, and the selector of the button to which the focus returns."""
 
     question: str
     yes: str
@@ -114,8 +114,8 @@ class BuildActions(components.WorkspaceWidget):
         self.yes.button_style = "danger"
         self.no = self.status.create_button("No", "Change nothing (Escape)", self._decline, "bf-no")
         self.question = ipywidgets.HTML()
-        answers = ipywidgets.HBox([self.yes, self.no])
-        self.confirmation = components.add_classes(ipywidgets.VBox([self.question, answers]), "bf-confirmation")
+        choices = ipywidgets.HBox([self.yes, self.no])
+        self.confirmation = components.add_classes(ipywidgets.VBox([self.question, choices]), "bf-confirmation")
         self._accessibility = components.AccessibilityHelper(
             escape=".bf-no", attributes={".bf-confirmation": {"role": "group", "aria-label": "Confirmation"}}
         )

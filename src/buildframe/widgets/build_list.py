@@ -27,7 +27,7 @@ _UPDATE_INTERVAL = 0.5  # seconds; more frequent updates cost time, and nobody s
 
 class BuildList:
     """
-    The builds that match a query, which `query` describes, in the order of arrival and each as it was read last.
+    Builds that match a query, in the order of arrival, each as it was last read. `query` describes the query in words.
 
     `builds` has the columns COLUMNS and `row`, its cells in the table. `error` says why loading failed.
     """

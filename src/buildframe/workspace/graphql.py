@@ -1,4 +1,4 @@
-"""Send GraphQL queries, and change the teams of a pipeline with them. Does not know frames."""
+"""Send GraphQL queries and mutations, and read their responses. Does not know frames or teams."""
 
 from __future__ import annotations
 

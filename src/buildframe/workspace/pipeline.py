@@ -1,4 +1,4 @@
-"""Pipeline: the methods for one pipeline and its builds. Does not know HTTP or pagination."""
+"""PipelineWorkspace: the methods for one pipeline and its builds. Does not know HTTP or pagination."""
 
 from __future__ import annotations
 

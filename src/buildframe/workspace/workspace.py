@@ -267,7 +267,7 @@ class Workspace(TeamAccess):
         with within_deadline(deadline):
             return rest.table(self._client, path, params, progress)
 
-    # --- logs and GraphQL
+    # --- GraphQL
 
     @confined
     def graphql(

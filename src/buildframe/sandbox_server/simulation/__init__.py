@@ -1,1 +1,1 @@
-"""What happens: rules, the simulation that follows them, and its clock."""
+"""The simulation of builds and jobs: its rules, its events and its clock."""

@@ -1,1 +1,1 @@
-"""What there is: organizations, pipelines, steps, chance, and what was planted."""
+"""The simulated world: organizations, pipelines, steps, random numbers, and planted anomalies."""
