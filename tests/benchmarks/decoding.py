@@ -39,11 +39,11 @@ def frames(pages: Sequence[Path], watch: Stopwatch) -> tuple[pd.DataFrame, pd.Da
     decoding, rows, jobs = new_decoding(), list[pa.Table](), list[pa.Table]()
     for answer in bodies(pages):
         with watch.running():
-            part = decoding.tables(decoding.read(REQUEST, answer))
-            rows.append(part.rows)
-            assert part.jobs is not None
-            jobs.append(part.jobs)
-            del part
+            page_rows, page_jobs = decoding.tables(decoding.read(REQUEST, answer))
+            assert page_jobs is not None
+            rows.append(page_rows)
+            jobs.append(page_jobs)
+            del page_rows, page_jobs
     size = sum(part.nbytes for part in (*rows, *jobs))
     with watch.running():
         return decoding.frame(rows), decoding.job_frame(jobs), size

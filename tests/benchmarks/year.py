@@ -56,10 +56,10 @@ def month(builds_of_30_days: int) -> Frames:
     request = protocol.request_for(spec.list_builds, "acme")
     headers = {"date": END.strftime("%a, %d %b %Y %H:%M:%S GMT")}
     for page in _pages(World(builds_of_30_days, JOBS)):
-        part = decoding.tables(decoding.read(request, response.Response(200, headers, page)))
-        rows.append(part.rows)
-        assert part.jobs is not None
-        jobs.append(part.jobs)
+        page_rows, page_jobs = decoding.tables(decoding.read(request, response.Response(200, headers, page)))
+        assert page_jobs is not None
+        rows.append(page_rows)
+        jobs.append(page_jobs)
     found, begin = Frames(decoding.frame(rows), decoding.job_frame(jobs)), pd.Timestamp(END) - pd.Timedelta(days=DAYS)
     return Frames(
         found.builds[found.builds["created_at"] >= begin], found.jobs[found.jobs["build_created_at"] >= begin]

@@ -288,10 +288,13 @@ class Sync:
         """Fetch builds created from `since` to `until`, without an upper bound if `until` is now."""
         return self._fetch(created_from=since, created_to=until if until < now else None)
 
-    def _fetch(self, of: Workspace | PipelineWorkspace | None = None, **filters: Any) -> History:
+    def _fetch(
+        self, of: Workspace | PipelineWorkspace | None = None, *, is_quiet: bool = False, **filters: Any
+    ) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
+        progress = False if is_quiet else self._progress
         began = self._clock.elapsed
-        found = (of or self._ci).history(**{"progress": self._progress, **filters})
+        found = (of or self._ci).history(progress=progress, **filters)
         self._clock.read_listing(self._count_requests(found.builds), began)
         if not found.builds.attrs["complete"]:
             self._why.append(found.builds.attrs["why"])
@@ -348,7 +351,7 @@ class Sync:
         gone = [missed[:0]]
         for second, builds in missed.groupby(pd.to_datetime(missed["created_at"]).dt.floor("s")):
             since = Moment.of(pd.Timestamp(second))
-            found = self._fetch(created_from=since, created_to=Moment.of(since + _SECOND), progress=False)
+            found = self._fetch(created_from=since, created_to=Moment.of(since + _SECOND), is_quiet=True)
             if self._is_current(found, Moment.of(builds["fetched_at"].max())):
                 histories.append(found)
                 gone.append(builds[~builds["id"].isin(found.builds["id"]) & found.builds.attrs["complete"]])
