@@ -8,7 +8,7 @@ from typing import Any
 
 from buildframe.spec import ENDPOINTS, RESOURCES, Endpoint
 from buildframe.workspace import Workspace
-from tests.golden.asking import Body, Place, Service
+from tests.golden.http_service import Body, Place, Service
 
 Call = Callable[[Workspace, Place], Any]
 

@@ -9,7 +9,7 @@ import pytest
 
 from buildframe.sandbox_server import Sandbox
 from tests import golden
-from tests.golden.asking import Body, Place, Service, method_of, place_of
+from tests.golden.http_service import Body, Place, Service, method_of, place_of
 from tests.golden.types import Seen, seen_in
 
 READING = [name for name in golden.OPERATIONS if method_of(name) == "GET"]
@@ -53,9 +53,9 @@ def place(service: Service, builds: list[Body]) -> Place:
 
 def placed(service: Service, place: Place) -> Place:
     """A place with all that paths may name."""
-    members = service.ask(place.path("list_members")).json()
+    members = service.get(place.path("list_members")).json()
     place = place._replace(
-        pipeline_id=service.ask(place.path("get_pipeline")).json()["id"],
+        pipeline_id=service.get(place.path("get_pipeline")).json()["id"],
         team=service.team_of(place.org, place.pipeline),
         user=members[0]["id"],
     )
@@ -72,12 +72,12 @@ def responses(service: Service, builds: list[Body], place: Place) -> dict[str, l
         "list_all_builds": builds,
         "list_builds": everywhere(service, "list_builds", organizations, include_retried_jobs="true"),
         "list_pipeline_builds": everywhere(service, "list_pipeline_builds", lines, include_retried_jobs="true"),
-        "get_build": [service.ask(path, include_retried_jobs="true").json() for path in whole],
+        "get_build": [service.get(path, include_retried_jobs="true").json() for path in whole],
         "list_pipelines": everywhere(service, "list_pipelines", organizations),
-        "get_pipeline": [service.ask(line.path("get_pipeline")).json() for line in lines],
+        "get_pipeline": [service.get(line.path("get_pipeline")).json() for line in lines],
         "list_flaky_tests": service.list_all(place.path("list_flaky_tests")),
     }
-    others = {name: service.ask(place.path(name)).json() for name in READING if name not in at_many_places}
+    others = {name: service.get(place.path(name)).json() for name in READING if name not in at_many_places}
     return at_many_places | {name: items if isinstance(items, list) else [items] for name, items in others.items()}
 
 

@@ -16,7 +16,7 @@ from tests.contract.calls import (
     at_shared_pipeline,
     new_pipeline,
 )
-from tests.golden.asking import ALL_SCOPES, Place, Service, place_of
+from tests.golden.http_service import ALL_SCOPES, Place, Service, place_of
 
 ROWS = [(row, operation) for row in golden.ERRORS for operation in row["operations"]]
 Provoke = Callable[[Service, Workspace, Place], object]

@@ -11,7 +11,7 @@ import pytest
 from buildframe import spec
 from tests import golden
 from tests.contract.conftest import FILTERED, READING
-from tests.golden.asking import Body, Place, Service, place_of
+from tests.golden.http_service import Body, Place, Service, place_of
 from tests.golden.types import Seen, find_violations, fits, nested_in, reached_from, stamp
 
 NEVER_A_VALUE = {
@@ -201,8 +201,8 @@ def test_every_field_has_a_value_somewhere_or_is_named_as_missing(met: dict[str,
 def test_addresses_of_webhooks_are_for_editors_only(service: Service, place: Place) -> None:
     reader = service.sandbox.token(scopes=("read_pipelines",))
     path = place.path("get_pipeline")
-    assert service.ask(path).json()["provider"]["webhook_url"].startswith("http")
-    assert service.ask(path, token=reader).json()["provider"]["webhook_url"] == ""
+    assert service.get(path).json()["provider"]["webhook_url"].startswith("http")
+    assert service.get(path, token=reader).json()["provider"]["webhook_url"] == ""
 
 
 def test_pipelines_are_of_both_forms_of_time(responses: dict[str, list[Body]]) -> None:
@@ -258,7 +258,7 @@ def test_only_the_last_run_of_a_step_is_returned_by_default(service: Service, bu
 
 def test_a_single_build_has_only_last_runs_by_default(service: Service, builds: list[Body]) -> None:
     build = next(build for build in builds if any(job.get("retried") for job in build["jobs"]))
-    short = service.ask(place_of(build).path("get_build")).json()
+    short = service.get(place_of(build).path("get_build")).json()
     assert {job["id"] for job in short["jobs"]} == {job["id"] for job in build["jobs"] if not job.get("retried")}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests import golden
 from tests.contract.conftest import FILTERED, PAGED
-from tests.golden.asking import Body, Place, Service, place_of
+from tests.golden.http_service import Body, Place, Service, place_of
 from tests.golden.types import stamp
 
 
@@ -21,7 +21,7 @@ def links_of(response: httpx.Response) -> list[str]:
 
 @pytest.mark.parametrize("operation", FILTERED)
 def test_links_lead_to_neighbors_and_ends(service: Service, place: Place, operation: str) -> None:
-    first = service.ask(place.path(operation), per_page=5)
+    first = service.get(place.path(operation), per_page=5)
     middle = service.fetch(first.links["next"]["url"])
     last = service.fetch(first.links["last"]["url"])
     assert links_of(first) == ["last", "next"]
@@ -47,13 +47,13 @@ def test_links_are_absolute_and_keep_the_query(service: Service, place: Place, o
 @pytest.mark.parametrize("operation", PAGED)
 def test_a_list_of_one_page_has_an_empty_link(service: Service, place: Place, operation: str) -> None:
     query = {"branch": "no-such-branch"} if golden.query_of(operation) else {"per_page": 100}
-    response = service.ask(place.path(operation), **query)
+    response = service.get(place.path(operation), **query)
     assert response.headers.get("Link") == ""
 
 
 @pytest.mark.parametrize("operation", PAGED)
 def test_a_page_past_the_end_is_empty(service: Service, place: Place, operation: str) -> None:
-    response = service.ask(place.path(operation), page=40)
+    response = service.get(place.path(operation), page=40)
     assert (response.status_code, response.json()) == (200, golden.HOSTED["paging"]["past_the_end"])
 
 
@@ -64,10 +64,10 @@ def ids_of(items: list[Body]) -> list[str]:
 @pytest.mark.parametrize("operation", PAGED)
 def test_page_sizes(service: Service, place: Place, listed: dict[str, list[Body]], operation: str) -> None:
     paging, path, items = golden.HOSTED["paging"], place.path(operation), ids_of(listed[operation])
-    assert ids_of(service.ask(path).json()) == items[: paging["per_page"]]
-    assert ids_of(service.ask(path, per_page=500).json()) == items[: paging["most_per_page"]]
-    assert ids_of(service.ask(path, page=0, per_page=3).json()) == items[:3]
-    assert ids_of(service.ask(path, page=2, per_page=3).json()) == items[3:6]
+    assert ids_of(service.get(path).json()) == items[: paging["per_page"]]
+    assert ids_of(service.get(path, per_page=500).json()) == items[: paging["most_per_page"]]
+    assert ids_of(service.get(path, page=0, per_page=3).json()) == items[:3]
+    assert ids_of(service.get(path, page=2, per_page=3).json()) == items[3:6]
 
 
 @pytest.mark.parametrize("operation", FILTERED)
@@ -189,5 +189,5 @@ def test_several_filters_narrow_together(narrow: Narrow, builds: list[Body]) -> 
 @pytest.mark.parametrize("operation", FILTERED)
 @pytest.mark.parametrize(("switch", "field"), [("exclude_jobs", "jobs"), ("exclude_pipeline", "pipeline")])
 def test_switches_leave_a_field_out(service: Service, place: Place, operation: str, switch: str, field: str) -> None:
-    assert not any(build.get(field) for build in service.ask(place.path(operation), **{switch: "true"}).json())
-    assert all(build[field] for build in service.ask(place.path(operation), **{switch: "false"}).json())
+    assert not any(build.get(field) for build in service.get(place.path(operation), **{switch: "true"}).json())
+    assert all(build[field] for build in service.get(place.path(operation), **{switch: "false"}).json())

@@ -18,7 +18,7 @@ from buildframe.spec import TABLES, Resource
 from buildframe.workspace import Workspace
 from tests import golden
 from tests.contract.calls import CALLS, FRAMES, prepare_place
-from tests.golden.asking import ALL_SCOPES, Body, Place, Service, method_of
+from tests.golden.http_service import ALL_SCOPES, Body, Place, Service, method_of
 from tests.golden.types import find_violations, is_stamp, seen_in
 
 NAMED = {name: operation["route"] for name, operation in golden.OPERATIONS.items()}

@@ -23,7 +23,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
-def stranger(sandbox: Sandbox) -> Buildkite:
+def client(sandbox: Sandbox) -> Buildkite:
     return pointed_at(sandbox, per_page=100)
 
 
@@ -34,31 +34,31 @@ def pointed_at(sandbox: Sandbox, per_page: int) -> Buildkite:
     return client
 
 
-def paged(ask: Any, *arguments: Any, **filters: Any) -> list[Body]:
+def paged(list_page: Any, *arguments: Any, **filters: Any) -> list[Body]:
     """All items, by the pages that its responses name."""
     items: list[Body] = []
     page = 0  # as it begins itself
     while True:
-        response = ask(*arguments, page=page, with_pagination=True, **filters)
+        response = list_page(*arguments, page=page, with_pagination=True, **filters)
         items += response.body
         if not response.next_page:
             return items
         page = response.next_page
 
 
-def test_all_builds_by_its_paging(sandbox: Sandbox, stranger: Buildkite) -> None:
-    everything = paged(stranger.builds().list_all)
+def test_all_builds_by_its_paging(sandbox: Sandbox, client: Buildkite) -> None:
+    everything = paged(client.builds().list_all)
     assert len(everything) > 200
     assert len({build["id"] for build in everything}) == len(everything)
     of_acme = [build["id"] for build in everything if "/organizations/acme/" in build["url"]]
-    assert [build["id"] for build in paged(stranger.builds().list_all_for_org, "acme")] == of_acme
+    assert [build["id"] for build in paged(client.builds().list_all_for_org, "acme")] == of_acme
     of_web = [build["id"] for build in everything if "/organizations/acme/pipelines/web/" in build["url"]]
     few = pointed_at(sandbox, per_page=7)
     assert [build["id"] for build in paged(few.builds().list_all_for_pipeline, "acme", "web")] == of_web
 
 
-def test_builds_by_its_filters(stranger: Buildkite) -> None:
-    builds = stranger.builds()
+def test_builds_by_its_filters(client: Buildkite) -> None:
+    builds = client.builds()
     everything = paged(builds.list_all)
 
     def assert_lists(expected: list[Body], **filters: Any) -> None:
@@ -79,33 +79,33 @@ def test_builds_by_its_filters(stranger: Buildkite) -> None:
     assert_lists(channel, meta_data={"channel": "stable"})
 
 
-def test_times_with_an_unencoded_plus(stranger: Buildkite) -> None:
+def test_times_with_an_unencoded_plus(client: Buildkite) -> None:
     """It writes `+00:00` into the query as it is, which arrives as a blank."""
     bound = dt.datetime(2026, 10, 29, 12, tzinfo=dt.UTC)
-    late = paged(stranger.builds().list_all, created_from=bound)
-    early = paged(stranger.builds().list_all, created_to=bound)
+    late = paged(client.builds().list_all, created_from=bound)
+    early = paged(client.builds().list_all, created_to=bound)
     assert late
     assert early
-    assert len(late) + len(early) == len(paged(stranger.builds().list_all))
+    assert len(late) + len(early) == len(paged(client.builds().list_all))
     assert all(build["created_at"] >= "2026-10-29T12" or "UTC" in build["created_at"] for build in late)
 
 
-def test_a_build_with_all_attempts(stranger: Buildkite) -> None:
+def test_a_build_with_all_attempts(client: Buildkite) -> None:
     retried = next(
         build
-        for build in paged(stranger.builds().list_all, include_retried_jobs=True)
+        for build in paged(client.builds().list_all, include_retried_jobs=True)
         if any(job.get("retried") for job in build["jobs"])
     )
     slug, number = retried["pipeline"]["slug"], retried["number"]
     organization = retried["url"].split("/organizations/")[1].split("/")[0]
-    last = stranger.builds().get_build_by_number(organization, slug, number)
-    every = stranger.builds().get_build_by_number(organization, slug, number, include_retried_jobs=True)
+    last = client.builds().get_build_by_number(organization, slug, number)
+    every = client.builds().get_build_by_number(organization, slug, number, include_retried_jobs=True)
     assert {job["id"] for job in every["jobs"]} == {job["id"] for job in retried["jobs"]}
     assert len(last["jobs"]) < len(every["jobs"])
 
 
-def test_the_life_of_a_build(sandbox: Sandbox, stranger: Buildkite) -> None:
-    builds = stranger.builds()
+def test_the_life_of_a_build(sandbox: Sandbox, client: Buildkite) -> None:
+    builds = client.builds()
     build = builds.create_build(
         "acme", "web", "HEAD", "main", message="Try", env={"A": "b"}, meta_data={"k": "v"}, clean_checkout=True
     )
@@ -124,20 +124,20 @@ def test_the_life_of_a_build(sandbox: Sandbox, stranger: Buildkite) -> None:
     over = builds.get_build_by_number("acme", "web", again["number"])
     assert over["finished_at"]
     job = next(job for job in over["jobs"] if job.get("finished_at") and job.get("raw_log_url"))
-    log = stranger.jobs().get_job_log("acme", "web", again["number"], job["id"], LogFormat.TEXT)
+    log = client.jobs().get_job_log("acme", "web", again["number"], job["id"], LogFormat.TEXT)
     assert b"$ " in log or job["command"].encode() in log
 
 
-def test_pipelines_are_listed(stranger: Buildkite) -> None:
-    slugs = [pipeline["slug"] for pipeline in paged(stranger.pipelines().list_pipelines, "acme")]
+def test_pipelines_are_listed(client: Buildkite) -> None:
+    slugs = [pipeline["slug"] for pipeline in paged(client.pipelines().list_pipelines, "acme")]
     assert "web" in slugs
-    assert stranger.pipelines().get_pipeline("acme", "web")["slug"] == "web"
+    assert client.pipelines().get_pipeline("acme", "web")["slug"] == "web"
 
 
 @pytest.mark.parametrize("how", ["visual", "yaml"])
-def test_the_life_of_a_pipeline(stranger: Buildkite, how: str) -> None:
+def test_the_life_of_a_pipeline(client: Buildkite, how: str) -> None:
     """It knows of no clusters, so it works in an organization that has none."""
-    pipelines, repository = stranger.pipelines(), "git@github.com:example/new.git"
+    pipelines, repository = client.pipelines(), "git@github.com:example/new.git"
     if how == "visual":
         made = pipelines.create_pipeline("globex", "By Steps", repository)
     else:
@@ -152,7 +152,7 @@ def test_the_life_of_a_pipeline(stranger: Buildkite, how: str) -> None:
     assert made["slug"] not in [pipeline["slug"] for pipeline in paged(pipelines.list_pipelines, "globex")]
 
 
-def test_emojis(stranger: Buildkite) -> None:
-    emojis = stranger.emojis().list_emojis("acme")
+def test_emojis(client: Buildkite) -> None:
+    emojis = client.emojis().list_emojis("acme")
     assert emojis
     assert all(emoji["name"] and emoji["url"].startswith("http") for emoji in emojis)

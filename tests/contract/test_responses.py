@@ -11,12 +11,12 @@ import pytest
 from buildframe.sandbox_server import Quota, Sandbox
 from tests import golden
 from tests.contract.conftest import FILTERED, READING
-from tests.golden.asking import ALL_SCOPES, Body, Place, Service, place_of
+from tests.golden.http_service import ALL_SCOPES, Body, Place, Service, place_of
 
 
 @pytest.mark.parametrize("operation", READING)
 def test_success_and_its_headers(service: Service, place: Place, operation: str) -> None:
-    response = service.ask(place.path(operation))
+    response = service.get(place.path(operation))
     assert response.status_code == golden.OPERATIONS[operation]["success"]
     assert response.headers["Content-Type"].split(";")[0] == golden.SHAPES["transport"]["content_type"]
     assert isinstance(response.json(), list) == golden.OPERATIONS[operation]["returns"].startswith("array of")
@@ -24,8 +24,8 @@ def test_success_and_its_headers(service: Service, place: Place, operation: str)
 
 @pytest.mark.parametrize("operation", READING)
 def test_every_response_has_its_scopes_and_limits(service: Service, place: Place, operation: str) -> None:
-    result, headers = service.ask(place.path(operation)).headers, golden.HOSTED["headers"]
-    assert [name for name in [*headers["every_answer"], *headers["rate"]] if not result.get(name)] == []
+    result, headers = service.get(place.path(operation)).headers, golden.HOSTED["headers"]
+    assert [name for name in [*headers["every_response"], *headers["rate"]] if not result.get(name)] == []
     assert set(re.split(r",\s*", result[headers["of_token"]])) == set(ALL_SCOPES)
     assert result[headers["of_operation"]] == golden.OPERATIONS[operation]["scope"]
     assert result[headers["weak_tag"]].startswith('W/"')
@@ -42,7 +42,7 @@ def test_without_a_token_nothing_is_returned(
 
 
 def test_an_unknown_route_is_reported(service: Service) -> None:
-    response = service.ask("/nothing/here")
+    response = service.get("/nothing/here")
     assert response.status_code == 404
     assert response.json()["message"].startswith(golden.HOSTED["errors"]["unknown_route"])
 
@@ -51,7 +51,7 @@ def test_a_token_for_one_organization_sees_no_other(service: Service, builds: li
     token = service.sandbox.token(scopes=ALL_SCOPES, organizations=(place.org,))
     own = [build["id"] for build in builds if place_of(build).org == place.org]
     assert 0 < len(own) < len(builds)
-    assert [build["id"] for build in service.ask("/builds", token=token, per_page=100).json()] == own[:100]
+    assert [build["id"] for build in service.get("/builds", token=token, per_page=100).json()] == own[:100]
 
 
 # --- limits
@@ -67,14 +67,14 @@ def narrow_service() -> Iterator[Service]:
 @pytest.mark.parametrize("operation", FILTERED)
 def test_pages_too_deep_are_refused(narrow_service: Service, place: Place, operation: str) -> None:
     paging, token = golden.HOSTED["paging"], narrow_service.sandbox.token()
-    deep = narrow_service.ask(place.path(operation), token=token, page=3, per_page=5)
+    deep = narrow_service.get(place.path(operation), token=token, page=3, per_page=5)
     assert (deep.status_code, deep.json()) == (paging["too_deep"], {"message": paging["too_deep_message"]})
-    assert narrow_service.ask(place.path(operation), token=token, page=2, per_page=5).status_code == 200
+    assert narrow_service.get(place.path(operation), token=token, page=2, per_page=5).status_code == 200
 
 
 def request_until_refused(service: Service, path: str, tokens: list[str]) -> httpx.Response:
-    """The first refusal, asking with the tokens in turn."""
-    responses = (service.ask(path, token=token) for _ in range(20) for token in tokens)
+    """Return the first refusal of requests with the tokens in turn."""
+    responses = (service.get(path, token=token) for _ in range(20) for token in tokens)
     return next(response for response in responses if response.status_code != 200)
 
 

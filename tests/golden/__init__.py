@@ -1,4 +1,4 @@
-"""The second witness as Python values: README.md says what the files hold."""
+"""The golden files as Python values. README.md describes the files."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def query_of(operation: str) -> dict[str, dict[str, Any]]:
 
 
 def item_of(operation: str) -> str:
-    """What an operation answers, or a list of it holds."""
+    """Return the resource that an operation returns, or that its list contains."""
     return OPERATIONS[operation]["returns"].removeprefix("array of ")

@@ -1,4 +1,4 @@
-"""Whether what was sent is of the types that the witness reports."""
+"""Check responses against the types in the golden files."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ IS = {
 
 
 def fits(value: Any, type: str) -> bool:
-    """Whether a JSON value is of the witness's type; what resources hold is looked at apart."""
+    """Whether a JSON value has a type of the golden files. Fields of resources are checked separately."""
     if type.startswith("array of "):
         return isinstance(value, list) and all(fits(part, type.removeprefix("array of ")) for part in value)
     return IS.get(type, IS["object"])(value)
 
 
 class Seen(NamedTuple):
-    """A resource met in an answer."""
+    """A resource in a response, and its place there."""
 
     resource: str
     where: str
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
 
 
 def seen_in(body: Any, resource: str, where: str) -> Iterator[Seen]:
-    """The resource itself and all that it holds, however deep."""
+    """Yield the resource and all resources inside it, at any depth."""
     if isinstance(body, list):
         for part in body:
             yield from seen_in(part, resource, where)

@@ -1,4 +1,4 @@
-"""The spec against the second witness: what the service's document says, transcribed manually into `golden/`."""
+"""Compare the spec with the golden files, which were transcribed manually from the service's document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from buildframe import spec
 from buildframe.spec.declare import Resource, nested_resource
 from buildframe.spec.operations import Endpoint, Filter
 from tests import golden
-from tests.golden.spelled import spelled
+from tests.golden.declared_types import type_names
 
 ENDPOINTS = {endpoint.name: endpoint for endpoint in spec.ENDPOINTS}
 
@@ -89,7 +89,7 @@ def path_types(path: str) -> list[type]:
 
 
 def documented_of(operation: str) -> dict[str, Any]:
-    """What the witness says of an operation, in the spec's terms."""
+    """Return the golden row of an operation in the form of the spec."""
     documented = golden.OPERATIONS[operation]
     method, path = documented.get("hosted_route", documented["route"]).split(" ", 1)
     return {
@@ -230,7 +230,7 @@ def documented_fields(resource: str) -> dict[str, set[str]]:
 
 
 def declared_fields(resource: type[Resource]) -> dict[str, set[str]]:
-    return {field.name: spelled(field.type) for field in spec.fields_of(resource) if field.sent}
+    return {field.name: type_names(field.type) for field in spec.fields_of(resource) if field.sent}
 
 
 def test_every_declared_resource_is_known() -> None:
@@ -296,7 +296,7 @@ TABULAR = [*spec.RESOURCES.values()]
 
 
 def documented_kind(resource: str, path: tuple[str, ...]) -> str:
-    """What a column holds by the witness's word; everything but plain values is JSON text."""
+    """Return the kind of a column by the golden files; everything but plain values is JSON text."""
     words = documented_fields(resource)[path[0]]
     nested = next((word for word in words if word in golden.RESOURCES), None)
     if nested and len(path) > 1:

@@ -1,4 +1,4 @@
-"""What the spec says of requests' bodies against the second witness in `golden/`."""
+"""Compare the request bodies of the spec with the golden files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buildframe import spec
 from buildframe.spec.builds import CommitAuthor
 from buildframe.spec.pipelines import AnyStep, ProviderSettings
 from tests import golden
-from tests.golden.spelled import spelled
+from tests.golden.declared_types import type_names
 
 ENDPOINTS = {endpoint.name: endpoint for endpoint in spec.ENDPOINTS}
 WITH_BODY = {name: documented["body"] for name, documented in golden.OPERATIONS.items() if "body" in documented}
@@ -24,7 +24,7 @@ Documented = dict[str, set[str]]
 
 
 def words_of(documented: str) -> set[str]:
-    """Types of the witness in the loose words that declarations have."""
+    """Return types of the golden files as the less exact types of declarations."""
     return {re.sub("uuid", "string", re.sub("map|Author", "object", word)) for word in documented.split(" or ")}
 
 
@@ -48,7 +48,7 @@ def documented_properties(operation: str) -> tuple[Documented, set[str]]:
 
 
 def declared_properties(properties: Sequence[spec.Property]) -> tuple[Documented, set[str]]:
-    types = {entry.name: spelled(entry.type) | allows_null(entry.type) for entry in properties}
+    types = {entry.name: type_names(entry.type) | allows_null(entry.type) for entry in properties}
     return types, {entry.name for entry in properties if entry.required}
 
 
@@ -114,8 +114,8 @@ def test_every_kind_of_step_is_declared_as_documented() -> None:
 
 
 def test_provider_settings_are_declared_as_documented() -> None:
-    only_in_answers = set(golden.PIPELINES["settings_apply"]["only_in_answers"])
-    documented = {name: type for name, type in golden.PIPELINES["settings"].items() if name not in only_in_answers}
+    only_in_responses = set(golden.PIPELINES["settings_apply"]["only_in_responses"])
+    documented = {name: type for name, type in golden.PIPELINES["settings"].items() if name not in only_in_responses}
     assert names_and_types(ProviderSettings) == documented_types(documented)
 
 

@@ -1,4 +1,4 @@
-"""Asking the sandbox as a stranger would: plain HTTP, and the document's paths."""
+"""Send requests to the sandbox over plain HTTP, by the paths of the service's document. Does not use the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL_SCOPES = (*golden.STATES["scopes"], golden.STATES["graphql_scope"])
 
 
 class Place(NamedTuple):
-    """What the parameters of paths stand for."""
+    """Values of the parameters in paths."""
 
     org: str
     pipeline: str = ""
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 class Service:
-    """The sandbox as a stranger sees it: an address and tokens."""
+    """A sandbox that is known only by its URL and tokens."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -49,7 +49,7 @@ class Service:
         self.url = sandbox.url + golden.SHAPES["transport"]["prefix"]
         self.token = sandbox.token(scopes=ALL_SCOPES)
 
-    def ask(self, path: str, token: str | None = None, **query: Any) -> httpx.Response:
+    def get(self, path: str, token: str | None = None, **query: Any) -> httpx.Response:
         return self.fetch(self.url + path, token, query)
 
     def fetch(self, url: str, token: str | None = None, query: Body | None = None) -> httpx.Response:
@@ -57,18 +57,18 @@ class Service:
         return httpx.get(url, params=query or None, headers=headers, timeout=30)
 
     def do(self, operation: str, place: Place, body: Any = None, token: str | None = None) -> httpx.Response:
-        """Any operation, at the document's path (or the hosted one, where the document's names too little)."""
+        """Request an operation at the document's path, or at the hosted one if the document's lacks a parameter."""
         headers = {"Authorization": f"Bearer {token or self.token}"}
         url = self.url + place.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
         return httpx.request(method_of(operation), url, json=body, headers=headers, timeout=30)
 
     def list_all(self, path: str, **query: Any) -> list[Body]:
         """Return every item of a list, following its links."""
-        answer = self.ask(path, per_page=100, **query)
-        items = answer.json()
-        while "next" in answer.links:
-            answer = self.fetch(answer.links["next"]["url"])
-            items += answer.json()
+        response = self.get(path, per_page=100, **query)
+        items = response.json()
+        while "next" in response.links:
+            response = self.fetch(response.links["next"]["url"])
+            items += response.json()
         return list(items)
 
     def graphql(self, query: str) -> Body:
@@ -80,8 +80,8 @@ class Service:
 
     def team_of(self, org: str, pipeline: str) -> str:
         """UUID of a team that has a pipeline; only GraphQL returns teams."""
-        ask = '{ pipeline(slug: "%s/%s") { teams(first: 1) { edges { node { team { id } } } } } }'
-        (edge,) = self.graphql(ask % (org, pipeline))["pipeline"]["teams"]["edges"]
+        query = '{ pipeline(slug: "%s/%s") { teams(first: 1) { edges { node { team { id } } } } } }'
+        (edge,) = self.graphql(query % (org, pipeline))["pipeline"]["teams"]["edges"]
         return base64.b64decode(edge["node"]["team"]["id"]).decode().removeprefix("Team---")
 
 
@@ -91,14 +91,14 @@ def method_of(operation: str) -> str:
 
 
 def path_of(operation: str, *, hosted: bool = False) -> str:
-    """The path as the document writes it, or, where it is another, as the hosted service has it."""
+    """Return the path in the document, or that of the hosted service if it differs."""
     result = golden.OPERATIONS[operation]
     path: str = result["hosted_route" if hosted else "route"].split(" ")[1]
     return path
 
 
 def place_of(build: Body) -> Place:
-    """The place of a build, with nothing but what its address reports."""
+    """Return the place of a build, from its URL alone."""
     found = re.search(r"/organizations/([^/]+)/pipelines/([^/]+)/builds/", build["url"])
     assert found is not None, build["url"]
     return Place(found[1], found[2], build["number"])

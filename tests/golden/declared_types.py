@@ -1,4 +1,4 @@
-"""Declared types in the words of the witness."""
+"""Convert declared types to the names of types in the golden files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from buildframe.spec import Moment
 _PLAIN: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", Moment: "timestamp", Any: "any"}
 
 
-def spelled(hint: Any) -> set[str]:
-    """A declared type in the words of the witness: its alternatives, without null."""
+def type_names(hint: Any) -> set[str]:
+    """Return the names of the alternatives of a declared type, without null."""
     if get_origin(hint) is Annotated:
-        return spelled(get_args(hint)[0])
+        return type_names(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
-        return {word for part in get_args(hint) if part is not type(None) for word in spelled(part)}
+        return {word for part in get_args(hint) if part is not type(None) for word in type_names(part)}
     if get_origin(hint) in (list, Sequence):
-        return {f"array of {word}" for word in spelled(get_args(hint)[0])}
+        return {f"array of {word}" for word in type_names(get_args(hint)[0])}
     if (get_origin(hint) or hint) in (dict, Mapping) or is_typeddict(hint):
         return {"object"}
     if get_origin(hint) is Literal:

@@ -1,4 +1,4 @@
-"""What type checkers see of the public face; run by mypy and pyright, not by Python."""
+"""Types of the public API as type checkers infer them. Checked by mypy and pyright; Python does not run it."""
 
 from __future__ import annotations
 
