@@ -134,18 +134,18 @@ def test_only_these_addresses_answer(served: Served) -> None:
 
 def test_the_old_and_the_new_token_are_taken_while_one_replaces_the_other(store: bf.Store) -> None:
     with serving(receiving.application(store, ["the old one", "the new one"], every=LONG)) as served:
-        answers = [sent(served.url, job(n), token=token).status_code for n, token in enumerate(
+        responses = [sent(served.url, job(n), token=token).status_code for n, token in enumerate(
             ["the old one", "the new one", "another one"]
         )]  # fmt: skip
-    assert answers == [204, 204, 401]
+    assert responses == [204, 204, 401]
 
 
 def test_where_too_many_wait_the_service_is_to_come_again(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "MAX_WAITING", 2)
     with serving(receiving.application(store, [SECRET], every=LONG)) as served:
-        answers = [sent(served.url, job(n)) for n in range(3)]
-        assert [answer.status_code for answer in answers] == [204, 204, 503]
-        assert answers[2].headers["Retry-After"] == "30"
+        responses = [sent(served.url, job(n)) for n in range(3)]
+        assert [response.status_code for response in responses] == [204, 204, 503]
+        assert responses[2].headers["Retry-After"] == "30"
         status = served.status()
         assert (status["waiting"], status["refused"]) == (2, {"503": 1})
         assert 0 <= status["oldest_s"] < LONG
@@ -235,8 +235,8 @@ def test_a_body_that_does_not_come_is_given_up(served: Served, monkeypatch: pyte
     monkeypatch.setattr(asgi, "REQUEST_TIMEOUT_S", 0.2)
     with begun(served) as line:
         line.settimeout(5)
-        answer = b"".join(iter(lambda: line.recv(1000), b""))  # until it is closed
-    assert answer.startswith(b"HTTP/1.1 408")
+        response = b"".join(iter(lambda: line.recv(1000), b""))  # until it is closed
+    assert response.startswith(b"HTTP/1.1 408")
     assert served.status()["refused"] == {"408": 1}
 
 

@@ -96,9 +96,9 @@ def test_more_connections_than_it_reads_from_are_answered_and_counted(tmp_path: 
         for line in lines:
             line.sendall(head)
         for line in lines[:50]:
-            answer = line.recv(1000)
-            assert answer.startswith(b"HTTP/1.1 503")
-            assert b"retry-after: 30" in answer.lower()
+            response = line.recv(1000)
+            assert response.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 30" in response.lower()
         assert served.status()["refused"] == {"503": 50}
         process.kill()
 

@@ -69,10 +69,10 @@ def rest(line: socket.socket) -> bytes:
 
 def ask_health(line: socket.socket) -> None:
     line.sendall(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
-    answer = b""
-    while not answer.endswith(b"}}"):
-        answer += line.recv(1000)
-    assert answer.startswith(b"HTTP/1.1 200")
+    response = b""
+    while not response.endswith(b"}}"):
+        response += line.recv(1000)
+    assert response.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("many", [300, 900])
@@ -92,9 +92,9 @@ def test_a_request_that_does_not_come_is_given_up(store: bf.Store, monkeypatch: 
     monkeypatch.setattr(asgi, "REQUEST_TIMEOUT_S", 0.3)
     with serving(receiver.application(store, [SECRET])) as served, half_open(served, 4) as lines:
         for line in lines:
-            answer = rest(line)
-            assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-            assert b"connection: close" in answer.lower()
+            response = rest(line)
+            assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert b"connection: close" in response.lower()
         assert served.status()["refused"] == {"408": 4}
 
 
@@ -179,9 +179,9 @@ def test_where_all_are_being_answered_a_new_one_is_to_come_again(store: bf.Store
                 line.sendall(HALF[3])
             time.sleep(0.3)
             with connected(served) as third:
-                answer = rest(third)
-        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-        assert b"Retry-After: 30" in answer
+                response = rest(third)
+        assert response.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert b"Retry-After: 30" in response
 
 
 @pytest.mark.parametrize("per_peer", [0, -1, 801])

@@ -35,7 +35,7 @@ def delivery(number: int) -> bytes:
     return f"POST / HTTP/1.1\r\nHost: here\r\n{TOKEN}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def answer(line: socket.socket) -> bytes:
+def read_response(line: socket.socket) -> bytes:
     """What comes until the connection is closed."""
     return b"".join(iter(lambda: line.recv(4096), b""))
 
@@ -94,7 +94,7 @@ def test_a_delivery_of_which_half_came_is_to_be_sent_again(tmp_path: Path, caplo
     ending = Ending(tmp_path, delivery(1)[:-10])
     ending.until(is_answering)
     ending.end()
-    assert answer(ending.line).startswith(REFUSED)
+    assert read_response(ending.line).startswith(REFUSED)
     assert SECRET not in shown(caplog)
 
 
@@ -115,7 +115,7 @@ def test_so_are_those_that_wait_for_the_disk_though_they_are_stored_in_the_end(
         line.sendall(delivery(2))
         ending.until(lambda server: len(server.server_state.tasks) == 2)
         ending.server.should_exit = True
-        assert [answer(one).partition(b"\r\n")[0] for one in (ending.line, line)] == [REFUSED] * 2
+        assert [read_response(one).partition(b"\r\n")[0] for one in (ending.line, line)] == [REFUSED] * 2
     go_on.set()
     ending.end()
     assert {"build-1/1", "build-1/2"} <= set(states(bf.Store(tmp_path)))

@@ -31,7 +31,7 @@ def test_a_new_build_and_its_jobs(tmp_path: Path) -> None:
     assert (result.builds, result.jobs, result.left_out) == (1, 2, 0)
     (build,) = store.builds(columns=["id", "state", "fetched_at", "is_open", "day", "pipeline_id"]).itertuples()
     assert (build.id, build.state, build.is_open, str(build.day)) == ("build-1", "running", True, "2026-10-01")
-    assert build.fetched_at == moment(7), "by the service's clock, in whole seconds as answers have them"
+    assert build.fetched_at == moment(7), "by the service's clock, in whole seconds as in responses"
     jobs = store.jobs(columns=["id", "state", "build_state", "build_id", "fetched_at", "run_time_s", "queue"])
     assert dict(zip(jobs["id"], jobs["state"], strict=True)) == {"build-1/0": "running", "build-1/1": "running"}
     assert set(jobs["build_id"]) == {"build-1"}
@@ -108,7 +108,7 @@ def test_events_during_a_sync_stay_and_its_rows_are_added(tmp_path: Path) -> Non
     assert set(jobs["build_state"]) == {"failing"}
     assert jobs.loc["build-1/0", "fetched_at"] == moment(40)
     assert jobs.loc["build-1/1", "fetched_at"] == moment(20)
-    assert store.builds(columns=["is_open"])["is_open"].all(), "so that the next sync asks for it"
+    assert store.builds(columns=["is_open"])["is_open"].all(), "so that the next sync requests it"
 
 
 def test_of_the_second_in_which_a_sync_read_a_build_its_jobs_are_as_read(tmp_path: Path) -> None:

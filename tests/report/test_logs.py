@@ -1,4 +1,4 @@
-"""What a run says on stderr: whole lines, plain or JSON, of its own and of warnings, and nothing of others' chatter."""
+"""Log lines of a run on stderr: whole lines, plain or JSON, of the run and of warnings, and none of other libraries."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _share(subject: str, stop_after: float | None, worker: int, seeds: range) ->
 
 
 def main() -> int:
-    """What the command line asks for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("subject", choices=SUBJECTS)
     parser.add_argument("--seed", type=int, help="replay this one, and print what happened")

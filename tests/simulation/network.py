@@ -28,7 +28,7 @@ from tests.simulation.service import SECOND, Answer, Service
 
 DAY = 86_400
 LAG = 240
-"""Seconds by which a list may lag behind the service's time: within what a sync asks for again."""
+"""Seconds by which a list may lag behind the service's time: within what a sync requests again."""
 
 ELSEWHERE = "elsewhere.example.com"
 

@@ -72,7 +72,7 @@ class Plan:
     def of(cls, seed: int) -> Plan:
         """The plan of a seed."""
         chance = random.Random(f"syncs {seed}")
-        service = listings.new_service(chance, most=60, most_jitter=SECOND)  # what a sync asks for again
+        service = listings.new_service(chance, most=60, most_jitter=SECOND)  # what a sync requests again
         count = chance.choice([4] * 6 + [5] * 6 + [8, 12])
         return cls(
             seed,

@@ -1,4 +1,4 @@
-"""Records from answers of other shapes than declared: cast or kept, never refused, never dropped."""
+"""Records from responses with other types than declared: cast or kept, never refused, never dropped."""
 
 from __future__ import annotations
 
