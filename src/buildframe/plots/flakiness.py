@@ -55,8 +55,8 @@ def flips(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 20) -> Axes:
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with `organization`, `pipeline`, `step_key`, `name`, `commit`, `matrix`, `parallel_index`, `type`, `state`,
-        `soft_failed`, `exit_status`, `signal` and `finished_at`. Fetch them with `include_retried_jobs=True`.
+        Jobs with `organization`, `pipeline`, `step_key`, `name`, `commit`, `matrix`, `parallel_group_index`, `type`,
+        `state`, `soft_failed`, `exit_status`, `signal` and `finished_at`. Fetch them with `include_retried_jobs=True`.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
     top : int, default 20
