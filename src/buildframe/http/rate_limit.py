@@ -15,7 +15,7 @@ from buildframe.http.budget import RequestBudget
 from buildframe.http.response import LONGEST_WINDOW, ReportedLimit, Response, blocked_for, reported_limits
 
 LONGEST_WAIT = 120.0
-"""Seconds. A longer wait is an error, so that the user can decide."""
+"""Seconds. Without a deadline, a longer wait is an error, so that the user can decide."""
 
 _LONGEST_REQUEST = 300.0  # seconds; a longer one has ended, and an interrupt prevented that this was recorded
 _POLL = 0.05  # seconds; how often a thread that waits for responses to others checks whether it was canceled
@@ -42,7 +42,8 @@ class RateLimiter:
     def acquire(self, budget: RequestBudget) -> None:
         """Wait until this thread may send a request, and count it; `release` must follow, also if this fails.
 
-        Raises Canceled or DeadlineExceeded by the budget, and RateLimited if the wait would exceed LONGEST_WAIT.
+        Raises Canceled or DeadlineExceeded by the budget, and RateLimited if a call without a deadline would wait for
+        more than LONGEST_WAIT.
         """
         while (seconds := self._reserve(budget)) > 0:
             if seconds > LONGEST_WAIT and budget.seconds_left is None:
