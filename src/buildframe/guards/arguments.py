@@ -296,7 +296,7 @@ def _check_type(name: str, hint: Any, value: Any) -> None:
     if all(any(find_violations([entry], {name: one})) for one in (value, _plain_value(value))):
         meaning = note_in(hint, str)
         explanation = f"\n{name}: {meaning}." if meaning else ""
-        raise BadInput(f"{name}={show(value)}: pass {_words(entry.type)}.{explanation}")
+        raise BadInput(f"{name}={show(value)}: pass {_describe_type(entry.type)}.{explanation}")
 
 
 def _plain_type(hint: Any) -> Any:
@@ -314,7 +314,7 @@ def _plain_value(value: Any) -> Any:
     return list(value) if ordered and not isinstance(value, str | bytes) else value
 
 
-def _words(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     """Describe a type, such as "True, False or None"."""
     *others, last = dict.fromkeys(_alternatives(hint))
     return f"{', '.join(others)} or {last}" if others else last
@@ -327,9 +327,9 @@ def _alternatives(hint: Any) -> Iterator[str]:
     elif get_origin(hint) is Literal:
         yield from map(repr, get_args(hint))
     elif get_origin(hint) is Mapping:
-        yield f"a mapping from text to {_words(get_args(hint)[1])}"
+        yield f"a mapping from text to {_describe_type(get_args(hint)[1])}"
     elif get_origin(hint) is Sequence:
-        yield f"a list of {_words(get_args(hint)[0])}"
+        yield f"a list of {_describe_type(get_args(hint)[0])}"
     else:
         article = "an" if hint.__name__[0] in "AEIOU" else "a"
         yield from _NAMES.get(hint) or (f"{article} {hint.__name__}",)

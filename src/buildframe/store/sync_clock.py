@@ -36,7 +36,7 @@ class SyncClock:
         self._began = time.monotonic()
         self._time = ServiceTime()
         self._newest_record = NEVER
-        self.latest = NEVER  # the time of the first response by the latest date of all: others may be of a cache
+        self.latest = NEVER  # like `now`, but by the latest `Date`: earlier ones may be those of a cache
         self._is_simulated = False
 
     def read(self, date: Moment, began: dt.timedelta) -> None:
