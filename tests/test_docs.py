@@ -74,3 +74,19 @@ def test_the_two_commands_of_the_readme_are_complete() -> None:
     assert demo.endswith(".venv/bin/buildframe demo")
     assert tests.endswith(".venv/bin/python -m pytest -n 3 --dist loadfile")
     assert all(".venv/bin/pip install" in command for command in commands)
+
+
+def test_the_design_lists_every_module_and_package() -> None:
+    (tree,) = re.findall(r"^src/buildframe/ .*?```", (ROOT / "docs" / "design.md").read_text(), re.M | re.S)
+    shown = set(re.findall(r"^  ([\w.]+)/? ", tree, re.M))
+    package = ROOT / "src" / "buildframe"
+    modules = {path.name for path in package.glob("*.py")}
+    modules |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert shown == modules
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    names = re.findall(r"`((?:\w+/)+\w+\.(?:py|j2|toml|css|js))`", page.read_text())
+    folders = (ROOT, ROOT / "src" / "buildframe", ROOT / "tests")
+    assert [name for name in names if not any((folder / name).exists() for folder in folders)] == []

@@ -141,7 +141,7 @@ class Sync:
         still_open = self._fetch(state=list(OPEN_STATES))
         now = self._clock.now
         basis = None if basis is not None and basis.since > now else basis
-        start = min(_past(when(since, "since", now), now), now)
+        start = min(_require_past(when(since, "since", now), now), now)
         again = max(start, Moment.of(now - _FIRST_RANGE)) if basis is None else Moment.of(basis.resync_from - OVERLAP)
         until = _end(again, _FIRST_RANGE, now)
         ended = [] if basis is None else [self._fetch(finished_from=again, created_to=again)]
@@ -377,7 +377,7 @@ class Sync:
         return missed[is_seen | ~missed[HAS_WEBHOOK_UPDATE].eq(True)]
 
 
-def _past(since: Moment, now: Moment) -> Moment:
+def _require_past(since: Moment, now: Moment) -> Moment:
     """Raise BadInput if a time is ahead of both the service clock and the local clock."""
     if since > max(now, Moment.from_us(int(time.time() * 1e6))) + CLOCK_TOLERANCE:
         raise BadInput(f"since={since.text()} is in the future. Use a date before now, or an age such as '90d'.")
