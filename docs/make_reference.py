@@ -97,7 +97,7 @@ EXAMPLES = {
 
 REFUSALS = {
     "BadInput": "ci.builds(state='pased')",
-    "Unauthorized": "stranger.builds()",
+    "Unauthorized": "wrong_token.builds()",
     "Forbidden": "reader.pipeline('docs').cancel(number)",
     "NotFound": "ci.pipeline('dcos').builds()",
     "Invalid": "ci.pipeline('docs').cancel(number)",
@@ -154,7 +154,7 @@ def names_in(ci: Workspace) -> dict[str, Any]:
         "ci": ci,
         "everything": bf.connect(None, base_url=service.url, token=service.token()),
         "reader": bf.connect("acme", base_url=service.url, token=service.token()),
-        "stranger": bf.connect("acme", base_url=service.url, token="unknown"),  # noqa: S106
+        "wrong_token": bf.connect("acme", base_url=service.url, token="unknown"),  # noqa: S106
         "number": int(builds["number"].iloc[0]),
         "blocked": steps[steps["state"] == "blocked"].iloc[0],
         "cluster": ci.pipeline("docs").get().cluster_id,
@@ -317,7 +317,7 @@ def _response(endpoint: Endpoint) -> str:
 
 
 def _type(entry: Filter) -> str:
-    kinds = {"text": "text", "flag": "True or False", "timestamp": "time", "map": "mapping of texts"}
+    kinds = {"text": "text", "flag": "True or False", "timestamp": "time", "map": "mapping of text to text"}
     one = kinds[entry.kind]
     many = f"{one}, or a list" if entry.many else one
     return f"{many}: {', '.join(f'`{choice}`' for choice in entry.choices)}" if entry.choices else many

@@ -1,4 +1,4 @@
-"""Ctrl-C, as a terminal sends it to a process whose listing is under way: nothing hangs on, nothing is lost unsaid."""
+"""Ctrl-C in a process whose listing is under way: no thread remains, and the error describes what was read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way in that takes or uses a secret: no traceback with variables shows it, whichever way the call fails."""
+"""Every function that takes or uses a secret: no traceback with variables shows it, however the call fails."""
 
 from __future__ import annotations
 

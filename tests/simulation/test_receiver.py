@@ -1,4 +1,4 @@
-"""The receiver against its disk and its store: each delivery that was answered comes into the store.
+"""The receiver against its disk and its store: each acknowledged delivery reaches the store.
 
 One thread does what those of the receiver do. `python -m tests.simulation.test_receiver 7` repeats the run of a seed.
 """

@@ -1,4 +1,4 @@
-"""A sandbox whose clock runs by itself: every answer is of its moment, and it can be killed at any."""
+"""A sandbox with a running clock: each response shows the state at its time, and a kill at any time loses nothing."""
 
 from __future__ import annotations
 

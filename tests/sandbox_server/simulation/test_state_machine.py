@@ -1,4 +1,4 @@
-"""Whatever is done to a sandbox in whatever order, it stays whole, and comes back the same from its file."""
+"""Whatever is done to a sandbox in whatever order, it stays consistent, and its file restores the same state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of every world, seen in its answers; and what was planted, found again."""
+"""Properties of every world, in the responses of its sandbox; the planted anomalies are found again."""
 
 from __future__ import annotations
 
