@@ -319,8 +319,8 @@ CREATED, READ = says(RECORD, 201), says(RECORD)
 @pytest.mark.parametrize(
     "point",
     [
-        ("return", "/exchange.py", "_fetch_once"),
-        ("return", "/exchange.py", "fetch"),
+        ("return", "/retry.py", "_fetch_once"),
+        ("return", "/retry.py", "fetch"),
         ("c_return", "/budget.py", "reset"),
         ("return", "/budget.py", "within_deadline"),
         ("return", "/records.py", "record"),
@@ -345,7 +345,7 @@ def test_an_interrupt_before_anything_was_sent_and_one_of_the_next_question_have
     with pytest.raises(KeyboardInterrupt) as early, interrupted_at("call", "/sockets.py", "write"):
         web.create_build(commit="HEAD", branch="main")
     web.create_build(commit="HEAD", branch="main")
-    with pytest.raises(KeyboardInterrupt) as late, interrupted_at("return", "/exchange.py", "fetch"):
+    with pytest.raises(KeyboardInterrupt) as late, interrupted_at("return", "/retry.py", "fetch"):
         web.build(7)
     assert not hasattr(early.value, "__notes__")
     assert not hasattr(late.value, "__notes__")
