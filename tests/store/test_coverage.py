@@ -135,7 +135,11 @@ def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ws, store
     service.add(7, "waiting", pipeline_id="p-api")
     service.paths()
     store.sync(ws.pipeline("web"), since="10d", progress=False)
-    assert service.paths() == [f"{PIPELINES}/web", *[f"{PIPELINES}/web/builds"] * 3]  # it knows what the other brought
+    assert service.paths() == [
+        f"{PIPELINES}/web",
+        *[f"{PIPELINES}/web/builds"] * 3,
+        f"{PIPELINES}/web",
+    ]  # it knows what the other brought
     assert numbers(store) == list(range(7))
     service.later(hours=1)
     store.sync(ws, since="10d", progress=False)

@@ -97,10 +97,11 @@ def test_errors_about_a_response_that_echoes_the_token_do_not_show_it(
 
 
 @pytest.mark.parametrize("then", [says(b"{"), says(b"", 404), says(b"", 302)])
+@pytest.mark.parametrize("echo", ["access_token={}", "authorization=Bearer%20{}", "t=a,{}", "{}"])
 def test_errors_about_a_page_whose_link_contains_the_token_do_not_show_it(
-    scripted: Callable[..., Scripted], then: Any
+    scripted: Callable[..., Scripted], then: Any, echo: str
 ) -> None:
-    link = f"</v2/organizations/acme/pipelines?page=2&access_token={SECRET}>; rel=next"
+    link = f"</v2/organizations/acme/pipelines?page=2&{echo.format(SECRET)}>; rel=next"
     server = scripted(says(b'[{"id":"a","slug":"web"}]', Link=link), then)
     with pytest.raises(bf.BuildframeError) as failed:
         bf.connect("acme", base_url=server.url, token=SECRET).pipelines(progress=False)

@@ -20,7 +20,7 @@ MAX_STALLED = 95
 DEEP_PAGE_STATUSES = {400, 403, 404, 409, 416, 422}
 """Statuses with which a service may refuse a page for its number."""
 
-_VALID_YEARS = range(1970, 9000)
+VALID_YEARS = range(1970, 9000)
 _MAX = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
 
 
@@ -162,7 +162,7 @@ def _created(row: Any) -> Moment:
     if row.created_at is None:
         raise Malformed(f"The service sent build {row.id} without `created_at`, which pagination needs.")
     created = Moment.parse(row.created_at)
-    if created.year not in _VALID_YEARS:
+    if created.year not in VALID_YEARS:
         raise Malformed(f"The service sent build {row.id} with an impossible created_at={created.text()!r}.")
     return created
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
+from urllib.parse import quote, quote_plus
 
 from buildframe.errors import BadInput
 from buildframe.guards.secrets import Secret
@@ -42,10 +42,13 @@ class Token(Secret):
         return text.replace(self._value, "<token>")
 
     def redact_query(self, url: str) -> str:
-        """Return the URL with another value for each parameter whose value is the token."""
+        """Return the URL without the token in its query, as it is or percent-encoded."""
         if len(self._value) < _SHORT:  # could be an ordinary value
             return url
-        return re.sub(f"(?<==){re.escape(self._value)}(?=[&#]|$)", "redacted", url)
+        path, mark, query = url.partition("?")
+        for text in (self._value, quote(self._value, safe=""), quote_plus(self._value)):
+            query = query.replace(text, "redacted")
+        return path + mark + query
 
     def redact_error(self, response: Response) -> Response:
         """Return an error response without the token. Other responses are data, and data is not changed."""

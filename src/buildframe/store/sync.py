@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, Incomplete
 from buildframe.spec import Moment, When, when
 from buildframe.spec.builds import OPEN_STATES
 from buildframe.store import merge, transactions
@@ -32,7 +32,8 @@ _MISSED_COLUMNS = ["id", "pipeline_id", "created_at", "day", "fetched_at"]
 
 _IS_CURRENT = pc.field("valid_to").is_null()
 
-_SECOND = dt.timedelta(seconds=1)
+_AROUND, _MARGIN = dt.timedelta(minutes=10), dt.timedelta(minutes=1)
+"""Length of the time ranges in which missed builds are looked for, and how far each extends on both sides."""
 
 _FIRST_RANGE = dt.timedelta(hours=30)
 """Length of the first time range: more than a day, so that a daily sync needs only one."""
@@ -251,6 +252,8 @@ class Sync:
         An incomplete sync does not extend the coverage. The first one leaves an empty coverage, so that the next sync
         finds the changes of all stored builds.
         """
+        if isinstance(self._ci, PipelineWorkspace):
+            self._check_slug(self._ci, self._pipeline_id)
         builds, jobs = (self._clock.limit_fetched_at(frame) for frame in merge.latest_builds(histories))
         if self._why and base is None:
             coverage = Coverage(self._clock.confirmed, self._clock.confirmed, self._clock.confirmed)
@@ -281,6 +284,12 @@ class Sync:
             since=coverage.since,
             why="; ".join(dict.fromkeys(self._why)) or None,
         )
+
+    def _check_slug(self, pipeline: PipelineWorkspace, id: str | None) -> None:
+        """Raise Incomplete if another pipeline has the slug now, so that lists may contain its builds."""
+        self._requests += 1
+        if pipeline.get().id != id:
+            raise Incomplete(f"Another pipeline got the slug {pipeline.slug!r} during the sync. Sync again.")
 
     # --- lists
 
@@ -335,23 +344,25 @@ class Sync:
             return lists
         listed, reasons = lists[0].frame, len(self._why)
         is_new = ~listed["id"].isin(seen) & ~(listed["created_at"] >= pd.Timestamp(until))
-        pipelines = map(ws.pipeline, listed.loc[is_new, "slug"])
-        older = [self._fetch(pipeline, created_from=since, created_to=until) for pipeline in pipelines]
-        histories += [history for history in older if self._is_current(history, until)]
+        for id, slug in listed.loc[is_new, ["id", "slug"]].itertuples(index=False):
+            older = self._fetch(ws.pipeline(slug), created_from=since, created_to=until)
+            self._check_slug(ws.pipeline(slug), id)
+            histories += [older] if self._is_current(older, until) else []
         return lists if len(self._why) == reasons else lists[1:]
 
     # --- builds that no list contained
 
     def _fetch_missed_builds(self, histories: list[History], lists: Sequence[ListSnapshot]) -> pd.DataFrame:
-        """List the seconds in which missed builds were created, and return those builds that are gone.
+        """List the times in which missed builds were created, and return those builds that are gone.
 
-        Requests by number prove less: a 404 may be of a proxy, or of the former slug of the pipeline.
+        Requests by number prove less: a 404 may be of a proxy, or of the former slug of the pipeline. A service may
+        round times, so the ranges overlap.
         """
         missed = self._missed_builds(histories, lists[0].frame["id"] if lists else ())
         gone = [missed[:0]]
-        for second, builds in missed.groupby(pd.to_datetime(missed["created_at"]).dt.floor("s")):
-            since = Moment.of(pd.Timestamp(second))
-            found = self._fetch(created_from=since, created_to=Moment.of(since + _SECOND), is_quiet=True)
+        for start, builds in missed.groupby(pd.to_datetime(missed["created_at"]).dt.floor(_AROUND)):
+            since, until = Moment.of(start - _MARGIN), Moment.of(start + _AROUND + _MARGIN)
+            found = self._fetch(created_from=since, created_to=until, is_quiet=True)
             if self._is_current(found, Moment.of(builds["fetched_at"].max())):
                 histories.append(found)
                 gone.append(builds[~builds["id"].isin(found.builds["id"]) & found.builds.attrs["complete"]])

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from buildframe import webhooks
 from buildframe.errors import Malformed
+from buildframe.fetching.listing_state import VALID_YEARS
 from buildframe.spec import Moment
 from buildframe.store import merge, retained_columns
 from buildframe.store.merge import EVENT_TIMES
@@ -88,12 +89,15 @@ def _rows_of_events(events: Sequence[Event], at: Sequence[Moment]) -> WebhookFra
 
 
 def _is_covered(frame: pd.DataFrame, scopes: Collection[str]) -> pd.Series[bool]:
-    """Whether a sync covers the build and the row has all fields that identify it."""
-    is_job = "build_id" in frame
-    required = ["id", "build_id", "build_created_at"] if is_job else ["id", "number", "created_at", "state"]
+    """Whether a sync covers the build, and the row has a valid time and all fields that identify it."""
+    created = "build_created_at" if "build_id" in frame else "created_at"
+    required = ["id", created, *(["build_id"] if "build_id" in frame else ["number", "state"])]
+    is_valid = frame[created].dt.year.isin(VALID_YEARS)
     organization, pipeline = frame["organization"], frame["pipeline_id"]
     in_scope = organization.isin(scopes) | (organization + "/" + pipeline).isin(scopes)
-    return in_scope & frame[[*required, "organization", "pipeline", "pipeline_id"]].notna().all(axis=1)
+    is_whole = frame[[*required, "organization", "pipeline", "pipeline_id"]].notna().all(axis=1)
+    covered: pd.Series[bool] = in_scope & is_valid & is_whole
+    return covered
 
 
 def _build_states(builds: pd.DataFrame) -> pd.DataFrame:
