@@ -202,12 +202,12 @@ def test_a_build_is_not_gone_because_a_request_fails(service, ws, store):
     assert store.sync(ws, since="1d", progress=False).gone == 0
 
 
-@pytest.mark.parametrize("shown", ["12:00:00Z", "12:00:00.000Z"])
-def test_a_build_is_not_gone_because_the_service_rounds_times(service, ws, store, shown):
+def test_a_build_is_not_gone_because_the_service_rounds_times(service, ws, store):
     build = service.add(1, "waiting")
     build["created_at"] = service.now.replace(hour=11, minute=59, second=59, microsecond=999_700).text()
     whole = service._whole
-    service._whole = lambda build, alone=False: whole(build, alone) | {"created_at": f"2026-11-01T{shown}"}
+    service._whole = lambda build, alone=False: whole(build, alone) | {"created_at": "2026-11-01T12:00:00.000Z"}
+    service.later(hours=1)  # else the build is in the list of new builds
     store.sync(ws, since="1d", progress=False)
     service.later(hours=1)
     build["state"] = "skipped"

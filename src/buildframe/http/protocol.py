@@ -311,7 +311,7 @@ def read_record(request: Request, response: Response) -> Resource:
 def check_identity(request: Request, record: Any) -> None:
     """Raise Malformed if the response has another record than the request names, or none.
 
-    Builds are compared by their URLs, too; of a build that does not exist yet, the request names the pipeline.
+    URLs of records are compared, too; of a build that does not exist yet, the request names the pipeline.
     """
     endpoint, returns = request.endpoint, request.endpoint.returns
     assert returns is not None

@@ -96,7 +96,7 @@ def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_list_rows(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Convert jobs of a single build or a delivery to the form in which lists of builds return them."""
+    """Convert jobs of a delivery to the form in which lists of builds return them."""
     none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _SINGLE_BUILD_ONLY}
     pairs = jobs[["type", "agent_query_rules"]].astype(object)
     rows = pairs.where(pairs.notna(), None).itertuples(index=False)

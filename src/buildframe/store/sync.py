@@ -228,17 +228,17 @@ class Sync:
         while coverage.since > start and not self._why:
             since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
             history = self._fetch(created_from=since, created_to=coverage.since)
-            if not self._is_current(history, Moment.of(coverage.resync_from - OVERLAP)):
+            if not self._check_current(history, Moment.of(coverage.resync_from - OVERLAP)):
                 break
             longer = self._clock.coverage(since, coverage.until, coverage)
             self._commit([history], coverage=longer, base=coverage)
             coverage, length = coverage if self._why else longer, _next_length(length, history)
         return coverage
 
-    def _is_current(self, history: History, at: Moment) -> bool:
-        """Whether a listing shows the state at a time or later; dates that agree in a whole sync are trusted.
+    def _check_current(self, history: History, at: Moment) -> bool:
+        """Return whether a listing shows the state at a time or later; if not, the sync is incomplete.
 
-        If not, the sync is incomplete.
+        Dates that agree in a whole sync are trusted.
         """
         date = Moment.parse(history.builds.attrs["as_of"])
         if date >= min(at, self._clock.latest - OVERLAP):
@@ -347,7 +347,7 @@ class Sync:
         for id, slug in listed.loc[is_new, ["id", "slug"]].itertuples(index=False):
             older = self._fetch(ws.pipeline(slug), created_from=since, created_to=until)
             self._check_slug(ws.pipeline(slug), id)
-            histories += [older] if self._is_current(older, until) else []
+            histories += [older] if self._check_current(older, until) else []
         return lists if len(self._why) == reasons else lists[1:]
 
     # --- builds that no list contained
@@ -363,7 +363,7 @@ class Sync:
         for start, builds in missed.groupby(pd.to_datetime(missed["created_at"]).dt.floor(_AROUND)):
             since, until = Moment.of(start - _MARGIN), Moment.of(start + _AROUND + _MARGIN)
             found = self._fetch(created_from=since, created_to=until, is_quiet=True)
-            if self._is_current(found, Moment.of(builds["fetched_at"].max())):
+            if self._check_current(found, Moment.of(builds["fetched_at"].max())):
                 histories.append(found)
                 gone.append(builds[~builds["id"].isin(found.builds["id"]) & found.builds.attrs["complete"]])
         return pd.concat(gone)
