@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
 
 
 class HttpError(Exception):
@@ -23,6 +25,13 @@ def lacks_scope(scope: str) -> HttpError:
 def not_found(what: str) -> HttpError:
     """Return the error of a resource that does not exist or that the token cannot see."""
     return HttpError(404, f"No {what} found")
+
+
+def get_first_or_404(items: Iterable[Item], what: str) -> Item:
+    """Return the first item. Raises `not_found` if there is none."""
+    for item in items:
+        return item
+    raise not_found(what)
 
 
 def too_deep() -> HttpError:

@@ -33,11 +33,11 @@ class PageRequest(NamedTuple):
 def parse_page(query: Query) -> PageRequest:
     """Read the page from a query; values that are not numbers are ignored."""
     parameters = dict(query)
-    size = _number(parameters.get("per_page")) or _DEFAULT_SIZE
-    return PageRequest(min(_number(parameters.get("page")) or 1, _MAX_PAGE_NUMBER), min(size, _MAX_PAGE_SIZE))
+    size = parse_number(parameters.get("per_page")) or _DEFAULT_SIZE
+    return PageRequest(min(parse_number(parameters.get("page")) or 1, _MAX_PAGE_NUMBER), min(size, _MAX_PAGE_SIZE))
 
 
-def _number(text: str | None) -> int | None:
+def parse_number(text: str | None) -> int | None:
     """Return a positive number, or None. Numbers that are too long count as the largest."""
     if not text or not text.isascii() or not text.isdigit():
         return None

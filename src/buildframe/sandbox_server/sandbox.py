@@ -24,7 +24,6 @@ from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import BuildRun
-from buildframe.sandbox_server.world.catalog import ORGANIZATIONS, SUITES
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.model import make_world
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
@@ -124,7 +123,7 @@ class Sandbox:
         try:
             world = self._db.load_world()
             if world is None:
-                world = make_world(seed, builds, days, when(until, "until"), ORGANIZATIONS)
+                world = make_world(seed, builds, days, when(until, "until"))
                 self._db.create_world(world)
             self._outbox = Outbox(self._db)
             self._simulator = Simulator(world, self._db, self._outbox, cancels_at_once)
@@ -217,7 +216,7 @@ class Sandbox:
         BadInput
             If the organization does not exist.
         """
-        self._simulator.world.check_organization(organization)
+        self._simulator.world.get_organization(organization)
         return {team.name: team.id for team in TeamDirectory(self._db).list_teams(organization)}
 
     @checked_call
@@ -246,8 +245,7 @@ class Sandbox:
         ...     print("rspec" in sandbox.suites())
         True
         """
-        self._simulator.world.check_organization(organization)
-        return [suite.slug for suite in SUITES.get(organization, ())]
+        return [suite.slug for suite in self._simulator.world.get_organization(organization).suites]
 
     @checked_call
     def push(self, pipeline: str, n: int = 1, *, organization: str = "acme") -> list[int]:

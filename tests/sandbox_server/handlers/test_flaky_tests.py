@@ -15,7 +15,6 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
 from buildframe.sandbox_server.sandbox import UNTIL
-from buildframe.sandbox_server.world.catalog import ORGANIZATIONS
 from buildframe.sandbox_server.world.model import DAY, make_world
 
 RSPEC = "/analytics/organizations/acme/suites/rspec/flaky-tests"
@@ -165,7 +164,7 @@ def test_the_same_time_has_the_same_history_however_it_was_reached(api_client):
 @given(seed=st.integers(0, 10_000), number=st.integers(0, 21))
 def test_flakes_are_recorded_after_they_happened_and_resolved_before_the_next(seed, number):
     with closing(Database(None)) as db:
-        db.create_world(make_world(seed, 20, 2, UNTIL, ORGANIZATIONS))
+        db.create_world(make_world(seed, 20, 2, UNTIL))
         suites = SuiteRegistry(db)
         suites.list_tests("globex", "vitest")
         test = suites._tests["globex", "vitest"][number]

@@ -24,7 +24,7 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
-_VERSION = 4
+_VERSION = 5
 _SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
@@ -111,10 +111,9 @@ class Database:
         if not rows:
             return None
         world = World.decode(rows[0][0])
-        organizations = {organization.slug: organization for organization in world.organizations}
         steps = msgspec.json.Decoder(tuple[PipelineStep, ...])
         entries = [
-            PipelineEntry(key, organizations[slug], msgspec.json.decode(record, type=PipelineRecord))
+            PipelineEntry(key, world.get_organization(slug), msgspec.json.decode(record, type=PipelineRecord))
             for key, slug, record in self.query("SELECT key, organization, record FROM pipelines ORDER BY position")
         ]
         self.pipelines = PipelineRegistry(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.error_responses import HttpError, invalid, not_found
+from buildframe.sandbox_server.error_responses import HttpError, get_first_or_404, invalid
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.teams import TeamGrant, TeamRecord
 
@@ -28,10 +28,8 @@ class TeamDirectory:
 
     def get_team(self, organization: str, id: str) -> TeamRecord:
         """Return a team by its UUID. Raises 404 if the organization has no such team."""
-        for team in self.list_teams(organization):
-            if team.id == id.lower():
-                return team
-        raise not_found("team")
+        teams = self.list_teams(organization)
+        return get_first_or_404((team for team in teams if team.id == id.lower()), "team")
 
     def list_grants(self, column: Literal["id", "team", "pipeline"], value: str) -> list[TeamGrant]:
         """Return the grants with a value in a column, in order of creation."""
@@ -45,11 +43,8 @@ class TeamDirectory:
 
     def get_grant(self, team: TeamRecord, pipeline_id: str) -> TeamGrant:
         """Return the grant of a team for a pipeline. Raises 404 if there is none."""
-        entry = self.find_pipeline(team.organization, pipeline_id)
-        for grant in self.list_grants("team", team.id):
-            if entry is not None and grant.pipeline_key == entry.key:
-                return grant
-        raise not_found("team pipeline")
+        entry, grants = self.find_pipeline(team.organization, pipeline_id), self.list_grants("team", team.id)
+        return get_first_or_404((each for each in grants if entry and each.pipeline_key == entry.key), "team pipeline")
 
     def grant(self, team: TeamRecord, pipeline_id: str, level: str) -> TeamGrant:
         """Grant a team access to a pipeline. Raises 422 if the pipeline does not exist or the team has it already."""

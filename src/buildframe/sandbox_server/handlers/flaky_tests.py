@@ -12,12 +12,12 @@ import msgspec
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, format_time
-from buildframe.sandbox_server.error_responses import invalid, not_found
+from buildframe.sandbox_server.error_responses import get_first_or_404, invalid
+from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
-from buildframe.sandbox_server.world.catalog import SUITES, Suite
-from buildframe.sandbox_server.world.model import DAY, SECOND
+from buildframe.sandbox_server.world.model import DAY, SECOND, Suite
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
 from buildframe.sandbox_server.world.teams import team_id
 from buildframe.spec import list_flaky_tests
@@ -124,11 +124,10 @@ class SuiteRegistry:
 
     def list_tests(self, organization: str, slug: str) -> list[SimulatedTest]:
         """Return all tests of a suite that have flaked by now, by their first flake. Raises 404 without the suite."""
-        suite = next((suite for suite in SUITES.get(organization, ()) if suite.slug == slug), None)
-        if suite is None:
-            raise not_found("suite")
         if (organization, slug) not in self._tests:
             world = self._db.serializer.world
+            suites = lookup.find_organization(self._db, {"org": organization}).suites
+            suite = get_first_or_404((suite for suite in suites if suite.slug == slug), "suite")
             entries = PipelineRegistry(initial_pipelines(world))  # which later changes do not affect
             entry, scenario = entries[f"{organization}/{suite.pipeline}"], Scenario(world, entries)
             tests = [SimulatedTest(suite, entry, number, scenario) for number in range(suite.tests)]
@@ -138,10 +137,8 @@ class SuiteRegistry:
 
     def find_test(self, organization: str, slug: str, id: str) -> SimulatedTest:
         """Return a test that has flaked by now. Raises 404 if there is none."""
-        for test in self.list_tests(organization, slug):
-            if test.id == id.lower():
-                return test
-        raise not_found("flaky test")
+        tests = self.list_tests(organization, slug)
+        return get_first_or_404((test for test in tests if test.id == id.lower()), "flaky test")
 
 
 class FlakyTestHandlers(HandlerGroup):

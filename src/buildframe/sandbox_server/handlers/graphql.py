@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from buildframe.sandbox_server.db.serializers import format_time, graphql_id
-from buildframe.sandbox_server.error_responses import HttpError, not_found
+from buildframe.sandbox_server.error_responses import HttpError, get_first_or_404
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles, refuse_viewers
 from buildframe.sandbox_server.handlers.routes import query_graphql
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
@@ -58,15 +58,14 @@ class GraphQLHandlers(HandlerGroup):
         return None if entry is None else self._pipeline_node(entry)
 
     def _organization(self, info: Any, slug: str) -> Node | None:
-        for organization in self._db.serializer.world.organizations:
-            if organization.slug == slug and slug in info.context.organizations:
-                return _node("Organization", self._db.serializer.random.uuid("organization", slug)) | {
-                    "slug": slug,
-                    "name": organization.name,
-                    "teams": _connection(lambda: self._teams.list_teams(slug), _team_node),
-                    "pipelines": _connection(lambda: self._db.pipelines.in_organization(slug), self._pipeline_node),
-                }
-        return None
+        if slug not in info.context.organizations:
+            return None
+        return _node("Organization", self._db.serializer.random.uuid("organization", slug)) | {
+            "slug": slug,
+            "name": self._db.serializer.world.get_organization(slug).name,
+            "teams": _connection(lambda: self._teams.list_teams(slug), _team_node),
+            "pipelines": _connection(lambda: self._db.pipelines.in_organization(slug), self._pipeline_node),
+        }
 
     def _pipeline_node(self, entry: PipelineEntry) -> Node:
         return _node("Pipeline", self._db.serializer.pipeline_id(entry)) | {
@@ -106,19 +105,16 @@ class GraphQLHandlers(HandlerGroup):
         return _payload(input, deletedTeamPipelineID=input["id"], team=_team_node(team))
 
     def _team(self, info: Any, uuid: str) -> TeamRecord:
-        for organization in info.context.organizations:
-            for team in self._teams.list_teams(organization):
-                if team.id == uuid:
-                    return team
-        raise not_found("team")
+        teams = (team for slug in info.context.organizations for team in self._teams.list_teams(slug))
+        return get_first_or_404((team for team in teams if team.id == uuid), "team")
 
     def _grant(self, info: Any, input: Node) -> tuple[TeamRecord, TeamGrant]:
         """Return the team and the grant that a mutation changes."""
-        for grant in self._teams.list_grants("id", _uuid("TeamPipeline", input["id"])):
-            team = self._team(info, grant.team)
-            refuse_viewers(info.context)
-            return team, grant
-        raise not_found("team pipeline")
+        grants = self._teams.list_grants("id", _uuid("TeamPipeline", input["id"]))
+        grant = get_first_or_404(grants, "team pipeline")
+        team = self._team(info, grant.team)
+        refuse_viewers(info.context)
+        return team, grant
 
 
 def _team_node(team: TeamRecord) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from buildframe import spec
 from buildframe.sandbox_server.db.serializers import JsonObject, format_time
-from buildframe.sandbox_server.error_responses import HttpError, not_found
+from buildframe.sandbox_server.error_responses import HttpError, get_first_or_404
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles, refuse_viewers
 from buildframe.sandbox_server.handlers.routes import delete_team_pipeline_named
@@ -34,10 +34,8 @@ class TeamHandlers(HandlerGroup):
 
     @handles(spec.get_member)
     def _get_member(self, request: ApiRequest) -> ApiResponse:
-        for member in self._members(request):
-            if member["id"] == request.path["user"].lower():
-                return ApiResponse(member)
-        raise not_found("user")
+        id = request.path["user"].lower()
+        return ApiResponse(get_first_or_404((each for each in self._members(request) if each["id"] == id), "user"))
 
     @handles(spec.list_team_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from importlib import resources
+from typing import Literal
 
 import msgspec
 
@@ -15,7 +17,7 @@ from buildframe.sandbox_server.world import work_hours
 from buildframe.sandbox_server.world.ground_truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.steps import Plan
-from buildframe.spec import Moment
+from buildframe.spec import AccessLevel, Moment
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -28,16 +30,43 @@ class Person(msgspec.Struct, frozen=True):
     email: str
 
 
+class TeamBlueprint(msgspec.Struct, frozen=True):
+    """A team of a new world, and its access level to each pipeline by slug; `*` means all others."""
+
+    name: str
+    description: str
+    levels: dict[str, AccessLevel]
+
+
+class Suite(msgspec.Struct, frozen=True):
+    """A test suite: its pipeline, the team that owns it, and how many of its tests ever flake."""
+
+    slug: str
+    language: Literal["ruby", "javascript", "python", "go"]
+    pipeline: str
+    team: str
+    tests: int
+
+
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization: its people, its pipelines, and the number of agents in each queue."""
+    """An organization: its people, teams, pipelines and test suites, and the number of agents in each queue."""
 
     slug: str
     name: str
     share: float
-    pipelines: tuple[PipelineRecord, ...]
     people: tuple[Person, ...]
+    teams: tuple[TeamBlueprint, ...]
+    suites: tuple[Suite, ...]
+    pipelines: tuple[PipelineRecord, ...]
     agents: dict[str, int] = {}
     has_cluster: bool = True
+
+
+ORGANIZATIONS = msgspec.json.decode(
+    resources.files("buildframe.sandbox_server.world").joinpath("catalog.json").read_bytes(),
+    type=tuple[Organization, ...],
+)
+"""The organizations of every sandbox. Their agents and the rates of their pushes depend on the number of builds."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +78,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     organizations: tuple[Organization, ...]
     truth: Truth
 
-    def check_organization(self, slug: str) -> None:
-        """Raise `BadInput` if there is no organization with a slug."""
-        slugs = [organization.slug for organization in self.organizations]
-        if slug not in slugs:
-            raise BadInput(f"organization={slug!r} does not exist. Use one of: {', '.join(slugs)}.")
+    def get_organization(self, slug: str) -> Organization:
+        """Return the organization with a slug. Raises `BadInput` if there is none."""
+        by_slug = {organization.slug: organization for organization in self.organizations}
+        if slug not in by_slug:
+            raise BadInput(f"organization={slug!r} does not exist. Use one of: {', '.join(by_slug)}.")
+        return by_slug[slug]
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self, enc_hook=lambda timestamp: timestamp.us)
@@ -63,12 +93,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(data, type=cls, dec_hook=lambda _, us: Moment.from_us(us))
 
 
-def make_world(seed: int, builds: int, days: int, until: Moment, organizations: tuple[Organization, ...]) -> World:
+def make_world(seed: int, builds: int, days: int, until: Moment) -> World:
     """Create a world whose history up to `until` has about `builds` builds."""
     last = until - dt.timedelta(microseconds=1)
     midnight = dt.datetime(last.year, last.month, last.day, tzinfo=dt.UTC)
     start = Moment.of(midnight - dt.timedelta(days=days - 1)).us
-    scaled = tuple(_scale_organization(each, builds, start, until.us) for each in organizations)
+    scaled = tuple(_scale_organization(each, builds, start, until.us) for each in ORGANIZATIONS)
     return World(seed=seed, start=start, until=until.us, organizations=scaled, truth=_plant(scaled[0], start, until.us))
 
 
@@ -124,7 +154,8 @@ def _plant(organization: Organization, start: int, until: int) -> Truth:
     slug = organization.slug
     broken = work_hours.working_day(start + (until - start) * 2 // 5)
     slower = work_hours.working_day(start + (until - start) * 3 // 5)
-    if max(broken + 15 * 3600 * SECOND, slower) > until:
+    since, repaired = broken + 9 * 3600 * SECOND, broken + 15 * 3600 * SECOND
+    if max(repaired, slower) > until:
         raise BadInput(
             "days: the history is too short to contain a working day for the planted anomalies. Use more days."
         )
@@ -133,11 +164,6 @@ def _plant(organization: Organization, start: int, until: int) -> Truth:
         flaky_step=FlakyStep(slug, "web", "e2e", 0.12),
         short_queue=ShortQueue(slug, SHORT_QUEUE, organization.agents[SHORT_QUEUE]),
         broken_branch=BrokenBranch(
-            slug,
-            "web",
-            "main",
-            "unit-checkout",
-            Moment.from_us(broken + 9 * 3600 * SECOND),
-            Moment.from_us(broken + 15 * 3600 * SECOND),
+            slug, "web", "main", "unit-checkout", Moment.from_us(since), Moment.from_us(repaired)
         ),
     )

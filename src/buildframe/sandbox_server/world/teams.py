@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from buildframe.sandbox_server.world.catalog import TEAMS, TeamBlueprint
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-from buildframe.sandbox_server.world.model import DAY, World
+from buildframe.sandbox_server.world.model import DAY, TeamBlueprint, World
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, initial_pipelines
 
 _AGE_OF_TEAMS = 700 * DAY
@@ -40,7 +39,7 @@ def initial_teams(world: World) -> tuple[list[TeamRecord], list[TeamGrant]]:
     teams: list[TeamRecord] = []
     grants: list[TeamGrant] = []
     for organization in world.organizations:
-        for blueprint in TEAMS.get(organization.slug, ()):
+        for blueprint in organization.teams:
             id = team_id(random, organization.slug, blueprint.name)
             created = world.start - _AGE_OF_TEAMS - int(random.uniform("team", id, "created") * _AGE_OF_TEAMS)
             teams.append(TeamRecord(id, organization.slug, blueprint.name, blueprint.description, created))
