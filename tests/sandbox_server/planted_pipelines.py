@@ -110,7 +110,7 @@ def assert_whole(sandbox):
 
 
 def has_a_future(db, runs, planned, in_line, run, job):
-    step = db.pipelines.plan(run.plan).slots[job.step].step
+    step = db.pipelines.plans[run.plan].slots[job.step].step
     awaited = {"assigned": "start", "running": "finish", "canceling": "stop"}
     if job.state == "scheduled":
         return job.id in in_line if step.kind == "script" else ("trigger", job.id) in planned
@@ -120,7 +120,7 @@ def has_a_future(db, runs, planned, in_line, run, job):
         return ("begin", run.id) in planned
     if job.state == "waiting":
         latest = run.latest()
-        plan = db.pipelines.plan(run.plan)
+        plan = db.pipelines.plans[run.plan]
         return rules.readiness(plan.needs.get(job.step, ()), latest, step.continue_on_failure) == "waiting"
     return job.state not in awaited or (awaited[job.state], job.id) in planned
 

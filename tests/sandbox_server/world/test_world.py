@@ -93,7 +93,7 @@ def test_queues_are_first_come_first_served(default, attempts, queue_of):
     in_line = defaultdict(list)
     for build, job in attempts:
         if job.started is not None:
-            priority = lines.plan(build.plan).slots[job.step].step.priority
+            priority = lines.plans[build.plan].slots[job.step].step.priority
             in_line[queue_of(build, job), priority].append((job.runnable, job.started))
     slack = STARTED_LATER.total_seconds() * 1e6
     for served in in_line.values():
@@ -149,7 +149,7 @@ def test_jobs_wait_for_what_they_need(default, runs):
     lines = default._db.pipelines
     for build in runs:
         latest = build.latest()
-        for key, needs in lines.plan(build.plan).needs.items():
+        for key, needs in lines.plans[build.plan].needs.items():
             job = latest.get(key)
             if job is not None and job.started is not None and not build.reopened:
                 before = [latest[need] for need in needs if latest[need].state not in ("broken", "skipped")]

@@ -166,7 +166,7 @@ class Serializer:
     def serialize_job(self, build: BuildRun, job: JobRun) -> JsonObject:
         """Serialize a job; its fields depend on its type."""
         entry = self.pipelines[build.pipeline_key]
-        fixed = self._fields_by_slot(entry.organization, self.pipelines.plan(build.plan))[job.step]
+        fixed = self._fields_by_slot(entry.organization, self.pipelines.plans[build.plan])[job.step]
         if fixed["type"] == "waiter":
             return {"id": job.id, "type": "waiter"}
         common = fixed | {

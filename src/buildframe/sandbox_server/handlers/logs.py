@@ -53,7 +53,7 @@ class LogHandlers(HandlerGroup):
 
     def _lines(self, request: ApiRequest) -> list[LogLine]:
         build, job = lookup.find_job(self._db, request.path)
-        step = self._db.pipelines.plan(build.plan).slots[job.step].step
+        step = self._db.pipelines.plans[build.plan].slots[job.step].step
         if step.kind != "script":
             raise not_found("log")
         return _generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())

@@ -135,19 +135,19 @@ def _step(item: Any) -> PipelineStep:
     if kind is None:
         raise InvalidYaml(f"line {item.line}: a step must have one of: {', '.join(_KINDS)}, group.")
     attributes = {name: read(item) for name, read in _ATTRIBUTES[kind].items()}
-    return PipelineStep(kind=kind, **attributes | {"key": _key(item), "needs": _needs(item)})
+    agents = _agents(item) if kind == "script" else {}
+    return PipelineStep(kind=kind, **attributes | agents | {"key": _key(item), "needs": _needs(item)})
 
 
 def _with_defaults(top: YamlMap, steps: tuple[PipelineStep, ...]) -> tuple[PipelineStep, ...]:
     """Apply the environment and the agents of the top level to all steps."""
-    env, queue, rules = _env(top), _queue(top), _agent_rules(top)
-
-    def filled(step: PipelineStep) -> PipelineStep:
-        if step.queue == "default" and not step.agent_query_rules:
-            step = replace(step, queue=queue, agent_query_rules=rules)
-        return replace(step, env=env | step.env)
-
-    return tuple(filled(step) if step.kind == "script" else step for step in steps)
+    env, agents = _env(top), _agents(top)
+    filled = []
+    for step in steps:
+        has_agents = step.queue != "default" or step.agent_query_rules
+        more = {"env": env | step.env} | ({} if has_agents else agents)
+        filled.append(replace(step, **more) if step.kind == "script" else step)
+    return tuple(filled)
 
 
 # --- attributes of steps ---
@@ -185,19 +185,13 @@ def _needs(item: YamlMap) -> tuple[str, ...]:
     return tuple(dict.fromkeys(needs))
 
 
-def _queue(item: YamlMap) -> str:
-    """Return the queue, which a rule such as `queue=docker` names."""
-    queues = [rule.removeprefix("queue=") for rule in _agents(item) if rule.startswith("queue=")]
-    return next(filter(None, queues), "default")
-
-
-def _agent_rules(item: YamlMap) -> tuple[str, ...]:
-    return tuple(rule for rule in _agents(item) if not rule.startswith("queue="))
-
-
-def _agents(item: YamlMap) -> list[str]:
+def _agents(item: YamlMap) -> dict[str, Any]:
+    """Return the queue, which a rule such as `queue=docker` names, and the other rules."""
     value = item.get("agents")
-    return [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")
+    rules = [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")
+    queues = [rule.removeprefix("queue=") for rule in rules if rule.startswith("queue=")]
+    others = tuple(rule for rule in rules if not rule.startswith("queue="))
+    return {"queue": next(filter(None, queues), "default"), "agent_query_rules": others}
 
 
 def _retries(item: YamlMap) -> int:
@@ -245,8 +239,6 @@ _ATTRIBUTES: dict[StepKind, dict[str, Callable[[YamlMap], Any]]] = {
     | _CONDITIONS
     | {
         "command": lambda item: "\n".join(item.texts("command") or item.texts("commands") or item.texts("script")),
-        "queue": _queue,
-        "agent_query_rules": _agent_rules,
         "priority": lambda item: item.number("priority", least=-1000) or 0,
         "retries": _retries,
         "soft_fail": _soft_fail,

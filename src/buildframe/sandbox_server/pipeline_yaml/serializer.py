@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # its stubs are not among our tools
@@ -16,7 +17,7 @@ Body = dict[str, Any]
 def format_yaml(steps: Sequence[PipelineStep]) -> str:
     """Format steps as YAML without the upload step. Parsing it returns the same steps, except for run times."""
     first = int(steps[0].key == UPLOAD)
-    text: str = yaml.dump({"steps": _grouped(steps[first:])}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text: str = yaml.dump({"steps": list(_grouped(steps[first:]))}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
@@ -33,19 +34,11 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it has no types
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
-def _grouped(steps: Sequence[PipelineStep]) -> list[Any]:
+def _grouped(steps: Sequence[PipelineStep]) -> Iterator[Any]:
     """Group adjacent steps of the same group."""
-    values: list[Any] = []
-    last = None
-    for place, step in enumerate(steps, 1):
-        if step.group is None:
-            values.append(_value(step, place))
-        elif step.group == last:
-            values[-1]["steps"].append(_value(step, place))
-        else:
-            values.append({"group": step.group, "steps": [_value(step, place)]})
-        last = step.group
-    return values
+    for group, members in itertools.groupby(enumerate(steps, 1), key=lambda numbered: numbered[1].group):
+        values = [_value(step, place) for place, step in members]
+        yield from values if group is None else [{"group": group, "steps": values}]
 
 
 def _value(step: PipelineStep, place: int) -> Any:

@@ -207,7 +207,7 @@ class Simulation:
         return self.pipelines[build.pipeline_key]
 
     def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
-        return self.pipelines.plan(build.plan).slots[job.step].step
+        return self.pipelines.plans[build.plan].slots[job.step].step
 
     def _add_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
         for slot in slots:
@@ -225,11 +225,11 @@ class Simulation:
         return job
 
     def _advance_dependents(self, build: BuildRun, job: JobRun) -> None:
-        self._advance_jobs(build, self.pipelines.plan(build.plan).dependents[job.step])
+        self._advance_jobs(build, self.pipelines.plans[build.plan].dependents[job.step])
 
     def _advance_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
         """Start the jobs whose dependencies are met; a wait step that passes releases further jobs."""
-        plan, latest = self.pipelines.plan(build.plan), build.latest()
+        plan, latest = self.pipelines.plans[build.plan], build.latest()
         pending = [slot for slot in slots if slot in latest]
         for slot in pending:
             job, step = latest[slot], plan.slots[slot].step

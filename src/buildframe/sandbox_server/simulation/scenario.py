@@ -178,7 +178,7 @@ class Scenario:
         return JobOutcome(int(full * part), status, None, "failed")
 
     def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
-        return self._pipelines.plan(build.plan).slots[job.step].step
+        return self._pipelines.plans[build.plan].slots[job.step].step
 
     def _duration(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int:
         seconds = self.random.lognormal(self._step(build, job).seconds, _SPREAD, job.id, "seconds")

@@ -227,7 +227,7 @@ class Simulator(Simulation):
     def _on_begin(self, build: BuildRun) -> None:
         if build.state != "scheduled":  # canceled or skipped meanwhile
             return
-        build.pending, plan = False, self.pipelines.plan(build.plan)
+        build.pending, plan = False, self.pipelines.plans[build.plan]
         if rules.has_no_runnable_steps(plan, build.commit.branch):
             build.ended = "not_run"
         self._advance_jobs(build, plan.first())
@@ -244,7 +244,7 @@ class Simulator(Simulation):
         self._settle(build)
 
     def _on_upload(self, build: BuildRun, _: JobRun) -> None:
-        self._add_jobs(build, self.pipelines.plan(build.plan).needs)
+        self._add_jobs(build, self.pipelines.plans[build.plan].needs)
         self._settle(build)
 
     def _on_finish(self, build: BuildRun, job: JobRun) -> None:

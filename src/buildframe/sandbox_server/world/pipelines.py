@@ -37,11 +37,11 @@ class PipelineEntry:
 
 
 class PipelineRegistry:
-    """All pipelines in order of creation, and every plan that some build was created with."""
+    """All pipelines in order of creation, and `plans`: by key, every plan that some build was created with."""
 
     def __init__(self, entries: Iterable[PipelineEntry] = (), plans: Iterable[Plan] = ()) -> None:
         self._entries: dict[str, PipelineEntry] = {}
-        self._plans = {plan.key: plan for plan in plans}
+        self.plans = {plan.key: plan for plan in plans}
         for entry in entries:
             self.put(entry)
 
@@ -66,7 +66,7 @@ class PipelineRegistry:
     def put(self, entry: PipelineEntry) -> None:
         """Add a pipeline, or replace the entry of its key."""
         self._entries[entry.key] = entry
-        self._plans[entry.plan.key] = entry.plan
+        self.plans[entry.plan.key] = entry.plan
 
     @contextmanager
     def rollback_on_error(self) -> Iterator[None]:
@@ -81,10 +81,6 @@ class PipelineRegistry:
     def drop(self, entry: PipelineEntry) -> None:
         """Remove a pipeline; its plans stay."""
         del self._entries[entry.key]
-
-    def plan(self, key: str) -> Plan:
-        """Return a plan by its key."""
-        return self._plans[key]
 
 
 def initial_pipelines(world: World) -> list[PipelineEntry]:
