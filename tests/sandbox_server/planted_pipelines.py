@@ -97,7 +97,7 @@ def assert_whole(sandbox):
         runs = {run.id: run for run in runs_of(sandbox)}
         assert len({(run.pipeline_key, run.number) for run in runs.values()}) == len(runs)
         planned = {(event.kind, event.about[-1]) for event in db.load_events()}
-        in_line = {job for queue in simulator._agents._queues.values() for _, _, job in queue.jobs}
+        in_line = {job for queue in simulator._queues.values() for _, _, job in queue.jobs}
         for run in runs.values():
             assert run.state == rules.build_state(run), run
             for job in run.jobs:
@@ -129,7 +129,7 @@ def assert_agents_are_accounted_for(simulator, runs):
     taken = Counter((simulator._queue(run, job)[0], job.agent)
                     for run in runs for job in run.jobs if job.state in AGENT_STATES and job.agent)  # fmt: skip
     away = Counter((event.about[0], event.about[1]) for event in simulator._events if event.kind == "return")
-    idle = Counter((slug, agent) for (slug, _), queue in simulator._agents._queues.items() for agent in queue.idle)
+    idle = Counter((slug, agent) for (slug, _), queue in simulator._queues.items() for agent in queue.idle)
     there = {(each.slug, name) for each in simulator.world.organizations for queue, n in each.agents.items()
              for name in agent_names(queue, n)}  # fmt: skip
     assert taken + away + idle == Counter(there)

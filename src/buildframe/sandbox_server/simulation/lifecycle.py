@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import copy
 import heapq
+from bisect import insort
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import Outbox, WebhookEvent
 from buildframe.sandbox_server.simulation import rules
-from buildframe.sandbox_server.simulation.agents import AgentPool, QueueKey, queue_of_step
 from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
-from buildframe.sandbox_server.world.model import World, queue_of_agent
+from buildframe.sandbox_server.world.model import World, agent_names, agent_tags, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES, FINISHED_STATES
+
+QueueKey = tuple[str, str]
+"""The slug of an organization, and the name of a queue."""
+
+
+class AgentQueue(NamedTuple):
+    """The idle agents of one queue, sorted, and the heap of jobs that wait for one: position, build and job."""
+
+    idle: list[str]
+    jobs: list[tuple[rules.QueuePosition, str, str]]
 
 
 class Simulation:
@@ -35,7 +47,10 @@ class Simulation:
 
     def _load(self) -> None:
         """Load the state that was written last."""
-        self._agents = AgentPool(self.world.organizations, self.scenario.random)
+        self._queues: defaultdict[QueueKey, AgentQueue] = defaultdict(lambda: AgentQueue([], []))
+        for organization in self.world.organizations:
+            for queue, count in organization.agents.items():
+                self._queues[organization.slug, queue].idle.extend(agent_names(queue, count))
         self._builds: dict[str, BuildRun] = {}
         self._begin_changes()
         self._unsent: list[tuple[str, JobRun | None]] = []  # events of the build that `_settle` updates next
@@ -67,10 +82,11 @@ class Simulation:
                 if job.state == "scheduled" and self._step(build, job).kind == "script":
                     self._enqueue(build, job)
                 elif job.state in AGENT_STATES and job.agent is not None:
-                    self._agents.occupy(self._queue(build, job), job.agent)
+                    self._queues[self._queue(build, job)].idle.remove(job.agent)
         for event in self._events:
             if event.kind == "return":
-                self._agents.occupy((event.about[0], queue_of_agent(event.about[1])), event.about[1])
+                organization, agent = event.about
+                self._queues[organization, queue_of_agent(agent)].idle.remove(agent)
 
     # --- persistence ---
 
@@ -187,8 +203,7 @@ class Simulation:
         build.ended = "skipped"
         for job in build.jobs:
             if job.is_active:
-                self._end_job(build, job, "skipped")
-                self._notify_end(build, job)
+                self._stop(build, job, "skipped")
         self._settle(build)
 
     def _find_build(self, id: str) -> BuildRun | None:
@@ -274,21 +289,32 @@ class Simulation:
         self._settle(build)
 
     def _queue(self, build: BuildRun, job: JobRun) -> QueueKey:
-        return self._entry(build).organization.slug, queue_of_step(self._step(build, job))
+        """Return the queue of a job: that of its step, or one without agents if no agent meets its query rules."""
+        step = self._step(build, job)
+        unmet = [rule for rule in step.agent_query_rules if rule not in agent_tags(step.queue)]
+        return self._entry(build).organization.slug, " ".join([step.queue, *unmet])
 
     def _enqueue(self, build: BuildRun, job: JobRun) -> None:
         place = rules.queue_position(self._step(build, job).priority, build, job)
-        self._agents.enqueue(self._queue(build, job), place, build.id, job.id)
+        heapq.heappush(self._queues[self._queue(build, job)].jobs, (place, build.id, job.id))
 
     def _dispatch(self, queue: QueueKey) -> None:
         """Assign waiting jobs to idle agents."""
-        for build_id, job_id in self._agents.assignable_jobs(queue):
+        idle, jobs = self._queues[queue]
+        while idle and jobs:
+            _, build_id, job_id = heapq.heappop(jobs)
             build = self._builds.get(build_id)
             job = build.job(job_id) if build else None
             if job is not None and job.state == "scheduled":
-                job.state, job.agent = "assigned", self._agents.take(queue, job_id)
+                job.state, job.agent = "assigned", self.scenario.random.choice(idle, job_id, "agent")
+                idle.remove(job.agent)
                 self._dirty.add(build_id)
                 self._schedule(self.scenario.delay("dispatch", job.id), "start", build_id, job_id)
+
+    def _release(self, queue: QueueKey, agent: str) -> None:
+        """Return an agent to the idle ones, and assign it to a waiting job."""
+        insort(self._queues[queue].idle, agent)
+        self._dispatch(queue)
 
     def _started(self, build: BuildRun) -> None:
         if build.started is None or build.restarts:
@@ -319,16 +345,15 @@ class Simulation:
         if job.signal_reason == "agent_lost":
             self._schedule(self.scenario.delay("away", job.id), "return", queue[0], agent)
             return
-        self._agents.release(queue, agent)
         if job.started is None:
             job.agent = None
-        self._dispatch(queue)
+        self._release(queue, agent)
 
-    def _stop(self, build: BuildRun, job: JobRun) -> None:
-        """End a canceled job; a running job is killed."""
+    def _stop(self, build: BuildRun, job: JobRun, state: rules.JobEndState = "canceled") -> None:
+        """End a canceled or skipped job; a running job is killed."""
         if job.started is not None:
             job.exit_status, job.signal_reason = rules.LOST, "cancel"
-        self._end_job(build, job, "canceled")
+        self._end_job(build, job, state)
         self._notify_end(build, job)
 
     def _repeat(self, build: BuildRun, job: JobRun, how: rules.RetryType) -> None:

@@ -98,10 +98,9 @@ class Simulator(Simulation):
         with self.lock:
             try:
                 yield
-            except ActionRejected:
-                raise
-            except BaseException:
-                self._load()
+            except BaseException as why:
+                if not isinstance(why, ActionRejected):
+                    self._load()
                 raise
 
     # --- actions ---
@@ -193,8 +192,7 @@ class Simulator(Simulation):
         for build in removed:
             for job in build.jobs:
                 if job.state in AGENT_STATES and job.agent is not None:
-                    self._agents.release(self._queue(build, job), job.agent)
-                    self._dispatch(self._queue(build, job))
+                    self._release(self._queue(build, job), job.agent)
             if build.triggered_from is not None and build.triggered_from.build.id not in ids:
                 self._finish_trigger_job(build.triggered_from, passed=False)
 
@@ -307,6 +305,4 @@ class Simulator(Simulation):
             self._create(entry, self.scenario.rebuild_commit(entry, build), rebuilt_from=(build.id, build.number))
 
     def _on_return(self, organization: str, agent: str) -> None:
-        queue = organization, queue_of_agent(agent)
-        self._agents.release(queue, agent)
-        self._dispatch(queue)
+        self._release((organization, queue_of_agent(agent)), agent)
