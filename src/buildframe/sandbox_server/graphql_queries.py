@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import resources
 from typing import Any
 
@@ -26,28 +28,45 @@ def load_schema() -> graphql.GraphQLSchema:
     )
 
 
+class _TooManyFields(BaseException):
+    """Ends the execution of a query. An `Exception` would end only the field that raises it."""
+
+
 def execute(
     query: str,
     variables: dict[str, Any],
     operation: str | None,
     root: Mapping[str, Any],
     context: object,
-    sizes: Mapping[str, int],
+    transaction: AbstractContextManager[None],
 ) -> graphql.ExecutionResult:
     """Execute a query with the resolvers `root`. The result of an invalid or too large one has only errors.
 
-    `sizes` holds the length of the longest list of each field name.
+    It runs in `transaction`, so that a query that turns out to be too large changes nothing.
     """
+    fields = itertools.count(1)
+
+    def count_fields(resolve: Callable[..., Any], source: Any, info: Any, **arguments: Any) -> Any:
+        if next(fields) > MAX_FIELDS:
+            raise _TooManyFields
+        return resolve(source, info, **arguments)
+
     try:
-        document = _parse_query(query, variables, sizes)
+        document = _parse_query(query)
+        with transaction:
+            result = graphql.execute_sync(
+                load_schema(), document, root, context, variables, operation, middleware=[count_fields]
+            )
     except graphql.GraphQLError as error:
         return graphql.ExecutionResult(None, [error])
-    result = graphql.execute_sync(load_schema(), document, root, context, variables, operation)
+    except _TooManyFields:
+        error = graphql.GraphQLError(f"The query requests more than {MAX_FIELDS} fields")
+        return graphql.ExecutionResult(None, [error])
     assert isinstance(result, graphql.ExecutionResult)
     return result
 
 
-def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> graphql.DocumentNode:
+def _parse_query(query: str) -> graphql.DocumentNode:
     """Parse and validate a query. Raises `GraphQLError` if it is invalid, or exceeds a limit."""
     if len(query) > MAX_LENGTH:
         raise graphql.GraphQLError(f"The query is longer than {MAX_LENGTH} characters")
@@ -59,65 +78,7 @@ def _parse_query(query: str, variables: Mapping[str, Any], sizes: Mapping[str, i
         raise graphql.GraphQLError(f"The query is more than {MAX_DEPTH} levels deep")
     for error in graphql.validate(load_schema(), document, max_errors=1):
         raise error
-    if _cost(operations, fragments, variables, {**_introspection_sizes(), **sizes}) > MAX_FIELDS:
-        raise graphql.GraphQLError(f"The query requests more than {MAX_FIELDS} fields")
     return document
-
-
-@functools.cache
-def _introspection_sizes() -> dict[str, int]:
-    """Return the lengths of the lists in introspection queries."""
-    types = load_schema().type_map.values()
-
-    def longest(name: str) -> int:
-        return max(len(getattr(one, name, ())) for one in types)
-
-    fields = [field for one in types for field in getattr(one, "fields", {}).values()]
-    return {
-        "types": len(types),
-        "fields": longest("fields"),
-        "inputFields": longest("fields"),
-        "enumValues": longest("values"),
-        "args": max(len(getattr(field, "args", ())) for field in fields),
-        "directives": len(load_schema().directives),
-    }
-
-
-def _cost(operations: Operations, fragments: Fragments, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Return the maximum number of fields in a response, with fragments expanded and lists full."""
-    memo: dict[int, int] = {}
-
-    def within(node: Any) -> int:
-        cost, nodes = 0, [node]
-        spread: set[str] = set()
-        while nodes:
-            selected = nodes.pop().selection_set.selections
-            cost += sum(of_field(each) for each in selected if isinstance(each, graphql.FieldNode))
-            names = {each.name.value for each in selected if isinstance(each, graphql.FragmentSpreadNode)} - spread
-            nodes += [fragments[name] for name in names]
-            nodes += [each for each in selected if not isinstance(each, graphql.FieldNode | graphql.FragmentSpreadNode)]
-            spread |= names
-        return cost
-
-    def of_field(node: graphql.FieldNode) -> int:
-        if id(node) not in memo:
-            memo[id(node)] = 1 + (_items(node, variables, sizes) * within(node) if node.selection_set else 0)
-        return memo[id(node)]
-
-    return sum(map(within, operations))
-
-
-def _items(field: graphql.FieldNode, variables: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Return the maximum number of items of a field; 1 if it is not a list."""
-    most = sizes.get(field.name.value, 1)
-    for argument in field.arguments or ():
-        value = argument.value
-        requested = variables.get(value.name.value) if isinstance(value, graphql.VariableNode) else None
-        if isinstance(value, graphql.IntValueNode):
-            requested = int(value.value)
-        if argument.name.value == "first" and isinstance(requested, int):
-            most = min(most, requested)
-    return max(most, 1)
 
 
 def _depth(operations: Operations, fragments: Fragments) -> int:

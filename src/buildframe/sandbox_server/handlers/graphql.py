@@ -41,12 +41,7 @@ class GraphQLHandlers(HandlerGroup):
             "teamPipelineUpdate": self._update,
             "teamPipelineDelete": self._delete,
         }
-        slugs = [organization.slug for organization in self._db.serializer.world.organizations]
-        sizes = {
-            "teams": max(len(self._teams.list_teams(slug)) for slug in slugs),
-            "pipelines": max(len(self._db.pipelines.in_organization(slug)) for slug in slugs),
-        }
-        result = execute(query, variables or {}, operation, root, request.access, sizes)
+        result = execute(query, variables or {}, operation, root, request.access, self._db.transaction())
         body = {"data": result.data} if result.data is not None or not result.errors else {}
         errors = {"errors": [error.formatted for error in result.errors]} if result.errors else {}
         return ApiResponse(body | errors)
