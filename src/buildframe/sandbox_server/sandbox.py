@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from buildframe.errors import BadInput, MissingExtra
@@ -139,7 +138,6 @@ class Sandbox:
             raise
         sender = WebhookSender(self._outbox, self._url, patience or Patience())
         self._close = weakref.finalize(self, _close, os.getpid(), sender, server, self._clock, self._db)
-        self._truth = world.truth
         sender.start()
         self._clock.start()
 
@@ -151,7 +149,7 @@ class Sandbox:
     @property
     def truth(self) -> Truth:
         """The anomalies planted in the history of `acme`."""
-        return self._truth
+        return self._simulator.world.truth
 
     @property
     def clock(self) -> Clock:
@@ -450,9 +448,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

@@ -211,9 +211,7 @@ class Database:
                 self._put_rows("events", pending)
             self._put_builds(builds)
             self._count(builds)
-            for condition in ("jobs WHERE build =", "meta_data WHERE build =", "builds WHERE seq ="):
-                sql = f"DELETE FROM {condition} (SELECT seq FROM builds WHERE id = ?)"  # noqa: S608  values are bound
-                self._connection.executemany(sql, [(id,) for id in deleted])
+            self._connection.executemany("DELETE FROM builds WHERE id = ?", [(id,) for id in deleted])
             if deleted_pipeline is not None:
                 self._connection.execute("DELETE FROM pipelines WHERE key = ?", (deleted_pipeline.key,))
                 self.pipelines.drop(deleted_pipeline)

@@ -150,7 +150,7 @@ class PendingDelivery(NamedTuple):
 
 
 class Outbox:
-    """The webhooks and their deliveries."""
+    """The webhooks and their deliveries. `hooks`: the webhooks by id."""
 
     def __init__(self, db: Database) -> None:
         from buildframe.sandbox_server.db.pipeline_serializer import PipelineSerializer  # needs the extra `sandbox`
@@ -162,11 +162,11 @@ class Outbox:
             Hook(id, url, organization, msgspec.json.decode(events, type=tuple[str, ...] | None), bool(signed), token)
             for id, url, organization, events, signed, token in db.query(_SQL["list_hooks"])
         ]
-        self._hooks = {hook.id: hook for hook in hooks}
+        self.hooks = {hook.id: hook for hook in hooks}
 
     def has_webhooks(self, organization: str) -> bool:
         """Return whether an organization has a webhook."""
-        return any(hook.organization == organization for hook in self._hooks.values())
+        return any(hook.organization == organization for hook in self.hooks.values())
 
     def add(self, hook: Hook) -> None:
         """Add a webhook and send it a `ping`. Raises `BadInput` for an unknown organization."""
@@ -177,18 +177,18 @@ class Outbox:
             with self._db.transaction():
                 self._db.execute(_SQL["insert_hook"], values)
                 self._insert(hook, "ping", self._db.load_now(), msgspec.json.encode(body))
-            self._hooks = self._hooks | {hook.id: hook}
+            self.hooks = self.hooks | {hook.id: hook}
             self.wake(hook.id)
 
     def remove(self, id: str) -> None:
         """Remove a webhook and drop its pending deliveries."""
-        if id not in self._hooks:
+        if id not in self.hooks:
             raise BadInput(f"There is no webhook {id!r}. Pass one that `webhook()` returned.")
         with self._db.lock:
             with self._db.transaction():
                 for name in ("delete_hook", "drop_all"):
                     self._db.execute(_SQL[name], {"hook": id})
-            self._hooks = {other: hook for other, hook in self._hooks.items() if other != id}
+            self.hooks = {other: hook for other, hook in self.hooks.items() if other != id}
             self.wake(id)
 
     def describe(self, at: int, event: str, build: BuildRun, job: JobRun | None) -> WebhookEvent:
@@ -204,7 +204,7 @@ class Outbox:
         ids: set[str] = set()
         for one in events:
             entry = self._db.pipelines[one.pipeline_key]
-            hooks = [hook for hook in self._hooks.values() if hook.organization == entry.organization.slug]
+            hooks = [hook for hook in self.hooks.values() if hook.organization == entry.organization.slug]
             receivers = [hook for hook in hooks if hook.accepts(one.event)]
             if receivers:
                 creator = one.body["build"].get("creator")
@@ -223,19 +223,11 @@ class Outbox:
         values = {"id": str(uuid.uuid4()), "hook": hook.id, "url": hook.url, "event": event, "at": at, "body": body}
         self._db.execute(_SQL["insert_delivery"], values | {"due": time.time()})
 
-    def list_pending_hooks(self) -> list[str]:
-        """Return the ids of the hooks with pending deliveries."""
-        return [id for (id,) in self._db.query(_SQL["list_pending_hooks"])]
-
-    def has_hook(self, hook: str) -> bool:
-        """Return whether a hook exists."""
-        return hook in self._hooks
-
     def find_next_pending(self, hook: str) -> PendingDelivery | None:
         """Return the oldest pending delivery of a hook, due or not; None if there is none."""
         with self._db.lock:
             rows = self._db.query(_SQL["find_next_pending"], {"hook": hook})
-            return next((PendingDelivery(row[0], row[1], self._hooks[hook], *row[2:]) for row in rows), None)
+            return next((PendingDelivery(row[0], row[1], self.hooks[hook], *row[2:]) for row in rows), None)
 
     def record_attempt(
         self, delivery: PendingDelivery, status: int | None, failure: str | None, again: float | None

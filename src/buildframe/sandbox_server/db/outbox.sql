@@ -27,9 +27,6 @@ WHERE hook = :hook AND body IS NULL AND seq <= (
 INSERT INTO deliveries (id, hook, url, event, at, body, due, attempts)
 VALUES (:id, :hook, :url, :event, :at, :body, :due, 0);
 
--- name: list_pending_hooks
-SELECT DISTINCT hook FROM deliveries WHERE body IS NOT NULL;
-
 -- name: find_next_pending
 SELECT seq, id, event, body, attempts, due FROM deliveries
 WHERE hook = :hook AND body IS NOT NULL ORDER BY seq LIMIT 1;

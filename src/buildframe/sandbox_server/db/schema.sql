@@ -25,6 +25,8 @@ CREATE TABLE jobs (
     retried INTEGER NOT NULL, active INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (build, position)
 );
 CREATE INDEX active_jobs ON jobs (pipeline_key, state) WHERE active = 1;
+CREATE TRIGGER build_gone AFTER DELETE ON builds
+    BEGIN DELETE FROM jobs WHERE build = old.seq; DELETE FROM meta_data WHERE build = old.seq; END;
 CREATE TABLE teams (
     id TEXT PRIMARY KEY, organization TEXT NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL,
     created INTEGER NOT NULL

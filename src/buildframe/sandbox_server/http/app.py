@@ -55,10 +55,9 @@ class ServiceApp:
     ) -> None:
         self._db, self._simulator, self._counter, self._origin = db, simulator, counter, origin
         self._handlers = create_handlers(db, simulator, deepest)
-        self.app = Starlette(
-            routes=[*self._routes(), *PushRoutes(db, simulator).routes, *WebPages(db, simulator).routes],
-            exception_handlers={HTTPException: self._http_error, Exception: self._failed},
-        )
+        self.exception_handlers = {HTTPException: self._http_error, Exception: self._failed}
+        routes = [*self._routes(), *PushRoutes(db, simulator).routes, *WebPages(db, simulator).routes]
+        self.app = Starlette(routes=routes, exception_handlers=self.exception_handlers)
         self.app.router.redirect_slashes = False
 
     def _routes(self) -> Iterable[Route]:

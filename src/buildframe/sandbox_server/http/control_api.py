@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, ExceptionHandler
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import error_responses
@@ -46,7 +45,14 @@ class ControlApp:
     """The control routes, which take precedence over those of the service. They need the scope `sandbox`."""
 
     def __init__(
-        self, db: Database, clock: Clock, faults: FaultInjector, outbox: Outbox, origin: str, service: ASGIApp
+        self,
+        db: Database,
+        clock: Clock,
+        faults: FaultInjector,
+        outbox: Outbox,
+        origin: str,
+        service: ASGIApp,
+        exception_handlers: Mapping[Any, ExceptionHandler],
     ) -> None:
         self._db, self._clock, self._faults, self._outbox, self._origin = db, clock, faults, outbox, origin
         document = Route("/openapi.json", lambda _: _response(create_document(origin)))
@@ -64,7 +70,7 @@ class ControlApp:
                 ),
                 self._route("GET", "/sandbox/deliveries", 200, self._list_deliveries),
             ],
-            exception_handlers={HTTPException: _http_error, Exception: _failed},
+            exception_handlers=exception_handlers,
         )
         self.app.router.redirect_slashes = False
         self.app.router.default = service
@@ -115,12 +121,3 @@ def _response(body: Any, status: int = 200) -> Response:
     if body is None:
         return Response(status_code=status)
     return Response(msgspec.json.encode(body, enc_hook=Moment.text), status, media_type="application/json")
-
-
-async def _http_error(http: HttpRequest, why: Exception) -> Response:
-    assert isinstance(why, HTTPException)
-    return _response({"message": why.detail}, why.status_code)
-
-
-async def _failed(http: HttpRequest, why: Exception) -> Response:
-    return _response({"message": "Internal Server Error"}, 500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -79,22 +80,22 @@ class RequestCounter:
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], tuple[int, int]] = {}
+        self._window = 0.0
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def count(self, organization: str, user: str) -> tuple[LimitStatus, LimitStatus]:
         """Count a request and return the limits of the organization and of the user."""
         with self._lock:
-            return (
-                self._count("rest", organization, self._quota.organization),
-                self._count("rest_user", user, self._quota.user),
-            )
-
-    def _count(self, scope: str, who: str, limit: int) -> LimitStatus:
-        window, passed = divmod(time.monotonic(), self._quota.window)
-        began, before = self._counts.get((scope, who), (0, 0))
-        current = before + 1 if began == int(window) else 1
-        self._counts[scope, who] = (int(window), current)
-        return LimitStatus(scope, limit, current, math.ceil(self._quota.window - passed))
+            window, passed = divmod(time.monotonic(), self._quota.window)
+            if window != self._window:
+                self._window, self._counts = window, Counter()
+            self._counts.update([("rest", organization), ("rest_user", user)])
+            of_organization, of_user = self._counts["rest", organization], self._counts["rest_user", user]
+        reset = math.ceil(self._quota.window - passed)
+        return (
+            LimitStatus("rest", self._quota.organization, of_organization, reset),
+            LimitStatus("rest_user", self._quota.user, of_user, reset),
+        )
 
 
 def format_headers(statuses: tuple[LimitStatus, LimitStatus]) -> dict[str, str]:

@@ -152,7 +152,7 @@ def start_server(
     url = format_url(listener)
     service = ServiceApp(db, simulator, RequestCounter(quota), deepest, url)
     faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, db, clock))
-    control = ControlApp(db, clock, faults, outbox, url, faulty)
+    control = ControlApp(db, clock, faults, outbox, url, faulty, service.exception_handlers)
     server = HttpServer(HostCheck(control.app, host, listener.getsockname()[1]), listener)
     server.start()
     return server, url

@@ -78,7 +78,7 @@ class WebhookSender:
     def start(self) -> None:
         """Start sending, first the deliveries that are pending from an earlier run."""
         self._outbox.wake = self._wake
-        for hook in self._outbox.list_pending_hooks():
+        for hook in self._outbox.hooks:
             self._wake(hook)
 
     def stop(self) -> None:
@@ -127,7 +127,7 @@ class _HookWorker(threading.Thread):
         """Send deliveries until the hook is removed or the sandbox stops."""
         while True:
             self.wakeup.clear()  # before reading the outbox, so that no later delivery is missed
-            if self._stopping.is_set() or not self._outbox.has_hook(self._hook):
+            if self._stopping.is_set() or self._hook not in self._outbox.hooks:
                 return
             try:
                 self._send_or_wait()

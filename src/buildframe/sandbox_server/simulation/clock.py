@@ -55,7 +55,6 @@ class Clock:
     def start(self) -> None:
         """Start running, if the clock has a speed."""
         if self._speed is not None:
-            self._since = self._now(), time.monotonic()
             self._simulator.catch_up = self.catch_up
             self._ticker = threading.Thread(target=self._tick, name="buildframe sandbox's clock", daemon=True)
             self._ticker.start()
