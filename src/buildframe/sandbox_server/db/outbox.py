@@ -164,10 +164,6 @@ class Outbox:
         ]
         self.hooks = {hook.id: hook for hook in hooks}
 
-    def has_webhooks(self, organization: str) -> bool:
-        """Return whether an organization has a webhook."""
-        return any(hook.organization == organization for hook in self.hooks.values())
-
     def add(self, hook: Hook) -> None:
         """Add a webhook and send it a `ping`. Raises `BadInput` for an unknown organization."""
         self._db.serializer.world.get_organization(hook.organization)
@@ -261,15 +257,12 @@ def create_hook(url: str, token: str, signed: bool, events: Sequence[str] | None
 
 
 def _check_address(url: str) -> None:
-    if not url.isascii() or not url.isprintable() or " " in url or not _is_http(url):
+    try:
+        parts = urlsplit(url)
+        is_http = parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        is_http = False
+    if not is_http or not url.isascii() or not url.isprintable() or " " in url:
         raise BadInput(f"url={url!r} is not an http or https address.")
     if not is_loopback(urlsplit(url).hostname or ""):
         raise BadInput(f"url={url!r} is not on this machine. Use a loopback address such as 'http://127.0.0.1:8000/'.")
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:
-        return False

@@ -42,20 +42,12 @@ def create_token(db: Database, scopes: Sequence[str], organizations: Sequence[st
     _check_names("organization", organizations, allowed)
     token = f"bfs_{secrets.token_hex(20)}"
     with db.lock:
-        access = Access(_new_user(db), tuple(scopes), tuple(organizations), may_edit)
+        ((number,),) = db.query("SELECT 1 + count(*) FROM tokens")
+        id = db.serializer.random.uuid("user of token", number)  # the same in every sandbox of the same seed
+        user = TokenUser(id, f"Token user {number}", f"user{number}@example.com", db.load_now())
+        access = Access(user, tuple(scopes), tuple(organizations), may_edit)
         db.execute("INSERT INTO tokens VALUES (?, ?)", (_hash(token), msgspec.json.encode(access)))
     return token
-
-
-def _new_user(db: Database) -> TokenUser:
-    """Return the next user, which is the same in every sandbox of the same seed."""
-    ((number,),) = db.query("SELECT 1 + count(*) FROM tokens")
-    return TokenUser(
-        id=db.serializer.random.uuid("user of token", number),
-        name=f"Token user {number}",
-        email=f"user{number}@example.com",
-        created=db.load_now(),
-    )
 
 
 def authenticate(db: Database, authorization: str | None) -> Access:

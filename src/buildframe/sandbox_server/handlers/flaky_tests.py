@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from importlib import resources
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, format_
 from buildframe.sandbox_server.error_responses import get_first_or_404, invalid
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
-from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
 from buildframe.sandbox_server.world.model import DAY, SECOND, Suite
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
@@ -97,6 +96,11 @@ class SimulatedTest:
             self._branches.append(self._scenario.commit(self._entry, f"{self.id} {n}", flake.at).branch)
         return self._branches
 
+    def contains(self, search: str) -> bool:
+        """Return whether the scope or the name contains a text; in Ruby, also whether the location does."""
+        searched = ("scope", "name", "location") if self.suite.language == "ruby" else ("scope", "name")
+        return any(search in self.text[key] for key in searched)
+
     def body(self, now: int) -> JsonObject:
         """Serialize the test in its current state."""
         flakes, team = self.flakes(now), self.suite.team
@@ -151,23 +155,16 @@ class FlakyTestHandlers(HandlerGroup):
     @handles(list_flaky_tests)
     def _list(self, request: ApiRequest) -> ApiResponse:
         tests, now = self._suites.list_tests(request.path["org"], request.path["suite"]), self._db.load_now()
-        matches = _filter_predicate(request.filters, now)
-        tests = [test for test in tests if matches(test)]
+        search, branch = str(request.filters.get("search", "")), request.filters.get("branch")
+        since = now - _parse_period(str(request.filters["period"])) if "period" in request.filters else 0
+        tests = [
+            test
+            for test in tests
+            if test.flakes(now)[-1].recorded >= since
+            and test.contains(search)
+            and (branch is None or branch in test.branches(now))
+        ]
         return ApiResponse([test.body(now) for test in request.page.slice(tests)], len(tests))
-
-
-def _filter_predicate(filters: Mapping[str, FilterValue], now: int) -> Callable[[SimulatedTest], bool]:
-    """Return the predicate of the filters."""
-    search, branch = str(filters.get("search", "")), filters.get("branch")
-    since = now - _parse_period(str(filters["period"])) if "period" in filters else 0
-
-    def matches(test: SimulatedTest) -> bool:
-        searched = ("scope", "name", "location") if test.suite.language == "ruby" else ("scope", "name")
-        if test.flakes(now)[-1].recorded < since or not any(search in test.text[key] for key in searched):
-            return False
-        return branch is None or branch in test.branches(now)
-
-    return matches
 
 
 def _parse_period(text: str) -> int:

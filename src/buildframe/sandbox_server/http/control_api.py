@@ -76,20 +76,20 @@ class ControlApp:
         self.app.router.default = service
 
     def _route(self, method: str, path: str, status: int, control: Callable[[HttpRequest, bytes], Any]) -> Route:
+        def respond(http: HttpRequest, raw_body: bytes) -> Response:
+            if CONTROL not in authenticate(self._db, http.headers.get("authorization")).scopes:
+                raise error_responses.lacks_scope(CONTROL)
+            return _response(control(http, raw_body), status)
+
         async def endpoint(http: HttpRequest) -> Response:
             try:
-                await run_in_threadpool(self._check_token, http.headers.get("authorization"))
-                return _response(await run_in_threadpool(control, http, await http.body()), status)
+                return await run_in_threadpool(respond, http, await http.body())
             except HttpError as refused:
                 return _response(refused.body, refused.status)
             except (BadInput, msgspec.MsgspecError, OverflowError, UnicodeDecodeError) as why:
                 return _response({"message": str(why)}, 422)
 
         return Route(path, endpoint, methods=[method])
-
-    def _check_token(self, authorization: str | None) -> None:
-        if CONTROL not in authenticate(self._db, authorization).scopes:
-            raise error_responses.lacks_scope(CONTROL)
 
     def _advance(self, http: HttpRequest, raw_body: bytes) -> Any:
         body = msgspec.json.decode(raw_body, type=_AdvanceBody)

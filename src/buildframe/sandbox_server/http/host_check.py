@@ -13,6 +13,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from buildframe.http.protocol import is_loopback
+
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -25,7 +27,7 @@ class HostCheck:
 
     def __init__(self, app: ASGIApp, bound: str, port: int) -> None:
         self._app, self._port = app, port
-        self._is_local = _is_loopback(bound)
+        self._is_local = is_loopback(bound.lower())
         self._names = {"localhost"} if self._is_local else {"localhost", bound.lower(), socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,17 +48,14 @@ class HostCheck:
         name, _, port = host.rpartition(":")
         if not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) != self._port:
             return False
-        is_address = _is_loopback(name) if self._is_local else _address(name) is not None
+        bare = name.lower().removeprefix("[").removesuffix("]")
+        is_address = is_loopback(bare) if self._is_local else _is_address(bare)
         return is_address or name.lower().removesuffix(".") in self._names
 
 
-def _is_loopback(name: str) -> bool:
-    address = _address(name)
-    return name.lower() == "localhost" if address is None else address.is_loopback
-
-
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _is_address(name: str) -> bool:
     try:
-        return ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        ipaddress.ip_address(name)
     except ValueError:
-        return None
+        return False
+    return True

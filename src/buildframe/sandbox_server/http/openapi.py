@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -25,6 +25,9 @@ _PLAIN: dict[Any, Schema] = {
     Any: {},
 }
 
+_SCHEMAS: dict[str, Schema] = {}
+"""The schemas that the document refers to, by name."""
+
 
 def create_document(origin: str) -> Schema:
     """Return the OpenAPI 3.1 document, which begins with `openapi.json`. `origin` is the URL without `/v2`."""
@@ -33,15 +36,11 @@ def create_document(origin: str) -> Schema:
     )
     documented = dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)
     base["tags"] = [*({"name": tag} for tag in documented), *base["tags"]]
-    base["components"]["schemas"] |= _schemas()
-    return base | {"servers": [{"url": f"{origin}/v2"}], "paths": _paths(origin)}
-
-
-def _paths(origin: str) -> Schema:
     paths: Schema = {query_graphql.path: {"servers": [{"url": origin}]}}
     for endpoint in ROUTES:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
-    return paths
+    base["components"]["schemas"] |= _SCHEMAS
+    return base | {"servers": [{"url": f"{origin}/v2"}], "paths": paths}
 
 
 def _operation(endpoint: spec.Endpoint) -> Schema:
@@ -74,17 +73,12 @@ def _error_statuses(endpoint: spec.Endpoint) -> Iterator[int]:
         yield 403
     if endpoint.parameters:
         yield 404
-    if _can_fail_validation(endpoint):
+    # A valid request can get a 422: by a filter, a body or the state of a resource.
+    is_checked = any(entry.kind == "timestamp" or entry.name == "period" for entry in endpoint.filters)
+    if is_checked or (endpoint.method != "GET" and endpoint not in (spec.delete_pipeline, query_graphql)):
         yield 422
     if endpoint is query_graphql:
         yield 501
-
-
-def _can_fail_validation(endpoint: spec.Endpoint) -> bool:
-    """Return whether a valid request can get a 422: by a filter, a body or the state of a resource."""
-    if endpoint.method == "GET":
-        return any(entry.kind == "timestamp" or entry.name == "period" for entry in endpoint.filters)
-    return endpoint not in (spec.delete_pipeline, query_graphql)
 
 
 def _parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
@@ -134,31 +128,6 @@ def _json_content(schema: Schema) -> Schema:
     return {"application/json": {"schema": schema}}
 
 
-def _schemas() -> Schema:
-    """Return the schemas of resources and of objects in bodies, by name."""
-    schemas: dict[str, Schema] = {}
-    for endpoint in ROUTES:
-        hints = [endpoint.returns, *(entry.type for entry in endpoint.properties)]
-        for named in _find_named_types(hints):
-            is_resource = issubclass(named, spec.Resource)
-            schema = _resource_schema(named) if is_resource else _object_schema(spec.properties_of(named))
-            schemas[named.__name__] = _described(schema, (named.__doc__ or "").partition(ATTRIBUTES)[0])
-    return schemas
-
-
-def _find_named_types(hints: Iterable[Any]) -> Iterator[type]:
-    """Yield the resources and typed dictionaries in type hints, including nested ones."""
-    for hint in hints:
-        if is_typeddict(hint):
-            yield hint
-            yield from _find_named_types(entry.type for entry in spec.properties_of(hint))
-        elif isinstance(hint, type) and issubclass(hint, spec.Resource):
-            yield hint
-            yield from _find_named_types(field.type for field in spec.fields_of(hint))
-        else:
-            yield from _find_named_types(get_args(hint))
-
-
 def _resource_schema(resource: type[spec.Resource]) -> Schema:
     """Return the schema of a resource: fields can be missing or null, except for the required ones."""
     needed = [field.encode_name for field in msgspec.structs.fields(resource) if field.required]
@@ -196,6 +165,11 @@ def _schema(hint: Any) -> Schema:
 
 
 def _reference(named: type) -> Schema:
+    """Return a reference to the schema of a resource or of a typed dictionary, which is generated at first use."""
+    if named.__name__ not in _SCHEMAS:
+        is_resource = issubclass(named, spec.Resource)
+        schema = _resource_schema(named) if is_resource else _object_schema(spec.properties_of(named))
+        _SCHEMAS[named.__name__] = _described(schema, (named.__doc__ or "").partition(ATTRIBUTES)[0])
     return {"$ref": f"#/components/schemas/{named.__name__}"}
 
 

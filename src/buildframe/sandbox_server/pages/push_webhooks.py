@@ -36,11 +36,6 @@ class PushReport(NamedTuple):
     message: str
     author: tuple[str, str] | None
 
-    @property
-    def deletes(self) -> bool:
-        """Whether the branch or tag was deleted."""
-        return self.sha == _DELETED_SHA
-
 
 def parse_push(report: Mapping[str, Any]) -> PushReport:
     """Parse a report `{"ref", "after", "head_commit": {"message", "author"}}`. Raises 400 if it is invalid."""
@@ -57,15 +52,14 @@ def parse_push(report: Mapping[str, Any]) -> PushReport:
     return PushReport(name, kind == "tags", sha, str(head.get("message") or ""), person)
 
 
-def rejection_reason(push: PushReport, settings: Mapping[str, bool | str]) -> str | None:
-    """Return why the provider settings reject a push; None if it is built."""
-    if push.deletes:
-        return "Deleted branches and tags are not built."
+def check_push(push: PushReport, settings: Mapping[str, bool | str]) -> None:
+    """Raise `ActionRejected` if the provider settings reject a push."""
+    if push.sha == _DELETED_SHA:
+        raise ActionRejected("Deleted branches and tags are not built.")
     if settings.get("trigger_mode", "code") != "code":
-        return "This pipeline is not built when code is pushed."
+        raise ActionRejected("This pipeline is not built when code is pushed.")
     if not settings["build_tags" if push.is_tag else "build_branches"]:
-        return f"This pipeline does not build {'tags' if push.is_tag else 'branches'}."
-    return None
+        raise ActionRejected(f"This pipeline does not build {'tags' if push.is_tag else 'branches'}.")
 
 
 def find_by_secret(db: Database, purpose: str, secret: str) -> PipelineEntry:
@@ -102,26 +96,20 @@ class PushRoutes:
         return Response(msgspec.json.encode(body), status, media_type=JSON)
 
     def _take(self, entry: PipelineEntry, push: PushReport) -> tuple[int, JsonObject]:
-        settings = entry.pipeline.settings
-        if push.deletes and not push.is_tag and settings.get("cancel_deleted_branch_builds"):
+        settings, tag = entry.pipeline.settings, push.name if push.is_tag else None
+        if push.sha == _DELETED_SHA and not push.is_tag and settings.get("cancel_deleted_branch_builds"):
             self._cancel_builds(entry, push.name)
-        reason = rejection_reason(push, settings)
-        if reason is None and settings.get("skip_builds_for_existing_commits") and self._is_built(entry, push):
-            reason = "This commit has been built on this branch."
-        return (200, {"message": reason}) if reason is not None else self._build(entry, push)
-
-    def _build(self, entry: PipelineEntry, push: PushReport) -> tuple[int, JsonObject]:
-        tag = push.name if push.is_tag else None
         commit = Commit(push.sha, push.name, push.message, "webhook", author=push.author, tag=tag)
+        sql = "SELECT 1 FROM builds WHERE pipeline_key = ? AND sha = ? AND branch = ? LIMIT 1"
         try:
+            check_push(push, settings)
+            is_built = self._db.query(sql, (entry.key, push.sha, push.name))
+            if is_built and settings.get("skip_builds_for_existing_commits"):
+                raise ActionRejected("This commit has been built on this branch.")
             build = self._simulator.create_build(entry, commit, ignore_branch_filters=push.is_tag)
         except ActionRejected as why:
             return 200, {"message": str(why)}
         return 201, {"id": build.id, "number": build.number}
-
-    def _is_built(self, entry: PipelineEntry, push: PushReport) -> bool:
-        sql = "SELECT 1 FROM builds WHERE pipeline_key = ? AND sha = ? AND branch = ? LIMIT 1"
-        return bool(self._db.query(sql, (entry.key, push.sha, push.name)))
 
     def _cancel_builds(self, entry: PipelineEntry, branch: str) -> None:
         sql = "SELECT id, state FROM builds WHERE over = 0 AND pipeline_key = ? AND branch = ? ORDER BY seq"

@@ -107,19 +107,18 @@ class Simulation:
         self._deleted_pipeline: PipelineEntry | None = None
         self._events_changed = False
 
-    def _schedule(self, after: int, kind: str, *about: str) -> None:
+    def _schedule(self, after: int | None, kind: str, *about: str) -> None:
+        """Schedule an event after a delay; None: it never happens."""
+        if after is None:
+            return
         heapq.heappush(self._events, ScheduledEvent(self.now + after, self._next_seq, kind, about))
         self._next_seq += 1
         self._events_changed = True
 
-    def _schedule_reaction(self, after: int | None, kind: str, *about: str) -> None:
-        """Schedule what someone does, unless nobody does it."""
-        if after is not None:
-            self._schedule(after, kind, *about)
-
     def _notify(self, event: str, build: BuildRun, job: JobRun | None = None) -> None:
         """Queue an event with the job as it is now; it is sent when its build is settled."""
-        if self._outbox.has_webhooks(self._entry(build).organization.slug):
+        organization = self._entry(build).organization.slug
+        if any(hook.organization == organization for hook in self._outbox.hooks.values()):
             self._unsent.append((event, copy.copy(job)))
 
     # --- builds ---
@@ -150,7 +149,7 @@ class Simulation:
             self._schedule(self.scenario.delay("begin", build.id), "begin", build.id)
         self._add_jobs(build, entry.plan.first())
         self._settle(build)
-        self._schedule_reaction(self.scenario.manual_cancel_delay(entry, build), "cancel", build.id)
+        self._schedule(self.scenario.manual_cancel_delay(entry, build), "cancel", build.id)
         return build
 
     def _supersede(self, entry: PipelineEntry, build: BuildRun) -> None:
@@ -185,7 +184,7 @@ class Simulation:
         self._unsent.clear()
         if build.is_over and not was_over:
             delay = None if build.reopened else self.scenario.rebuild_delay(self._entry(build), build)
-            self._schedule_reaction(delay, "rebuild", build.id)
+            self._schedule(delay, "rebuild", build.id)
             if build.triggered_from is not None:
                 self._finish_trigger_job(build.triggered_from, build.state == "passed")
 
@@ -369,7 +368,7 @@ class Simulation:
             self._repeat(build, job, "automatic")
         else:
             delay = self.scenario.manual_retry_delay(self._entry(build), build, job)
-            self._schedule_reaction(delay, "retry", build.id, job.id)
+            self._schedule(delay, "retry", build.id, job.id)
 
     def _finish_trigger_job(self, cause: TriggerCause, passed: bool) -> None:
         """Finish the trigger job that waited for a build which is over."""

@@ -210,7 +210,7 @@ class Simulator(Simulation):
             return
         build = self._build_commit(entry, self.scenario.commit(entry, n, self.now))
         if build is not None:
-            self._schedule_reaction(self.scenario.follow_up_delay(entry, n), "follow_up", build.id)
+            self._schedule(self.scenario.follow_up_delay(entry, n), "follow_up", build.id)
 
     def _on_follow_up(self, build: BuildRun) -> None:
         self._build_commit(self._entry(build), self.scenario.follow_up_commit(build))

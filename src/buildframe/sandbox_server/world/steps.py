@@ -103,7 +103,10 @@ class Plan:
             for key, needs in dependencies.items()
             for slot in ids[key]
         }
-        self.dependents = _invert(self.needs) | ({UPLOAD: ()} if self.uploads else {})
+        self.dependents: dict[str, list[str]] = {slot: [] for slot in self.slots}
+        for slot, before in self.needs.items():
+            for other in before:
+                self.dependents[other].append(slot)
 
     def first(self) -> tuple[str, ...]:
         """Return the slots whose jobs exist from the creation of the build."""
@@ -147,11 +150,3 @@ def _check(needs: dict[str, tuple[str, ...]]) -> None:
         TopologicalSorter(needs).prepare()
     except CycleError:
         raise BadInput("Some steps depend on each other in a cycle.") from None
-
-
-def _invert(needs: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    dependents: dict[str, list[str]] = {slot: [] for slot in needs}
-    for slot, before in needs.items():
-        for other in before:
-            dependents[other].append(slot)
-    return {slot: tuple(after) for slot, after in dependents.items()}
