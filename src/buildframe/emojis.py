@@ -83,11 +83,7 @@ def renderer(emojis: pd.DataFrame) -> Callable[[object], str]:
     ['a &amp; b', '']
     """
     urls = _urls_by_name(emojis)
-
-    def to_html(text: object) -> str:
-        return "".join(_fragments(text, urls)) if isinstance(text, str) else ""
-
-    return to_html
+    return lambda text: "".join(_fragments(text, urls)) if isinstance(text, str) else ""
 
 
 def _fragments(text: str, urls: dict[str, str]) -> Iterator[str]:
@@ -96,14 +92,13 @@ def _fragments(text: str, urls: dict[str, str]) -> Iterator[str]:
         url = urls.get(match[1])
         end = match.end() if url else match.end() - 1  # the second colon may start an emoji
         yield escape(text[at : match.start()])
-        yield _image(match[0], url) if url else escape(text[match.start() : end])
+        label = escape(text[match.start() : end])
+        if url:
+            yield f'<img class="emoji" src="{escape(url)}" alt="{label}" title="{label}" style="{_STYLE}">'
+        else:
+            yield label
         at = end
     yield escape(text[at:])
-
-
-def _image(name: str, url: str) -> str:
-    label = escape(name)
-    return f'<img class="emoji" src="{escape(url)}" alt="{label}" title="{label}" style="{_STYLE}">'
 
 
 def _urls_by_name(emojis: pd.DataFrame) -> dict[str, str]:

@@ -54,16 +54,14 @@ def execute(
     try:
         document = _parse_query(query)
         with transaction:
-            result = graphql.execute_sync(
+            return graphql.execute_sync(
                 load_schema(), document, root, context, variables, operation, middleware=[count_fields]
             )
-    except graphql.GraphQLError as error:
-        return graphql.ExecutionResult(None, [error])
     except _TooManyFields:
         error = graphql.GraphQLError(f"The query requests more than {MAX_FIELDS} fields")
-        return graphql.ExecutionResult(None, [error])
-    assert isinstance(result, graphql.ExecutionResult)
-    return result
+    except graphql.GraphQLError as why:
+        error = why
+    return graphql.ExecutionResult(None, [error])
 
 
 def _parse_query(query: str) -> graphql.DocumentNode:

@@ -49,13 +49,11 @@ def format_link_header(address: str, query: Query, page: PageRequest, total: int
     last = -(-total // page.size)
     if last <= 1:
         return ""
+    # The page comes first: some clients read a number at the end together with the closing bracket.
+    others = [(name, value) for name, value in query if name != "page"]
     pages = {"first": 1, "prev": min(page.number - 1, last)} if page.number > 1 else {}
     if page.number < last:
         pages |= {"next": page.number + 1, "last": last}
-    return ", ".join(f'<{address}?{_at(query, number)}>; rel="{name}"' for name, number in pages.items())
-
-
-def _at(query: Query, number: int) -> str:
-    """Put the page first: some clients read a number at the end together with the closing bracket."""
-    others = [(name, value) for name, value in query if name != "page"]
-    return urlencode([("page", str(number)), *others])
+    return ", ".join(
+        f'<{address}?{urlencode([("page", number), *others])}>; rel="{name}"' for name, number in pages.items()
+    )

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from email.utils import formatdate
 from urllib.parse import parse_qsl
 
@@ -84,10 +84,8 @@ class ServiceApp:
         headers: Headers = {}
         try:
             self._simulator.catch_up()
-            with ExitStack() as locks:
-                if endpoint.method != "GET" and endpoint is not query_graphql:
-                    locks.enter_context(self._simulator.lock)  # before the database lock, as in the simulator
-                locks.enter_context(self._db.lock)
+            acts = endpoint.method != "GET" and endpoint is not query_graphql
+            with self._simulator.lock if acts else nullcontext(), self._db.lock:  # in the simulator's order
                 return self._respond(endpoint, http, raw_body, headers)
         except HttpError as refused:
             return self._refusal(refused, headers)

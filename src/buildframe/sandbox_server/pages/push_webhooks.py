@@ -100,16 +100,18 @@ class PushRoutes:
         if push.sha == _DELETED_SHA and not push.is_tag and settings.get("cancel_deleted_branch_builds"):
             self._cancel_builds(entry, push.name)
         commit = Commit(push.sha, push.name, push.message, "webhook", author=push.author, tag=tag)
-        sql = "SELECT 1 FROM builds WHERE pipeline_key = ? AND sha = ? AND branch = ? LIMIT 1"
         try:
             check_push(push, settings)
-            is_built = self._db.query(sql, (entry.key, push.sha, push.name))
-            if is_built and settings.get("skip_builds_for_existing_commits"):
+            if settings.get("skip_builds_for_existing_commits") and self._is_built(entry, push):
                 raise ActionRejected("This commit has been built on this branch.")
             build = self._simulator.create_build(entry, commit, ignore_branch_filters=push.is_tag)
         except ActionRejected as why:
             return 200, {"message": str(why)}
         return 201, {"id": build.id, "number": build.number}
+
+    def _is_built(self, entry: PipelineEntry, push: PushReport) -> bool:
+        sql = "SELECT 1 FROM builds WHERE pipeline_key = ? AND sha = ? AND branch = ? LIMIT 1"
+        return bool(self._db.query(sql, (entry.key, push.sha, push.name)))
 
     def _cancel_builds(self, entry: PipelineEntry, branch: str) -> None:
         sql = "SELECT id, state FROM builds WHERE over = 0 AND pipeline_key = ? AND branch = ? ORDER BY seq"
