@@ -42,7 +42,7 @@ def test_needs_are_of_all_jobs_of_a_step_and_go_both_ways():
         (PipelineStep(key="unit", parallelism=2), PipelineStep(key="report", needs=("unit",)), PipelineStep(key="lint"))
     )
     assert plan.needs == {"unit#0": (), "unit#1": (), "report": ("unit#0", "unit#1"), "lint": ()}
-    assert plan.dependents == {"unit#0": ("report",), "unit#1": ("report",), "report": (), "lint": ()}
+    assert plan.dependents == {"unit#0": ["report"], "unit#1": ["report"], "report": [], "lint": []}
 
 
 def test_a_first_step_may_upload_the_others():

@@ -44,8 +44,8 @@ def attempts(runs):
 
 @pytest.fixture(scope="module")
 def queue_of(default):
-    plan = default._db.pipelines.plan
-    return lambda build, job: (build.pipeline_key.split("/")[0], plan(build.plan).slots[job.step].step.queue)
+    plans = default._db.pipelines.plans
+    return lambda build, job: (build.pipeline_key.split("/")[0], plans[build.plan].slots[job.step].step.queue)
 
 
 @pytest.mark.slow
