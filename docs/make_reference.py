@@ -290,7 +290,7 @@ def options() -> Iterator[str]:
         "Options of methods that list something, in addition to filters. The default is in parentheses. `history` "
         "also takes `job_columns` and `job_extra` for the jobs; its `columns` and `extra` are for the builds."
     )
-    of_all, of_builds = (get_type_hints(kind, include_extras=True) for kind in (BuildListOptions, ListOptions))
+    of_all, of_builds = (get_type_hints(kind, include_extras=True) for kind in (ListOptions, BuildListOptions))
     lists = dict.fromkeys(of_builds, "builds") | dict.fromkeys(of_all, "all")
     hints = of_all | of_builds
     yield markdown(("option", "lists", "meaning"), ((f"`{n}`", lists[n], h.__metadata__[0]) for n, h in hints.items()))

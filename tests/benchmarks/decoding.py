@@ -36,17 +36,13 @@ def new_decoding() -> PageDecoder:
 
 def frames(pages: Sequence[Path], watch: Stopwatch) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     """What this library makes of the pages, and the bytes that its Arrow tables have; reading files is not timed."""
-    decoding, rows, jobs = new_decoding(), list[pa.Table](), list[pa.Table]()
+    decoding, tables = new_decoding(), list[tuple[pa.Table, pa.Table | None]]()
     for answer in bodies(pages):
         with watch.running():
-            page_rows, page_jobs = decoding.tables(decoding.read(REQUEST, answer))
-            assert page_jobs is not None
-            rows.append(page_rows)
-            jobs.append(page_jobs)
-            del page_rows, page_jobs
-    size = sum(part.nbytes for part in (*rows, *jobs))
+            tables.append(decoding.tables(decoding.read(REQUEST, answer)))
+    size = sum(part.nbytes for page in tables for part in page if part is not None)
     with watch.running():
-        return decoding.frame(rows), decoding.job_frame(jobs), size
+        return *decoding.frames(tables), size
 
 
 def ours(pages: Sequence[Path]) -> Stopwatch:

@@ -25,9 +25,7 @@ def page_of(world: World) -> bytes:
 def frames_of(page: bytes) -> tuple[pd.DataFrame, pd.DataFrame]:
     decoding = PageDecoder(spec.Build, ColumnSelection("builds"), ColumnSelection("jobs"))
     request = protocol.request_for(spec.list_builds, "acme")
-    builds, jobs = decoding.tables(decoding.read(request, response.Response(200, DATE, page)))
-    assert jobs is not None
-    return decoding.frame([builds]), decoding.job_frame([jobs])
+    return decoding.frames([decoding.tables(decoding.read(request, response.Response(200, DATE, page)))])
 
 
 def test_the_world_is_the_same_each_time_and_another_by_another_seed() -> None:

@@ -48,19 +48,14 @@ class Frames(NamedTuple):
 @functools.cache
 def month(builds_of_30_days: int) -> Frames:
     """The last four weeks of an invented world, oldest build first."""
-    decoding, rows, jobs = (
-        PageDecoder(spec.Build, ColumnSelection("builds"), ColumnSelection("jobs")),
-        list[pa.Table](),
-        list[pa.Table](),
-    )
+    decoding = PageDecoder(spec.Build, ColumnSelection("builds"), ColumnSelection("jobs"))
     request = protocol.request_for(spec.list_builds, "acme")
     headers = {"date": END.strftime("%a, %d %b %Y %H:%M:%S GMT")}
-    for page in _pages(World(builds_of_30_days, JOBS)):
-        page_rows, page_jobs = decoding.tables(decoding.read(request, response.Response(200, headers, page)))
-        assert page_jobs is not None
-        rows.append(page_rows)
-        jobs.append(page_jobs)
-    found, begin = Frames(decoding.frame(rows), decoding.job_frame(jobs)), pd.Timestamp(END) - pd.Timedelta(days=DAYS)
+    tables = [
+        decoding.tables(decoding.read(request, response.Response(200, headers, page)))
+        for page in _pages(World(builds_of_30_days, JOBS))
+    ]
+    found, begin = Frames(*decoding.frames(tables)), pd.Timestamp(END) - pd.Timedelta(days=DAYS)
     return Frames(
         found.builds[found.builds["created_at"] >= begin], found.jobs[found.jobs["build_created_at"] >= begin]
     )

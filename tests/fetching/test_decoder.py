@@ -46,9 +46,7 @@ def read(
     resource: type[Resource] = Build,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     decoding = PageDecoder(resource, selected, jobs)
-    parts = [decoding.tables(page_of(decoding, page)) for page in pages]
-    job_tables = [jobs for _, jobs in parts if jobs is not None]
-    return decoding.frame([rows for rows, _ in parts]), decoding.job_frame(job_tables)
+    return decoding.frames([decoding.tables(page_of(decoding, page)) for page in pages])
 
 
 @given(PAGES, some("builds"), some("jobs"), st.data())

@@ -80,8 +80,7 @@ def builds(
     try:
         ordered, metadata = list(newest_first(batches)), listing.metadata
         batches.clear()
-        builds_frame = decoder.frame([batch.builds for batch in ordered])
-        jobs_frame = decoder.job_frame([batch.jobs for batch in ordered if batch.jobs is not None])
+        builds_frame, jobs_frame = decoder.frames([(batch.builds, batch.jobs) for batch in ordered])
         return metadata.attach(builds_frame, "builds"), metadata.attach(jobs_frame, "jobs")
     except KeyboardInterrupt as stop:
         stop.add_note(listing.pagination.progress())
@@ -102,13 +101,9 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         return page
 
     with redacted_errors(source.client):
-        rows, jobs = decoder.tables(fetch(source.client, request, read, budget))
-    assert jobs is not None
+        build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
     metadata = ListingMetadata(source.client.base_url + request.target, budget)
-    return (
-        metadata.attach(decoder.frame([rows]), "builds"),
-        metadata.attach(decoder.job_frame([jobs]), "jobs"),
-    )
+    return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
 
 
 class _Listing:
@@ -157,7 +152,7 @@ class _Listing:
         if (on_rows := _ON_ROWS.get()) is not None:
             new = batches[self._reported :]
             self._reported += len(new)
-            frame = self._decoder.frame([batch.builds for batch in new])
+            frame, _ = self._decoder.frames([(batch.builds, None) for batch in new])
             on_rows(self.metadata.attach(frame, "builds"), self.pagination.share)
 
     def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
@@ -186,7 +181,7 @@ class _Listing:
         """Warn about an incomplete result that no option explains."""
         for part, reason in self._unverified:
             message = f"Incomplete: {part}: {reason}. See attrs['why'] and attrs['left'] of the frame."
-            warnings.warn(self._source.client.redact(message), stacklevel=7)
+            warnings.warn(self._source.client.redact(message), stacklevel=6)
 
     @property
     def _unverified(self) -> list[tuple[TimeRange, str]]:

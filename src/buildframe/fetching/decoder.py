@@ -37,6 +37,12 @@ class ColumnSelection:
     extra: Extra = field(default_factory=dict)
     raw: bool = False
 
+    @classmethod
+    def of(cls, table: str, options: Mapping[str, Any], prefix: str = "") -> ColumnSelection:
+        """Return the columns that options of a list select; `prefix` begins the names of those for another table."""
+        columns, extra = options.get(f"{prefix}columns"), options.get(f"{prefix}extra") or {}
+        return cls(table, columns, extra, options.get("raw", False))
+
     def __post_init__(self) -> None:
         if self.columns is not None:
             if isinstance(self.columns, Iterable) and not isinstance(self.columns, str | Set | Mapping):
@@ -167,10 +173,7 @@ class PageDecoder:
             return rows, None
         return rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional)
 
-    def frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
-        """Return the frame of the tables, with the declared dtypes also if there are no rows."""
-        return self._selection.frame(tables)
-
-    def job_frame(self, tables: Sequence[pa.Table]) -> pd.DataFrame:
-        """Return the frame of tables of jobs."""
-        return (self._jobs or ColumnSelection("jobs")).frame(tables)
+    def frames(self, tables: Sequence[tuple[pa.Table, pa.Table | None]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the frames of rows and of jobs in the tables of pages, with the declared dtypes also if empty."""
+        jobs, of_jobs = self._jobs or ColumnSelection("jobs"), [jobs for _, jobs in tables if jobs is not None]
+        return self._selection.frame([rows for rows, _ in tables]), jobs.frame(of_jobs)

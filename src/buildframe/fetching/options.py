@@ -44,12 +44,12 @@ class ListOptions(CommonOptions, total=False):
     """Options of a list without an order in time."""
 
     columns: Annotated[Sequence[str] | None, "columns to return, in this order; only they are decoded"]
-    extra: Annotated[Extra | None, 'additional text columns by path, such as {"team": "meta_data.team"}']
+    extra: Annotated[Extra | None, 'additional text columns by path or keys, such as {"team": "meta_data.team"}']
     raw: Annotated[bool, "add a column `raw` with each record as JSON text (False)"]
 
 
 @keywords
-class BuildListOptions(CommonOptions, total=False):
+class BuildListOptions(ListOptions, total=False):
     """Options of a list of builds."""
 
     workers: Annotated[int, "concurrent requests, from 1 to 64 (4)"]

@@ -52,10 +52,9 @@ def records(
 ) -> pd.DataFrame:
     """Fetch a list as a frame; `options` are those of `ListOptions`."""
     assert source.endpoint.returns is not None
-    selection = ColumnSelection(table, options.get("columns"), options.get("extra") or {}, options.get("raw", False))
-    decoder = PageDecoder(source.endpoint.returns, selection)
+    decoder = PageDecoder(source.endpoint.returns, ColumnSelection.of(table, options))
     pages, metadata = list_pages(source, decoder, options, filters)
-    return metadata.attach(decoder.frame([rows for rows, _ in pages]), table)
+    return metadata.attach(decoder.frames(pages)[0], table)
 
 
 def list_pages(

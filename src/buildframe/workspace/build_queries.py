@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Annotated, Any, NamedTuple, TypeVar, Unpack
 
 import pandas as pd
 
@@ -49,6 +49,14 @@ class BuildQuery(BuildFilters, BuildListOptions, total=False):
     """Filters and options of a list of builds."""
 
 
+@keywords
+class HistoryQuery(BuildQuery, total=False):
+    """Filters and options of a list of builds and their jobs; `columns` and `extra` are for the builds."""
+
+    job_columns: Annotated[Sequence[str] | None, "columns of jobs to return"]
+    job_extra: Annotated[Extra | None, "additional text columns of jobs by path"]
+
+
 @checked
 class BuildQueries:
     """
@@ -80,14 +88,7 @@ class BuildQueries:
     _place: tuple[str, ...]  # organization and pipeline in the path of requests
 
     @accepts(spec.list_builds, BuildQuery)
-    def builds(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        extra: Extra | None = None,
-        raw: bool = False,
-        **query: Unpack[BuildQuery],
-    ) -> pd.DataFrame:
+    def builds(self, **query: Unpack[BuildQuery]) -> pd.DataFrame:
         """
         List builds, newest first.
 
@@ -95,12 +96,6 @@ class BuildQueries:
 
         Parameters
         ----------
-        columns : sequence of str, optional
-            Columns to return, in this order; only they are decoded. By default all.
-        extra : mapping, optional
-            Additional text columns by path, such as `{"team": "meta_data.team"}`. A path may be a sequence of keys.
-        raw : bool, default False
-            Add a column `raw` with each record as JSON text.
         **query
             Filters (`BuildFilters`) and options (`BuildListOptions`).
 
@@ -133,33 +128,20 @@ class BuildQueries:
         >>> builds.attrs["complete"]
         True
         """
-        filters, options = split_query(BuildQuery(**query), BuildListOptions)
-        selection = ColumnSelection("builds", columns, extra or {}, raw)
-        return self._fetch({"exclude_jobs": True, **filters}, selection, None, options).builds
+        filters, options = split_query(BuildQuery(**query), spec.list_builds)
+        selection = ColumnSelection.of("builds", options)
+        return builds.builds(self._source(), {"exclude_jobs": True, **filters}, selection, None, options)[0]
 
     @accepts(spec.list_builds, BuildQuery)
-    def jobs(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        extra: Extra | None = None,
-        raw: bool = False,
-        **query: Unpack[BuildQuery],
-    ) -> pd.DataFrame:
+    def jobs(self, **query: Unpack[BuildQuery]) -> pd.DataFrame:
         """
         List the jobs of builds.
 
-        Filters select builds. All attempts of retried jobs are included, unless `include_retried_jobs=False`.
+        Filters select builds. All attempts of retried jobs are included, unless `include_retried_jobs=False`. A path in
+        `extra` that begins with "build." leads to the build of the job.
 
         Parameters
         ----------
-        columns : sequence of str, optional
-            Columns to return, in this order; only they are decoded. By default all.
-        extra : mapping, optional
-            Additional text columns by path, such as `{"size": "log.size"}`. A path that begins with "build." leads to
-            the build of the job.
-        raw : bool, default False
-            Add a column `raw` with each record as JSON text.
         **query
             Filters (`BuildFilters`) and options (`BuildListOptions`).
 
@@ -184,21 +166,12 @@ class BuildQueries:
         >>> list(jobs.columns)
         ['build_number', 'name', 'state']
         """
-        filters, options = split_query(BuildQuery(**query), BuildListOptions)
-        selection = ColumnSelection("jobs", columns, extra or {}, raw)
-        return self._fetch(_with_jobs(filters), ColumnSelection("builds", ["id"]), selection, options).jobs
+        filters, options = split_query(BuildQuery(**query), spec.list_builds)
+        ids, selection = ColumnSelection("builds", ["id"]), ColumnSelection.of("jobs", options)
+        return builds.builds(self._source(), _with_jobs(filters), ids, selection, options)[1]
 
-    @accepts(spec.list_builds, BuildQuery)
-    def history(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        job_columns: Sequence[str] | None = None,
-        extra: Extra | None = None,
-        job_extra: Extra | None = None,
-        raw: bool = False,
-        **query: Unpack[BuildQuery],
-    ) -> History:
+    @accepts(spec.list_builds, HistoryQuery)
+    def history(self, **query: Unpack[HistoryQuery]) -> History:
         """
         List builds and their jobs at once.
 
@@ -206,18 +179,8 @@ class BuildQueries:
 
         Parameters
         ----------
-        columns : sequence of str, optional
-            Columns of builds to return, in this order; only they are decoded. By default all.
-        job_columns : sequence of str, optional
-            Columns of jobs to return.
-        extra : mapping, optional
-            Additional text columns of builds by path, such as `{"team": "meta_data.team"}`.
-        job_extra : mapping, optional
-            Additional text columns of jobs by path.
-        raw : bool, default False
-            Add a column `raw` with each record as JSON text.
         **query
-            Filters (`BuildFilters`) and options (`BuildListOptions`).
+            Filters (`BuildFilters`), options (`BuildListOptions`), and `job_columns` and `job_extra` for the jobs.
 
         Returns
         -------
@@ -240,10 +203,9 @@ class BuildQueries:
         >>> bool(jobs["build_id"].isin(builds["id"]).all())
         True
         """
-        filters, options = split_query(BuildQuery(**query), BuildListOptions)
-        selection = ColumnSelection("builds", columns, extra or {}, raw)
-        jobs = ColumnSelection("jobs", job_columns, job_extra or {}, raw)
-        return self._fetch(_with_jobs(filters), selection, jobs, options)
+        filters, options = split_query(HistoryQuery(**query), spec.list_builds)
+        selection, jobs = ColumnSelection.of("builds", options), ColumnSelection.of("jobs", options, "job_")
+        return History(*builds.builds(self._source(), _with_jobs(filters), selection, jobs, options))
 
     @accepts(spec.unblock_job, Unblocking)
     def unblock(self, job: JobReference, *, deadline: Deadline = None, **properties: Unpack[Unblocking]) -> spec.Job:
@@ -346,23 +308,14 @@ class BuildQueries:
         with within_deadline(deadline):
             fetch(self._client, request, protocol.read_nothing, advice=advice)
 
-    def _fetch(
-        self,
-        filters: Mapping[str, Any],
-        selection: ColumnSelection,
-        jobs: ColumnSelection | None,
-        options: Mapping[str, Any],
-    ) -> History:
-        return History(*builds.builds(self._source(), filters, selection, jobs, options))
-
     def _source(self) -> ListSource:
         return ListSource(self._client, self._list, self._place)
 
 
-def split_query(query: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the filters of a query, and its options, which a TypedDict names."""
-    named = {name: value for name, value in query.items() if name in options.__annotations__}
-    return {name: value for name, value in query.items() if name not in named}, named
+def split_query(query: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the filters of a query of an endpoint, and the options of its listing."""
+    filters = {name: value for name, value in query.items() if name in endpoint.filter_names}
+    return filters, {name: value for name, value in query.items() if name not in filters}
 
 
 def _with_jobs(filters: Mapping[str, Any]) -> dict[str, Any]:

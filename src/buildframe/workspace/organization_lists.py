@@ -157,7 +157,7 @@ class OrganizationLists(BuildQueries):
         >>> "name" in tests
         True
         """
-        filters, options = split_query(FlakyTestListing(**query), ListOptions)
+        filters, options = split_query(FlakyTestListing(**query), spec.list_flaky_tests)
         return records.records(self._list_of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
 
     @accepts(spec.list_emojis, ListOptions)

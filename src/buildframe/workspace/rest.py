@@ -19,7 +19,7 @@ import pyarrow as pa
 from buildframe.errors import BadInput, Malformed
 from buildframe.fetching import arrow, records
 from buildframe.fetching.metadata import ListingMetadata
-from buildframe.fetching.options import BuildListOptions, ListOptions
+from buildframe.fetching.options import BuildListOptions
 from buildframe.fetching.source import PAGE_SIZE, ListSource
 from buildframe.http import protocol
 from buildframe.http.client import Client
@@ -105,7 +105,7 @@ class _PathSource(ListSource):
         return Request(get_path, protocol.with_query(self.path, [*self.query, *paging]))
 
 
-_OPTIONS = (ListOptions.__annotations__.keys() | BuildListOptions.__annotations__.keys()) - {"progress", "deadline"}
+_OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "deadline"}
 """Options of other lists. As query parameters they would have no effect, without an error."""
 
 
