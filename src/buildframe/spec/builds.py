@@ -9,7 +9,7 @@ from buildframe.spec.declare import KEY, PLAIN, SECRET, Resource, derived, flat,
 from buildframe.spec.jobs import Job
 from buildframe.spec.members import Author, User
 from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint, keywords
-from buildframe.spec.pipelines import Pipeline, organization_of, pipeline_of
+from buildframe.spec.pipelines import PIPELINE, Pipeline, organization_of, pipeline_of
 from buildframe.spec.times import Moment, When
 
 BuildState = Literal[
@@ -63,9 +63,7 @@ class Build(Resource):
     id: Annotated[str, "UUID, unique across the whole service", PLAIN, KEY]
     graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
     number: Annotated[int | None, "unique within its pipeline; increases; may have gaps", PLAIN] = None
-    organization: Annotated[
-        str | None, "slug of the organization, read from `url`", PLAIN, derived(organization_of, "url")
-    ] = None
+    organization: Annotated[str | None, "organization slug, from `url`", PLAIN, derived(organization_of, "url")] = None
     pipeline: Annotated[Pipeline | None, "pipeline", flat("slug", "id"), derived(pipeline_of, "url")] = None
     state: Annotated[str | None, "state when it was fetched; a blocked build keeps its last one", PLAIN] = None
     blocked: Annotated[bool | None, "waits at a block step", PLAIN] = None
@@ -80,9 +78,7 @@ class Build(Resource):
     author: Annotated[Author | str | None, "author of the commit", flat("name", "email")] = None
     created_at: Annotated[Moment | None, "when it was created; lists are ordered by it", PLAIN] = None
     scheduled_at: Annotated[Moment | None, "when it was created, often some milliseconds earlier", PLAIN] = None
-    started_at: Annotated[Moment | None, "when an agent started its first job; moves when a job is retried", PLAIN] = (
-        None
-    )
+    started_at: Annotated[Moment | None, "when its first job started; moves when a job is retried", PLAIN] = None
     failing_at: Annotated[Moment | None, "when its first job failed", PLAIN] = None
     finished_at: Annotated[Moment | None, "when it ended; moves when a retry or an unblock reopens it", PLAIN] = None
     pull_request: Annotated[PullRequest | None, "pull request", flat("id", "base", "repository", "labels")] = None
@@ -110,9 +106,7 @@ class BuildFilters(TypedDict, total=False):
     finished_from: Annotated[When, "finished at or after"]
     include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
     meta_data: Annotated[Mapping[str, str], "meta-data contains these values"]
-    state: Annotated[
-        BuildState | Sequence[BuildState], "in this state, or in any of several; `blocked` uses the flag `blocked`"
-    ]
+    state: Annotated[BuildState | Sequence[BuildState], "in this state, or any of several; `blocked` uses that flag"]
     exclude_jobs: Annotated[bool, "omit the jobs from the response"]
     exclude_pipeline: Annotated[bool, "omit the pipeline from the response"]
 
@@ -140,14 +134,15 @@ class NewBuild(TypedDict, total=False):
     author: Annotated[CommitAuthor, "author of the commit; by default the user of the token"]
     clean_checkout: Annotated[bool, "remove the build directory before the checkout (False)"]
     env: Annotated[Mapping[Filled, str], "environment variables"]
-    ignore_pipeline_branch_filters: Annotated[
-        bool, "ignore the branch filter of the pipeline; those of steps still apply (False)"
-    ]
+    ignore_pipeline_branch_filters: Annotated[bool, "ignore the pipeline's branch filter; steps keep theirs (False)"]
     message: Annotated[str, "message of the build"]
     meta_data: Annotated[Mapping[Filled, str], "values to store on the build"]
     pull_request_base_branch: Annotated[str, "of a pull request: branch into which it is to be merged"]
     pull_request_id: Annotated[int, "of a pull request: its number"]
     pull_request_repository: Annotated[str, "of a pull request: repository that it comes from"]
+
+
+_BUILD = PIPELINE + "/builds/{number}"
 
 
 @endpoint("GET /builds", returns=Build, scope="read_builds", paginated=True)
@@ -160,33 +155,26 @@ def list_builds(org: Name, /, **filters: Unpack[BuildFilters]) -> None:
     """Builds of an organization, newest first."""
 
 
-@endpoint("GET /organizations/{org}/pipelines/{pipeline}/builds", returns=Build, scope="read_builds", paginated=True)
+@endpoint(f"GET {PIPELINE}/builds", returns=Build, scope="read_builds", paginated=True)
 def list_pipeline_builds(org: Name, pipeline: Slug, /, **filters: Unpack[BuildFilters]) -> None:
     """Builds of a pipeline, newest first."""
 
 
-@endpoint(
-    "GET /organizations/{org}/pipelines/{pipeline}/builds/{number}", returns=Build, scope="read_builds", key="number"
-)
+@endpoint(f"GET {_BUILD}", returns=Build, scope="read_builds", key="number")
 def get_build(org: Name, pipeline: Slug, number: int, /, **filters: Unpack[JobsOfBuild]) -> None:
     """One build by its number."""
 
 
-@endpoint("POST /organizations/{org}/pipelines/{pipeline}/builds", returns=Build, scope="write_builds", success=201)
+@endpoint(f"POST {PIPELINE}/builds", returns=Build, scope="write_builds", success=201)
 def create_build(org: Name, pipeline: Slug, /, **properties: Unpack[NewBuild]) -> None:
     """Create a build; it gets the next number of its pipeline."""
 
 
-@endpoint(
-    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/cancel",
-    returns=Build,
-    scope="write_builds",
-    key="number",
-)
+@endpoint(f"PUT {_BUILD}/cancel", returns=Build, scope="write_builds", key="number")
 def cancel_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Cancel a build that is scheduled, running or failing."""
 
 
-@endpoint("PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/rebuild", returns=Build, scope="write_builds")
+@endpoint(f"PUT {_BUILD}/rebuild", returns=Build, scope="write_builds")
 def rebuild_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Repeat a build; returns the new build, whose `rebuilt_from` refers to this one."""

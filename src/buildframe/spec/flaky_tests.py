@@ -35,11 +35,9 @@ class FlakyTestFilters(TypedDict, total=False):
     period: Annotated[str, "flaked within this time, such as `7days`; hosted service only"]
 
 
-@endpoint(
-    "GET /analytics/organizations/{org}/suites/{suite}/flaky-tests",
-    returns=FlakyTest,
-    scope="read_suites",
-    paginated=True,
-)
+_SUITE = "/analytics/organizations/{org}/suites/{suite}"
+
+
+@endpoint(f"GET {_SUITE}/flaky-tests", returns=FlakyTest, scope="read_suites", paginated=True)
 def list_flaky_tests(org: Name, suite: Name, /, **filters: Unpack[FlakyTestFilters]) -> None:
     """Flaky tests of a test suite."""

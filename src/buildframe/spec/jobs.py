@@ -100,15 +100,11 @@ class Job(Resource):
     signal_reason: Annotated[str | None, "why the signal was sent", PLAIN] = None
     soft_failed: Annotated[bool | None, "failed, but the build may still pass", PLAIN] = None
     priority: Annotated[Priority | None, "priority", flat("number")] = None
-    agent_query_rules: Annotated[
-        list[str] | None, 'tags that the agent must have, such as `["queue=default"]`', PLAIN
-    ] = None
+    agent_query_rules: Annotated[list[str] | None, 'tags its agent must have, as `["queue=default"]`', PLAIN] = None
     agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
     created_at: Annotated[Moment | None, "when it was added to the build", PLAIN] = None
     scheduled_at: Annotated[
-        Moment | None,
-        "when it was scheduled; copied from the creation of the build, so unsuitable for queue time",
-        PLAIN,
+        Moment | None, "when it was scheduled; copied from the build's creation, so unsuitable for queue time", PLAIN
     ] = None
     runnable_at: Annotated[Moment | None, "when it became available to agents", PLAIN] = None
     started_at: Annotated[Moment | None, "when an agent started it", PLAIN] = None
@@ -148,12 +144,9 @@ class Unblocking(TypedDict, total=False):
     unblocker: Annotated[str, "UUID of the user who unblocks; by default the token's user", Check("uuid")]
 
 
-@endpoint(
-    "PUT /organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock",
-    returns=Job,
-    scope="write_builds",
-    key="id",
-    documented=False,
-)
+_UNBLOCK = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock"
+
+
+@endpoint(f"PUT {_UNBLOCK}", returns=Job, scope="write_builds", key="id", documented=False)
 def unblock_job(org: Name, pipeline: Slug, number: int, job: Uuid, /, **properties: Unpack[Unblocking]) -> None:
     """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

@@ -32,9 +32,7 @@ class Provider(Resource):
     """The host of a pipeline's repository."""
 
     id: Annotated[str | None, "kind of host, such as `github`", PLAIN] = None
-    webhook_url: Annotated[
-        str | None, "URL to which the host reports pushes; empty without edit permission", SECRET
-    ] = None
+    webhook_url: Annotated[str | None, "URL for the host's reports; empty without edit permission", SECRET] = None
     settings: Annotated[dict[str, Any] | None, "events that start builds, and statuses that are reported", PLAIN] = None
 
 
@@ -44,9 +42,7 @@ class Pipeline(Resource):
 
     id: Annotated[str | None, "UUID; stays when the slug changes", PLAIN, KEY] = None
     graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
-    organization: Annotated[
-        str | None, "slug of the organization, read from `url`", PLAIN, derived(organization_of, "url")
-    ] = None
+    organization: Annotated[str | None, "organization slug, from `url`", PLAIN, derived(organization_of, "url")] = None
     slug: Annotated[str | None, "name in URLs; can change", PLAIN] = None
     name: Annotated[str | None, "display name; may contain `:emoji:`", PLAIN] = None
     description: Annotated[str | None, "description", PLAIN] = None
@@ -80,12 +76,16 @@ class Pipeline(Resource):
     visibility: Annotated[str | None, "`private` or `public`", PLAIN] = None
 
 
+PIPELINE = "/organizations/{org}/pipelines/{pipeline}"
+"""Path of a pipeline."""
+
+
 @endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)
 def list_pipelines(org: Name, /) -> None:
     """Pipelines of an organization."""
 
 
-@endpoint("GET /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="read_pipelines", key="slug")
+@endpoint(f"GET {PIPELINE}", returns=Pipeline, scope="read_pipelines", key="slug")
 def get_pipeline(org: Name, pipeline: Slug, /) -> None:
     """One pipeline by its slug."""
 
@@ -217,15 +217,11 @@ class NewPipeline(_Changeable, total=False):
     """A new pipeline: its steps are either YAML (`configuration`) or visual (`steps`)."""
 
     name: Required[Annotated[str, "display name; must be unique", Check("filled")]]
-    cluster_id: Required[
-        Annotated[str | None, "UUID of the cluster that runs its jobs; None for no cluster", Check("uuid")]
-    ]
+    cluster_id: Required[Annotated[str | None, "UUID of the cluster that runs its jobs, or None", Check("uuid")]]
     repository: Required[Annotated[str, "URL of the repository", Check("filled")]]
     configuration: Annotated[str, "its steps as YAML", Check("yaml")]
     steps: Annotated[Sequence[AnyStep], "its steps as objects instead of YAML"]
-    teams: Annotated[
-        Sequence[Uuid] | Mapping[Uuid, AccessLevel], "UUIDs of the teams with access, or access level by UUID"
-    ]
+    teams: Annotated[Sequence[Uuid] | Mapping[Uuid, AccessLevel], "UUIDs of teams with access, or access level by UUID"]
 
 
 @keywords
@@ -243,30 +239,26 @@ def create_pipeline(org: Name, /, **properties: Unpack[NewPipeline]) -> None:
     """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
 
 
-@endpoint("PATCH /organizations/{org}/pipelines/{pipeline}", returns=Pipeline, scope="write_pipelines")
+@endpoint(f"PATCH {PIPELINE}", returns=Pipeline, scope="write_pipelines")
 def update_pipeline(org: Name, pipeline: Slug, /, **properties: Unpack[PipelineChanges]) -> None:
     """Change properties of a pipeline; its teams are changed through GraphQL only."""
 
 
-@endpoint(
-    "POST /organizations/{org}/pipelines/{pipeline}/archive", returns=Pipeline, scope="write_pipelines", key="slug"
-)
+@endpoint(f"POST {PIPELINE}/archive", returns=Pipeline, scope="write_pipelines", key="slug")
 def archive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make a pipeline read-only and hide it; its builds stay."""
 
 
-@endpoint(
-    "POST /organizations/{org}/pipelines/{pipeline}/unarchive", returns=Pipeline, scope="write_pipelines", key="slug"
-)
+@endpoint(f"POST {PIPELINE}/unarchive", returns=Pipeline, scope="write_pipelines", key="slug")
 def unarchive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make an archived pipeline active again."""
 
 
-@endpoint("DELETE /organizations/{org}/pipelines/{pipeline}", returns=None, scope="write_pipelines", success=204)
+@endpoint(f"DELETE {PIPELINE}", returns=None, scope="write_pipelines", success=204)
 def delete_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Delete a pipeline with all its builds."""
 
 
-@endpoint("POST /organizations/{org}/pipelines/{pipeline}/webhook", returns=None, scope="write_pipelines", success=201)
+@endpoint(f"POST {PIPELINE}/webhook", returns=None, scope="write_pipelines", success=201)
 def add_webhook(org: Name, pipeline: Slug, /) -> None:
     """Create a webhook at the repository host, so that pushes start builds."""
