@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.http.request_body import nearest
 from buildframe.spec import TABLES, BuildFilters, Moment, is_relative, when
 from buildframe.store import files
 from buildframe.store.retained_columns import PERSONAL, SECRET, Retention
 from buildframe.store.store import Store
+from buildframe.terminal import nearest
 from buildframe.workspace import Workspace
 
 __all__ = ["ExportOptions", "ExportResult", "write"]

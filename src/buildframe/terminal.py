@@ -1,8 +1,10 @@
-"""Show untrusted text and any value in messages, without control characters. Does not know where they come from."""
+"""Show untrusted text and any value in messages without control characters, and suggest names. Knows no sources."""
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 _CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -29,6 +31,12 @@ def show(value: Any) -> str:
     except Exception:  # of any kind: RecursionError if it is nested deeply, or what its class raises
         text = ""
     return text if text and text.isprintable() and len(text) <= _MAX_LENGTH else f"<{type(value).__name__}>"
+
+
+def nearest(given: str, known: Sequence[str]) -> str:
+    """Return a sentence that suggests the nearest name, or lists all names if none is near."""
+    near = difflib.get_close_matches(given.lower(), known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else f" Valid names: {', '.join(known) or 'none'}."
 
 
 def escape_control_characters(text: str, keep: str = "\n\t") -> str:

@@ -16,8 +16,8 @@ import tenacity
 
 import buildframe as bf
 from buildframe import cli, webhooks
-from buildframe.http import decompression, retry
-from buildframe.http.decompression import read_body
+from buildframe.http import response, retry
+from buildframe.http.response import read_body
 from buildframe.terminal import escape_control_characters
 from buildframe.workspace import Workspace
 from buildframe.workspace.jobs import Log
@@ -113,7 +113,7 @@ def test_an_action_with_a_bomb_as_its_response_has_an_unknown_outcome(
     with pytest.raises(bf.OutcomeUnknown, match="gzip cannot be decompressed"):
         connected(server).pipeline("web").create_build(commit="HEAD", branch="main")
     assert len(server.requests) == 1
-    assert decompression.LARGEST == 268_435_456
+    assert response.LARGEST == 268_435_456
 
 
 @pytest.mark.parametrize(

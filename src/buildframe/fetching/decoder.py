@@ -18,11 +18,10 @@ from buildframe.errors import BadInput
 from buildframe.fetching import arrow
 from buildframe.fetching.options import Extra
 from buildframe.http import protocol
-from buildframe.http.request_body import nearest
 from buildframe.http.response import Response
 from buildframe.spec import TABLES, Resource, key_of
 from buildframe.spec.rows import MORE, Path, row_type, sort_paths
-from buildframe.terminal import show
+from buildframe.terminal import nearest, show
 
 
 @dataclass(frozen=True)

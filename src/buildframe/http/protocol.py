@@ -18,7 +18,7 @@ import msgspec
 from buildframe import errors
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
-from buildframe.http.request_body import body_of, nearest
+from buildframe.http.request_body import body_of
 from buildframe.http.response import Response, date_of, retry_after
 from buildframe.spec import (
     Build,
@@ -33,7 +33,7 @@ from buildframe.spec import (
     when,
 )
 from buildframe.spec.reading import decode_record
-from buildframe.terminal import show
+from buildframe.terminal import nearest, show
 
 API = "/v2"
 _MOST_DIGITS = 18  # of the number of a page or build

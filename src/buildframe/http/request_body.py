@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from buildframe.errors import BadInput
 from buildframe.spec import Endpoint, Violation, create_pipeline, find_violations, update_pipeline
+from buildframe.terminal import nearest
 
 
 def body_of(endpoint: Endpoint, given: Mapping[str, Any]) -> bytes | None:
@@ -61,9 +61,3 @@ def _unknown(endpoint: Endpoint, name: str) -> str:
     if endpoint is update_pipeline and name == "teams":
         return "teams cannot be changed by an update: use set_team() and remove_team() of the workspace"
     return f"there is no property {name!r}.{nearest(name, endpoint.property_names)}"
-
-
-def nearest(given: str, known: Sequence[str]) -> str:
-    """Return a sentence that suggests the nearest name, or lists all names if none is near."""
-    near = difflib.get_close_matches(given.lower(), known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" Valid names: {', '.join(known) or 'none'}."

@@ -15,10 +15,10 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration, format_name, format_percent
-from buildframe.http.request_body import nearest
 from buildframe.report.content import STATUSES, Status, Verdict
 from buildframe.report.measurements import Measurements
 from buildframe.spec.times import parse_duration
+from buildframe.terminal import nearest
 
 DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""

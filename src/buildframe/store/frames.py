@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
-from buildframe.http.request_body import nearest
 from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store.delta import TableVersion
-from buildframe.terminal import show
+from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,12 @@ import pyarrow.compute as pc
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked
-from buildframe.http.request_body import nearest
 from buildframe.spec import Moment, When, when
 from buildframe.store import STORED_TABLES, frames
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
 from buildframe.store.sync_state import SyncState
-from buildframe.terminal import show
+from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

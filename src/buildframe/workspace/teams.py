@@ -18,10 +18,9 @@ from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
-from buildframe.http.request_body import nearest
 from buildframe.spec import AccessLevel, NewTeamPipeline, TeamPipelineChanges
 from buildframe.spec.times import Deadline
-from buildframe.terminal import show
+from buildframe.terminal import nearest, show
 from buildframe.workspace.graphql import GraphQL
 from buildframe.workspace.organization_lists import OrganizationLists
 from buildframe.workspace.pipeline import PipelineWorkspace
