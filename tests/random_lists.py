@@ -113,7 +113,7 @@ class _Listing:
             error = str(why)
         existed = {build.id for build in InMemoryService.list(self.service, self.window) if build.existed}
         self.steps_back = max(self.steps_back, self.service.steps_back(self.window))
-        is_complete = error is None and not self.pagination.unverified
+        is_complete = error is None and not self.pagination.state.unverified
         return Listed(
             self.settings, self.service, self.pagination, self.found, existed - set(self.found), is_complete, error,
             self.is_changed, self.steps_back, self.begun_at, self.most_stalled,
@@ -185,7 +185,7 @@ def may_be_hidden(listing: Listed) -> set[str]:
     """
     if listing.steps_back <= SECOND:
         return set()
-    if listing.pagination.is_uncounted or listing.is_changed:
+    if listing.pagination.check.is_uncounted or listing.is_changed:
         return listing.missing
     newest = {build.id for build in listing.service.builds if build.created > listing.begun_at - 2 * SECOND}
     return listing.missing & newest

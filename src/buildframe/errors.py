@@ -174,25 +174,12 @@ class ServiceError(BuildframeError):
         retry_after: float | None = None,
         request_id: str | None = None,
     ) -> None:
-        self.status = status
-        self.message = message
-        self.where = where
-        self.errors = tuple(errors)
-        self.scope = scope
-        self.missing = missing
-        self.retry_after = retry_after
-        self.request_id = request_id
-        super().__init__(self._text())
-
-    def _text(self) -> str:
-        summary = f"{self.status}: {self.message}"
+        self.status, self.message, self.where, self.errors = status, message, where, tuple(errors)
+        self.scope, self.missing, self.retry_after, self.request_id = scope, missing, retry_after, request_id
         details = "; ".join(_detail(error) for error in self.errors)
-        lines = [f"{summary} ({details})" if details else summary]
-        if self.where:
-            lines.append(f"Request: {self.where}")
-        if self.advice():
-            lines.append(self.advice())
-        return "\n".join(lines)
+        summary = f"{status}: {message} ({details})" if details else f"{status}: {message}"
+        lines = [summary, f"Request: {where}" if where else "", self.advice()]
+        super().__init__("\n".join(filter(None, lines)))
 
     def advice(self) -> str:
         """

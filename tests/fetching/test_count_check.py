@@ -30,8 +30,8 @@ def test_builds_that_no_page_contained_are_counted_and_read(steady: bool, report
     queries: list[PageQuery] = []
     found = read(pagination, fake.respond, queries)
     assert sorted(row.id for row in found) == sorted(build.id for build in fake.builds)
-    assert pagination.unverified == []
-    assert not pagination.is_uncounted
+    assert pagination.state.unverified == []
+    assert not pagination.check.is_uncounted
     assert len(queries) < 80
 
 
@@ -52,7 +52,7 @@ def test_builds_that_begin_to_match_are_found_by_counts() -> None:
 
     pagination = TimePagination(TimeRange(), is_steady=False)
     assert len(read(pagination, respond, queries)) == 500
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
     assert len(queries) < 51 + 25
 
 
@@ -66,7 +66,7 @@ def test_a_time_range_that_cannot_be_counted_again_is_unverified() -> None:
 
     pagination = TimePagination(TimeRange())
     read(pagination, respond)
-    assert "counted 9 builds, its pages contained another number" in pagination.unverified[0][1]
+    assert "counted 9 builds, its pages contained another number" in pagination.state.unverified[0][1]
 
 
 def test_deletions_alone_leave_no_range_unverified() -> None:
@@ -80,7 +80,7 @@ def test_deletions_alone_leave_no_range_unverified() -> None:
 
     pagination = TimePagination(TimeRange())
     assert len(read(pagination, dying)) < 45
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
 
 
 def test_a_build_hidden_by_a_response_of_an_older_state_is_found() -> None:
@@ -96,7 +96,7 @@ def test_a_build_hidden_by_a_response_of_an_older_state_is_found() -> None:
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, of_two_states)}
     assert found >= {build.id for build in after.builds}
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
 
 
 def test_a_count_that_is_a_lower_bound_leaves_no_range_unverified() -> None:
@@ -111,7 +111,7 @@ def test_a_count_that_is_a_lower_bound_leaves_no_range_unverified() -> None:
 
     pagination = TimePagination(TimeRange())
     assert len(read(pagination, dropping)) == 63
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
 
 
 def test_a_list_out_of_order_is_unverified_if_its_count_decreases() -> None:
@@ -127,4 +127,4 @@ def test_a_list_out_of_order_is_unverified_if_its_count_decreases() -> None:
 
     pagination = TimePagination(TimeRange())
     read(pagination, deleting)
-    assert "builds and later" in pagination.unverified[0][1]
+    assert "builds and later" in pagination.state.unverified[0][1]

@@ -59,7 +59,7 @@ def test_a_timestamp_tie_that_is_too_deep_to_list_is_unverified() -> None:
     fake = service_of(-(10**9), *([0] * 45), 10**9, size=10, deepest=2)
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, fake.respond)}
-    [(window, why)] = pagination.unverified
+    [(window, why)] = pagination.state.unverified
     assert window.may_contain(at(0))
     assert not window.may_contain(at(10**9))
     assert "refuses to list them by page numbers (Listing builds this deep is not supported.)" in why
@@ -76,7 +76,7 @@ def test_the_allowed_pages_of_a_timestamp_tie_are_read(refusal: ServiceError) ->
     pagination = TimePagination(TimeRange())
     found = read(pagination, lambda query: refusal if query.number > 3 else fake.respond(query))
     assert len(found) == 2 + 30
-    [(_, why)] = pagination.unverified
+    [(_, why)] = pagination.state.unverified
     assert "too deep" in why
 
 
@@ -106,7 +106,7 @@ def test_the_time_range_of_a_page_out_of_order_is_read_by_page_numbers() -> None
     fake = service_of(*order, size=3)
     found = {row.id for row in read(pagination, fake.respond)}
     assert found == {build.id for build in fake.builds}
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
 
 
 def test_a_time_range_that_changes_in_each_reading_is_unverified() -> None:
@@ -119,7 +119,7 @@ def test_a_time_range_that_changes_in_each_reading_is_unverified() -> None:
 
     pagination = TimePagination(TimeRange())
     read(pagination, restless)
-    assert f"its pages changed in each of {MAX_READINGS} readings" in pagination.unverified[0][1]
+    assert f"its pages changed in each of {MAX_READINGS} readings" in pagination.state.unverified[0][1]
 
 
 @pytest.mark.parametrize("deleted", range(1, 7))
@@ -137,7 +137,7 @@ def test_builds_are_found_if_replicas_with_two_states_alternate(ties: int, phase
 
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, of_two_servers)}
-    assert found >= {build.id for build in after.builds} or pagination.unverified
+    assert found >= {build.id for build in after.builds} or pagination.state.unverified
 
 
 @pytest.mark.parametrize(("readers", "groups", "ties"), [(1, 16, 60), (4, 4, 120), (8, 8, 30)])
@@ -145,7 +145,7 @@ def test_many_ties_are_complete(readers: int, groups: int, ties: int) -> None:
     fake = service_of(*(day * DAY for day in range(groups) for _ in range(ties)), size=3)
     pagination = TimePagination(TimeRange())
     assert len(read(pagination, fake.respond, readers=lambda pages: readers)) == groups * ties
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
 
 
 @pytest.mark.parametrize(("readers", "groups", "ties"), [(1, 1, 400), (16, 16, 60), (64, 64, 36)])
@@ -155,8 +155,10 @@ def test_ties_that_cannot_be_read_twice_are_unverified(readers: int, groups: int
     pagination = TimePagination(TimeRange())
     with contextlib.suppress(Incomplete):
         assert len(read(pagination, fake.respond, readers=lambda pages: readers)) == groups * ties
-    assert pagination.unverified
-    assert all("too many to read their pages twice" in why and "workers=1" in why for _, why in pagination.unverified)
+    assert pagination.state.unverified
+    assert all(
+        "too many to read their pages twice" in why and "workers=1" in why for _, why in pagination.state.unverified
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -174,7 +176,7 @@ def test_a_tie_that_two_replicas_list_differently_is_complete_or_unverified(seed
 
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, of_two_replicas)}
-    assert pagination.unverified or found >= {build.id for build in newer.builds}
+    assert pagination.state.unverified or found >= {build.id for build in newer.builds}
 
 
 def test_a_page_of_the_whole_list_is_not_taken_for_one_of_the_range() -> None:
@@ -208,8 +210,8 @@ def test_full_pages_of_bursts_take_few_requests(readers: int) -> None:
 
     pagination = TimePagination(TimeRange())
     assert len(read(pagination, without_links, readers=lambda pages: readers)) == 1000
-    assert pagination.unverified == []
-    assert pagination.requests <= 65
+    assert pagination.state.unverified == []
+    assert pagination.state.requests <= 65
 
 
 @pytest.mark.parametrize("at_request", range(1, 14))
@@ -227,7 +229,7 @@ def test_a_list_that_gets_shorter_is_complete_if_pages_after_the_last_are_refuse
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, refusing)}
     assert found >= {build.id for build in fake.builds}
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []
 
 
 @pytest.mark.parametrize("every", [5, 6, 8, 12])
@@ -242,4 +244,4 @@ def test_a_listing_ends_while_builds_arrive_at_the_newest_timestamp(every: int) 
 
     pagination = TimePagination(TimeRange())
     assert len(read(pagination, growing)) >= 7
-    assert pagination.unverified == []
+    assert pagination.state.unverified == []

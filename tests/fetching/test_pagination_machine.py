@@ -131,12 +131,12 @@ class PaginationMachine(RuleBasedStateMachine):
         self.finish()
         existed = {build.id for build in self.service.builds if build.existed and self.within(build)}
         missing = existed - set(self.found)
-        note(f"missing {sorted(missing)}; unverified {self.pagination.unverified}; first {self.first}")
+        note(f"missing {sorted(missing)}; unverified {self.pagination.state.unverified}; first {self.first}")
         assert len(self.found) == len(set(self.found))
         assert set(self.found) <= {f"b{n}" for n in range(1, self.service.made + 1)}
         self.check_missing(missing)
 
-        event(f"unverified: {len(self.pagination.unverified)}")
+        event(f"unverified: {len(self.pagination.state.unverified)}")
 
     def finish(self) -> None:
         requests = 0
@@ -156,10 +156,10 @@ class PaginationMachine(RuleBasedStateMachine):
     def check_missing(self, missing: set[str]) -> None:
         if self.service.refusals:
             event("pages were refused")
-            assert self.pagination.unverified or not missing
+            assert self.pagination.state.unverified or not missing
         else:
             assert not missing
-            assert not self.pagination.unverified
+            assert not self.pagination.state.unverified
         self.check_late_builds()
 
     def check_late_builds(self) -> None:
@@ -184,7 +184,7 @@ class DisorderedMachine(PaginationMachine):
     def check_missing(self, missing):
         """If a page showed the disorder, no build is missing silently, unless a change compensates for it."""
         changed = self.deleted or self.arrived or self.changing
-        if self.service.disorder > SECOND and not self.pagination.unverified and not changed:
+        if self.service.disorder > SECOND and not self.pagination.state.unverified and not changed:
             created = {build.id: build.created for build in self.service.builds}
             assert not [id for id in missing if at(created[id]) < self.first.at]
 

@@ -45,7 +45,7 @@ def test_ties_larger_than_a_page_in_changing_order_are_read_completely(reports_p
             deepest=10**9, arrivals=0.0, deletions=0.0,
         )  # fmt: skip
         assert not found.missing, seed
-        assert found.is_complete, (seed, found.pagination.unverified)
+        assert found.is_complete, (seed, found.pagination.state.unverified)
 
 
 def test_a_list_in_order_is_complete() -> None:

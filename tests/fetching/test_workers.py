@@ -153,7 +153,7 @@ def test_an_interrupt_between_two_steps_loses_nothing(step: int) -> None:
     read = Read(4)
     with pytest.raises(KeyboardInterrupt):
         read.run(interrupting(step))
-    assert len(read.found) == read.pagination.rows > 0
+    assert len(read.found) == len(read.pagination.state.created) > 0
     assert readers() == []
     assert is_found_or_left(read)
 
@@ -172,11 +172,11 @@ def test_a_response_after_an_interrupt_changes_nothing(monkeypatch: pytest.Monke
         read.run(interrupting(step=4))
     late = readers()
     assert late
-    before = read.pagination.remaining, read.pagination.rows, list(read.found)
+    before = read.pagination.remaining, len(read.pagination.state.created), list(read.found)
     connected.set()
     for reader in late:
         reader.join()
-    assert (read.pagination.remaining, read.pagination.rows, list(read.found)) == before
+    assert (read.pagination.remaining, len(read.pagination.state.created), list(read.found)) == before
     assert is_found_or_left(read)
 
 
@@ -200,7 +200,7 @@ def test_an_interrupt_waits_for_a_response_that_is_being_converted(monkeypatch: 
 
     with pytest.raises(KeyboardInterrupt):
         read.run(interrupt)
-    assert len(read.found) == read.pagination.rows
+    assert len(read.found) == len(read.pagination.state.created)
     assert is_found_or_left(read)
 
 
@@ -211,7 +211,7 @@ def test_a_page_that_cannot_be_converted_is_unverified() -> None:
     read = Read(2, on_convert=fail)
     with pytest.raises(MemoryError):
         read.run()
-    assert "MemoryError()" in [reason for _, reason in read.pagination.unverified]
+    assert "MemoryError()" in [reason for _, reason in read.pagination.state.unverified]
 
 
 def test_a_pool_that_is_not_iterated_starts_no_thread() -> None:

@@ -322,7 +322,7 @@ CREATED, READ = says(RECORD, 201), says(RECORD)
         ("return", "/retry.py", "_fetch_once"),
         ("return", "/retry.py", "fetch"),
         ("c_return", "/budget.py", "reset"),
-        ("return", "/budget.py", "within_deadline"),
+        ("return", "/budget.py", "value_within"),
         ("return", "/records.py", "record"),
         ("return", "/pipeline.py", "create_build"),
     ],
@@ -332,7 +332,7 @@ def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unkn
 ) -> None:
     server = scripted(CREATED)
     web = web_of(server)
-    number = 2 if point[2] == "within_deadline" else 1  # a generator: the first time it yields
+    number = 2 if point[2] == "value_within" else 1  # a generator: the first time it yields
     with pytest.raises(KeyboardInterrupt) as stop, interrupted_at(*point, number):
         web.create_build(commit="HEAD", branch="main")
     assert len(server.requests) == 1

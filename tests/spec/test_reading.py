@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe import spec
-from buildframe.spec.reading import decode_record
+from buildframe.spec.reading import convert_record
 
 ODD = [
     ("pull_request.id", {"pull_request": {"id": 12}}, "12"),
@@ -32,6 +32,10 @@ ODD = [
 ]
 
 
+def build_of(body: bytes) -> spec.Build:
+    return convert_record(spec.Build, msgspec.json.decode(body))
+
+
 def at(record: Any, path: str) -> Any:
     for key in path.split("."):
         record = record[int(key)] if key.isdecimal() else getattr(record, key)
@@ -41,7 +45,7 @@ def at(record: Any, path: str) -> Any:
 @pytest.mark.parametrize(("path", "document", "value"), ODD, ids=[path for path, *_ in ODD])
 def test_an_odd_value_costs_nothing_but_itself(path: str, document: dict[str, Any], value: Any) -> None:
     sent = {"id": "b1", "message": "Fine", "created_at": "2026-10-01T09:30:00Z", **document}
-    build = decode_record(spec.Build, msgspec.json.encode(sent))
+    build = build_of(msgspec.json.encode(sent))
     assert at(build, path) == value
     assert (build.id, build.message, build.created_at) == ("b1", "Fine", spec.when("2026-10-01T09:30:00Z", "at"))
     assert repr(build).startswith("Build(id='b1'")
@@ -50,7 +54,7 @@ def test_an_odd_value_costs_nothing_but_itself(path: str, document: dict[str, An
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"null", b"{}", b'{"message": "Hello"}', b'{"id": null}'])
 def test_what_is_no_such_record_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
-        decode_record(spec.Build, body)
+        build_of(body)
 
 
 JSON = st.recursive(
@@ -63,7 +67,7 @@ FIELDS = [field.name for field in spec.fields_of(spec.Build) if field.name != "i
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=6))
 def test_any_json_in_any_field_is_read(document: dict[str, Any]) -> None:
-    build = decode_record(spec.Build, msgspec.json.encode({"id": "b1", **document}))
+    build = build_of(msgspec.json.encode({"id": "b1", **document}))
     assert build.id == "b1"
     assert repr(build)
 
@@ -76,7 +80,7 @@ def test_a_repr_stays_short_whatever_a_record_holds() -> None:
         "meta_data": {str(key): "x" for key in range(50)},
         "jobs": [{"id": str(number), "name": "n" * 300} for number in range(30)],
     }
-    result = repr(decode_record(spec.Build, msgspec.json.encode(document)))
+    result = repr(build_of(msgspec.json.encode(document)))
     assert len(result) < 600
     assert "jobs=<30 items>" in result
     assert "meta_data=<50 keys>" in result
@@ -91,7 +95,7 @@ def test_fields_that_no_declaration_names_are_in_unknown() -> None:
         "jobs": [{"id": "j1", "type": "script", "gpu": True}, {"id": "j2"}],
         "unknown": "a field of that name",
     }
-    build = decode_record(spec.Build, msgspec.json.encode(sent))
+    build = build_of(msgspec.json.encode(sent))
     assert build.pipeline is not None
     assert build.jobs is not None
     assert build.unknown == {"canary": {"share": 0.5}, "unknown": "a field of that name"}
@@ -104,5 +108,5 @@ def test_fields_that_no_declaration_names_are_in_unknown() -> None:
 
 
 def test_unknown_fields_stay_beside_a_value_that_was_cast() -> None:
-    build = decode_record(spec.Build, b'{"id": "b1", "branch": {"name": "main"}, "canary": 1}')
+    build = build_of(b'{"id": "b1", "branch": {"name": "main"}, "canary": 1}')
     assert (build.branch, build.unknown) == ('{"name":"main"}', {"canary": 1})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
-from buildframe.http.budget import Canceled, RequestBudget
+from buildframe.http.budget import Canceled, RequestBudget, value_within
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import fetch
@@ -43,17 +43,12 @@ OnRows = Callable[[pd.DataFrame, float | None], None]
 _ON_ROWS: ContextVar[OnRows | None] = ContextVar("on_rows", default=None)
 
 
-@contextmanager
-def reporting_rows(on_rows: OnRows) -> Iterator[None]:
+def reporting_rows(on_rows: OnRows) -> AbstractContextManager[None]:
     """Call `on_rows` with each frame of new builds that listings in this context receive, in the same thread.
 
     Its second argument is the share of the listing that is done, from 0 to 1, or None if unknown.
     """
-    before = _ON_ROWS.set(on_rows)
-    try:
-        yield
-    finally:
-        _ON_ROWS.reset(before)
+    return value_within(_ON_ROWS, on_rows)
 
 
 def builds(
@@ -133,18 +128,19 @@ class _Listing:
 
     def read(self) -> list[Batch]:
         """Read all batches; or those until a limit, or with `partial` until an error."""
+        state = self.pagination.state
         with WorkerPool(self.pagination, self._pages, self._options.workers) as pool:
             try:
                 for is_new in pool:
                     if is_new:
-                        self._bar.show(self.pagination.rows, self.pagination.requests, self.pagination.share)
+                        self._bar.show(len(state.created), state.requests, self.pagination.share)
                         self._report_rows(pool.batches)
                     self._bar.tick()
                 self._bar.end()
             except Canceled as canceled:
                 self._why = str(canceled)
             except (BuildframeError, KeyboardInterrupt) as error:
-                self._why = self._reason(error)
+                self._why = reason_for_partial(error, self._options.partial, state.requests, self.pagination.progress())
         return pool.batches  # an interrupt while the pool closes is raised: threads may not have ended
 
     def _report_rows(self, batches: Sequence[Batch]) -> None:
@@ -154,15 +150,6 @@ class _Listing:
             self._reported += len(new)
             frame, _ = self._decoder.frames([(batch.builds, None) for batch in new])
             on_rows(self.metadata.attach(frame, "builds"), self.pagination.share)
-
-    def _reason(self, error: BuildframeError | KeyboardInterrupt) -> str:
-        """Return why a partial result is incomplete; raise the error again if the result may not be partial."""
-        why = reason_for_partial(error, self._options.partial, self.pagination.requests)
-        if why is not None:
-            return why
-        if self.pagination.requests or isinstance(error, KeyboardInterrupt):
-            error.add_note(self.pagination.progress())
-        raise error
 
     @property
     def metadata(self) -> ListingMetadata:
@@ -189,17 +176,17 @@ class _Listing:
         counted, now = self._counted_from, self._budget.time.at
         ages = {name: value for name, value in self._time_filters.items() if spec.is_relative(value)}
         if not ages or counted is None or now is None or counted - now <= _MAX_STEP_BACK:
-            return self.pagination.unverified
+            return self.pagination.state.unverified
         times = self._filters | {name: spec.when(value, name, now) for name, value in ages.items()}
         meant = TimeRange(times.get("created_from"), times.get("created_to"))
         reason = _WRONG_TIME.format(" and ".join(ages), counted.text(), now.text())
-        return [*self.pagination.unverified, (meant, reason)]
+        return [*self.pagination.state.unverified, (meant, reason)]
 
     @property
     def _note(self) -> str | None:
         """What limits a result that is complete."""
         notes = [_CHANGED.format(" and ".join(self._changing))] if self._changing else []
-        notes += [_UNCOUNTED] if self.pagination.is_uncounted and not self.pagination.remaining else []
+        notes += [_UNCOUNTED] if self.pagination.check.is_uncounted and not self.pagination.remaining else []
         return "; ".join(notes) or None
 
 

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from buildframe.errors import Incomplete, Malformed
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
 
-class PageReference(NamedTuple):
-    """A page of a list: by its link, or by its number if the page before has no link."""
-
-    link: str | None
-    number: int
-
-
 class LinkPagination:
     """Pagination by links: request the page `next` and pass it to `take`, until `next` is None.
 
-    `rows` and `requests` count what was read. `share` is the share of the pages that is read, from 0 to 1, or None if
+    `next` is the link to the page, or None if the page before has no link, and its number. `rows` and `requests` count what was read. `share` is the share of the pages that is read, from 0 to 1, or None if
     the service does not report their number. `key` identifies a row.
     """
 
     def __init__(self, key: Callable[[Any], Hashable] = attrgetter("id")) -> None:
-        self.next: PageReference | None = PageReference(None, 1)
+        self.next: tuple[str | None, int] | None = (None, 1)
         self.rows = 0
         self.requests = 0
         self.share: float | None = None
@@ -50,7 +43,7 @@ class LinkPagination:
             )
         self.rows += len(new)
         self.share = min(1.0, self.requests / page.of) if page.of else self.share
-        self.next = None if is_last else PageReference(page.next, self.requests + 1)
+        self.next = None if is_last else (page.next, self.requests + 1)
         return replace(page, rows=new)
 
     def progress(self) -> str:

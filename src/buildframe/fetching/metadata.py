@@ -42,9 +42,14 @@ class ListingMetadata:
         return frame
 
 
-def reason_for_partial(error: BuildframeError | KeyboardInterrupt, partial: bool, requests: int) -> str | None:
-    """Return why a listing that ended with an error is incomplete; None if the error is to be raised."""
+def reason_for_partial(error: BuildframeError | KeyboardInterrupt, partial: bool, requests: int, progress: str) -> str:
+    """Return why a listing that ended with an error is incomplete.
+
+    If the result may not be partial, this raises the error again, with a note on the progress.
+    """
     is_failure = isinstance(error, BuildframeError) and not isinstance(error, DeadlineExceeded)
     if not partial or (is_failure and not requests):
-        return None
+        if requests or isinstance(error, KeyboardInterrupt):
+            error.add_note(progress)
+        raise error
     return str(error).splitlines()[0] if isinstance(error, BuildframeError) else "it was interrupted"

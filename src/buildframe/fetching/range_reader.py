@@ -76,13 +76,9 @@ class RangeReader(Reader):
     """
 
     def __init__(
-        self,
-        state: ListingState,
-        remaining: TimeRange,
-        pages: float | None = None,
-        page_span: dt.timedelta = dt.timedelta(0),
+        self, state: ListingState, remaining: TimeRange, pages: float | None = None, span: dt.timedelta = dt.timedelta()
     ) -> None:
-        self._page_span = page_span  # time that the last page covers, with the gap above its builds
+        self._page_span = span  # time that the last page covers, with the gap above its builds
         super().__init__(state, self._read(), remaining, pages)
 
     def _read(self) -> Steps:

@@ -36,15 +36,12 @@ class PageReader(Protocol[T_co]):
 
     def read(self, request: Request, response: Response) -> Page:
         """Return the page in a response; raise Malformed if it cannot be read."""
-        ...
 
     def tables(self, page: Page) -> T_co:
         """Convert the rows of a page."""
-        ...
 
     def key(self, row: Any, /) -> Hashable:
         """Return what identifies a row in the list."""
-        ...
 
 
 def records(
@@ -74,11 +71,7 @@ def list_pages(
                 bar.show(pagination.rows, pagination.requests, pagination.share)
             bar.end()
         except (BuildframeError, KeyboardInterrupt) as error:
-            why = reason_for_partial(error, checked.partial, pagination.requests)
-            if why is None:
-                if pagination.requests and isinstance(error, BuildframeError):
-                    error.add_note(pagination.progress())
-                raise
+            why = reason_for_partial(error, checked.partial, pagination.requests, pagination.progress())
         except Canceled as canceled:
             if budget.is_canceled:
                 raise

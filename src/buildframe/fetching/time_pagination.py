@@ -24,15 +24,16 @@ class TimePagination:
     """Lists every build that existed from the first response to the last, once each.
 
     `start` returns readers, which may be used at the same time; `end` takes each back when it has finished. `is_steady`
-    says that no build starts or stops matching the filters during the listing.
+    says that no build starts or stops matching the filters during the listing. `state` is what was found, and `check`
+    compares it with the number of builds that the service reports.
     """
 
     def __init__(
         self, time_range: TimeRange, *, overlap: dt.timedelta = dt.timedelta(seconds=1), is_steady: bool = True
     ) -> None:
-        self._state = ListingState(time_range, overlap, is_steady)
-        self._check = CountCheck(self._state)
-        self._first: Reader | None = RangeReader(self._state, time_range)
+        self.state = ListingState(time_range, overlap, is_steady)
+        self.check = CountCheck(self.state)
+        self._first: Reader | None = RangeReader(self.state, time_range)
         self._active: list[Reader] = []
 
     def start(self, max_readers: int = 1) -> Reader | None:
@@ -40,54 +41,34 @@ class TimePagination:
         reader, self._first = self._first or self._next_reader(max_readers), None
         if reader is not None:
             self._active.append(reader)
-            self._state.active_readers = len(self._active)
+            self.state.active_readers = len(self._active)
         return reader
 
     def _next_reader(self, max_readers: int) -> Reader | None:
         if self._active and len(self._active) >= max_readers:
             return None
-        if self._check.is_wanted:
-            return self._check.begin()
-        if not self._active or self._state.stalled > _MAX_STALLED_TO_SPLIT:
+        if self.check.is_wanted:
+            return self.check.begin()
+        if not self._active or self.state.stalled > _MAX_STALLED_TO_SPLIT:
             return None
         return max(self._active, key=attrgetter("estimated_pages")).split()
 
     def end(self, reader: Reader) -> None:
         """Take back a reader that has finished."""
         self._active.remove(reader)
-        self._state.active_readers = len(self._active)
+        self.state.active_readers = len(self._active)
         if self.is_over:
-            self._check.finish()
+            self.check.finish()
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is being read or left to read."""
-        return self._first is None and not self._active and not self._check.is_wanted
-
-    @property
-    def is_uncounted(self) -> bool:
-        """Whether the service did not report the number of builds, so that some may be missing unnoticed."""
-        return self._check.is_uncounted
-
-    @property
-    def unverified(self) -> list[tuple[TimeRange, str]]:
-        """Time ranges that may lack builds, each with the reason."""
-        return self._state.unverified
-
-    @property
-    def rows(self) -> int:
-        """How many builds were found so far."""
-        return len(self._state.created)
-
-    @property
-    def requests(self) -> int:
-        """How many responses were received so far."""
-        return self._state.requests
+        return self._first is None and not self._active and not self.check.is_wanted
 
     @property
     def remaining(self) -> list[TimeRange]:
         """The time ranges that are not read yet, newest first."""
-        return merge_ranges([*self._unread, *self._check.unsettled(bool(self._readers))])
+        return merge_ranges([*self._unread, *self.check.unsettled(bool(self._readers))])
 
     @property
     def pages_left(self) -> float | None:
@@ -98,12 +79,12 @@ class TimePagination:
     @property
     def share(self) -> float | None:
         """The share of the time from start to snapshot bound that is read; of the pages, if the start is open."""
-        state = self._state
+        state = self.state
         if state.bound is None:
             return None
         if state.whole.start is None:
             pages = self.pages_left
-            return None if pages is None else self.requests / (self.requests + pages)
+            return None if pages is None else state.requests / (state.requests + pages)
         newest = state.bound.newest
         left = sum((newest - part.start for part in self._unread if part.start), dt.timedelta())
         read = sum((newest - part.end for part in self._unread if part.end), dt.timedelta())
@@ -111,7 +92,7 @@ class TimePagination:
 
     def progress(self) -> str:
         """Describe how far the listing has come."""
-        return progress(self.rows, self.requests, min(self._state.created, default=None))
+        return progress(len(self.state.created), self.state.requests, min(self.state.created, default=None))
 
     @property
     def _unread(self) -> list[TimeRange]:

@@ -132,7 +132,7 @@ class WorkerPool:
             self.batches.append(self._pages.convert(query, page, new))
         except BaseException as error:
             with self._changed:
-                self._pagination.unverified.append((query.range, str(error) or repr(error)))
+                self._pagination.state.unverified.append((query.range, str(error) or repr(error)))
             raise
         finally:
             with self._changed:

@@ -8,8 +8,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from buildframe.errors import DeadlineExceeded
 from buildframe.http.response import ServiceTime
@@ -22,6 +23,9 @@ _END: ContextVar[tuple[float, float]] = ContextVar("end", default=(math.inf, mat
 
 OnWait = Callable[[float, str], None]
 """Called before each wait with its length in seconds and the reason, in the thread that waits."""
+
+
+T = TypeVar("T")
 
 
 class Canceled(Exception):
@@ -44,14 +48,9 @@ class CancelScope:
         for budget in budgets:
             budget.cancel()
 
-    @contextmanager
-    def within(self) -> Iterator[None]:
+    def within(self) -> AbstractContextManager[None]:
         """Put the calls that this thread begins in this context into the scope."""
-        before = _SCOPE.set(self)
-        try:
-            yield
-        finally:
-            _SCOPE.reset(before)
+        return value_within(_SCOPE, self)
 
     def add(self, budget: RequestBudget) -> None:
         """Put a call into the scope."""
@@ -65,13 +64,18 @@ _SCOPE: ContextVar[CancelScope | None] = ContextVar("cancel_scope", default=None
 
 
 @contextmanager
-def within_deadline(deadline: Deadline) -> Iterator[None]:
-    """Let all calls that this thread begins in this context share one deadline; None adds none."""
-    before = _END.set(_earlier_end(None if deadline is None else seconds_of(deadline, "deadline")))
+def value_within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a variable of this thread in this context."""
+    before = variable.set(value)
     try:
         yield
     finally:
-        _END.reset(before)
+        variable.reset(before)
+
+
+def within_deadline(deadline: Deadline) -> AbstractContextManager[None]:
+    """Let all calls that this thread begins in this context share one deadline; None adds none."""
+    return value_within(_END, _earlier_end(None if deadline is None else seconds_of(deadline, "deadline")))
 
 
 def _earlier_end(seconds: float | None) -> tuple[float, float]:
@@ -88,11 +92,7 @@ class RequestBudget:
     """
 
     def __init__(
-        self,
-        *,
-        max_requests: int | None = None,
-        seconds: float | None = None,
-        on_wait: OnWait | None = None,
+        self, *, max_requests: int | None = None, seconds: float | None = None, on_wait: OnWait | None = None
     ) -> None:
         self.requests = self.retries = self.waits = 0
         self.waited_s = 0.0

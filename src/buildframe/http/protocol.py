@@ -20,19 +20,8 @@ from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
 from buildframe.http.request_body import body_of
 from buildframe.http.response import Response, date_of, retry_after
-from buildframe.spec import (
-    Build,
-    Check,
-    Endpoint,
-    Filter,
-    Moment,
-    Parameter,
-    Resource,
-    forms,
-    key_of,
-    when,
-)
-from buildframe.spec.reading import decode_record
+from buildframe.spec import Build, Check, Endpoint, Filter, Moment, Parameter, Resource, forms, key_of, when
+from buildframe.spec.reading import convert_record
 from buildframe.terminal import nearest, show
 
 API = "/v2"
@@ -303,7 +292,7 @@ def read_record(request: Request, response: Response) -> Resource:
     check(request, response)
     returns = request.endpoint.returns
     assert returns is not None
-    record = _decode(request, response, lambda body: decode_record(returns, body))
+    record = _decode(request, response, lambda body: convert_record(returns, msgspec.json.decode(body)))
     check_identity(request, record)
     return record
 

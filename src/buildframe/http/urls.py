@@ -66,10 +66,6 @@ class SplitUrl(NamedTuple):
         """Whether requests are encrypted or stay on this machine."""
         return self.origin.startswith("https:") or is_loopback(httpx.URL(self.origin).host)
 
-    def join(self, link: str) -> str:
-        """Return the absolute URL of a link in a response from here; raise ValueError if it is not a URL."""
-        return join(self.origin + self.target, link)
-
 
 def join(url: str, link: str) -> str:
     """Return the absolute URL of a link in a response from `url`; raise ValueError if it is not a URL."""

@@ -86,8 +86,4 @@ def quote(text: str) -> str:
     return repr(text) if len(text) <= 120 else f"{text[:100]!r}… ({len(text)} characters)"
 
 
-_PROBLEMS: dict[Form, Callable[[str], str | None]] = {
-    "filled": _check_filled,
-    "uuid": _check_uuid,
-    "yaml": _check_yaml,
-}
+_PROBLEMS: dict[Form, Callable[[str], str | None]] = {"filled": _check_filled, "uuid": _check_uuid, "yaml": _check_yaml}

@@ -15,16 +15,11 @@ from buildframe.spec.times import Moment
 R = TypeVar("R", bound=Resource)
 
 
-def decode_record(kind: type[R], body: bytes) -> R:
-    """Decode a body as a typed record; raise msgspec's errors if it is no JSON object or lacks a required field.
+def convert_record(kind: type[R], value: Any) -> R:
+    """Convert decoded JSON to a typed record; raise msgspec's errors if it is no object or lacks a required field.
 
     A value of another type than declared is converted to text if text is declared, else it stays unchanged.
     """
-    return convert_record(kind, msgspec.json.decode(body))
-
-
-def convert_record(kind: type[R], value: Any) -> R:
-    """Convert a decoded object as in `decode_record`."""
     try:
         return convert_exact_record(kind, value)
     except (msgspec.ValidationError, Malformed):

@@ -12,7 +12,7 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput, Malformed, ServiceError
 from buildframe.fetching import records
-from buildframe.http import protocol
+from buildframe.http import protocol, urls
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
 from buildframe.http.request_body import body_of
@@ -73,10 +73,13 @@ def fetch_log(client: Client, job: JobReference) -> Log:
     url, sends_token = _check_url(_url_of(job), service), True
     for _ in range(MAX_REDIRECTS + 1):
         sends_token = sends_token and url.origin == service.origin
-        text = _fetch_log(client, url) if sends_token else _fetch_anonymously(client, url)
+        text = _fetch_log(client, url, sends_token)
         if not isinstance(text, _Redirect):
             return Log(text)
-        url = _follow(url, text, service)
+        try:
+            url = _check_url(urls.join(url.origin + url.target, text), service)
+        except ValueError as why:  # also BadInput: the service wrote this URL, not the user
+            raise Malformed(f"The log was redirected to a URL that is not followed: {why}") from None
     raise Malformed(f"The log was redirected more than {MAX_REDIRECTS} times.")
 
 
@@ -105,24 +108,15 @@ def _check_url(text: str, service: SplitUrl) -> SplitUrl:
     return url
 
 
-def _follow(url: SplitUrl, redirect: _Redirect, service: SplitUrl) -> SplitUrl:
-    try:
-        return _check_url(url.join(redirect), service)
-    except ValueError as why:  # also BadInput: the service wrote this URL, not the user
-        raise Malformed(f"The log was redirected to a URL that is not followed: {why}") from None
-
-
-def _fetch_log(client: Client, url: SplitUrl, *, sends_token: bool = True) -> str:
+def _fetch_log(client: Client, url: SplitUrl, sends_token: bool) -> str:
+    """Fetch a log. Errors of a request without the token say nothing about the token, so they get the base type."""
     request = Request(get_log, url.target, accept="text/plain", is_signed=True)
     host = client.for_origin(url.origin, sends_token=sends_token)
-    return fetch(host, request, _read, timeout=client.log_timeout)
-
-
-def _fetch_anonymously(client: Client, url: SplitUrl) -> str:
-    """Fetch without the token. Errors of another host say nothing about the token, so they get the base type."""
     try:
-        return _fetch_log(client, url, sends_token=False)
+        return fetch(host, request, _read, timeout=client.log_timeout)
     except ServiceError as why:
+        if sends_token:
+            raise
         where = f"GET {url.origin}{url.target.split('?')[0]}, the location of the log; the token was not sent there"
         raise ServiceError(why.status, why.message, where=where) from None
 

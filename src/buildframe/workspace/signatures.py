@@ -55,10 +55,9 @@ def accepts(endpoint: Endpoint, keywords: type) -> Callable[[F], F]:
 
 
 def _parameter(entry: Property, has_properties: bool) -> inspect.Parameter:
-    if entry.required:
-        return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, annotation=entry.type)
     default = NOT_SENT if has_properties else DEFAULTS.get(entry.name)
-    annotation = entry.type if default is not None else entry.type | None
+    annotation = entry.type if entry.required or default is not None else entry.type | None
+    default = inspect.Parameter.empty if entry.required else default
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
