@@ -147,20 +147,18 @@ class PageDecoder:
         """Return the page in a response, with the rows that `tables` converts."""
         page = protocol.read_page(request, response, self._decoder)
         if page.rows and not self._knows_order:
-            self._learn_order(response.body)
+            # The next pages decode faster if keys are expected where they were in the first. Threads learn the same.
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of half surrogates
+                self._decode_in_order(sort_paths(self._paths, response.body))
+                self._knows_order = True
         if self._selection.additional or (self._jobs is not None and self._jobs.additional):
-            for row, document in zip(page.rows, protocol.read_documents(request, response), strict=True):
+            documents = protocol.read_as(request, response, list[dict[str, Any]])
+            for row, document in zip(page.rows, documents, strict=True):
                 setattr(row, MORE, self._selection.read(document, document))
                 if self._jobs is not None:
                     for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
                         setattr(job, MORE, self._jobs.read(part, document))
         return page
-
-    def _learn_order(self, body: bytes) -> None:
-        """Decode the next pages faster: each key is expected where it was in the first page. Threads learn the same."""
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of half surrogates
-            self._decode_in_order(sort_paths(self._paths, body))
-            self._knows_order = True
 
     def tables(self, page: protocol.Page) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows of a page, and their jobs if selected; raise Malformed if a value does not fit its column."""

@@ -15,8 +15,9 @@ from buildframe.spec import Moment
 class LinkPagination:
     """Pagination by links: request the page `next` and pass it to `take`, until `next` is None.
 
-    `next` is the link to the page, or None if the page before has no link, and its number. `rows` and `requests` count what was read. `share` is the share of the pages that is read, from 0 to 1, or None if
-    the service does not report their number. `key` identifies a row.
+    `next` is a link and a page number; the link is None if the page before has none. `rows` and `requests` count what
+    was read. `share` is the share of the pages that is read, from 0 to 1, or None if the service does not report their
+    number. `key` identifies a row.
     """
 
     def __init__(self, key: Callable[[Any], Hashable] = attrgetter("id")) -> None:

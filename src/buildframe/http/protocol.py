@@ -81,10 +81,15 @@ def request_for(endpoint: Endpoint, /, *arguments: str | int, **keywords: Any) -
 
     Unknown names, and values that the service would refuse or misread, raise BadInput.
     """
-    path = _path(endpoint, arguments)
+    named = zip(endpoint.parameters, arguments, strict=True)
+    path = API + endpoint.path.format(**{entry.name: _segment(entry, value) for entry, value in named})
     if endpoint.method != "GET":
         return Request(endpoint, path, body_of(endpoint, keywords), repeatable=False)
-    pairs = [pair for entry in _chosen(endpoint, keywords) for pair in _pairs(entry, keywords[entry.name])]
+    for name in keywords:
+        if name not in endpoint.filter_names:
+            raise BadInput(f"There is no filter {show(name)}.{nearest(name, endpoint.filter_names)}")
+    chosen = [entry for entry in endpoint.filters if keywords.get(entry.name) is not None]
+    pairs = [pair for entry in chosen for pair in _pairs(entry, keywords[entry.name])]
     return Request(endpoint, with_query(path, pairs))
 
 
@@ -121,11 +126,6 @@ def check_length(name: str, length: int) -> None:
             f"{name} is too long: the URL would have {length:,} characters, and the limit is {_MOST_LENGTH:,}. "
             "Nothing was sent. Pass some of the values per call, and concatenate the results."
         )
-
-
-def _path(endpoint: Endpoint, arguments: Sequence[str | int]) -> str:
-    named = zip(endpoint.parameters, arguments, strict=True)
-    return API + endpoint.path.format(**{entry.name: _segment(entry, value) for entry, value in named})
 
 
 def _segment(entry: Parameter, value: Any) -> str:
@@ -166,13 +166,6 @@ def _uuid(value: Any, complaint: str) -> str:
         return str(UUID(value))
     except (ValueError, AttributeError, TypeError):
         raise BadInput(complaint) from None
-
-
-def _chosen(endpoint: Endpoint, filters: Mapping[str, Any]) -> list[Filter]:
-    for name in filters:
-        if name not in endpoint.filter_names:
-            raise BadInput(f"There is no filter {show(name)}.{nearest(name, endpoint.filter_names)}")
-    return [entry for entry in endpoint.filters if filters.get(entry.name) is not None]
 
 
 def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
@@ -274,11 +267,6 @@ def _number_in(address: str | None, name: str) -> int | None:
     numbers = parse_qs(urlsplit(address or "").query).get(name, [])
     is_number = bool(numbers) and numbers[0].isdecimal() and len(numbers[0]) <= _MOST_DIGITS
     return int(numbers[0]) if is_number else None
-
-
-def read_documents(request: Request, response: Response) -> list[dict[str, Any]]:
-    """Return the rows of a page as dicts with every key that was sent."""
-    return _decode(request, response, msgspec.json.Decoder(list[dict[str, Any]]).decode)
 
 
 def read_date(request: Request, response: Response) -> Moment:
@@ -386,12 +374,10 @@ def check(request: Request, response: Response) -> None:
 
 
 _ERRORS: dict[int, type[errors.ServiceError]] = {
-    400: errors.Invalid,
+    **dict.fromkeys((400, 409, 422), errors.Invalid),
     401: errors.Unauthorized,
     403: errors.Forbidden,
     404: errors.NotFound,
-    409: errors.Invalid,
-    422: errors.Invalid,
     429: errors.RateLimited,
 }
 

@@ -41,20 +41,17 @@ def get_path() -> None:
 def get(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> Any:
     """Return all records of the list at a path, or the object."""
     reader = _RecordReader()
-    records, _ = _records(client, path, parameters, reader, progress)
+    records, _ = _records(_PathSource.of(client, path, parameters), reader, progress)
     return records if reader.is_list or len(records) != 1 else records[0]
 
 
 def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> pd.DataFrame:
     """Return the records at a path as a frame with a column for each key; an object is one row."""
-    records, metadata = _records(client, path, parameters, _RecordReader(), progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters), _RecordReader(), progress)
     return metadata.attach(frame_of(records), path)
 
 
-def _records(
-    client: Client, path: str, parameters: Mapping[str, Any], reader: _RecordReader, progress: bool | None
-) -> tuple[list[Any], ListingMetadata]:
-    source = _PathSource.of(client, path, parameters)
+def _records(source: ListSource, reader: _RecordReader, progress: bool | None) -> tuple[list[Any], ListingMetadata]:
     pages, metadata = records.list_pages(source, reader, {"progress": progress})
     return list(itertools.chain.from_iterable(pages)), metadata
 
