@@ -272,7 +272,13 @@ class TeamAccess(OrganizationLists):
         >>> ci.set_team("docs", team, "build_and_read")
         """
         with within_deadline(deadline):
-            _set_team(self._graphql(), self._path_of(pipeline), team, access_level)
+            graphql, path = self._graphql(), self._path_of(pipeline)
+            level, team_id = _level(access_level), _team_id(team)
+            pipeline_id, association = _find(graphql, path, team_id)
+            if association is not None:
+                _change(graphql, "Update", {"id": association, "accessLevel": level})
+            else:
+                _change(graphql, "Create", {"teamID": team_id, "pipelineID": pipeline_id, "accessLevel": level})
 
     @confined
     def remove_team(
@@ -308,7 +314,11 @@ class TeamAccess(OrganizationLists):
         >>> ci.remove_team("api", team)
         """
         with within_deadline(deadline):
-            _remove_team(self._graphql(), self._path_of(pipeline), team)
+            graphql, path = self._graphql(), self._path_of(pipeline)
+            _, association = _find(graphql, path, _team_id(team))
+            if association is None:
+                raise BadInput(f"team={team!r} has no access to the pipeline {path}, so there is nothing to remove.")
+            _change(graphql, "Delete", {"id": association})
 
     def _graphql(self, url: str | None = None) -> GraphQL:
         return GraphQL(self._client, url or self._graphql_url)
@@ -349,30 +359,12 @@ class _TeamsPage(msgspec.Struct):
     cursor: str | None
 
 
-def _set_team(graphql: GraphQL, path: str, team: str, access_level: AccessLevel) -> None:
-    """Give a team access to a pipeline (`organization/pipeline`), or change its access."""
-    level, team_id = _level(access_level), _team_id(team)
-    pipeline, association = _find(graphql, path, team_id)
-    if association is not None:
-        _change(graphql, "Update", {"id": association, "accessLevel": level})
-    else:
-        _change(graphql, "Create", {"teamID": team_id, "pipelineID": pipeline, "accessLevel": level})
-
-
-def _remove_team(graphql: GraphQL, path: str, team: str) -> None:
-    """Remove the access of a team to a pipeline (`organization/pipeline`)."""
-    _, association = _find(graphql, path, _team_id(team))
-    if association is None:
-        raise BadInput(f"team={team!r} has no access to the pipeline {path}, so there is nothing to remove.")
-    _change(graphql, "Delete", {"id": association})
-
-
 def _change(graphql: GraphQL, action: Literal["Create", "Update", "Delete"], input: Mapping[str, str]) -> None:
     graphql.execute(_MUTATION.format(action), {"input": input}, advice=_SAFE)
 
 
 def _find(graphql: GraphQL, path: str, team_id: str) -> tuple[str, str | None]:
-    """Return the GraphQL ids of a pipeline, and of its association with a team if there is one."""
+    """Return the GraphQL ids of a pipeline (`organization/slug`) and, if there is one, of its link to a team."""
     cursors: list[str | None] = [None]
     teams: dict[str, str | None] = {}  # by association
     pages_without_new = 0
