@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_type_hints
 
 from buildframe.spec.declare import GAUGE, KEY, PLAIN, SECRET, Resource, derived, flat, note_in, table
@@ -18,14 +19,7 @@ def part_after(word: str, url: str | None) -> str | None:
     return segments[segments.index(word) + 1] if word in segments[:-1] else None
 
 
-def organization_of(url: str | None) -> str | None:
-    """Return the slug of the organization in an API URL."""
-    return part_after("organizations", url)
-
-
-def pipeline_of(url: str | None) -> str | None:
-    """Return the slug of the pipeline in an API URL."""
-    return part_after("pipelines", url)
+organization_of, pipeline_of = partial(part_after, "organizations"), partial(part_after, "pipelines")
 
 
 class Provider(Resource):
