@@ -16,6 +16,8 @@ import matplotlib
 import pytest
 from hypothesis import settings
 
+from buildframe.http import protocol
+from buildframe.http.response import Response
 from buildframe.workspace import Workspace
 from tests import worlds, xdist_scopes
 
@@ -32,6 +34,11 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
 
 
 LONGEST = ("test_docs.py", "test_architecture.py", "test_notebooks.py", "test_schemathesis.py")
+
+
+def read_documents(request: protocol.Request, response: Response) -> list[dict[str, Any]]:
+    """Return the rows of a page as dicts with every key that was sent."""
+    return protocol.read_as(request, response, list[dict[str, Any]])
 
 
 def pytest_configure(config: pytest.Config) -> None:

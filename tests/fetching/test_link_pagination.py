@@ -253,8 +253,9 @@ def test_links_and_the_number_of_rows_determine_the_last_page(link: str | None, 
 
 def pages_by_links(pagination: LinkPagination, first: Page, others: dict[str, Page]) -> list[Page]:
     pages = []
-    while (reference := pagination.next) is not None:
-        pages.append(pagination.take(first if reference.link is None else others[reference.link]))
+    while pagination.next is not None:
+        link, _ = pagination.next
+        pages.append(pagination.take(first if link is None else others[link]))
     return pages
 
 

@@ -22,7 +22,7 @@ from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client, Token
 from buildframe.http.retry import fetch
 from buildframe.http.sockets import Sockets
-from tests.conftest import Scripted, says
+from tests.conftest import Scripted, read_documents, says
 
 Start = Callable[..., Scripted]
 TOKEN = Token("bkua_0123456789secret")
@@ -31,7 +31,7 @@ BOUNDED = 7.0  # seconds; less than the client's own time-outs, and far more tha
 
 
 def listed(client: Client, budget: RequestBudget | None = None) -> list[dict[str, Any]]:
-    return fetch(client, PIPELINES, protocol.read_documents, budget)
+    return fetch(client, PIPELINES, read_documents, budget)
 
 
 class Silent:

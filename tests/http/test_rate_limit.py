@@ -24,7 +24,7 @@ from buildframe.http.response import ReportedLimit, Response
 from buildframe.http.retry import fetch
 from buildframe.sandbox_server import Quota as SandboxQuota
 from buildframe.sandbox_server import Sandbox
-from tests.conftest import Scripted, says
+from tests.conftest import Scripted, read_documents, says
 from tests.simulated_rate_limit import ROUNDINGS, LimitedService, SimulatedRequests
 
 Start = Callable[..., Scripted]
@@ -265,7 +265,7 @@ def test_headers_are_read_before_the_body_arrives(scripted: Start) -> None:
     with closing(Client(scripted(slowly).url, Token(TOKEN))) as client:
         state = client.rate_limiter._state
         request = protocol.request_for(spec.list_pipelines, "acme")
-        fetch(client, request, protocol.read_documents)
+        fetch(client, request, read_documents)
     assert heard == [True]
 
 

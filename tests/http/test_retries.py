@@ -17,12 +17,12 @@ import tenacity
 
 import buildframe as bf
 from buildframe import spec
-from buildframe.http import protocol, response, retry
+from buildframe.http import protocol, retry
 from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client, Token
 from buildframe.http.retry import MAX_ATTEMPTS, MAX_CONNECTS, fetch
 from buildframe.sandbox_server import Fault, Sandbox
-from tests.conftest import Scripted, hang_up, says
+from tests.conftest import Scripted, hang_up, read_documents, says
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"
@@ -36,12 +36,7 @@ def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 def listed(url: str, budget: RequestBudget) -> list[Any]:
     request = protocol.request_for(spec.list_pipelines, "acme")
     with closing(Client(url, Token(TOKEN))) as client:
-        return fetch(client, request, _documents, budget)
-
-
-def _documents(request: protocol.Request, answer: response.Response) -> list[Any]:
-    protocol.check(request, answer)
-    return protocol.read_documents(request, answer)
+        return fetch(client, request, read_documents, budget)
 
 
 def nowhere() -> str:
@@ -66,7 +61,7 @@ def test_all_requests_succeed_although_one_response_in_three_is_bad() -> None:
     ):
         request = protocol.page_request(spec.list_builds, "acme", per_page=5)
         budget = RequestBudget()
-        pages = [fetch(client, request, _documents, budget) for _ in range(60)]
+        pages = [fetch(client, request, read_documents, budget) for _ in range(60)]
     assert all(page == pages[0] for page in pages)
     assert len(pages[0]) == 5
     assert budget.requests == 60 + budget.retries > 70

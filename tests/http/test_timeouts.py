@@ -29,7 +29,7 @@ from buildframe.http import protocol, retry
 from buildframe.http.budget import RequestBudget, within_deadline
 from buildframe.http.client import Client, Token
 from buildframe.http.retry import MAX_CONNECTS, fetch
-from tests.conftest import Scripted, says
+from tests.conftest import Scripted, read_documents, says
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"
@@ -69,7 +69,7 @@ DRIPPING = {
 
 
 def listed(client: Client, budget: RequestBudget | None = None) -> list[dict[str, Any]]:
-    return fetch(client, PIPELINES, protocol.read_documents, budget)
+    return fetch(client, PIPELINES, read_documents, budget)
 
 
 @contextmanager
