@@ -23,20 +23,14 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class BuildHandlers(HandlerGroup):
     """Handles the operations on builds."""
 
-    @handles(spec.list_all_builds)
-    def _list_all(self, request: ApiRequest) -> ApiResponse:
-        return self._respond_list(request, any_of("organization", request.access.organizations))
-
-    @handles(spec.list_builds)
+    @handles(spec.list_all_builds, spec.list_builds, spec.list_pipeline_builds)
     def _list(self, request: ApiRequest) -> ApiResponse:
-        return self._respond_list(request, Condition("organization = ?", (request.path["org"],)))
-
-    @handles(spec.list_pipeline_builds)
-    def _list_of_pipeline(self, request: ApiRequest) -> ApiResponse:
-        entry = lookup.find_pipeline(self._db, request.path)
-        return self._respond_list(request, Condition("pipeline_key = ?", (entry.key,)))
-
-    def _respond_list(self, request: ApiRequest, place: Condition) -> ApiResponse:
+        if "pipeline" in request.path:
+            place = Condition("pipeline_key = ?", (lookup.find_pipeline(self._db, request.path).key,))
+        elif "org" in request.path:
+            place = Condition("organization = ?", (request.path["org"],))
+        else:
+            place = any_of("organization", request.access.organizations)
         sql, values = all_filters(place, request.filters)
         ((total,),) = self._db.query(f"SELECT count(*) FROM builds WHERE {sql}", values)  # noqa: S608  values are bound
         if self._deepest <= request.page.offset < total:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from typing import NamedTuple
 
 from buildframe.sandbox_server.db.serializers import ORIGIN
@@ -33,12 +33,17 @@ class LogLine(NamedTuple):
 class LogHandlers(HandlerGroup):
     """Handles logs, which responses link to although the API document does not list them."""
 
-    @handles(routes.get_log)
+    @handles(routes.get_log, routes.get_raw_log)
     def _get_log(self, request: ApiRequest) -> ApiResponse:
-        if request.accept.startswith("text/plain"):
-            return self._get_raw_log(request)
-        lines = self._lines(request)
-        content = _format_log(lines)
+        build, job = lookup.find_job(self._db, request.path)
+        step = self._db.pipelines.plans[build.plan].slots[job.step].step
+        if step.kind != "script":
+            raise not_found("log")
+        lines = _generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())
+        # Each line follows its timestamp in a terminal escape sequence.
+        content = "".join(f"\x1b_bk;t={line.at // 1000}\x07{line.text}\n" for line in lines)
+        if request.endpoint is routes.get_raw_log or request.accept.startswith("text/plain"):
+            return ApiResponse(content.encode(), kind="text/plain; charset=utf-8")
         body = {
             "url": f"{ORIGIN}{routes.route_path(routes.get_log).format_map(request.path)}",
             "content": content,
@@ -46,17 +51,6 @@ class LogHandlers(HandlerGroup):
             "header_times": [line.at * 1000 for line in lines if line.text.startswith(_HEADERS)],  # nanoseconds
         }
         return ApiResponse(body)
-
-    @handles(routes.get_raw_log)
-    def _get_raw_log(self, request: ApiRequest) -> ApiResponse:
-        return ApiResponse(_format_log(self._lines(request)).encode(), kind="text/plain; charset=utf-8")
-
-    def _lines(self, request: ApiRequest) -> list[LogLine]:
-        build, job = lookup.find_job(self._db, request.path)
-        step = self._db.pipelines.plans[build.plan].slots[job.step].step
-        if step.kind != "script":
-            raise not_found("log")
-        return _generate_lines(build, job, step, self._db.serializer.random, self._db.load_now())
 
 
 def _generate_lines(build: BuildRun, job: JobRun, step: PipelineStep, random: SeededRandom, now: int) -> list[LogLine]:
@@ -76,11 +70,10 @@ def _endless_lines(
     """Yield all lines of a job without an end, about forty in the median run time of its step."""
     for place, text in enumerate(_opening(build, step)):
         yield LogLine(started + place * SECOND // 10, text)
-    at, mean, n = started + SECOND, max(step.seconds / 40, 0.2) * SECOND, 0
-    while True:
+    at, mean = started + SECOND, max(step.seconds / 40, 0.2) * SECOND
+    for n in count():
         at += 1 + int(random.exponential(mean, job.id, n, "line"))
         yield LogLine(at, f"{n + 1:4} {random.choice(_TEXTS, job.id, n, 'says')}")
-        n += 1
 
 
 def _opening(build: BuildRun, step: PipelineStep) -> Iterator[str]:
@@ -101,8 +94,3 @@ def _ending(job: JobRun) -> Iterator[str]:
         yield f"\x1b[31mThe command exited with status {job.exit_status}\x1b[0m"
     else:
         yield "\x1b[32mDone\x1b[0m"
-
-
-def _format_log(lines: list[LogLine]) -> str:
-    """Format lines, each after its timestamp in a terminal escape sequence."""
-    return "".join(f"\x1b_bk;t={line.at // 1000}\x07{line.text}\n" for line in lines)

@@ -68,16 +68,10 @@ class PipelineHandlers(HandlerGroup):
             templates=frozenset({template_uuid(random, slug)}),
         )
 
-    @handles(spec.archive_pipeline)
-    def _archive(self, request: ApiRequest) -> ApiResponse:
-        return self._change_archive(request, self._db.load_now())
-
-    @handles(spec.unarchive_pipeline)
-    def _unarchive(self, request: ApiRequest) -> ApiResponse:
-        return self._change_archive(request, None)
-
-    def _change_archive(self, request: ApiRequest, archived_at: int | None) -> ApiResponse:
+    @handles(spec.archive_pipeline, spec.unarchive_pipeline)
+    def _change_archive(self, request: ApiRequest) -> ApiResponse:
         entry = self._editable(request)
+        archived_at = self._db.load_now() if request.endpoint is spec.archive_pipeline else None
         if (entry.pipeline.archived_at is None) == (archived_at is None):
             raise HttpError(422, f"Pipeline could not be {'un' if archived_at is None else ''}archived.")
         return self._put(request, entry, msgspec.structs.replace(entry.pipeline, archived_at=archived_at))

@@ -96,11 +96,11 @@ class HandlerGroup:
         self._serializer, self._teams = PipelineSerializer(db), TeamDirectory(db)
 
 
-def handles(endpoint: Endpoint) -> Callable[[Method], Method]:
-    """Mark a method of a `HandlerGroup` as the handler of an operation."""
+def handles(*endpoints: Endpoint) -> Callable[[Method], Method]:
+    """Mark a method of a `HandlerGroup` as the handler of operations."""
 
     def mark(method: Method) -> Method:
-        method.handled_operation = endpoint.name  # type: ignore[attr-defined]
+        method.handled_operations = [endpoint.name for endpoint in endpoints]  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -112,8 +112,8 @@ def create_handlers(db: Database, simulator: Simulator, deepest: int) -> Mapping
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
     groups = [group(db, simulator, deepest) for group in HandlerGroup.__subclasses__()]
-    marked = [inspect.getmembers(group, lambda member: hasattr(member, "handled_operation")) for group in groups]
-    return {method.handled_operation: method for methods in marked for _, method in methods}
+    marked = [inspect.getmembers(group, lambda member: hasattr(member, "handled_operations")) for group in groups]
+    return {name: method for methods in marked for _, method in methods for name in method.handled_operations}
 
 
 def refuse_viewers(access: Access) -> None:
