@@ -7,10 +7,9 @@ import difflib
 import functools
 import inspect
 import numbers
-import operator
 import os
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, get_type_hints
 
@@ -26,7 +25,7 @@ from buildframe.terminal import show
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Check = Callable[[types.FunctionType, Sequence[Any], Mapping[str, Any]], None]
+Check = Callable[["_Parameters", Sequence[Any], Mapping[str, Any]], None]
 
 _PAGING = {"after", "before", "cursor", "first", "last", "limit", "number", "offset", "page", "page_size", "per_page"}
 _SORTING = {"direction", "order", "order_by", "sort", "sort_by"}
@@ -93,8 +92,9 @@ def check(
     for option, value in given.items():
         if option not in declared and not _is_for_the_body(option, declared, endpoint):
             raise BadInput(f"{name} has no option {option!r}. {_advice(name, option, declared, endpoint, positional)}")
-        if option in declared and option not in closely:
-            _check_type(option, declared[option], value)
+        hint = declared.get(option, Any)
+        if hint is not Any and option not in closely:
+            _check_type(option, hint, value)
 
 
 def _plain_number(value: Any, name: str = "number") -> Any:
@@ -119,7 +119,7 @@ def _is_for_the_body(option: str, declared: Mapping[str, Any], endpoint: Endpoin
 
 
 def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., Any]:
-    annotated = annotate_interrupts(method)
+    annotated, parameters = annotate_interrupts(method), _Parameters(method)
 
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -127,14 +127,15 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
         try:
             arguments = tuple(map(_plain_number, arguments))
             options = {name: _plain_number(value, name) for name, value in options.items()}
-            check_call(method, arguments, options)
+            parameters.check_number_of(arguments)
+            check_call(parameters, arguments, options)
             return annotated(*arguments, **options)
         except BadInput as why:  # also about a URL with a password: no frame may contain it
             refused = without_frames(why)
         except (ValueError, OverflowError) as why:  # from a number within a list, mapping or array
             if not any(words in str(why) for words in _TOO_LONG):
                 raise
-            refused = BadInput(f"{_name_of(method)}: pass numbers of at most {_MOST_DIGITS} digits.")
+            refused = BadInput(f"{parameters.call}: pass numbers of at most {_MOST_DIGITS} digits.")
         del arguments, options
         raise refused
 
@@ -158,112 +159,82 @@ def _name_functions(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[*named])
 
 
-def _check_options(method: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+class _Parameters:
+    """The parameters of a function, except `self`. Types are evaluated at the first call that needs them."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        code, names = function.__code__, function.__code__.co_varnames
+        end = code.co_argcount + code.co_kwonlyargcount
+        self.call = f"{function.__qualname__.removesuffix('.__init__').split('.')[-1]}()"
+        self.has_self = names[:1] == ("self",)
+        self.positional, self.by_name = names[self.has_self : code.co_argcount], names[code.co_argcount : end]
+        self.takes_any_number = bool(code.co_flags & inspect.CO_VARARGS)
+        self._rest = names[end + self.takes_any_number] if code.co_flags & inspect.CO_VARKEYWORDS else None
+        self._function = function
+
+    @functools.cached_property
+    def hints(self) -> dict[str, Any]:
+        """The type of each parameter; Any if it cannot be checked."""
+        hints = {name: self._hint(name) for name in (*self.positional, *self.by_name)}
+        return {name: hint if _can_be_checked(hint) else Any for name, hint in hints.items()}
+
+    @functools.cached_property
+    def options(self) -> dict[str, Any]:
+        """The types of keyword-only parameters, and of the TypedDict that the `**` parameter unpacks."""
+        declared = {name: self._hint(name) for name in self.by_name}
+        rest = self._hint(self._rest) if self._rest else None
+        return declared | (get_type_hints(get_args(rest)[0], include_extras=True) if get_origin(rest) is Unpack else {})
+
+    @functools.cached_property
+    def takes_any_option(self) -> bool:
+        """Whether the `**` parameter accepts any name, such as query parameters."""
+        return self._rest is not None and get_origin(self._hint(self._rest)) is not Unpack
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The endpoint that a method requests."""
+        return getattr(self._function, "endpoint", None)
+
+    def _hint(self, name: str) -> Any:
+        """Return a parameter's annotation, or its text if only type checkers can evaluate it, as `pd.Series[Any]`."""
+        text = self._function.__annotations__.get(name, Any)
+        alone = types.SimpleNamespace(__annotations__={name: text})
+        try:
+            return get_type_hints(alone, self._function.__globals__, include_extras=True)[name]
+        except (TypeError, NameError):
+            return text
+
+    def check_number_of(self, arguments: Sequence[Any]) -> None:
+        """Raise BadInput for options that are passed without their names."""
+        if len(arguments) > self.has_self + len(self.positional) and not self.takes_any_number:
+            most = f"only {', '.join(self.positional)}" if self.positional else "nothing"
+            options = ", ".join(self.options) or "none"
+            raise BadInput(
+                f"{self.call} takes {most} without a name. Pass options by name. Options of {self.call}: {options}."
+            )
+
+
+def _check_options(of: _Parameters, _: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Check names and types of the options of a method."""
-    _check_number_of(method, arguments)
-    positional, declared, takes_any = _positional(method), _options_of(method), _takes_any_option(method)
-    given = {
-        name: value for name, value in options.items() if name not in positional and (name in declared or not takes_any)
-    }
-    check(_name_of(method), declared, given, getattr(method, "endpoint", None), _without_self(positional))
+    given = {name: value for name, value in options.items() if name not in of.positional}
+    if of.takes_any_option:
+        given = {name: value for name, value in given.items() if name in of.options}
+    check(of.call, of.options, given, of.endpoint, of.positional)
 
 
-def _check_names(method: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-    _check_number_of(method, arguments)
-    names = _without_self([*_positional(method), *_only_by_name(method)])
-    for option in options:
-        if option not in names:
-            raise BadInput(f"{_name_of(method)} has no option {option!r}. {_nearest(_name_of(method), option, names)}")
+def _check_names(of: _Parameters, _: Sequence[Any], options: Mapping[str, Any]) -> None:
+    check(of.call, dict.fromkeys((*of.positional, *of.by_name), Any), options)
 
 
-def _check_arguments(function: types.FunctionType, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+def _check_arguments(of: _Parameters, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Check names and types of all arguments of a function."""
-    _check_names(function, arguments, options)
-    given = {**dict(zip(_positional(function), arguments, strict=False)), **options}
-    for name, hint in _checkable(function).items():
-        if name in given:
-            _check_type(name, hint, given[name])
-
-
-def _check_number_of(method: types.FunctionType, arguments: Sequence[Any]) -> None:
-    """Raise BadInput for options that are passed without their names."""
-    positional = _positional(method)
-    if len(arguments) > len(positional) and not method.__code__.co_flags & inspect.CO_VARARGS:
-        names, name = _without_self(positional), _name_of(method)
-        most = f"only {', '.join(names)}" if names else "nothing"
-        has_more = method.__code__.co_flags & inspect.CO_VARKEYWORDS
-        options = ", ".join(_options_of(method) if has_more else _only_by_name(method)) or "none"
-        raise BadInput(f"{name} takes {most} without a name. Pass options by name. Options of {name}: {options}.")
-
-
-def _name_of(method: types.FunctionType) -> str:
-    """Return the name of a call, such as "builds()", or "Store()" for its `__init__`."""
-    return f"{method.__qualname__.removesuffix('.__init__').split('.')[-1]}()"
-
-
-def _positional(method: types.FunctionType) -> tuple[str, ...]:
-    return method.__code__.co_varnames[: method.__code__.co_argcount]
-
-
-def _only_by_name(method: types.FunctionType) -> tuple[str, ...]:
-    code = method.__code__
-    return code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-
-
-def _without_self(names: Sequence[str]) -> Sequence[str]:
-    return names[1:] if names[:1] in (("self",), ["self"]) else names
-
-
-@functools.cache
-def _checkable(function: types.FunctionType) -> dict[str, Any]:
-    """Return the types of the parameters that can be checked."""
-    names = (*_positional(function), *_only_by_name(function))
-    hints = {name: _hint(function, name) for name in names if name in function.__annotations__}
-    return {name: hint for name, hint in hints.items() if _can_be_checked(hint)}
-
-
-def _hint(function: types.FunctionType, name: str) -> Any:
-    """Return a parameter's annotation, or its text if only type checkers can evaluate it, as `pd.Series[Any]`."""
-    text = function.__annotations__[name]
-    alone = types.SimpleNamespace(__annotations__={name: text})
-    try:
-        return get_type_hints(alone, function.__globals__, include_extras=True)[name]
-    except (TypeError, NameError):
-        return text
+    check(of.call, of.hints, {**dict(zip(of.positional, arguments[of.has_self :], strict=False)), **options})
 
 
 def _can_be_checked(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType, Sequence, Mapping, Annotated):
         return all(_can_be_checked(inside) for inside in get_args(hint))
     return get_origin(hint) in (Literal, os.PathLike) or isinstance(hint, type)
-
-
-@functools.cache
-def _options_of(method: types.FunctionType) -> dict[str, Any]:
-    """Return the types of keyword-only parameters, and of the TypedDict that the `**` parameter unpacks."""
-    before = {*method.__code__.co_varnames[: method.__code__.co_argcount], "return"}
-    options = {name: hint for name, hint in method.__annotations__.items() if name not in before}
-    only_options = types.SimpleNamespace(__annotations__=options)  # other hints may not be evaluated
-    hints = get_type_hints(only_options, method.__globals__, include_extras=True)
-    declared: dict[str, Any] = {}
-    for name, hint in hints.items():
-        if get_origin(hint) is Unpack:
-            declared |= get_type_hints(get_args(hint)[0], include_extras=True)
-        elif name != _catch_all(method):
-            declared[name] = hint
-    return declared
-
-
-def _catch_all(method: types.FunctionType) -> str | None:
-    """Return the name of a method's `**` parameter."""
-    parameters = inspect.signature(method, follow_wrapped=False).parameters.values()
-    return next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None)
-
-
-def _takes_any_option(method: types.FunctionType) -> bool:
-    """Whether the `**` parameter of a method accepts any name, such as query parameters."""
-    name = _catch_all(method)
-    return name is not None and not str(method.__annotations__[name]).startswith("Unpack")
 
 
 def _advice(
@@ -292,26 +263,13 @@ def _how_to_read_less(declared: Mapping[str, Any], endpoint: Endpoint) -> str:
 
 
 def _check_type(name: str, hint: Any, value: Any) -> None:
-    entry = Property(name, _plain_type(hint), False, "", None)
-    if all(any(find_violations([entry], {name: one})) for one in (value, _plain_value(value))):
+    entry = Property(name, get_args(hint)[0] if get_origin(hint) is Annotated else hint, False, "", None)
+    is_ordered = isinstance(value, Collection) and not isinstance(value, Set | Mapping | str | bytes)
+    as_list = list(value) if is_ordered else value  # also of other sequences, such as a pandas index or an array
+    if all(any(find_violations([entry], {name: one})) for one in (value, as_list)):
         meaning = note_in(hint, str)
         explanation = f"\n{name}: {meaning}." if meaning else ""
         raise BadInput(f"{name}={show(value)}: pass {_describe_type(entry.type)}.{explanation}")
-
-
-def _plain_type(hint: Any) -> Any:
-    if get_origin(hint) is Annotated:
-        return get_args(hint)[0]
-    if get_origin(hint) in (Union, types.UnionType):
-        options = (os.PathLike if get_origin(option) is os.PathLike else option for option in get_args(hint))
-        return functools.reduce(operator.or_, options)
-    return hint
-
-
-def _plain_value(value: Any) -> Any:
-    """Return other sequences, such as a pandas index or an array, as a list."""
-    ordered = isinstance(value, Iterable) and isinstance(value, Sized) and not isinstance(value, Set | Mapping)
-    return list(value) if ordered and not isinstance(value, str | bytes) else value
 
 
 def _describe_type(hint: Any) -> str:
@@ -332,7 +290,7 @@ def _alternatives(hint: Any) -> Iterator[str]:
         yield f"a list of {_describe_type(get_args(hint)[0])}"
     else:
         article = "an" if hint.__name__[0] in "AEIOU" else "a"
-        yield from _NAMES.get(hint) or (f"{article} {hint.__name__}",)
+        yield from _NAMES.get(get_origin(hint) or hint) or (f"{article} {hint.__name__}",)
 
 
 _NAMES: dict[Any, tuple[str, ...]] = {

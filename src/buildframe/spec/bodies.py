@@ -121,7 +121,7 @@ def _fits(hint: Any, value: Any) -> bool:
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
     if hint in (int, float):
         return isinstance(value, int | hint) and not isinstance(value, bool)
-    return isinstance(value, hint)
+    return isinstance(value, get_origin(hint) or hint)
 
 
 def describe_type(hint: Any) -> str:
