@@ -278,7 +278,7 @@ def _export(args: argparse.Namespace) -> int:
     names = ("out", "table", "created_from", "created_to", "pipeline", "suite", "columns")
     values = {name: getattr(args, name) for name in names}
     with _convert_to_usage_error():
-        options = export.ExportOptions(**values, retention=Retention(args.personal, args.env)).validated()
+        options = export.ExportOptions(**values, retention=Retention(args.personal, args.env))
     if args.store is not None:
         source: Any = contextlib.nullcontext(buildframe.Store(args.store))
     else:

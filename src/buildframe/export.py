@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
@@ -49,6 +48,11 @@ class ExportOptions:
         Slug of the test suite whose flaky tests are exported.
     columns : sequence of str, optional
         Columns in the order in which they are written. By default all columns that `retention` allows.
+
+    Raises
+    ------
+    BadInput
+        If an option is invalid or does not apply to the table.
     """
 
     out: Path
@@ -60,20 +64,7 @@ class ExportOptions:
     suite: str | None = None
     columns: Sequence[str] | None = None
 
-    def validated(self) -> Self:
-        """
-        Return these options after validation. Sends no request.
-
-        Returns
-        -------
-        ExportOptions
-            The same object.
-
-        Raises
-        ------
-        BadInput
-            If an option is invalid or does not apply to the table.
-        """
+    def __post_init__(self) -> None:
         if self.out.suffix.lower() not in (".parquet", ".csv"):
             raise BadInput(f"{str(self.out)!r} is neither a Parquet nor a CSV file. End its name in .parquet or .csv.")
         files.target(self.out)
@@ -85,10 +76,12 @@ class ExportOptions:
             raise BadInput("members contain names and e-mail addresses. Add --personal to export them.")
         known = dict.fromkeys([*(c.name for c in TABLES[self.table]), *self.retention.schema(self.table).names])
         for name in self.columns or ():
-            self._refuse_excluded(name)
+            if name in self.excluded:
+                needed = [flag for flag, columns in _FLAGS.items() if name in columns[self.table]]
+                why = f"Add {needed[0]} to export it." if needed else "It is valid at the time of a request only."
+                raise BadInput(f"--columns: {name} of {self.table} is not exported. {why}")
             _check_column(self.table, name, list(known))
         self._check_times()
-        return self
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -98,12 +91,6 @@ class ExportOptions:
     def _refuse(self, options: str, tables: Sequence[str], *values: str | None) -> None:
         if self.table not in tables and any(value is not None for value in values):
             raise BadInput(f"{options} cannot be used with {self.table}, only with {' and '.join(tables)}.")
-
-    def _refuse_excluded(self, name: str) -> None:
-        if name in self.excluded:
-            needed = [flag for flag, columns in _FLAGS.items() if name in columns.get(self.table, ())]
-            why = f"Add {needed[0]} to export it." if needed else "It is valid at the time of a request only."
-            raise BadInput(f"--columns: {name} of {self.table} is not exported. {why}")
 
     def _check_times(self) -> None:
         """Compare the times if both are ages or both are dates. Mixed times need the time of the service."""
@@ -216,20 +203,17 @@ def _stored_builds(store: Store, options: ExportOptions) -> ExportResult:
     since, until = _complete_range(store, options.pipeline)
     first = when(options.created_from or _DEFAULT_AGE, "--from", store.as_of)
     last = None if options.created_to is None else when(options.created_to, "--to", store.as_of)
-    why = _missing_range(first, since, last, until)
+    why = None
+    if first < since:
+        why = f"the store is complete from {since.text()} only"
+    elif last is not None and last > until:
+        why = f"the store is complete up to {until.text()} only"
     if last is None and until < store.as_of:  # later builds may be incomplete
         last = until
     read = store.builds if options.table == "builds" else store.jobs
     frame = read(created_from=first, created_to=last, pipeline=options.pipeline, columns=options.columns)
     time_range = _time_range(options, first.text(), (last or until).text())
     return ExportResult(_selected(frame, options), until.text(), time_range, why)
-
-
-def _missing_range(first: Moment, since: Moment, last: Moment | None, until: Moment) -> str | None:
-    """Return why the store lacks builds of the range from `first` to `last`; None if it has all."""
-    if first < since:
-        return f"the store is complete from {since.text()} only"
-    return f"the store is complete up to {until.text()} only" if last is not None and last > until else None
 
 
 def _complete_range(store: Store, pipeline: str | None) -> tuple[Moment, Moment]:
@@ -256,7 +240,10 @@ def _latest_contiguous(ranges: Sequence[tuple[Moment, Moment]]) -> tuple[Moment,
 def _selected(frame: pd.DataFrame, options: ExportOptions) -> pd.DataFrame:
     """Return the exported columns of a frame. Raise BadInput if a selected column is missing."""
     if options.columns is None:
-        _refuse_unstored(frame, options)
+        for flag, columns in _FLAGS.items():
+            selected = columns[options.table] - options.excluded
+            if not selected.issubset(frame):
+                raise BadInput(f"{flag}: the store has no {', '.join(sorted(selected))}. Sync it with {flag}.")
         return frame.drop(columns=[name for name in frame if name in options.excluded])
     for name in options.columns:
         _check_column(options.table, name, [*map(str, frame)])
@@ -266,13 +253,6 @@ def _selected(frame: pd.DataFrame, options: ExportOptions) -> pd.DataFrame:
 def _check_column(table: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise BadInput(f"--columns: {table} has no column {name!r}.{nearest(name, known)}")
-
-
-def _refuse_unstored(frame: pd.DataFrame, options: ExportOptions) -> None:
-    for flag, columns in _FLAGS.items():
-        selected = columns.get(options.table, frozenset()) - options.excluded
-        if not selected.issubset(frame):
-            raise BadInput(f"{flag}: the store has no {', '.join(sorted(selected))}. Sync it with {flag}.")
 
 
 def _time_range(options: ExportOptions, first: str, last: str) -> str:
