@@ -136,6 +136,5 @@ def application(
         if (missing.name or "").split(".")[0] != "starlette":
             raise
         raise MissingExtra("The webhook receiver", "receiver") from None
-    return ReceiverApp(
-        Inbox(store, personal=personal, env=env, every=every, write_ahead=write_ahead), secrets, names
-    ).application()
+    inbox = Inbox(store, personal=personal, env=env, every=every, write_ahead=write_ahead)
+    return ReceiverApp(inbox, secrets, names)

@@ -21,19 +21,12 @@ from buildframe import webhooks
 from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.guards.secrets import Secret
 from buildframe.receiver.inbox import Inbox
-from buildframe.webhooks import Event, HeaderNames
+from buildframe.webhooks import HeaderNames
 
-MAX_BODY_BYTES = 1_000_000
-"""About a hundred times the size of a typical delivery."""
-
-MAX_CONCURRENT_BODIES = 200
-"""Bodies that are read at the same time. Each may use `MAX_BODY_BYTES` of memory before it is verified."""
-
-REQUEST_TIMEOUT_S = 10.0
-"""Time in which a whole request must arrive, headers and body."""
-
-MAX_CONNECTIONS = 800
-"""Open connections in total. Processes may usually open 1,024 files."""
+MAX_BODY_BYTES = 1_000_000  # about a hundred times the size of a typical delivery
+MAX_CONCURRENT_BODIES = 200  # each may use MAX_BODY_BYTES of memory before it is verified
+REQUEST_TIMEOUT_S = 10.0  # time in which a whole request must arrive, headers and body
+MAX_CONNECTIONS = 800  # in total; processes may usually open 1,024 files
 
 DEADLINE_KEY = "buildframe.deadline"
 """Key of the ASGI scope extension that contains the event loop time by which a request must have arrived."""
@@ -41,14 +34,12 @@ DEADLINE_KEY = "buildframe.deadline"
 _HOUR = 3600.0
 _UNLIMITED = dt.timedelta(days=36_500)
 _LOG = logging.getLogger("buildframe")
-
 _RESPONSE_HEADERS = {503: {"Retry-After": "30"}, 408: {"Connection": "close"}}
-"""Response headers by status."""
 
 
-class ReceiverApp:
+class ReceiverApp(Starlette):
     """
-    Serve deliveries at `/` and counts at `/health`.
+    ASGI application that serves deliveries at `/` and counts at `/health`.
 
     Parameters
     ----------
@@ -70,17 +61,12 @@ class ReceiverApp:
         self._reading: dict[asyncio.Timeout, None] = {}
         self._next_clock_check = 0.0
         self._is_genuine([], b"")  # raises BadInput for an invalid token
-
-    def application(self) -> Starlette:
-        """Return the ASGI application."""
         routes = [Route("/", self._deliver, methods=["POST"]), Route("/health", self._health, methods=["GET"])]
-        application = Starlette(routes=routes, lifespan=self._lifespan)
-        application.state.status = self._inbox.status
-        application.state.refused = self._refused
-        return application
+        super().__init__(routes=routes, lifespan=ReceiverApp._run_inbox)
+        self.state.status, self.state.refused = inbox.status, self._refused
 
     @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+    async def _run_inbox(self) -> AsyncIterator[None]:
         self._inbox.start()
         try:
             yield
@@ -127,7 +113,12 @@ class ReceiverApp:
 
     async def _accept(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
         try:
-            event = self._read(headers, body)
+            if not self._is_genuine(headers, body):
+                self._check_clock(headers, body)
+                reason = "The signature or token does not match this webhook, or the signature is too old."
+                return self._refuse(401, reason)
+            received_at = webhooks.signed_at(headers, names=self._names)
+            event = webhooks.parse(body, headers, received_at=received_at, names=self._names)
         except Unverified as why:
             return self._refuse(401, str(why))
         except Malformed as why:
@@ -135,13 +126,6 @@ class ReceiverApp:
         if event.build is not None and (refusal := await asyncio.wrap_future(self._inbox.put(event))):
             return self._refuse(503, refusal)
         return Response(status_code=204)
-
-    def _read(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Event:
-        if not self._is_genuine(headers, body):
-            self._check_clock(headers, body)
-            raise Unverified("The signature or token does not match this webhook, or the signature is too old.")
-        received_at = webhooks.signed_at(headers, names=self._names)
-        return webhooks.parse(body, headers, received_at=received_at, names=self._names)
 
     def _check_clock(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Log at most once an hour that a valid signature differs from this machine's clock by over an hour."""

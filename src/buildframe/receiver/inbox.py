@@ -27,20 +27,11 @@ from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.webhooks import HEADER_NAMES, Event
 
-WRITE_INTERVAL_S = 60.0
-"""Maximum time that a delivery waits before it is written."""
-
-BATCH_SIZE = 5_000
-"""Deliveries of a batch. When this many wait, they are written at once."""
-
-BATCH_BYTES = 32 * 2**20
-"""Bytes of the bodies of a batch. Converting them to rows needs several times as much memory."""
-
-MAX_WAITING = 20_000
-"""Deliveries that may wait. Further ones are refused with status 503."""
-
-MAX_WAITING_BYTES = 256 * 2**20
-"""Bytes of the bodies of the deliveries that may wait."""
+WRITE_INTERVAL_S = 60.0  # maximum time that a delivery waits before it is written
+BATCH_SIZE = 5_000  # deliveries; when this many wait, they are written at once
+BATCH_BYTES = 32 * 2**20  # of bodies; converting them to rows needs several times as much memory
+MAX_WAITING = 20_000  # deliveries; further ones are refused with status 503
+MAX_WAITING_BYTES = 256 * 2**20  # of bodies
 
 _DAY = 86_400.0
 _LOG = logging.getLogger("buildframe")
@@ -253,7 +244,10 @@ class Inbox:
         try:
             result = self._store.receive([delivery.event() for delivery in batch], **self._options)
         except BuildframeError as why:
-            self._log_failure(why)
+            self._failures, self._not_before = self._failures + 1, time.monotonic() + self._every
+            _LOG.warning("%d deliveries could not be written to the store and wait: %s", len(self._queue), why)
+            if self._is_last_try:
+                _LOG.error("%d deliveries stay in %s until the next start", len(self._queue), self._log.folder)
             return not is_last_try
         except Exception:  # later deliveries must not be blocked
             _LOG.exception("Deliveries could not be converted to rows")
@@ -262,12 +256,6 @@ class Inbox:
             self._drop(len(batch), builds=result.builds, jobs=result.jobs, left_out=result.left_out)
             self._failures, self._batch_size = 0, BATCH_SIZE
         return True
-
-    def _log_failure(self, why: BuildframeError) -> None:
-        self._failures, self._not_before = self._failures + 1, time.monotonic() + self._every
-        _LOG.warning("%d deliveries could not be written to the store and wait: %s", len(self._queue), why)
-        if self._is_last_try:
-            _LOG.error("%d deliveries stay in %s until the next start", len(self._queue), self._log.folder)
 
     def _isolate_failure(self, count: int) -> None:
         """Halve the batch until the delivery that cannot be converted is alone. Then drop that delivery."""
@@ -347,10 +335,8 @@ def _only_id(value: msgspec.Raw) -> Any:
 @functools.cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
     """Return the fields of a row type, each with its nested struct type, if any, without lists of rows."""
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    return {name: _struct_in(declared) for name, declared in fields.items() if name != "jobs"}
-
-
-def _struct_in(declared: Any) -> type[msgspec.Struct] | None:
-    kinds = [kind for kind in (declared, *get_args(declared)) if isinstance(kind, type)]
-    return next((kind for kind in kinds if issubclass(kind, msgspec.Struct)), None)
+    nested: dict[str, type[msgspec.Struct] | None] = {}
+    for field in msgspec.structs.fields(kind):
+        kinds = [each for each in (field.type, *get_args(field.type)) if isinstance(each, type)]
+        nested[field.encode_name] = next((each for each in kinds if issubclass(each, msgspec.Struct)), None)
+    return {name: struct for name, struct in nested.items() if name != "jobs"}

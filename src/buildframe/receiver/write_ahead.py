@@ -28,9 +28,7 @@ from buildframe.store.files import flush
 if sys.platform != "win32":
     import fcntl
 
-MAX_SEGMENT_BYTES = 16 * 2**20
-"""Size at which a new segment starts. Disk space is released per segment."""
-
+MAX_SEGMENT_BYTES = 16 * 2**20  # size at which a new segment starts; disk space is released per segment
 _HEAD = struct.Struct("<II")
 _FLAGS = os.O_CREAT | os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
 _LOG = logging.getLogger("buildframe")
@@ -93,11 +91,13 @@ class WriteAhead:
 
     def append(self, records: Sequence[Record]) -> None:
         """Write records and flush them to disk. If it raises OSError, none of them counts as written."""
-        data = b"".join(map(_framed, records))
+        bodies = map(msgspec.msgpack.encode, records)
+        data = b"".join(_HEAD.pack(len(body), zlib.crc32(body)) + body for body in bodies)
         with self._lock:
-            segment = self._writable()
+            segment, rest = self._writable(), memoryview(data)
             try:
-                _write(segment.file, data)
+                while rest:
+                    rest = rest[os.write(segment.file, rest) :]
                 os.fsync(segment.file)
             except OSError:
                 self._retire(segment)
@@ -161,25 +161,18 @@ class WriteAhead:
             os.close(segment.file)
 
     def _recovered(self, path: Path) -> list[Record]:
-        segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), is_writable=False)
+        segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), pending=1, is_writable=False)  # may have some
+        records: list[Record] = []
         try:
-            records = list(_records(path)) if _is_locked(segment) else None
-        except (OSError, msgspec.MsgspecError):
-            os.close(segment.file)
-            raise
-        if records:
-            segment.pending = len(records)
-            self._segments.append(segment)
-        elif records is None:
-            os.close(segment.file)
-        else:
-            self._close(segment)
-        return records or []
-
-
-def _framed(record: Record) -> bytes:
-    data = msgspec.msgpack.encode(record)
-    return _HEAD.pack(len(data), zlib.crc32(data)) + data
+            if _is_locked(segment):
+                records = list(_records(path))
+                segment.pending = len(records)
+        finally:
+            if records:
+                self._segments.append(segment)
+            else:
+                self._close(segment)
+        return records
 
 
 def _records(path: Path) -> Iterator[Record]:
@@ -199,12 +192,6 @@ def _records(path: Path) -> Iterator[Record]:
         offset = end
     if offset < len(data):
         _LOG.warning("The last %d bytes of %s are an incomplete delivery and are dropped", len(data) - offset, path)
-
-
-def _write(file: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
 
 
 def _is_locked(segment: _Segment) -> bool:
