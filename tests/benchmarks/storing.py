@@ -74,7 +74,7 @@ def reopened(place: Location, count: int, days: int) -> Frames:
 def _stored(place: Location, name: str, key: str, ids: list[str]) -> pd.DataFrame:
     table = TableVersion.at(place, name)
     assert table is not None
-    declared = [column.name for column in TABLES[name] if column.name in table.column_names]
+    declared = [column.name for column in TABLES[name] if column.name in table.schema.names]
     return frames.as_frame(table.dataset().to_table(declared, filter=pc.field(key).isin(ids)))
 
 

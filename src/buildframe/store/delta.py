@@ -34,14 +34,9 @@ from buildframe.store.location import Location, import_deltalake, import_deltala
 if TYPE_CHECKING:
     import deltalake
 
-_KEY = "buildframe"
-"""Key of our metadata in the commit info."""
-
-_ID = "buildframe_change"
-"""Key of the change id in the commit info; the writer uses it to recognize its own commit."""
-
-_NULL_DAY = "__HIVE_DEFAULT_PARTITION__"
-"""Partition folder of rows with a null day, as query engines name it."""
+_KEY = "buildframe"  # of our metadata in the commit info
+_ID = "buildframe_change"  # key of the change id there; the writer uses it to recognize its own commit
+_NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null day, as query engines name it
 
 _LOG = "_delta_log"
 _LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
@@ -84,26 +79,24 @@ class DataFile:
 
 
 class TableVersion:
-    """One version of one Delta table."""
+    """One version of one Delta table, by default the newest."""
 
-    def __init__(self, location: Location, name: str, delta: deltalake.DeltaTable) -> None:
-        self.location = location
-        self.name = name
-        self._delta = delta
+    @confined
+    def __init__(self, location: Location, name: str, version: int | None = None) -> None:
+        self.location, self.name = location, name
+        self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
+            location.table_url(name), version=version, storage_options=dict(location.options)
+        )
 
     @classmethod
-    @confined
     def at(cls, location: Location, name: str, version: int | None = None) -> TableVersion | None:
         """Open a version of a table, by default the newest; return None if the table does not exist."""
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            delta = import_deltalake_for_use().DeltaTable(
-                location.table_url(name), version=version, storage_options=dict(location.options)
-            )
+            return cls(location, name, version)
         except TableNotFoundError:
             return None
-        return cls(location, name, delta)
 
     @classmethod
     @confined
@@ -123,7 +116,7 @@ class TableVersion:
             configuration=_TABLE_CONFIGURATION,
             storage_options=dict(location.options),
         )
-        return cls.open_or_create(location, name, schema)
+        return cls(location, name)
 
     @property
     def version(self) -> int:
@@ -134,11 +127,6 @@ class TableVersion:
     def schema(self) -> pa.Schema:
         """The Arrow schema."""
         return pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
-
-    @property
-    def column_names(self) -> list[str]:
-        """The names of the columns."""
-        return [entry.name for entry in self._delta.schema().fields]
 
     def files(self) -> list[DataFile]:
         """List the data files of this version."""
@@ -179,42 +167,38 @@ class TableVersion:
         in_days = in_days | pc.field("day").is_null() if None in days else in_days
         return self.dataset().to_table(columns, filter=in_days & condition)
 
-    def contains(self, file: DataFile, key: str, ids: pa.Array[Any]) -> bool:
-        """Whether a file has a row whose `key` is in `ids`."""
-        return bool(pc.any(pc.is_in(self.read(file, [key])[key], value_set=ids)).as_py())
-
     def roll_back_to(self, version: int) -> TableVersion:
         """Commit a new version with the rows of an older one, unless this one has the same."""
-        older = self.at(self.location, self.name, version)
-        assert older is not None
+        older = TableVersion(self.location, self.name, version)
         if {file.path for file in older.files()} == {file.path for file in self.files()}:
             return self
         with self._committing(secrets.token_hex(8)) as properties:
             self._delta.restore(version, commit_properties=properties)
-        return self._newest()
+        return TableVersion(self.location, self.name)
 
     def add_columns(self, schema: pa.Schema) -> TableVersion:
         """Commit a new version with the columns of the schema that this one lacks; return this one if it has all."""
-        existing = set(self.column_names)
+        existing = self.schema.names
         fields = [entry for entry in schema if entry.name not in existing]
         if not fields:
             return self
         added = import_deltalake().Schema.from_arrow(pa.schema(fields)).fields
         with self._committing(secrets.token_hex(8)) as properties:
             self._delta.alter.add_columns(added, commit_properties=properties)
-        return self._newest()
-
-    def _newest(self) -> TableVersion:
-        newest = self.at(self.location, self.name)
-        assert newest is not None
-        return newest
+        return TableVersion(self.location, self.name)
 
     def commit(self, change: TableChange, metadata: Mapping[str, Any] | None = None) -> int:
         """Commit a change as the version after this one and return its number; raise CommitConflict if it exists."""
         version = change.attempted_version = self.version + 1
+        actions, at = import_deltalake().transaction, int(time.time() * 1000)
+        added = [
+            actions.AddAction(one.path, one.size, one.partition, at, True, json.dumps({"numRecords": one.rows}))
+            for one in change.added
+        ]
+        removed = [actions.RemoveAction(one.path, True, at, one.size, one.partition) for one in change.removed]
         with self._committing(change.id, metadata) as properties:
             self._delta.create_write_transaction(
-                [*change.added, *map(_remove_action, change.removed)],
+                [*added, *removed],
                 "append",
                 self._delta.schema(),
                 self._delta.metadata().partition_columns,
@@ -276,9 +260,7 @@ class TableVersion:
 
         Log entries are deleted, too, up to the last checkpoint from which version `first` can be read.
         """
-        oldest = self.at(self.location, self.name, first)
-        assert oldest is not None
-        needed = {file.path for file in oldest.files()}
+        needed = {file.path for file in TableVersion(self.location, self.name, first).files()}
         for version in range(first + 1, self.version + 1):
             needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
         files = self.location.files(self.name)
@@ -299,7 +281,7 @@ class TableChange:
     """
 
     table: TableVersion
-    added: list[Any] = field(default_factory=list)
+    added: list[DataFile] = field(default_factory=list)
     removed: list[DataFile] = field(default_factory=list)
     started_paths: list[str] = field(default_factory=list)
     attempted_version: int | None = None
@@ -314,12 +296,12 @@ class TableChange:
         """Write rows to a new file, in the partition of `day` if the table has days."""
         if not rows.num_rows:
             return
-        folder = f"day={day or _NULL_DAY}/" if "day" in self.table.column_names else ""
+        folder = f"day={day or _NULL_DAY}/" if "day" in self.table.schema.names else ""
         path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
         self.started_paths.append(path)
         size = _write_parquet(self.table.location, self.table.name, path, plain)
-        self.added.append(_add_action(DataFile(path, size, rows.num_rows, day)))
+        self.added.append(DataFile(path, size, rows.num_rows, day))
 
     def discard(self) -> None:
         """Delete the files that were written, unless a commit lists them or may still list them."""
@@ -344,7 +326,7 @@ class TableChange:
         files, day_of_rows = self.table.files_by_day(), rows["day"].cast(pa.string())
         for day in days:
             own = files.get(day, [])
-            affected = [file for file in own if self.table.contains(file, key, ids)]
+            affected = [file for file in own if pc.any(pc.is_in(self.table.read(file, [key])[key], ids)).as_py()]
             new = rows.filter(pc.is_null(day_of_rows) if day is None else pc.equal(day_of_rows, pa.scalar(day)))
             if not new.num_rows and not affected:
                 continue
@@ -384,17 +366,6 @@ class TableChange:
             if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS):
                 self._write_sorted(day, [self.table.read(file) for file in own])
                 self.removed.extend(own)
-
-
-def _add_action(file: DataFile) -> Any:
-    statistics = json.dumps({"numRecords": file.rows})
-    at = int(time.time() * 1000)
-    return import_deltalake().transaction.AddAction(file.path, file.size, file.partition, at, True, statistics)
-
-
-def _remove_action(file: DataFile) -> Any:
-    at = int(time.time() * 1000)
-    return import_deltalake().transaction.RemoveAction(file.path, True, at, file.size, file.partition)
 
 
 def _log_path(version: int) -> str:

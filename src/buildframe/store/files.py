@@ -27,14 +27,11 @@ from buildframe.guards.arguments import checked_call
 from buildframe.store.location import check_path
 
 _BATCH = 20_000
-_OTHER_FORMATS = frozenset(
-    {
-        *(".arrow", ".avro", ".feather", ".h5", ".hdf5", ".html", ".ipc", ".json", ".jsonl", ".md", ".ndjson", ".orc"),
-        *(".db", ".duckdb", ".ods", ".pickle", ".pkl", ".sqlite", ".tsv", ".txt", ".xls", ".xlsb", ".xlsm", ".xlsx"),
-        *(".bz2", ".gz", ".xml", ".xz", ".yaml", ".yml", ".zip", ".zst"),
-    }
-)
-"""File name endings of formats other than CSV and Parquet."""
+_OTHER_FORMATS = (
+    *(".arrow", ".avro", ".feather", ".h5", ".hdf5", ".html", ".ipc", ".json", ".jsonl", ".md", ".ndjson", ".orc"),
+    *(".db", ".duckdb", ".ods", ".pickle", ".pkl", ".sqlite", ".tsv", ".txt", ".xls", ".xlsb", ".xlsm", ".xlsx"),
+    *(".bz2", ".gz", ".xml", ".xz", ".yaml", ".yml", ".zip", ".zst"),
+)  # file name endings
 _FORMULA_SIGN = r"[=+\-@＝＋－＠]"
 _IGNORED = '[" \u00a0\u3000\u200b\ufeff]*'
 _CELL_ENDS = r"[;\t\r\n]"
@@ -43,9 +40,7 @@ _CELL_ENDS = r"[;\t\r\n]"
 _FORMULA = f"(^|{_CELL_ENDS})'*{_IGNORED}{_FORMULA_SIGN}|^'*[\t\r\n]"
 _FORMULA_START = re.compile(f"(?:^|(?<={_CELL_ENDS}))(?='*{_IGNORED}{_FORMULA_SIGN})|^(?='*[\t\r\n])")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-_ABANDONED_S = 86_400
-"""Age in seconds after which a temporary file is regarded as abandoned."""
+_ABANDONED_S = 86_400  # age after which a temporary file is regarded as abandoned
 
 
 @checked_call
@@ -146,7 +141,7 @@ def _csv_headers(schema: pa.Schema) -> list[str]:
         raise ValueError(
             "two columns would have the same header, because timedelta columns get the suffix '_s'; rename one of them"
         )
-    return [_escape(header) for header in headers]
+    return [_FORMULA_START.sub("'", header) for header in headers]
 
 
 def _csv_cells(column: Any) -> Any:
@@ -175,18 +170,14 @@ def _to_json(column: Any) -> Any:
 
 
 def _escape_texts(texts: Any) -> Any:
+    """Put an apostrophe before each character at which a spreadsheet program would start a formula."""
     whole: Any = pc.replace_substring(texts, "\0", "\ufffd")
     matches: Any = pc.match_substring_regex(whole, _FORMULA)
     dangerous = matches.fill_null(False)
     if not pc.any(dangerous).as_py():
         return whole
-    escaped = [_escape(text) for text in whole.filter(dangerous).to_pylist()]
+    escaped = [_FORMULA_START.sub("'", text) for text in whole.filter(dangerous).to_pylist()]
     return pc.replace_with_mask(whole, dangerous, pa.array(escaped, pa.large_string()))
-
-
-def _escape(text: str) -> str:
-    """Put an apostrophe before each character at which a spreadsheet program would start a formula."""
-    return _FORMULA_START.sub("'", text)
 
 
 @checked_call
@@ -298,7 +289,10 @@ def _check_attrs(frame: pd.DataFrame) -> None:
 @contextlib.contextmanager
 def _atomic_write(target: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `target` when the block ends and is deleted when the block fails."""
-    _delete_abandoned(target.parent)
+    with contextlib.suppress(OSError):
+        for old in target.parent.glob(".buildframe-*.tmp"):  # of killed processes
+            if time.time() - old.stat().st_mtime > _ABANDONED_S:
+                old.unlink()
     temporary = target.parent / f".buildframe-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
@@ -313,14 +307,6 @@ def _atomic_write(target: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
         raise
     flush(target.parent)
-
-
-def _delete_abandoned(folder: Path) -> None:
-    """Delete temporary files that killed processes left; ignore errors."""
-    with contextlib.suppress(OSError):
-        for file in folder.glob(".buildframe-*.tmp"):
-            if time.time() - file.stat().st_mtime > _ABANDONED_S:
-                file.unlink()
 
 
 def flush(*paths: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -31,8 +30,7 @@ _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Number of tasks that list files. By default Spark starts one task for each path that it receives."""
 
-_FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Override session settings that would silently skip rows of corrupt or missing files."""
+_FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # else Spark may skip their rows
 
 _GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
 _MAX_MESSAGE = 600
@@ -68,7 +66,7 @@ def read(
 def _default_columns(table: TableVersion) -> list[str]:
     declared = [column.name for column in TABLES[table.name]]
     keys = [name for name in ("organization", "suite") if name not in declared]
-    available = table.column_names
+    available = table.schema.names
     return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in available]
 
 
@@ -76,9 +74,9 @@ def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
     if not len(columns):
         raise BadInput(f'columns={show(columns)} is not a list of names. Pass a list, such as ["id"].')
     for name in columns:
-        if name not in table.column_names:
+        if name not in table.schema.names:
             raise BadInput(
-                f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), table.column_names)}"
+                f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), table.schema.names)}"
             )
     if len(set(columns)) < len(columns):
         raise BadInput(f"columns={list(columns)} contains a name twice. Name each column once.")
@@ -135,17 +133,11 @@ def check_spark(session: Any) -> None:
 
 def spark_frames(tables: Mapping[str, TableVersion], session: SparkSession) -> dict[str, DataFrame]:
     """Open tables as Spark DataFrames by name. Call `check_spark` first."""
-    with _limited_listing_tasks(session):
-        return {name: _open_table(table, session) for name, table in tables.items()}
-
-
-@contextmanager
-def _limited_listing_tasks(session: SparkSession) -> Iterator[None]:
     before = session.conf.get(_LISTING_TASKS)
     assert before is not None  # Spark has a default
     session.conf.set(_LISTING_TASKS, "100")
     try:
-        yield
+        return {name: _open_table(table, session) for name, table in tables.items()}
     finally:
         session.conf.set(_LISTING_TASKS, before)
 

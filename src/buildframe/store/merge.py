@@ -85,33 +85,28 @@ def mask(values: Iterable[bool]) -> pa.Array[Any]:
     return pa.array(values, pa.bool_())
 
 
-def with_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
-    """Replace the values of a column."""
-    return rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
+def with_columns(rows: pa.Table, **values: Any) -> pa.Table:
+    """Replace columns, each by an array or by one value in all rows."""
+    for name, value in values.items():
+        field, is_array = rows.schema.field(name), isinstance(value, pa.Array | pa.ChunkedArray)
+        column = value if is_array else pa.repeat(pa.scalar(value, field.type), rows.num_rows)
+        rows = rows.set_column(rows.column_names.index(name), field, column)
+    return rows
 
 
 def dated_by_deletion(builds: pa.Table) -> pa.Table:
     """Set `fetched_at` of deleted builds to the time of their deletion, so that no earlier update replaces them."""
     seen, gone = builds["fetched_at"], builds[GONE_AT]
-    last = pc.coalesce(pc.if_else(pc.greater(gone, seen), gone, seen), seen)
-    return with_column(builds, "fetched_at", last)
+    return with_columns(builds, fetched_at=pc.coalesce(pc.if_else(pc.greater(gone, seen), gone, seen), seen))
 
 
 def builds_with_updates(builds: pa.Table, new: pa.Table, jobs: pa.Table) -> pa.Table:
     """Return the builds that are new or have updated jobs, marked so that the next sync fetches them completely."""
-    at: dict[Any, Any] = {}
-    for id, updated in fetch_times(jobs, "build_id"):
-        at[id] = max(updated, at.get(id, updated))
+    at = dict(sorted(fetch_times(jobs, "build_id")))  # of several jobs of a build, the latest time comes last
     ids = pa.array({*at, *new["id"].to_pylist()}, builds.schema.field("id").type)
     rows = builds.filter(pc.is_in(builds["id"], value_set=ids))
-    times = [max(time, at.get(id, time)) for id, time in fetch_times(rows)]
-    rows = with_column(rows, "fetched_at", pa.array(times, rows.schema.field("fetched_at").type))
-    return with_constant(with_constant(rows, IS_OPEN, True), HAS_WEBHOOK_UPDATE, True)
-
-
-def with_constant(rows: pa.Table, name: str, value: Any) -> pa.Table:
-    """Set a column to one value in all rows."""
-    return with_column(rows, name, pa.repeat(pa.scalar(value, rows.schema.field(name).type), rows.num_rows))
+    times = pa.array([max(time, at.get(id, time)) for id, time in fetch_times(rows)], rows["fetched_at"].type)
+    return with_columns(rows, fetched_at=times, **{IS_OPEN: True, HAS_WEBHOOK_UPDATE: True})
 
 
 def upsert(new: pa.Table, rows: pa.Table) -> pa.Table:
@@ -123,10 +118,13 @@ def upsert(new: pa.Table, rows: pa.Table) -> pa.Table:
 def with_build_columns(jobs: pa.Table, builds: pa.Table) -> pa.Table:
     """Update the build columns of jobs, such as `build_state`, from these builds."""
     index = pc.index_in(jobs["build_id"], value_set=builds["id"].combine_chunks())
-    for name, source in BUILD_COLUMNS_OF_JOBS.items():
-        values = pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
-        jobs = with_column(jobs, name, values)
-    return jobs
+    return with_columns(
+        jobs,
+        **{
+            name: pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
+            for name, source in BUILD_COLUMNS_OF_JOBS.items()
+        },
+    )
 
 
 def update_history(stored: pa.Table, listed: pa.Table, keys: Mapping[str, str], at: Moment) -> pa.Table:
@@ -142,9 +140,9 @@ def update_history(stored: pa.Table, listed: pa.Table, keys: Mapping[str, str], 
     same = {id for id, row in now.items() if id in before and _content(row) == _content(before[id])}
     if len(same) == len(before) == len(now):
         return stored
-    ended = [current and row["id"] not in same for row, current in zip(rows, is_current, strict=True)]
+    ended = mask(current and row["id"] not in same for row, current in zip(rows, is_current, strict=True))
     valid_to = stored["valid_to"]
-    old = with_column(stored, "valid_to", pc.if_else(mask(ended), pa.scalar(at, valid_to.type), valid_to))
+    old = with_columns(stored, valid_to=pc.if_else(ended, pa.scalar(at, valid_to.type), valid_to))
     fresh = listed.filter(mask(id not in same for id in listed["id"].to_pylist()))
     return pa.concat_tables([old, fresh.select(old.column_names)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -420,20 +420,21 @@ class StoreReader:
 
     def _listed_pipelines(self, state: SyncState) -> list[dict[str, Any]]:
         """Return ids and slugs from lists, with the end of their validity; None if current."""
-        columns = {"id": "id", "slug": "slug", "organization": "organization", "until": "valid_to"}
-        table = state.table(self._location, "pipelines")
-        return [] if table is None else table.dataset().to_table(_fields_named(columns)).to_pylist()
+        table, names = state.table(self._location, "pipelines"), ["id", "slug", "organization"]
+        rows = None if table is None else table.dataset().to_table([*names, "valid_to"])
+        return [] if rows is None else rows.rename_columns([*names, "until"]).to_pylist()
 
     def _pipelines_of_builds(self, state: SyncState) -> list[dict[str, Any]]:
         """Return ids and slugs from builds, with the time of the last build, for pipelines in no list."""
-        columns = {"id": "pipeline_id", "slug": "pipeline", "until": "created_at"}
-        rows = self._table("builds", state).dataset().to_table(_fields_named(columns)).group_by(["id", "slug"])
-        return rows.aggregate([("until", "max")]).rename_columns(list(columns)).to_pylist()
+        rows = self._table("builds", state).dataset().to_table(["pipeline_id", "pipeline", "created_at"])
+        latest = rows.group_by(["pipeline_id", "pipeline"]).aggregate([("created_at", "max")])
+        return latest.rename_columns(["id", "slug", "until"]).to_pylist()
 
     def _read_list(self, name: str, history: bool, suite: str | None = None) -> pd.DataFrame:
         state = self._state()
-        if suite is not None:
-            _check_suite(suite, state)
+        suites = sorted({one.split("/")[-1] for one in state.lists if one.startswith("flaky_tests/")})
+        if suite is not None and suite not in suites:
+            raise BadInput(f"suite={show(suite)} is not in the store.{nearest(show(suite), suites)}")
         table = self._table(name, state)
         conditions = [] if suite is None else [pc.field("suite") == suite]
         conditions += [] if history else [pc.field("valid_to").is_null()]
@@ -447,17 +448,6 @@ class StoreReader:
         covers = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
         frame.attrs.update(covers=covers, table=name, source=self.url, as_of=state.as_of.text(), version=state.version)
         return frame
-
-
-def _fields_named(columns: Mapping[str, str]) -> dict[str, pc.Expression]:
-    return {name: pc.field(stored) for name, stored in columns.items()}
-
-
-def _check_suite(suite: str, state: SyncState) -> None:
-    lists = (name.split("/") for name in state.lists)
-    suites = sorted({name[-1] for name in lists if name[0] == "flaky_tests"})
-    if suite not in suites:
-        raise BadInput(f"suite={show(suite)} is not in the store.{nearest(show(suite), suites)}")
 
 
 def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> SyncState:

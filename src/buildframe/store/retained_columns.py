@@ -44,9 +44,7 @@ GONE_AT = "gone_at"
 FINAL_STATES = (*ENDED_STATES, "blocked")
 """States in which a build stays until it finishes again; lists by `finished_from` then contain it."""
 
-_SINGLE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")
-"""Job fields that the service returns for a single build but not in lists."""
-
+_SINGLE_BUILD_ONLY = ("agent_hostname", "agent_meta_data")  # job fields that are not in lists of builds
 _ARROW = arrow_types(large=False)
 _LIST_KEYS: dict[str, tuple[str, ...]] = {"flaky_tests": ("organization", "suite"), "members": ("organization",)}
 """Leading columns that identify the list of a row."""
@@ -80,11 +78,6 @@ class Retention:
         keys = [(name, pa.string()) for name in _LIST_KEYS.get(table, ())]
         declared = [(c.name, _ARROW[c.kind]) for c in TABLES[table] if c.name not in excluded]
         return pa.schema([*keys, *declared, *_COMPUTED.get(table, _VALIDITY)])
-
-    @property
-    def webhook_schema(self) -> pa.Schema:
-        """The schema of builds in a store that receives webhook deliveries."""
-        return self.schema("builds").append(pa.field(HAS_WEBHOOK_UPDATE, _ARROW["flag"]))
 
 
 def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:

@@ -29,17 +29,13 @@ from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import History
 
 _MISSED_COLUMNS = ["id", "pipeline_id", "created_at", "day", "fetched_at"]
-
 _IS_CURRENT = pc.field("valid_to").is_null()
 
 _AROUND, _MARGIN = dt.timedelta(minutes=10), dt.timedelta(minutes=1)
 """Length of the time ranges in which missed builds are looked for, and how far each extends on both sides."""
 
-_FIRST_RANGE = dt.timedelta(hours=30)
-"""Length of the first time range: more than a day, so that a daily sync needs only one."""
-
-_MANY_JOBS = 100_000
-"""Jobs in a time range above which the next range is shorter, to limit memory."""
+_FIRST_RANGE = dt.timedelta(hours=30)  # more than a day, so that a daily sync needs only one time range
+_MANY_JOBS = 100_000  # in a time range, above which the next range is shorter, to limit memory
 
 
 @dataclass(frozen=True)
@@ -377,7 +373,7 @@ class Sync:
             builds = self._start_state.table(self._location, "builds")
             if builds is None:
                 return pd.DataFrame(columns=_MISSED_COLUMNS)
-            has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.column_names else []
+            has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.schema.names else []
             rows = builds.dataset().to_table([*_MISSED_COLUMNS, *has_updates], filter=pc.field(IS_OPEN) & own)
         found = rows.to_pandas()
         missed = found[~found["id"].isin(pd.concat([history.builds["id"] for history in histories]))]

@@ -13,14 +13,9 @@ from buildframe.http.response import ServiceTime
 from buildframe.spec import Moment
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
 
-OVERLAP = dt.timedelta(minutes=5)
-"""Overlap with the previous sync, because clocks of the service differ and its lists lag."""
-
-CLOCK_TOLERANCE = dt.timedelta(hours=1)
-"""Allowed difference between the service clock and the local clock over the time between two syncs."""
-
-_RESOLUTION = dt.timedelta(seconds=1)
-"""Resolution of the `Date` header."""
+OVERLAP = dt.timedelta(minutes=5)  # with the previous sync, because clocks of the service differ and its lists lag
+CLOCK_TOLERANCE = dt.timedelta(hours=1)  # between the service clock and the local clock, from one sync to the next
+_RESOLUTION = dt.timedelta(seconds=1)  # of the `Date` header
 
 
 class SyncClock:

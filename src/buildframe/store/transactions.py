@@ -30,11 +30,8 @@ from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OP
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
 from buildframe.webhooks import WebhookFrames
 
-GRACE = dt.timedelta(days=1)
-"""Minimum age of files that `clean` deletes. A running sync or reader may still use younger ones."""
-
-_MAX_ATTEMPTS = 100
-"""Attempts of one commit before it fails because of concurrent writers."""
+GRACE = dt.timedelta(days=1)  # minimum age of files that `clean` deletes: a running sync or reader may use younger ones
+_MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 
 
 @dataclass(frozen=True)
@@ -172,7 +169,7 @@ class _Transaction(ExitStack):
 
     def sync(self, batch: SyncBatch) -> CommitResult:
         rows = self._rows(self._builds, retained_columns.builds(batch.builds, batch.jobs))
-        marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in self._builds.column_names else []
+        marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in self._builds.schema.names else []
         stored = self._stored_since(batch.base_state, distinct_days(rows), ["id", "fetched_at", *marker])
         rows, superseded = merge.newer_builds(rows, stored), merge.superseded_builds(rows, stored)
         gone = self._gone(batch)
@@ -191,7 +188,7 @@ class _Transaction(ExitStack):
 
     def receive(self, received: WebhookFrames) -> CommitResult:
         """Store newer rows only; commit nothing if there are none."""
-        self._builds = self._builds.add_columns(self._retention.webhook_schema)
+        self._builds = self._builds.add_columns(pa.schema([(HAS_WEBHOOK_UPDATE, pa.bool_())]))
         created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
         days: list[str | None] = [str(day) for day in sorted(set(created.dt.date))]
         ids = pa.array(pd.concat([received.builds["id"], received.jobs["build_id"]]).unique(), pa.string())
@@ -254,7 +251,7 @@ class _Transaction(ExitStack):
         stored = self._builds.read_days(days)
         seen = dict(zip(batch.gone["id"], batch.gone["fetched_at"], strict=True))
         rows = stored.filter(merge.mask(seen.get(id) == at for id, at in merge.fetch_times(stored)))
-        return merge.with_constant(merge.with_constant(rows, GONE_AT, batch.as_of), IS_OPEN, False)
+        return merge.with_columns(rows, **{GONE_AT: batch.as_of, IS_OPEN: False})
 
     # --- the other tables
 
