@@ -14,12 +14,8 @@ from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
-MAX_STALLED = 95
-"""How many responses in a row may contain no new row before a listing fails."""
-
-DEEP_PAGE_STATUSES = {400, 403, 404, 409, 416, 422}
-"""Statuses with which a service may refuse a page for its number."""
-
+MAX_STALLED = 95  # how many responses in a row may contain no new row before a listing fails
+DEEP_PAGE_STATUSES = {400, 403, 404, 409, 416, 422}  # statuses with which a service may refuse a page for its number
 VALID_YEARS = range(1970, 9000)
 _MAX = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
 

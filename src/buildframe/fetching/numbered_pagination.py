@@ -20,9 +20,7 @@ from buildframe.fetching.listing_state import (
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
 
-MAX_READINGS = 20
-"""How often a time range is read by page numbers until a reading verifies it."""
-
+MAX_READINGS = 20  # how often a time range is read by page numbers until a reading verifies it
 _MAX_STALLED = 80  # responses in a row, of the whole listing, without a new row; the rest is for counting
 _MAX_EMPTY_LINKED = 2  # readings in which a page links to an empty one; a service may always do so after a full page
 _MAX_EQUAL_PAGES = 10  # pages in a row that contain only rows of the pages before

@@ -150,7 +150,7 @@ def slug_segment(entry: Parameter, value: Any) -> str:
         return value
     meant = forms.guess_slug(value, collection, place)
     advice = f"Did you mean {meant!r}?" if meant else "Copy it from the URL of its page."
-    raise BadInput(f"{name}={forms.quote(value)} is not a slug: it {wrong}. {advice}")
+    raise BadInput(f"{name}={show(value)} is not a slug: it {wrong}. {advice}")
 
 
 _SLUGS = {

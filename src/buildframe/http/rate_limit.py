@@ -14,9 +14,7 @@ from buildframe.guards.forks import reset_in_children
 from buildframe.http.budget import RequestBudget
 from buildframe.http.response import LONGEST_WINDOW, ReportedLimit, Response, blocked_for, reported_limits
 
-LONGEST_WAIT = 120.0
-"""Seconds. Without a deadline, a longer wait is an error, so that the user can decide."""
-
+LONGEST_WAIT = 120.0  # seconds; without a deadline, a longer wait is an error, so that the user can decide
 _LONGEST_REQUEST = 300.0  # seconds; a longer one has ended, and an interrupt prevented that this was recorded
 _POLL = 0.05  # seconds; how often a thread that waits for responses to others checks whether it was canceled
 _WHOLE, _FRACTION = 1.0, 0.1  # seconds; precision of the times that a service reports

@@ -33,8 +33,7 @@ class Response(NamedTuple):
         return f"<Response {self.status}, {len(self.body)} bytes>"  # tracebacks must not print what a server echoes
 
 
-ACCEPTED = "gzip"
-"""The only accepted encoding; httpx would also accept those of installed optional packages."""
+ACCEPTED = "gzip"  # the only accepted encoding; httpx would also accept those of installed optional packages
 
 LARGEST = 256 * 2**20
 """Bytes of a body after decompression: 100 builds of 1,000 jobs each, and more than the log of a job may have."""

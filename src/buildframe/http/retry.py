@@ -26,12 +26,8 @@ from buildframe.http.protocol import Request
 from buildframe.http.rate_limit import LONGEST_WAIT, USED_UP
 from buildframe.http.response import Response
 
-MAX_CONNECTS = 5
-"""Attempts in a row that may end without a connection or without a response in time."""
-
-MAX_ATTEMPTS = 12
-"""Attempts of one request: if one in three fails, two requests in a million fail this often."""
-
+MAX_CONNECTS = 5  # attempts in a row that may end without a connection or without a response in time
+MAX_ATTEMPTS = 12  # attempts of one request: if one in three fails, two requests in a million fail this often
 _BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_random(0.0, 1.0)
 _CHECK_FIRST = "Check whether it was performed before you repeat the call."
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 
 from buildframe.spec.declare import note_in
-from buildframe.spec.forms import find_problem, quote
+from buildframe.spec.forms import find_problem
 from buildframe.spec.operations import Check, Property, properties_of
+from buildframe.terminal import show
 
 _PLAIN: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number", types.NoneType: "null"}
 
@@ -78,7 +79,7 @@ def _find_violations(hint: Any, value: Any, where: str, check: Check | None = No
     elif not _fits(hint, value):
         yield Violation(where, f"must be {describe_type(hint)}")
     elif check is not None and isinstance(value, str) and (wrong := find_problem(check.form, value)):
-        yield Violation(where, f"{wrong}, not {quote(value)}" if value.strip() and check.form != "yaml" else wrong)
+        yield Violation(where, f"{wrong}, not {show(value)}" if value.strip() and check.form != "yaml" else wrong)
     else:
         yield from _inner_violations(hint, value, where)
 

@@ -136,8 +136,7 @@ class Field(NamedTuple):
         return _KINDS.get(self.type, "json")
 
 
-UNKNOWN = "unknown"
-"""Attribute of a record that contains undeclared fields."""
+UNKNOWN = "unknown"  # attribute of a record that contains undeclared fields
 
 
 class Resource(msgspec.Struct, kw_only=True):

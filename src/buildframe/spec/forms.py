@@ -81,9 +81,4 @@ def _check_yaml(text: str) -> str | None:
     return "must be a list of steps or a mapping in YAML" if isinstance(node, yaml.ScalarNode) else None
 
 
-def quote(text: str) -> str:
-    """Quote a string for an error message, shortened if it is long."""
-    return repr(text) if len(text) <= 120 else f"{text[:100]!r}… ({len(text)} characters)"
-
-
 _PROBLEMS: dict[Form, Callable[[str], str | None]] = {"filled": _check_filled, "uuid": _check_uuid, "yaml": _check_yaml}

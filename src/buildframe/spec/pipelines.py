@@ -70,8 +70,7 @@ class Pipeline(Resource):
     visibility: Annotated[str | None, "`private` or `public`", PLAIN] = None
 
 
-PIPELINE = "/organizations/{org}/pipelines/{pipeline}"
-"""Path of a pipeline."""
+PIPELINE = "/organizations/{org}/pipelines/{pipeline}"  # path of a pipeline
 
 
 @Endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)

@@ -13,8 +13,7 @@ import msgspec
 
 from buildframe.spec.declare import Field, Kind, Resource, columns_of, fields_of, is_list_of_resources, nested_resource
 
-MORE = "more_"
-"""Attribute of a row with the values of extra paths, by column name."""
+MORE = "more_"  # attribute of a row with the values of extra paths, by column name
 
 Path = tuple[str, ...]
 """Path of a value in a record: ("state",), ("agent", "name"), or in the records of a list ("jobs", "state")."""

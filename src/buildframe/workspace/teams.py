@@ -348,6 +348,7 @@ query TeamsOfPipeline($slug: ID!, $after: String) {
 """
 _MUTATION = "mutation($input: TeamPipeline{0}Input!) {{ teamPipeline{0}(input: $input) {{ clientMutationId }} }}"
 _SAFE = "Repeating the call is safe: the current access is read first."
+_MOST_WITHOUT_NEW = 10  # pages in a row; a page may be empty if the token may see none of its teams
 
 
 class _TeamsPage(msgspec.Struct):
@@ -381,10 +382,6 @@ def _find(graphql: GraphQL, path: str, team_id: str) -> tuple[str, str | None]:
                 "Nothing was changed. Try again."
             )
         cursors.append(page.cursor)
-
-
-_MOST_WITHOUT_NEW = 10
-"""Pages in a row. A page may be empty if the token may see none of its teams."""
 
 
 def _read_page(data: Mapping[str, Any], path: str) -> _TeamsPage:
