@@ -13,7 +13,7 @@ from buildframe.errors import BadInput, MissingExtra
 from buildframe.guards.arguments import checked_call, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, Outbox, create_hook
+from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, create_hook
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.db.tokens import create_token
 from buildframe.sandbox_server.http.faults import Fault, FaultInjector
@@ -124,19 +124,16 @@ class Sandbox:
             if world is None:
                 world = make_world(seed, builds, days, when(until, "until"))
                 self._db.create_world(world)
-            self._outbox = Outbox(self._db)
-            self._simulator = Simulator(world, self._db, self._outbox, cancels_at_once)
+            self._simulator = Simulator(self._db, cancels_at_once)
             self._simulator.run_until(world.until)
-            self._clock = Clock(self._simulator, self._db.load_now, speed)
+            self._clock = Clock(self._simulator, speed)
             self._faults = FaultInjector(seed, faults)
             limits = quota or Quota(), deepest
-            server, self._url = start_server(
-                self._db, self._outbox, self._simulator, self._clock, self._faults, *limits, host, port
-            )
+            server, self._url = start_server(self._simulator, self._clock, self._faults, *limits, host, port)
         except BaseException:
             self._db.close()
             raise
-        sender = WebhookSender(self._outbox, self._url, patience or Patience())
+        sender = WebhookSender(self._simulator.outbox, self._url, patience or Patience())
         self._close = weakref.finalize(self, _close, os.getpid(), sender, server, self._clock, self._db)
         sender.start()
         self._clock.start()
@@ -410,7 +407,7 @@ class Sandbox:
         ['ping']
         """
         hook = create_hook(url, token, signed, events, organization)
-        self._outbox.add(hook)
+        self._simulator.outbox.add(hook)
         return hook
 
     @checked_call
@@ -428,7 +425,7 @@ class Sandbox:
         BadInput
             If the webhook does not exist.
         """
-        self._outbox.remove(hook.id)
+        self._simulator.outbox.remove(hook.id)
 
     def deliveries(self) -> list[Delivery]:
         """
@@ -439,7 +436,7 @@ class Sandbox:
         list of Delivery
             All pending deliveries and the last 2000 others of each webhook, oldest first.
         """
-        return self._outbox.list_deliveries()
+        return self._simulator.outbox.list_deliveries()
 
     def stop(self) -> None:
         """Stop the server. A sandbox in a file can be opened again."""

@@ -47,7 +47,7 @@ class Hands:
                 skip_queued_branch_builds=True, cancel_running_branch_builds=slug == "fails")  # fmt: skip
 
     def do(self, what, n):
-        entries = list(self.db.pipelines)
+        entries = list(self.db.pipelines.values())
         runs = sorted(runs_of(self.sandbox), key=lambda run: -run.seq)
         entry, run = entries[-1 - n % len(entries)], runs[n % min(len(runs), 30)]
         with contextlib.suppress(ActionRejected):

@@ -214,7 +214,7 @@ class Database:
             self._connection.executemany("DELETE FROM builds WHERE id = ?", [(id,) for id in deleted])
             if deleted_pipeline is not None:
                 self._connection.execute("DELETE FROM pipelines WHERE key = ?", (deleted_pipeline.key,))
-                self.pipelines.drop(deleted_pipeline)
+                del self.pipelines[deleted_pipeline.key]  # its plans stay
                 self._rewrite_bodies(deleted_pipeline)
             self._put("now", msgspec.json.encode(now))
 

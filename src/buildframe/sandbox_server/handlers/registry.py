@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request as HttpRequest
 
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.db.tokens import Access
@@ -91,9 +90,9 @@ Method = TypeVar("Method", bound=Callable[..., ApiResponse])
 class HandlerGroup:
     """Handlers of related operations: methods that `handles` marks. Pages of build lists reach `deepest` builds."""
 
-    def __init__(self, db: Database, simulator: Simulator, deepest: int) -> None:
-        self._db, self._simulator, self._deepest = db, simulator, deepest
-        self._serializer, self._teams = PipelineSerializer(db), TeamDirectory(db)
+    def __init__(self, simulator: Simulator, deepest: int) -> None:
+        self._db, self._simulator, self._deepest = simulator.db, simulator, deepest
+        self._serializer, self._teams = PipelineSerializer(self._db), TeamDirectory(self._db)
 
 
 def handles(*endpoints: Endpoint) -> Callable[[Method], Method]:
@@ -106,12 +105,12 @@ def handles(*endpoints: Endpoint) -> Callable[[Method], Method]:
     return mark
 
 
-def create_handlers(db: Database, simulator: Simulator, deepest: int) -> Mapping[str, Handler]:
+def create_handlers(simulator: Simulator, deepest: int) -> Mapping[str, Handler]:
     """Create the handlers of all operations; return them by the name of the operation."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
-    groups = [group(db, simulator, deepest) for group in HandlerGroup.__subclasses__()]
+    groups = [group(simulator, deepest) for group in HandlerGroup.__subclasses__()]
     marked = [inspect.getmembers(group, lambda member: hasattr(member, "handled_operations")) for group in groups]
     return {name: method for methods in marked for _, method in methods for name in method.handled_operations}
 

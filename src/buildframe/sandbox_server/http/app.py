@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN
 from buildframe.sandbox_server.db.tokens import Access, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
@@ -50,13 +49,11 @@ _LOG = logging.getLogger(__name__)
 class ServiceApp:
     """Routes HTTP requests to handlers."""
 
-    def __init__(
-        self, db: Database, simulator: Simulator, counter: rate_limit.RequestCounter, deepest: int, origin: str
-    ) -> None:
-        self._db, self._simulator, self._counter, self._origin = db, simulator, counter, origin
-        self._handlers = create_handlers(db, simulator, deepest)
+    def __init__(self, simulator: Simulator, counter: rate_limit.RequestCounter, deepest: int, origin: str) -> None:
+        self._db, self._simulator, self._counter, self._origin = simulator.db, simulator, counter, origin
+        self._handlers = create_handlers(simulator, deepest)
         self.exception_handlers = {HTTPException: self._http_error, Exception: self._failed}
-        routes = [*self._routes(), *PushRoutes(db, simulator).routes, *WebPages(db, simulator).routes]
+        routes = [*self._routes(), *PushRoutes(simulator).routes, *WebPages(simulator).routes]
         self.app = Starlette(routes=routes, exception_handlers=self.exception_handlers)
         self.app.router.redirect_slashes = False
 

@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, ExceptionHandler
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import error_responses
-from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.outbox import EVENTS, Outbox, create_hook
+from buildframe.sandbox_server.db.outbox import EVENTS, create_hook
 from buildframe.sandbox_server.db.serializers import drop_keys
 from buildframe.sandbox_server.db.tokens import CONTROL, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
@@ -26,6 +25,7 @@ from buildframe.sandbox_server.http.faults import Fault, FaultInjector
 from buildframe.sandbox_server.http.openapi import create_document
 from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.simulation.clock import Clock
+from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Moment
 
 
@@ -46,15 +46,15 @@ class ControlApp:
 
     def __init__(
         self,
-        db: Database,
+        simulator: Simulator,
         clock: Clock,
         faults: FaultInjector,
-        outbox: Outbox,
         origin: str,
         service: ASGIApp,
         exception_handlers: Mapping[Any, ExceptionHandler],
     ) -> None:
-        self._db, self._clock, self._faults, self._outbox, self._origin = db, clock, faults, outbox, origin
+        outbox = simulator.outbox
+        self._db, self._clock, self._faults, self._outbox, self._origin = simulator.db, clock, faults, outbox, origin
         document = Route("/openapi.json", lambda _: _response(create_document(origin)))
         self.app = Starlette(
             routes=[

@@ -17,7 +17,6 @@ import msgspec
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.handlers.routes import ROUTES
 from buildframe.sandbox_server.handlers.sql_filters import any_of
 from buildframe.sandbox_server.simulation.clock import Clock
@@ -179,15 +178,16 @@ class FaultInjector:
 class WorldChanges:
     """Changes the world before a response, as described in `Fault`."""
 
-    def __init__(self, simulator: Simulator, db: Database, clock: Clock) -> None:
-        self._simulator, self._db, self._clock = simulator, db, clock
+    def __init__(self, simulator: Simulator, clock: Clock) -> None:
+        self._simulator, self._db, self._clock = simulator, simulator.db, clock
 
     def apply(self, fault: Fault, path: Mapping[str, str]) -> bool:
         """Apply a fault to the pipelines of a path, or to all; return whether anything changed."""
         change = {"arrive": self._arrive, "finish": self._finish, "vanish": self._vanish}[fault.kind]
         organization, pipeline = path.get("org"), path.get("pipeline")
         with self._simulator.lock:  # so that nothing changes between the query and the change
-            entries = [entry for entry in self._db.pipelines if organization in (None, entry.organization.slug)]
+            pipelines = self._db.pipelines.values()
+            entries = [entry for entry in pipelines if organization in (None, entry.organization.slug)]
             return change([entry for entry in entries if pipeline in (None, entry.pipeline.slug)], fault, path)
 
     def _arrive(self, entries: list[PipelineEntry], fault: Fault, path: Mapping[str, str]) -> bool:

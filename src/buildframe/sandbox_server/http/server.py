@@ -17,8 +17,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from buildframe.errors import BadInput
 from buildframe.guards.forks import reset_in_children
-from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.outbox import Outbox
 from buildframe.sandbox_server.http.app import ServiceApp
 from buildframe.sandbox_server.http.control_api import ControlApp
 from buildframe.sandbox_server.http.fault_injection import CLOSE_CONNECTION, FaultMiddleware
@@ -137,22 +135,14 @@ class HttpServer:
 
 
 def start_server(
-    db: Database,
-    outbox: Outbox,
-    simulator: Simulator,
-    clock: Clock,
-    faults: FaultInjector,
-    quota: Quota,
-    deepest: int,
-    host: str,
-    port: int,
+    simulator: Simulator, clock: Clock, faults: FaultInjector, quota: Quota, deepest: int, host: str, port: int
 ) -> tuple[HttpServer, str]:
     """Start the server of a sandbox: API, faults and control routes. Return it with its URL."""
     listener = bind(host, port)
     url = format_url(listener)
-    service = ServiceApp(db, simulator, RequestCounter(quota), deepest, url)
-    faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, db, clock))
-    control = ControlApp(db, clock, faults, outbox, url, faulty, service.exception_handlers)
+    service = ServiceApp(simulator, RequestCounter(quota), deepest, url)
+    faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, clock))
+    control = ControlApp(simulator, clock, faults, url, faulty, service.exception_handlers)
     server = HttpServer(HostCheck(control.app, host, listener.getsockname()[1]), listener)
     server.start()
     return server, url

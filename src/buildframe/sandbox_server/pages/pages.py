@@ -16,7 +16,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
@@ -60,9 +59,9 @@ def svg(label: str) -> str:
 class WebPages:
     """Serves pages and images."""
 
-    def __init__(self, db: Database, simulator: Simulator) -> None:
-        self._db, self._simulator = db, simulator
-        self._suites = SuiteRegistry(db)
+    def __init__(self, simulator: Simulator) -> None:
+        self._db, self._simulator = simulator.db, simulator
+        self._suites = SuiteRegistry(self._db)
         self.routes = list(self._routes())
 
     def _routes(self) -> Iterator[Route]:

@@ -64,7 +64,7 @@ def check_push(push: PushReport, settings: Mapping[str, bool | str]) -> None:
 
 def find_by_secret(db: Database, purpose: str, secret: str) -> PipelineEntry:
     """Return the pipeline whose URL for a purpose contains a secret. Raises 404 if there is none."""
-    for entry in db.pipelines:
+    for entry in db.pipelines.values():
         if db.serializer.random.sha(purpose, db.serializer.pipeline_id(entry)) == secret:
             return entry
     raise HTTPException(404)
@@ -73,8 +73,8 @@ def find_by_secret(db: Database, purpose: str, secret: str) -> PipelineEntry:
 class PushRoutes:
     """Receives reports of pushes. The URL is secret, so no token is needed."""
 
-    def __init__(self, db: Database, simulator: Simulator) -> None:
-        self._db, self._simulator, path = db, simulator, "/deliver/{secret}"
+    def __init__(self, simulator: Simulator) -> None:
+        self._db, self._simulator, path = simulator.db, simulator, "/deliver/{secret}"
         self.routes = [Route(path, self._explain), Route(path, self._deliver, methods=["POST"])]
 
     def _explain(self, http: HttpRequest) -> Response:

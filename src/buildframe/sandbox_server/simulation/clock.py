@@ -6,7 +6,6 @@ import datetime as dt
 import math
 import threading
 import time
-from collections.abc import Callable
 
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.guards.arguments import checked_call, checked_names
@@ -28,8 +27,6 @@ class Clock:
     ----------
     simulator : Simulator
         Simulator that processes what is due.
-    now : callable
-        Function that returns the current time of the database, in microseconds.
     speed : float, optional
         Simulated seconds per second. By default the clock stands still.
 
@@ -42,13 +39,13 @@ class Clock:
     2026-10-30 18:00:00+00:00
     """
 
-    def __init__(self, simulator: Simulator, now: Callable[[], int], speed: float | None = None) -> None:
+    def __init__(self, simulator: Simulator, speed: float | None = None) -> None:
         if speed is not None and not 0 < speed < math.inf:
             raise BadInput(
                 f"speed={speed} is not a speed. Use a number above 0, or None for a clock that stands still."
             )
-        self._simulator, self._now, self._speed = simulator, now, speed
-        self._since = now(), time.monotonic()
+        self._simulator, self._speed = simulator, speed
+        self._since = simulator.db.load_now(), time.monotonic()
         self._ended = threading.Event()
         self._ticker: threading.Thread | None = None
 
@@ -96,7 +93,7 @@ class Clock:
             A timezone-aware datetime in UTC.
         """
         self.catch_up()
-        return Moment.from_us(self._now())
+        return Moment.from_us(self._simulator.db.load_now())
 
     @checked_names
     def set(self, timestamp: When) -> Moment:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 import heapq
+import threading
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from buildframe.sandbox_server.db.database import Database
@@ -18,7 +19,7 @@ from buildframe.sandbox_server.db.outbox import Outbox, WebhookEvent
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
-from buildframe.sandbox_server.world.model import World, agent_names, agent_tags, queue_of_agent
+from buildframe.sandbox_server.world.model import agent_names, agent_tags, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES, FINISHED_STATES
@@ -35,12 +36,14 @@ class AgentQueue(NamedTuple):
 
 
 class Simulation:
-    """Active builds and jobs, agents and scheduled events. A `Simulator` advances them in time."""
+    """Active builds and jobs, agents and scheduled events of a stored world. A `Simulator` advances them in time."""
 
-    def __init__(self, world: World, db: Database, outbox: Outbox, cancels_at_once: bool) -> None:
-        self.world, self._db, self._outbox, self.pipelines = world, db, outbox, db.pipelines
-        self.scenario = Scenario(world, self.pipelines)
+    def __init__(self, db: Database, cancels_at_once: bool) -> None:
+        self.world, self.db, self.outbox, self.pipelines = db.serializer.world, db, Outbox(db), db.pipelines
+        self.scenario = Scenario(self.world, self.pipelines)
         self._cancels_at_once = cancels_at_once
+        self.lock = threading.RLock()
+        self.catch_up: Callable[[], None] = lambda: None
         self._load()
 
     # --- start and resume ---
@@ -54,9 +57,9 @@ class Simulation:
         self._builds: dict[str, BuildRun] = {}
         self._begin_changes()
         self._unsent: list[tuple[str, JobRun | None]] = []  # events of the build that `_settle` updates next
-        self._built, self._numbers = self._db.load_counters()
-        self.now = self._db.load_now()
-        self._events = self._db.load_events()
+        self._built, self._numbers = self.db.load_counters()
+        self.now = self.db.load_now()
+        self._events = self.db.load_events()
         heapq.heapify(self._events)
         self._next_seq = 1 + max((event.seq for event in self._events), default=0)
         if self._events or self._built:
@@ -65,7 +68,7 @@ class Simulation:
             self._begin()
 
     def _begin(self) -> None:
-        for entry in self.pipelines:
+        for entry in self.pipelines.values():
             if entry.pipeline.pushes_per_hour:
                 self._schedule(self.scenario.next_push(entry, 0), "push", entry.key, "0")
             if entry.pipeline.nightly_hour is not None:
@@ -76,7 +79,7 @@ class Simulation:
             self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
 
     def _resume(self) -> None:
-        for build in self._db.load_builds("over = 0"):
+        for build in self.db.load_builds("over = 0"):
             self._builds[build.id] = build
             for job in build.jobs:
                 if job.state == "scheduled" and self._step(build, job).kind == "script":
@@ -94,9 +97,9 @@ class Simulation:
         """Write all changes, then drop builds that are over from memory."""
         changed = [self._builds[id] for id in sorted(self._dirty)]
         events = self._events if self._events_changed else None
-        with self._db.transaction():
-            self._db.save(changed, events, self.now, self._deleted, self._deleted_pipeline)
-            self._outbox.store(self._webhook_events)
+        with self.db.transaction():
+            self.db.save(changed, events, self.now, self._deleted, self._deleted_pipeline)
+            self.outbox.store(self._webhook_events)
         self._begin_changes()
         self._builds = {id: build for id, build in self._builds.items() if not build.is_over}
 
@@ -118,7 +121,7 @@ class Simulation:
     def _notify(self, event: str, build: BuildRun, job: JobRun | None = None) -> None:
         """Queue an event with the job as it is now; it is sent when its build is settled."""
         organization = self._entry(build).organization.slug
-        if any(hook.organization == organization for hook in self._outbox.hooks.values()):
+        if any(hook.organization == organization for hook in self.outbox.hooks.values()):
             self._unsent.append((event, copy.copy(job)))
 
     # --- builds ---
@@ -180,7 +183,7 @@ class Simulation:
                 self._notify("build.finished", build)
         # `job.scheduled` comes last, after the events that caused it.
         for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
-            self._webhook_events.append(self._outbox.describe(self.now, event, build, job))
+            self._webhook_events.append(self.outbox.describe(self.now, event, build, job))
         self._unsent.clear()
         if build.is_over and not was_over:
             delay = None if build.reopened else self.scenario.rebuild_delay(self._entry(build), build)
@@ -207,7 +210,7 @@ class Simulation:
 
     def _find_build(self, id: str) -> BuildRun | None:
         if id not in self._builds:
-            self._builds |= {build.id: build for build in self._db.load_builds("id = ?", id)}
+            self._builds |= {build.id: build for build in self.db.load_builds("id = ?", id)}
         return self._builds.get(id)
 
     def _build(self, id: str) -> BuildRun:

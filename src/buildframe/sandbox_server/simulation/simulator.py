@@ -6,19 +6,16 @@ Does not know SQL or HTTP.
 from __future__ import annotations
 
 import heapq
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from buildframe.sandbox_server.db.database import Database
-from buildframe.sandbox_server.db.outbox import Outbox
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.lifecycle import Simulation
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
-from buildframe.sandbox_server.world.model import DAY, World, queue_of_agent
+from buildframe.sandbox_server.world.model import DAY, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import UPLOAD
 from buildframe.spec.builds import AGENT_STATES, CANCELABLE_STATES
@@ -45,11 +42,6 @@ class Simulator(Simulation):
     transaction: if it fails, nothing changes. `catch_up` advances the world to the time of a running clock; call it
     before reading, without holding a lock.
     """
-
-    def __init__(self, world: World, db: Database, outbox: Outbox, cancels_at_once: bool) -> None:
-        self.lock = threading.RLock()
-        self.catch_up: Callable[[], None] = lambda: None
-        super().__init__(world, db, outbox, cancels_at_once)
 
     # --- time ---
 
@@ -173,12 +165,12 @@ class Simulator(Simulation):
     def delete_builds(self, entry: PipelineEntry, numbers: Sequence[int]) -> None:
         """Delete builds, as retention does."""
         with self._action():
-            self._discard(self._db.find_build_ids(entry.key, numbers))
+            self._discard(self.db.find_build_ids(entry.key, numbers))
 
     def delete_pipeline(self, entry: PipelineEntry) -> None:
         """Delete a pipeline and all its builds."""
         with self._action():
-            self._discard(self._db.find_build_ids(entry.key), entry)
+            self._discard(self.db.find_build_ids(entry.key), entry)
 
     def _discard(self, ids: set[str], pipeline: PipelineEntry | None = None) -> None:
         """Delete builds, and their pipeline if it is given, together with their scheduled events."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -36,24 +37,14 @@ class PipelineEntry:
         return f"{self.organization.slug}/{self.pipeline.slug}"
 
 
-class PipelineRegistry:
-    """All pipelines in order of creation, and `plans`: by key, every plan that some build was created with."""
+class PipelineRegistry(UserDict[str, PipelineEntry]):
+    """All pipelines by key, in order of creation, and `plans`: every plan that some build was created with."""
 
     def __init__(self, entries: Iterable[PipelineEntry] = (), plans: Iterable[Plan] = ()) -> None:
-        self._entries: dict[str, PipelineEntry] = {}
+        super().__init__()
         self.plans = {plan.key: plan for plan in plans}
         for entry in entries:
             self.put(entry)
-
-    def __getitem__(self, key: str) -> PipelineEntry:
-        return self._entries[key]
-
-    def __iter__(self) -> Iterator[PipelineEntry]:
-        return iter(list(self._entries.values()))
-
-    def get(self, key: str) -> PipelineEntry | None:
-        """Return the pipeline with a key; None if it does not exist."""
-        return self._entries.get(key)
 
     def find(self, organization: str, slug: str) -> PipelineEntry | None:
         """Return the pipeline that currently has a slug; None if none has it."""
@@ -61,26 +52,22 @@ class PipelineRegistry:
 
     def in_organization(self, organization: str) -> list[PipelineEntry]:
         """Return the pipelines of an organization in order of creation."""
-        return [entry for entry in self if entry.organization.slug == organization]
+        return [entry for entry in list(self.data.values()) if entry.organization.slug == organization]
 
     def put(self, entry: PipelineEntry) -> None:
         """Add a pipeline, or replace the entry of its key."""
-        self._entries[entry.key] = entry
+        self[entry.key] = entry
         self.plans[entry.plan.key] = entry.plan
 
     @contextmanager
     def rollback_on_error(self) -> Iterator[None]:
         """Undo changes of the block if it fails."""
-        before = dict(self._entries)
+        before = dict(self.data)
         try:
             yield
         except BaseException:
-            self._entries = before
+            self.data = before
             raise
-
-    def drop(self, entry: PipelineEntry) -> None:
-        """Remove a pipeline; its plans stay."""
-        del self._entries[entry.key]
 
 
 def initial_pipelines(world: World) -> list[PipelineEntry]:
