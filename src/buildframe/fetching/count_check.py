@@ -14,9 +14,7 @@ from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
 
 _MAX_RECOUNTS = 3
 _LOST = "the service counts {} builds, and its pages contain {}; try again, or list one pipeline or branch at a time"
-_UNCLEAR = (
-    "the service counted {} builds, its pages contained another number, and later it reported no count; try again"
-)
+_UNCLEAR = "the service counted {} builds, its pages contained another number, and later it had no count; try again"
 _FEWER = "the service counted {} builds and later {}, and its list is out of order; try again with overlap='{}s'"
 _DISORDERED = (
     "the service's list is out of order by {}, and it does not report how many builds there are; "

@@ -162,10 +162,9 @@ class PageDecoder:
 
     def tables(self, page: protocol.Page) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows of a page, and their jobs if selected; raise Malformed if a value does not fit its column."""
-        decoded = arrow.from_rows(
-            self._selection.table, page.rows, page.at, self._decoded_columns, self._selection.additional
-        )
-        rows = decoded.select([*self._selection.declared, *self._selection.additional])
+        selection = self._selection
+        decoded = arrow.from_rows(selection.table, page.rows, page.at, self._decoded_columns, selection.additional)
+        rows = decoded.select([*selection.declared, *selection.additional])
         if self._jobs is None:
             return rows, None
         return rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional)

@@ -53,9 +53,7 @@ class BuildListOptions(ListOptions, total=False):
     """Options of a list of builds."""
 
     workers: Annotated[int, "concurrent requests, from 1 to 64 (4)"]
-    overlap: Annotated[
-        str | dt.timedelta, "by how much the service's list may be out of order, such as '5s', from 1 s ('1s')"
-    ]
+    overlap: Annotated[str | dt.timedelta, "by how much the list may be out of order, such as '5s', from 1 s ('1s')"]
 
 
 class CheckedOptions(NamedTuple):

@@ -106,9 +106,8 @@ class Client:
         self._http = new_session(self._sockets, self._tls, self._from_environment)
         self._needs_new_session = False
         self.timeout, self.log_timeout = timeout, log_timeout
-        self.rate_limiter = _RATE_LIMITERS.get(
-            token.digest(_SALT, self.base_url) if sends_token else self.base_url.encode()
-        )
+        key = token.digest(_SALT, self.base_url) if sends_token else self.base_url.encode()
+        self.rate_limiter = _RATE_LIMITERS.get(key)
         self._others: dict[tuple[str, bool], Client] = {}
         self._idle: list[Client] = []
         self._lock = threading.Lock()

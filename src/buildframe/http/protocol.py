@@ -203,9 +203,7 @@ def _text(entry: Filter, value: Any) -> str:
     if entry.choices and value not in entry.choices:
         raise BadInput(f"{entry.name}={show(value)} is not a state of a build.{nearest(value, entry.choices)}")
     if entry.check == Check("uuid"):
-        return _uuid(
-            value, f"{entry.name}={show(value)} is not a UUID. Take it from the column `{entry.name}_id` of a frame."
-        )
+        return _uuid(value, f"{entry.name}={show(value)} is not a UUID. Take one from the column `{entry.name}_id`.")
     return _sha(entry.name, value) if entry.check == Check("sha") else value
 
 

@@ -46,9 +46,7 @@ def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) ->
     """Return the whole body; raise Malformed if it is larger, encoded in another way, or cut off."""
     encoding = encoding.strip().lower()
     if encoding not in {"", "identity", "gzip", "x-gzip"}:
-        raise Malformed(
-            f"The response has the encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED})."
-        )
+        raise Malformed(f"The response has encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED}).")
     whole = BytesIO()
     for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
         if whole.tell() + len(piece) > largest:
@@ -184,9 +182,8 @@ def _retry_after_header(response: Response) -> float | None:
     if seconds is not None:
         return seconds
     try:
-        return max(
-            0.0, (Moment.of(parsedate_to_datetime(response.headers["retry-after"])) - date_of(response)).total_seconds()
-        )
+        at = Moment.of(parsedate_to_datetime(response.headers["retry-after"]))
+        return max(0.0, (at - date_of(response)).total_seconds())
     except (KeyError, ValueError, TypeError, OverflowError, Malformed):
         return None
 

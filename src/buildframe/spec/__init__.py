@@ -90,12 +90,9 @@ BUILD_COLUMNS_OF_JOBS = {
 
 _OF_BUILD = {column.name: column for column in columns_of(Build)}
 _COPIED = [(name, _OF_BUILD[source]) for name, source in BUILD_COLUMNS_OF_JOBS.items()]
-_LEADING_COLUMNS = {
-    "jobs": [Column(name, (), of.kind, f"of its build: {of.doc}", None, of.privacy) for name, of in _COPIED]
-}
+_LEADING = {"jobs": [Column(name, (), of.kind, f"of its build: {of.doc}", None, of.privacy) for name, of in _COPIED]}
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    name: (*_LEADING_COLUMNS.get(name, ()), *columns_of(resource), FETCHED_AT)
-    for name, resource in sorted(RESOURCES.items())
+    name: (*_LEADING.get(name, ()), *columns_of(resource), FETCHED_AT) for name, resource in sorted(RESOURCES.items())
 }
 """Every table that can be fetched, with its columns in order."""

@@ -73,9 +73,7 @@ def _convert_value(hint: Any, value: Any) -> Any:
 
 
 def _cast(hint: Any, value: Any) -> Any:
-    nested = nested_resource(hint) or next(
-        (resource for part in get_args(hint) if (resource := nested_resource(part))), None
-    )
+    nested = next(filter(None, map(nested_resource, (hint, *get_args(hint)))), None)
     if nested is not None and isinstance(value, Mapping):
         return _convert_fields(nested, value)
     if nested is not None and isinstance(value, list):

@@ -175,7 +175,13 @@ def when(value: When, name: str, now: Moment | None = None) -> Moment:
     '2026-10-01T10:00:00Z'
     """
     if is_relative(value):
-        return _back_from(now, value, name)
+        if now is None:
+            age = f"{name}={show(value)}"
+            raise BadInput(f"{age} counts back from the service's time, which is unknown here. Pass a datetime.")
+        try:
+            return Moment.of(now - _timedelta(value, name))
+        except OverflowError:
+            raise BadInput(f"{name}={show(value)} reaches back before year 1. Use a shorter age.") from None
     if isinstance(value, dt.datetime):
         return _aware(value, name)
     if isinstance(value, dt.date):
@@ -215,9 +221,7 @@ def parse_duration(value: str | dt.timedelta, name: str) -> dt.timedelta:
     datetime.timedelta(seconds=90)
     """
     if not is_relative(value):
-        raise BadInput(
-            f"{name}={show(value)} is not a valid duration. Use a string such as '90s' or '10m', or a timedelta."
-        )
+        raise BadInput(f"{name}={show(value)} is not a valid duration. Use text such as '90s', or a timedelta.")
     try:
         return _timedelta(value, name)
     except OverflowError:
@@ -246,17 +250,6 @@ def check_time(value: When, name: str) -> None:
     >>> check_time("30d", "created_from")
     """
     when(value, name, Moment.of(dt.datetime.now(dt.UTC)))  # any time will do: ages are far from the year 1
-
-
-def _back_from(now: Moment | None, value: When, name: str) -> Moment:
-    if now is None:
-        raise BadInput(
-            f"{name}={show(value)} counts back from the service's time, which is unknown here. Pass a datetime."
-        )
-    try:
-        return Moment.of(now - _timedelta(value, name))
-    except OverflowError:
-        raise BadInput(f"{name}={show(value)} reaches back before year 1. Use a shorter age.") from None
 
 
 def _timedelta(value: When, name: str) -> dt.timedelta:

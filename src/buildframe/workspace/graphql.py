@@ -49,7 +49,11 @@ class GraphQL:
         """
         if not isinstance(query, str) or not query.strip():
             raise BadInput(f"query={show(query)}: pass the text of a query or a mutation.")
-        body = json_of({"query": query, "variables": {} if variables is None else _object(variables)})
+        values = {} if variables is None else variables
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+            kind = type(values).__name__  # not the value, which may contain secrets
+            raise BadInput(f"variables=<{kind}>: pass a mapping from str to values, such as {{'slug': 'acme/web'}}.")
+        body = json_of({"query": query, "variables": values})
         request = Request(send_graphql, self._target, body, repeatable=not _HAS_MUTATION.search(query))
         return fetch(self._client, request, self._read, advice=advice)
 
@@ -68,10 +72,3 @@ class GraphQL:
         dicts = [error if isinstance(error, dict) else {"message": str(error)} for error in listed]
         clean: list[dict[str, Any]] = json.loads(self._client.redact(json.dumps(dicts)))
         return clean
-
-
-def _object(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
-        kind = type(variables).__name__  # not the value, which may contain secrets
-        raise BadInput(f"variables=<{kind}>: pass a mapping from str to values, such as {{'slug': 'acme/web'}}.")
-    return variables

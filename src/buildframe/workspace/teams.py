@@ -409,9 +409,7 @@ def _team_id(team: str) -> str:
     try:
         uuid = _uuid_in(team)
     except (ValueError, AttributeError, TypeError):
-        raise BadInput(
-            f"team={show(team)}: pass the team's UUID, or its GraphQL id (base64 of `Team---UUID`)."
-        ) from None
+        raise BadInput(f"team={show(team)}: pass the team's UUID or GraphQL id (base64 of `Team---UUID`).") from None
     return base64.b64encode(f"Team---{uuid}".encode()).decode()
 
 
