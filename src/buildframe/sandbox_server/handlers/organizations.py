@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
-from buildframe.sandbox_server.error_responses import not_found
+from buildframe.sandbox_server.db.serializers import ORIGIN, graphql_id
+from buildframe.sandbox_server.error_responses import get_first_or_404, not_found
 from buildframe.sandbox_server.handlers import lookup, routes
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
@@ -55,25 +55,18 @@ class OrganizationHandlers(HandlerGroup):
         organization, name = lookup.find_agent(self._db, request.path)
         return ApiResponse(self._db.serializer.serialize_full_agent(organization, name))
 
-    @handles(routes.get_cluster)
+    @handles(routes.get_cluster, routes.get_queue)
     def _get_cluster(self, request: ApiRequest) -> ApiResponse:
-        return ApiResponse(self._cluster_body(request))
-
-    def _cluster_body(self, request: ApiRequest) -> JsonObject:
+        """Respond with the cluster, or with a queue in it."""
         organization = lookup.find_organization(self._db, request.path)
         id = cluster_id(self._db.serializer.random, organization.slug)
         if not organization.has_cluster or request.path["cluster"].lower() != id:
             raise not_found("cluster")
         url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
-        return {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents", "url": url}
-
-    @handles(routes.get_queue)
-    def _get_queue(self, request: ApiRequest) -> ApiResponse:
-        url = self._cluster_body(request)["url"]
-        organization = lookup.find_organization(self._db, request.path)
-        for key in organization.agents:
-            id = self._db.serializer.queue_id(organization, key)
-            if id == request.path["queue"].lower():
-                more = {"key": key, "url": f"{url}/queues/{id}", "cluster_url": url}
-                return ApiResponse({"id": id, "graphql_id": graphql_id("ClusterQueue", id)} | more)
-        raise not_found("queue")
+        if request.endpoint is routes.get_cluster:
+            names = {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents"}
+            return ApiResponse(names | {"url": url})
+        keys = {self._db.serializer.queue_id(organization, key): key for key in organization.agents}
+        id = get_first_or_404((id for id in keys if id == request.path["queue"].lower()), "queue")
+        names = {"id": id, "graphql_id": graphql_id("ClusterQueue", id), "key": keys[id]}
+        return ApiResponse(names | {"url": f"{url}/queues/{id}", "cluster_url": url})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, ExceptionHandler
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import error_responses
@@ -21,7 +20,9 @@ from buildframe.sandbox_server.db.outbox import EVENTS, create_hook
 from buildframe.sandbox_server.db.serializers import drop_keys
 from buildframe.sandbox_server.db.tokens import CONTROL, authenticate
 from buildframe.sandbox_server.error_responses import HttpError
-from buildframe.sandbox_server.http.faults import Fault, FaultInjector
+from buildframe.sandbox_server.http.app import ServiceApp
+from buildframe.sandbox_server.http.fault_injection import FaultMiddleware
+from buildframe.sandbox_server.http.faults import Fault, FaultInjector, WorldChanges
 from buildframe.sandbox_server.http.openapi import create_document
 from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.simulation.clock import Clock
@@ -45,13 +46,7 @@ class ControlApp:
     """The control routes, which take precedence over those of the service. They need the scope `sandbox`."""
 
     def __init__(
-        self,
-        simulator: Simulator,
-        clock: Clock,
-        faults: FaultInjector,
-        origin: str,
-        service: ASGIApp,
-        exception_handlers: Mapping[Any, ExceptionHandler],
+        self, simulator: Simulator, clock: Clock, faults: FaultInjector, origin: str, service: ServiceApp
     ) -> None:
         outbox = simulator.outbox
         self._db, self._clock, self._faults, self._outbox, self._origin = simulator.db, clock, faults, outbox, origin
@@ -70,10 +65,10 @@ class ControlApp:
                 ),
                 self._route("GET", "/sandbox/deliveries", 200, self._list_deliveries),
             ],
-            exception_handlers=exception_handlers,
+            exception_handlers=service.exception_handlers,
         )
         self.app.router.redirect_slashes = False
-        self.app.router.default = service
+        self.app.router.default = FaultMiddleware(service.app, faults, WorldChanges(simulator, clock))
 
     def _route(self, method: str, path: str, status: int, control: Callable[[HttpRequest, bytes], Any]) -> Route:
         def respond(http: HttpRequest, raw_body: bytes) -> Response:

@@ -19,8 +19,8 @@ from buildframe.errors import BadInput
 from buildframe.guards.forks import reset_in_children
 from buildframe.sandbox_server.http.app import ServiceApp
 from buildframe.sandbox_server.http.control_api import ControlApp
-from buildframe.sandbox_server.http.fault_injection import CLOSE_CONNECTION, FaultMiddleware
-from buildframe.sandbox_server.http.faults import FaultInjector, WorldChanges
+from buildframe.sandbox_server.http.fault_injection import CLOSE_CONNECTION
+from buildframe.sandbox_server.http.faults import FaultInjector
 from buildframe.sandbox_server.http.host_check import HostCheck
 from buildframe.sandbox_server.http.rate_limit import Quota, RequestCounter
 from buildframe.sandbox_server.simulation.clock import Clock
@@ -141,8 +141,7 @@ def start_server(
     listener = bind(host, port)
     url = format_url(listener)
     service = ServiceApp(simulator, RequestCounter(quota), deepest, url)
-    faulty = FaultMiddleware(service.app, faults, WorldChanges(simulator, clock))
-    control = ControlApp(simulator, clock, faults, url, faulty, service.exception_handlers)
+    control = ControlApp(simulator, clock, faults, url, service)
     server = HttpServer(HostCheck(control.app, host, listener.getsockname()[1]), listener)
     server.start()
     return server, url
