@@ -254,15 +254,23 @@ def _report(args: argparse.Namespace) -> int:
     if args.no_sync and args.sandbox:
         args.usage_error("--sandbox and --no-sync exclude each other")
     _check_since(args)
+    from buildframe import report
     from buildframe.report import run
     from buildframe.report.thresholds import Thresholds
 
     with _convert_to_usage_error():
         thresholds = None if args.thresholds is None else Thresholds.read(args.thresholds)
     organization = "acme" if args.sandbox else environment("BUILDFRAME_ORG") or None
-    values = {name: getattr(args, name) for name in ("store", "folder", "days", "tz", "pipeline", "alert")}
-    options = run.ReportOptions(**values, organization=organization, thresholds=thresholds)
-    return run.run(options, None if args.no_sync else lambda: _sync_once(args), _print_result, args.log)
+    selection = {name: getattr(args, name) for name in ("store", "days", "tz", "pipeline")}
+    return run.run(
+        args.folder,
+        lambda why: report.read(**selection, organization=organization, thresholds=thresholds, why=why),
+        None if args.no_sync else lambda: _sync_once(args),
+        _print_result,
+        log_format=args.log,
+        alert=args.alert,
+        with_message=thresholds is not None,
+    )
 
 
 def _sync_once(args: argparse.Namespace) -> SyncResult:

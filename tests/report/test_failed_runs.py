@@ -324,10 +324,9 @@ from pathlib import Path
 from buildframe.report import run
 measured = pickle.loads(Path(sys.argv[2]).read_bytes())
 drawn = Path(sys.argv[3], "latest", "report.html").read_text()
-run.store_reader.read = lambda *_, **__: measured
 run.page.render = lambda report: drawn
 while True:
-    run.run(run.ReportOptions(sys.argv[2], Path(sys.argv[3])), None, lambda page: print(page, flush=True))
+    run.run(Path(sys.argv[3]), lambda why: measured, None, lambda page: print(page, flush=True))
 """
 
 
@@ -354,11 +353,11 @@ def test_kills_during_writing_leave_a_complete_report_and_the_next_run_cleans_up
 # --- errors of our own
 
 
-@pytest.mark.parametrize("where", ["store_reader.measure", "page.render", "chat.body", "save"])
+@pytest.mark.parametrize("where", ["store_reader.measure", "page.render", "chat.body", "run.save"])
 def test_an_internal_error_is_logged_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
-    bug = f"from buildframe.report import run\nrun.{where} = lambda *_, **__: 1 // 0"
+    bug = f"from buildframe.report import chat, page, run, store_reader\n{where} = lambda *_, **__: 1 // 0"
     run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(WITHOUT_PLOTS, bug))
     assert "Traceback (most recent call last)" in run.stderr
     check_left(run, folder, "failed by an internal error of buildframe: ZeroDivisionError: ")

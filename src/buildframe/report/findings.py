@@ -28,7 +28,7 @@ _MAX_STEPS = 3
 _MIN_CHANGE_S = 1.0
 """Smaller changes are not reported, even if they are significant."""
 
-Row = dict[str, Any]
+Row = dict[Any, Any]
 
 
 def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
@@ -53,11 +53,6 @@ def significant(table: pd.DataFrame, change: str) -> pd.DataFrame:
     return rows.loc[rows[f"{change}{unit}"].abs().sort_values(ascending=False, kind="stable").index]
 
 
-def to_rows(table: pd.DataFrame) -> list[Row]:
-    """Return the rows of a table as dicts."""
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
 def _subject(row: Row) -> str:
     """Return the name of the pipeline or queue, or `pipeline: step`."""
     return ": ".join(format_name(row[key]) for key in ("queue", "pipeline", "step") if key in row)
@@ -67,10 +62,10 @@ def _subject(row: Row) -> str:
 
 
 def _speed(measurements: Measurements) -> Iterator[Finding]:
-    for row in to_rows(_large_enough(measurements.wall_time, "p50")):
+    for row in _large_enough(measurements.wall_time, "p50").to_dict("records"):
         text = f"The median wall time of passed builds of {_subject(row)} is {_compared(row, 'p50')}."
         yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
-    for row in to_rows(_large_enough(measurements.step_time, "p50")):
+    for row in _large_enough(measurements.step_time, "p50").to_dict("records"):
         since = _since(measurements.step_shift, row) if row["part"] == "run" else ""
         text = f"The median {row['part']} time of {_step(row)} is {_compared(row, 'p50')}{since}."
         yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
@@ -81,7 +76,7 @@ def _shifts(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding
     changed_steps = _large_enough(measurements.step_time, "p50")
     reported = set(zip(changed_steps["pipeline"], changed_steps["step"], strict=True))
     slower = set(significant(measurements.wall_time, "p50_change")["pipeline"])
-    for row in to_rows(_significant_shifts(measurements.wall_time_shift)):
+    for row in _significant_shifts(measurements.wall_time_shift).to_dict("records"):
         if row["pipeline"] not in slower and row["at"] >= since:
             steps = _steps_with_same_direction(measurements.step_shift, row)
             reported |= {(step["pipeline"], step["step"]) for step in steps}
@@ -93,7 +88,7 @@ def _shifts(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding
             text = f"The daily median wall time of passed builds of {_subject(row)} {_shifted(row)}"
             text += f"; steps that changed: {changes}." if steps else "."
             yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
-    for row in to_rows(_significant_shifts(measurements.step_shift)):
+    for row in _significant_shifts(measurements.step_shift).to_dict("records"):
         if (row["pipeline"], row["step"]) not in reported and row["at"] >= since:
             text = f"The daily median run time of {_step(row)} {_shifted(row)}."
             yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
@@ -104,7 +99,8 @@ def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
     own = _significant_shifts(steps[steps["pipeline"] == shift["pipeline"]])
     change = own["p50_after_s"] - own["p50_before_s"]
     same_way = own[(change > 0) == _is_longer(shift)]
-    return to_rows(same_way.loc[change[same_way.index].abs().sort_values(ascending=False).index].head(_MAX_STEPS))
+    largest = change[same_way.index].abs().nlargest(_MAX_STEPS).index
+    return same_way.loc[largest].to_dict("records")
 
 
 def _large_enough(table: pd.DataFrame, percentile: str) -> pd.DataFrame:
@@ -133,7 +129,7 @@ def _shifted(row: Row) -> str:
 def _since(shifts: pd.DataFrame, row: Row) -> str:
     """Return the day of a significant change point in the same direction, if there is one."""
     same = shifts[(shifts["pipeline"] == row["pipeline"]) & (shifts["step"] == row["step"])]
-    for shift in to_rows(same[same["p_value"] < _ALPHA]):
+    for shift in same[same["p_value"] < _ALPHA].to_dict("records"):
         if _is_longer(shift) == (row["p50_change_s"] > 0):
             return f", since about {format_date(shift['at'])}"
     return ""
@@ -157,10 +153,10 @@ def _step(row: Row) -> str:
 
 
 def _reliability(measurements: Measurements) -> Iterator[Finding]:
-    for row in to_rows(significant(measurements.success, "change")):
+    for row in significant(measurements.success, "change").to_dict("records"):
         text = f"The success rate of {_subject(row)} is {_rates(row)}."
         yield Finding("reliability", _subject(row), text, row["change"] < 0)
-    for row in to_rows(significant(measurements.step_failures, "change")):
+    for row in significant(measurements.step_failures, "change").to_dict("records"):
         text = f"The failure rate of {_step(row)} is {_rates(row)}."
         yield Finding("reliability", _subject(row), text, row["change"] > 0)
 
@@ -172,7 +168,7 @@ def describe_outages(measurements: Measurements) -> list[str]:
         f"{format_name(row['pipeline'])} has been broken on {format_name(row['branch'])} since "
         f"{format_timestamp(row['failed_at'])}{' or earlier' if row['start_unknown'] else ''}: "
         f"{format_count(row['failed'], 'failed build')}, none passed."
-        for row in to_rows(outages)
+        for row in outages.to_dict("records")
     ]
 
 
@@ -189,7 +185,7 @@ def _rates(row: Row) -> str:
 def _waiting(measurements: Measurements) -> Iterator[Finding]:
     reported = set()
     for name, percentile in (("p95", "95th percentile of the"), ("p50", "median")):
-        for row in to_rows(_large_enough(measurements.queue_time, name)):
+        for row in _large_enough(measurements.queue_time, name).to_dict("records"):
             if row["queue"] not in reported:
                 reported.add(row["queue"])
                 text = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."

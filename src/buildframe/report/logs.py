@@ -22,7 +22,7 @@ def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
     """Write log records and warnings to stderr. Records of other packages need at least the level WARNING."""
     root, level = logging.getLogger(), LOG.level
     handler = logging.StreamHandler()
-    handler.setFormatter(_PlainFormatter() if log_format == "plain" else _JsonFormatter())
+    handler.setFormatter(_LineFormatter(log_format))
     root.addHandler(handler)
     LOG.setLevel(logging.INFO)
     try:
@@ -39,27 +39,21 @@ def log_event(event: str, level: int = logging.INFO, *, trace: bool = False, **f
     LOG.log(level, "%s", event, exc_info=trace, extra={"fields": fields})
 
 
-def _time(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+class _LineFormatter(logging.Formatter):
+    """Format a record as `2026-10-26T08:00:01Z INFO synced: ...` after its traceback, or as a JSON object."""
 
-
-class _PlainFormatter(logging.Formatter):
-    """Format a record as `2026-10-26T08:00:01Z INFO synced: ...`, after the traceback if there is one."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        trace = f"{escape_control_characters(self.formatException(record.exc_info))}\n" if record.exc_info else ""
-        return f"{trace}{_time(record)} {record.levelname} {_one_line(record.getMessage())}"
-
-
-class _JsonFormatter(logging.Formatter):
-    """Format a record as a JSON object with `time`, `level`, `event`, and the fields of the event."""
+    def __init__(self, log_format: LogFormat) -> None:
+        super().__init__()
+        self._log_format = log_format
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
-        line |= getattr(record, "fields", {})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        if self._log_format == "plain":
+            lines = f"{escape_control_characters(trace)}\n" if trace else ""
+            return f"{lines}{at} {record.levelname} {_one_line(record.getMessage())}"
+        fields = getattr(record, "fields", {}) | ({"traceback": trace} if trace else {})
+        return json.dumps({"time": at, "level": record.levelname, "event": record.getMessage(), **fields})
 
 
 def _one_line(text: str) -> str:

@@ -15,6 +15,8 @@ from buildframe.report.periods import Period, midnights
 
 STEP: list[Key] = ["pipeline", "step"]
 Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str, float], pd.DataFrame]
+Pair = tuple[pd.DataFrame, pd.DataFrame]
+"""Rows of the period and of the one before."""
 _HOUR = pd.Timedelta(1, "h")
 
 
@@ -116,30 +118,26 @@ def measure(
 
     jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
 
-    def both(frame: pd.DataFrame, at: str) -> list[pd.DataFrame]:
+    def both(frame: pd.DataFrame, at: str) -> Pair:
         before = period.before.of(frame, at)
-        return [period.of(frame, at), before if compares else before.iloc[:0]]
+        return period.of(frame, at), before if compares else before.iloc[:0]
 
-    ended, ended_before = both(builds, "finished_at")
-    ran, ran_before = both(jobs, "finished_at")
-    begun, begun_before = both(jobs, "started_at")
-    done, done_before = _passed(ended), _passed(ended_before)
+    ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "started_at")
     step_times = [
-        _duration_change(_passed(ran), _passed(ran_before), of, STEP, "finished_at", period, (0.5,)).assign(part=part)
+        _duration_change(_passed(ran), of, STEP, "finished_at", period, (0.5,)).assign(part=part)
         for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
     ]
-    passed = {name: _passed(period.history.of(frame, "finished_at")) for name, frame in (("b", builds), ("j", jobs))}
     return Measurements(
-        wall_time=_duration_change(done, done_before, metrics.wall_time, ["pipeline"], "finished_at", period),
-        wall_time_shift=_change_points(passed["b"], metrics.wall_time, ["pipeline"], period),
+        wall_time=_duration_change(_passed(ended), metrics.wall_time, ["pipeline"], "finished_at", period),
+        wall_time_shift=_change_points(builds, metrics.wall_time, ["pipeline"], period),
         step_time=pd.concat(step_times, ignore_index=True),
-        step_shift=_change_points(passed["j"], metrics.run_time, STEP, period),
-        success=_rate_change(metrics.success_change, ended, ended_before, ["pipeline"], period),
-        step_failures=_rate_change(metrics.failure_change, ran, ran_before, STEP, period),
+        step_shift=_change_points(jobs, metrics.run_time, STEP, period),
+        success=_rate_change(metrics.success_change, ended, ["pipeline"], period),
+        step_failures=_rate_change(metrics.failure_change, ran, STEP, period),
         outages=_outages(builds, pipelines, period),
-        queue_time=_duration_change(begun, begun_before, metrics.queue_time, ["queue"], "started_at", period),
+        queue_time=_duration_change(begun, metrics.queue_time, ["queue"], "started_at", period),
         load=_load(builds, jobs, period, compares),
-        waste=metrics.waste(ran, by="pipeline"),
+        waste=metrics.waste(ran[0], by="pipeline"),
         flips=metrics.flips(period.history.of(jobs, "finished_at")),
         flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
     )
@@ -150,21 +148,16 @@ def ended_builds(builds: pd.DataFrame) -> pd.DataFrame:
     return builds[~is_blocked(builds)]
 
 
-def _passed(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["state"] == "passed"]
+def _passed(rows: Pair) -> Pair:
+    now, before = (frame[frame["state"] == "passed"] for frame in rows)
+    return now, before
 
 
 def _duration_change(
-    now: pd.DataFrame,
-    before: pd.DataFrame,
-    of: RowMetric,
-    by: list[Key],
-    at: str,
-    period: Period,
-    q: tuple[float, ...] = (0.5, 0.95),
+    rows: Pair, of: RowMetric, by: list[Key], at: str, period: Period, q: tuple[float, ...] = (0.5, 0.95)
 ) -> pd.DataFrame:
-    confidence = _bonferroni(len(q) * len(metrics.percentiles(now, of, by)))
-    return metrics.percentile_change(now, before, of, by, q, at=at, tz=period.tz, confidence=confidence)
+    confidence = _bonferroni(len(q) * len(metrics.percentiles(rows[0], of, by)))
+    return metrics.percentile_change(*rows, of, by, q, at=at, tz=period.tz, confidence=confidence)
 
 
 def _bonferroni(many: int) -> float:
@@ -172,19 +165,18 @@ def _bonferroni(many: int) -> float:
     return 1 - 0.05 / max(1, many)
 
 
-def _change_points(passed: pd.DataFrame, of: RowMetric, by: list[Key], period: Period) -> pd.DataFrame:
-    """Return change points of daily medians, because rows of one day depend on each other."""
+def _change_points(rows: pd.DataFrame, of: RowMetric, by: list[Key], period: Period) -> pd.DataFrame:
+    """Return change points of daily medians of passed rows, because rows of one day depend on each other."""
+    passed = period.history.of(rows[rows["state"] == "passed"], "finished_at")
     days = midnights(passed["finished_at"], period.tz).rename("day")
     medians = metrics.percentiles(passed, of, [*by, lambda _: days], 0.5)
-    rows = metrics.change_point(medians, "p50_s", list(medians.columns[: len(by)]), at="day")
-    return rows.assign(at=rows["at"].dt.tz_convert(period.tz))
+    changes = metrics.change_point(medians, "p50_s", list(medians.columns[: len(by)]), at="day")
+    return changes.assign(at=changes["at"].dt.tz_convert(period.tz))
 
 
-def _rate_change(
-    summary: Change, now: pd.DataFrame, before: pd.DataFrame, by: list[Key], period: Period
-) -> pd.DataFrame:
-    groups = len(metrics.percentiles(now, metrics.wall_time, by))
-    return summary(now, before, by, "finished_at", period.tz, _bonferroni(groups))
+def _rate_change(summary: Change, rows: Pair, by: list[Key], period: Period) -> pd.DataFrame:
+    groups = len(metrics.percentiles(rows[0], metrics.wall_time, by))
+    return summary(*rows, by, "finished_at", period.tz, _bonferroni(groups))
 
 
 def _outages(builds: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:

@@ -16,8 +16,6 @@ import pandas as pd
 from buildframe.formatting import escape_invisible, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.report.content import STATUSES, Report
-from buildframe.report.findings import to_rows
-from buildframe.report.measurements import ended_builds
 from buildframe.report.overview import draw_conclusions, format_relative
 from buildframe.report.periods import Period
 from buildframe.report.plots import HEIGHT, WIDTH, render_plots
@@ -103,7 +101,7 @@ def summary(report: Report) -> str:
     pipelines = _largest(
         measured.success[["pipeline", "rate", "rate_before", "n"]].merge(wall_time, "left", "pipeline")
     )
-    rows = {"pipelines": to_rows(pipelines), "queues": to_rows(_largest(measured.queue_time))}
+    rows = {"pipelines": pipelines.to_dict("records"), "queues": _largest(measured.queue_time).to_dict("records")}
     return str(template.render(**_variables(report), **rows))
 
 
@@ -133,12 +131,12 @@ def _days(period: Period) -> str:
 
 def _counts(report: Report) -> dict[str, int]:
     """Return the numbers of rows, and of censored and negative durations."""
-    measured, period = report.measurements, report.period
-    frames = {"builds": ended_builds(report.builds), "jobs": report.jobs}
+    measured = report.measurements
+    load = {row["what"]: row for row in measured.load.fillna(0).to_dict("records")}
     with_durations = (measured.wall_time, measured.step_time, measured.queue_time)
     return {
-        **{name: len(period.of(frame, "finished_at")) for name, frame in frames.items()},
-        **{f"{name}_before": len(period.before.of(frame, "finished_at")) for name, frame in frames.items()},
+        **{name: int(load[f"{name} finished"]["now"]) for name in ("builds", "jobs")},
+        **{f"{name}_before": int(load[f"{name} finished"]["before"]) for name in ("builds", "jobs")},
         "waiting": int(measured.queue_time["n_censored"].sum()),
         "negative": sum(int(table["n_negative"].sum()) for table in with_durations),
     }

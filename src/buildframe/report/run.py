@@ -6,16 +6,14 @@ import json
 import logging
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildframe.errors import BuildframeError, DeadlineExceeded
-from buildframe.report import chat, page, store_reader
+from buildframe.report import chat, page
 from buildframe.report.content import Report
 from buildframe.report.folder import PAGE, ReportFolder
 from buildframe.report.logs import LogFormat, log_event, log_to_stderr
-from buildframe.report.thresholds import Thresholds
 from buildframe.store.files import save
 
 if TYPE_CHECKING:
@@ -24,46 +22,15 @@ if TYPE_CHECKING:
 OK, FAILED, INCOMPLETE, LIMIT_EXCEEDED, DEADLINE_PASSED, INTERRUPTED = 0, 1, 3, 4, 124, 130
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """
-    Hold the options of a report.
-
-    Parameters
-    ----------
-    store : str
-        Path or URL of the store.
-    folder : Path
-        Folder in which reports are written.
-    days : int, default 7
-        Length of the period in days.
-    tz : str, default "UTC"
-        Time zone that defines the days.
-    organization : str, optional
-        Slug of the organization. By default the only one in the store.
-    pipeline : str, optional
-        Slug or id of the pipeline to report on. By default all pipelines.
-    thresholds : Thresholds, optional
-        Limits to check.
-    alert : bool, default False
-        Whether an exceeded limit changes the exit status.
-    """
-
-    store: str
-    folder: Path
-    days: int = 7
-    tz: str = "UTC"
-    organization: str | None = None
-    pipeline: str | None = None
-    thresholds: Thresholds | None = None
-    alert: bool = False
-
-
 def run(
-    options: ReportOptions,
+    folder: Path,
+    read: Callable[[Sequence[str]], Report],
     sync: Callable[[], SyncResult] | None,
     print_path: Callable[[str], None],
+    *,
     log_format: LogFormat = "plain",
+    alert: bool = False,
+    with_message: bool = False,
 ) -> int:
     """
     Write a report and return its exit status.
@@ -72,14 +39,20 @@ def run(
 
     Parameters
     ----------
-    options : ReportOptions
-        Store, folder, period and limits.
+    folder : Path
+        Folder in which reports are written.
+    read : callable
+        Function that returns the report, given the reasons why the store is incomplete.
     sync : callable, optional
         Function that syncs the store before it is measured. None: no sync.
     print_path : callable
         Function that receives the path of the page.
     log_format : {"plain", "json"}, default "plain"
         Format of the log lines on stderr. The last line contains the reason of a failure.
+    alert : bool, default False
+        Whether an exceeded limit changes the exit status.
+    with_message : bool, default False
+        Whether to write a message for chat tools.
 
     Returns
     -------
@@ -87,10 +60,10 @@ def run(
         0: written. 1: failed. 3: written, but incomplete. 4: written, and a limit is exceeded (with `alert`).
         124: not written because the deadline passed. 130: interrupted.
     """
-    reports = ReportFolder(options.folder)
+    reports = ReportFolder(folder)
     with log_to_stderr(log_format):
         try:
-            report, folder = _create(options, reports, sync)
+            report, path = _create(reports, read, sync, with_message)
         except KeyboardInterrupt as stop:
             return _log_failure(INTERRUPTED, "interrupted", stop, reports)
         except DeadlineExceeded as late:
@@ -101,10 +74,10 @@ def run(
             event = f"failed by an internal error of buildframe: {type(bug).__name__}: {bug}"
             return _log_failure(FAILED, event, bug, reports, trace=True)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print_path(str(folder / PAGE))
+        print_path(str(path / PAGE))
         if not report.complete:
             return INCOMPLETE
-        return LIMIT_EXCEEDED if options.alert and _exceeded_limits(report) else OK
+        return LIMIT_EXCEEDED if alert and _exceeded_limits(report) else OK
 
 
 def _log_failure(status: int, event: str, why: BaseException, reports: ReportFolder, *, trace: bool = False) -> int:
@@ -120,13 +93,16 @@ def _exceeded_limits(report: Report) -> list[str]:
 
 
 def _create(
-    options: ReportOptions, reports: ReportFolder, sync: Callable[[], SyncResult] | None
+    reports: ReportFolder,
+    read: Callable[[Sequence[str]], Report],
+    sync: Callable[[], SyncResult] | None,
+    with_message: bool,
 ) -> tuple[Report, Path]:
     with reports.lock():
-        why = [] if sync is None else _sync(sync)
-        report = _measure(options, why)
+        report = read([] if sync is None else _sync(sync))
+        _log_measured(report)
         with reports.create(report.as_of) as folder:
-            _write(folder, report, options.thresholds is not None)
+            _write(folder, report, with_message)
     latest, over = reports.latest, _exceeded_limits(report)
     assert latest is not None
     incomplete = "" if report.complete else f", INCOMPLETE: {' '.join(report.why)}"
@@ -146,23 +122,18 @@ def _sync(sync: Callable[[], SyncResult]) -> list[str]:
     return [] if result.why is None else [f"The service could not be read completely: {result.why}."]
 
 
-def _measure(options: ReportOptions, why: Sequence[str]) -> Report:
-    report = store_reader.read(
-        options.store, options.days, options.tz, organization=options.organization, pipeline=options.pipeline,
-        thresholds=options.thresholds, why=why,
-    )  # fmt: skip
+def _log_measured(report: Report) -> None:
     builds, jobs, period = len(report.builds), len(report.jobs), report.period
-    event = f"measured: {builds:,} builds and {jobs:,} jobs of {options.days} days before {period.end.isoformat()}"
+    event = f"measured: {builds:,} builds and {jobs:,} jobs of {period.days} days before {period.end.isoformat()}"
     log_event(event, builds=builds, jobs=jobs, start=period.start.isoformat(), end=period.end.isoformat())
     for note in report.notes:
         log_event(note, logging.WARNING)
-    return report
 
 
-def _write(folder: Path, report: Report, with_thresholds: bool) -> None:
+def _write(folder: Path, report: Report, with_message: bool) -> None:
     (folder / PAGE).write_text(page.render(report), encoding="utf-8")
     (folder / "report.md").write_text(page.summary(report), encoding="utf-8")
-    if with_thresholds:
+    if with_message:
         (folder / "chat.json").write_text(json.dumps(chat.body(report)), encoding="utf-8")
     (folder / "numbers").mkdir()
     for name, table in report.measurements.tables().items():

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe.report.content import Report
-from buildframe.report.findings import significant, to_rows
+from buildframe.report.findings import significant
 
 _MAX_ROWS = 40
 _MAX_UNCHANGED = 10
@@ -34,7 +34,7 @@ def select_rows(report: Report) -> dict[str, dict[str, Any]]:
 
 
 def _first(table: pd.DataFrame, max_rows: int = _MAX_ROWS) -> dict[str, Any]:
-    return {"rows": to_rows(table.head(max_rows)), "n_hidden": max(0, len(table) - max_rows)}
+    return {"rows": table.head(max_rows).to_dict("records"), "n_hidden": max(0, len(table) - max_rows)}
 
 
 def _changed_first(table: pd.DataFrame, name: str, of: str) -> pd.DataFrame:

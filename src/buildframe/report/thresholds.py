@@ -23,7 +23,7 @@ from buildframe.terminal import nearest
 DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""
 
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -157,58 +157,47 @@ def _check(
     for row in table.to_dict("records"):
         limit = unused.pop(row[key], limits.get(DEFAULT, math.nan))
         if not math.isnan(limit):
-            yield check({str(name): value for name, value in row.items()}, format_name(row[key]), limit)
+            yield check(row, format_name(row[key]), limit)
     for name in map(format_name, unused):
         yield Verdict(name, "unknown", f"The {key} {name} has no rows in this period or the one before.")
 
 
 def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
     value, low, high = (row[f"p95_{end}s"] for end in ("", "low_", "high_"))
-    n = format_count(row["n"], "job")
-    if math.isnan(value):
-        few = f"{n} of the queue {queue} started, too few for a 95th percentile"
-        return _verdict(queue, "unknown", few, f"at most {format_duration(limit)}")
-    interval = _interval(low, high, format_duration)
+    n, interval = format_count(row["n"], "job"), _interval(low, high, format_duration)
     text = f"The 95th percentile of the queue time of {queue} is {format_duration(value)} ({interval}; {n})"
-    return _verdict(queue, _status(value, low, limit), text, f"at most {format_duration(limit)}")
+    few = f"{n} of the queue {queue} started, too few for a 95th percentile"
+    return _verdict(queue, value, low, limit, few if math.isnan(value) else text, f"at most {format_duration(limit)}")
 
 
 def _success_rate(row: Row, pipeline: str, limit: float) -> Verdict:
     value, low, high, n = row["rate"], row["rate_low"], row["rate_high"], format_count(row["n"], "build")
-    if math.isnan(value):
-        text = f"No build of {pipeline} passed or failed"
-        return _verdict(pipeline, "unknown", text, f"at least {format_percent(limit)}")
     text = f"The success rate of {pipeline} is {format_percent(value)} ({_interval(low, high, format_percent)}; {n})"
-    return _verdict(pipeline, _status(-value, -high, -limit), text, f"at least {format_percent(limit)}")
+    few, least = f"No build of {pipeline} passed or failed", f"at least {format_percent(limit)}"
+    return _verdict(pipeline, -value, -high, -limit, few if math.isnan(value) else text, least)
 
 
 def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
-    value, before, change = row["p50_s"], row["p50_before_s"], row["p50_change_s"]
-    low, high = row["p50_change_low_s"], row["p50_change_high_s"]
+    change, low, high = (row[f"p50_change_{end}s"] for end in ("", "low_", "high_"))
     n = f"{row['n']:,} and {format_count(row['n_before'], 'build')}"
-    most = f"at most {format_percent(limit)} longer"
-    if math.isnan(change):
-        text = f"{n} of {pipeline} passed, too few to compare the two periods"
-        return _verdict(pipeline, "unknown", text, most)
     text = (
-        f"The median wall time of passed builds of {pipeline} is {format_duration(value)}, "
+        f"The median wall time of passed builds of {pipeline} is {format_duration(row['p50_s'])}, "
         f"{_compared(change)} than before ({_interval(low, high, _compared)}; {n})"
     )
-    return _verdict(pipeline, _status(change, low, limit * before), text, most)
+    few, most = f"{n} of {pipeline} passed, too few to compare the two periods", f"{format_percent(limit)} longer"
+    limit_s = limit * row["p50_before_s"]
+    return _verdict(pipeline, change, low, limit_s, few if math.isnan(change) else text, f"at most {most}")
 
 
-def _status(value: float, low: float, limit: float) -> Status:
-    """Return the status of a value with the lower end `low` of its interval and a maximum `limit`."""
+def _verdict(subject: str, value: float, low: float, limit: float, text: str, limit_text: str) -> Verdict:
+    """Return the verdict on a value with the lower end `low` of its interval and a maximum `limit`."""
+    status: Status = "over" if low > limit else "perhaps"
     if value <= limit:
-        return "within"
-    if math.isnan(low):
-        return "unknown"
-    return "over" if low > limit else "perhaps"
-
-
-def _verdict(subject: str, status: Status, text: str, limit: str) -> Verdict:
+        status = "within"
+    elif math.isnan(value) or math.isnan(low):
+        status = "unknown"
     doubt = ", which lies within the interval" if status == "perhaps" else ""
-    return Verdict(subject, status, f"{text}; the limit is {limit}{doubt}.")
+    return Verdict(subject, status, f"{text}; the limit is {limit_text}{doubt}.")
 
 
 def _interval(low: float, high: float, format: Callable[[float], str]) -> str:
