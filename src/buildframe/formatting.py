@@ -23,15 +23,12 @@ def format_duration(seconds: float) -> str:
     sign, magnitude = ("−" if seconds <= -0.05 else ""), abs(seconds)
     if magnitude < 9.95:
         return f"{sign}{magnitude:.1f} s"
-    rest = round(magnitude)
-    parts: list[str] = []
+    rest, parts = round(magnitude), []
     for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, rest = divmod(rest, size)
-        if count or parts:
-            parts.append(f"{count} {name}" if count else "")
-        if len(parts) == 2:
-            break
-    return sign + " ".join(filter(None, parts))
+        parts.append(f"{count} {name}" if count else "")
+    largest = next(index for index, part in enumerate(parts) if part)
+    return sign + " ".join(filter(None, parts[largest : largest + 2]))
 
 
 def format_minutes(seconds: float) -> str:
