@@ -42,7 +42,7 @@ def live() -> Iterator[Workspace]:
 
 
 def inputs(form: CreateBuildForm) -> dict[str, FormField]:
-    return {field.name: field for field in form._inputs()}
+    return {field.name: field for field in form._inputs}
 
 
 def fill(form: CreateBuildForm, **values: object) -> None:

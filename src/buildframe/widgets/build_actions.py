@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import NamedTuple
 
 import ipywidgets
 
@@ -81,16 +80,6 @@ def _workspace_of(build: spec.Build) -> Workspace:
     return ws
 
 
-class Confirmation(NamedTuple):
-    """A question before an action, its buttons, and the selector of the button to which the focus returns."""
-
-    question: str
-    yes: str
-    no: str
-    action: str
-    button: str
-
-
 class BuildActions(components.WorkspaceWidget):
     """The buttons, the confirmation of an action, and its outcome."""
 
@@ -105,7 +94,7 @@ class BuildActions(components.WorkspaceWidget):
         self._on_change = on_change
         self._build: spec.Build | None = None
         self._rebuilds: dict[str, spec.Build | None] = {}  # by id of the original; None: unknown outcome
-        self._pending: Confirmation | None = None
+        self._pending = ""  # the action that the user is asked to confirm
         self._last_id, self._last_status = "", ""  # the last build that was shown, and the status at that time
         self._build_name = ""
         self.cancel = self.status.create_button("Cancel…", "", self._confirm_cancel, "bf-cancel")
@@ -152,7 +141,7 @@ class BuildActions(components.WorkspaceWidget):
     def _confirm_cancel(self) -> None:
         if self._build is not None and not self.cancel.disabled:
             question = f"Cancel build {build_name(self._build)}? Its jobs stop and their work is lost."
-            self._ask(Confirmation(question, "Yes, cancel it", "Keep running", "cancel", ".bf-cancel"))
+            self._ask("cancel", question, "Yes, cancel it", "Keep running")
 
     def _start_rebuild(self) -> None:
         if self._build is None or self.rebuild.disabled:
@@ -162,27 +151,27 @@ class BuildActions(components.WorkspaceWidget):
             self._start("rebuild")
         else:
             question = f"Build {build_name(self._build)} was already rebuilt as #{earlier.number}. Rebuild it again?"
-            self._ask(Confirmation(question, "Yes, rebuild again", "No", "rebuild", ".bf-rebuild"))
+            self._ask("rebuild", question, "Yes, rebuild again", "No")
 
-    def _ask(self, confirmation: Confirmation) -> None:
-        self._pending = confirmation
-        self.question.value = html.message(confirmation.question, is_error=True)
-        self.yes.description, self.no.description = confirmation.yes, confirmation.no
+    def _ask(self, action: str, question: str, yes: str, no: str) -> None:
+        self._pending = action
+        self.question.value = html.message(question, is_error=True)
+        self.yes.description, self.no.description = yes, no
         components.set_visible(self.confirmation, True)
         self._accessibility.move_focus(".bf-no")
 
     def _close_confirmation(self) -> None:
-        self._pending = None
+        self._pending = ""
         components.set_visible(self.confirmation, False)
 
     def _decline(self) -> None:
-        if self._pending is not None:
-            self._accessibility.move_focus(self._pending.button)
+        if self._pending:
+            self._accessibility.move_focus(f".bf-{self._pending}")
         self._close_confirmation()
 
     def _accept(self) -> None:
-        if self._pending is not None:  # otherwise the second click of a double click
-            self._start(self._pending.action)
+        if self._pending:  # otherwise the second click of a double click
+            self._start(self._pending)
 
     def _start(self, action: str) -> None:
         build = self._build
@@ -194,12 +183,11 @@ class BuildActions(components.WorkspaceWidget):
         self._build_name, self._last_status = build_name(build), ""
         self.status.show_action(f"{_IN_PROGRESS[action]} build {self._build_name} …")
         self._tasks.start(
-            lambda task: _perform(pipeline, number, action), lambda outcome: self._on_outcome(build, action, outcome)
+            lambda task: _perform(pipeline, number, action), lambda outcome: self._on_outcome(build, action, *outcome)
         )
         self._update_buttons()
 
-    def _on_outcome(self, original: spec.Build, action: str, outcome: ActionOutcome) -> None:
-        build, error = outcome.build, outcome.error
+    def _on_outcome(self, original: spec.Build, action: str, build: spec.Build | None, error: Exception | None) -> None:
         if action == "rebuild" and (error is None or isinstance(error, OutcomeUnknown)):
             self._rebuilds[original.id] = build
         elif self._build is not None and build is not None and self._build.id == build.id:
@@ -215,27 +203,17 @@ class BuildActions(components.WorkspaceWidget):
         if self._on_change is not None and build is not None:
             self._on_change(build)
 
-    def _on_error(self, error: BaseException) -> None:
-        self._update_buttons()
-        self.status.show_error(f"{self._build_name}: {html.error_text(error)}")
 
-
-class ActionOutcome(NamedTuple):
-    """The build that was created or changed, if it is known, and the error."""
-
-    build: spec.Build | None
-    error: BuildframeError | None = None
-
-
-def _perform(pipeline: PipelineWorkspace, number: int, action: str) -> ActionOutcome:
+def _perform(pipeline: PipelineWorkspace, number: int, action: str) -> tuple[spec.Build | None, Exception | None]:
+    """Return the build that was created or changed, if it is known, and the error."""
     try:
-        return ActionOutcome(pipeline.cancel(number) if action == "cancel" else pipeline.rebuild(number))
+        return pipeline.cancel(number) if action == "cancel" else pipeline.rebuild(number), None
     except Invalid as error:  # its state differs from the one shown
         with contextlib.suppress(BuildframeError):  # the refusal is shown, and says more
-            return ActionOutcome(pipeline.build(number), error)
-        return ActionOutcome(None, error)
-    except BuildframeError as error:
-        return ActionOutcome(None, error)
+            return pipeline.build(number), error
+        return None, error
+    except Exception as error:
+        return None, error
 
 
 def link_to(build: spec.Build) -> str:

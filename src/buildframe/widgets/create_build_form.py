@@ -87,12 +87,14 @@ class CreateBuildForm(components.WorkspaceWidget):
         self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH)
         self.fields = {"pipeline": FormField(_PIPELINE, widget=self.pipeline)} if isinstance(ws, Workspace) else {}
         self.fields |= {entry.name: FormField(entry) for entry in spec.create_build.properties}
+        self._all_fields = [each for field in self.fields.values() for each in field.with_parts()]
+        self._inputs = [field for field in self._all_fields if field.input is not None]
         self.create = self.status.create_button("Create this build", "Validate, then create the build", self._submit)
         self.create.layout.align_self = "flex-start"
         self._accessibility = components.AccessibilityHelper()
         self._show_parts(self._field_groups(), self.create, self.status, self._accessibility)
         self.add_class("bf-accessible")
-        for field in self._inputs():
+        for field in self._inputs:
             field.input.observe(self.status.guard(lambda _, field=field: self._on_edit(field)), "value")
         self._update_aria()
 
@@ -109,14 +111,8 @@ class CreateBuildForm(components.WorkspaceWidget):
         self.pipeline.options = tuple(map(html.label, slugs))
         self.pipeline.value = selected or self.pipeline.value
 
-    def _all_fields(self) -> list[FormField]:
-        return [each for field in self.fields.values() for each in field.with_parts()]
-
-    def _inputs(self) -> list[FormField]:
-        return [field for field in self._all_fields() if field.input is not None]
-
     def _update_aria(self) -> None:
-        self._accessibility.attributes = {field.selector: field.aria_attributes() for field in self._inputs()}
+        self._accessibility.attributes = {field.selector: field.aria_attributes() for field in self._inputs}
 
     def _on_edit(self, field: FormField) -> None:
         """Clear the problem of an edited field, and allow another submission."""
@@ -141,7 +137,7 @@ class CreateBuildForm(components.WorkspaceWidget):
             self._show_problems({"pipeline": f"is not valid: {error}"})
             raise
         body_of(spec.create_build, values)
-        sent = {field: field.input.value for field in self._inputs() if field.entry is not _PIPELINE}
+        sent = {field: field.input.value for field in self._inputs if field.entry is not _PIPELINE}
         self.status.show_action("Creating the build …")
         self.create.disabled = True
         self._tasks.start(
@@ -160,10 +156,10 @@ class CreateBuildForm(components.WorkspaceWidget):
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem at its field, and move the focus to the first."""
-        for field in self._all_fields():
+        for field in self._all_fields:
             field.show_problem(next((text for name, text in problems.items() if _concerns(name, field)), ""))
         self._update_aria()
-        first = next((field for field in self._all_fields() if field.problem), None)
+        first = next((field for field in self._all_fields if field.problem), None)
         if first is not None:
             self._accessibility.move_focus(first.selector)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import ipywidgets
+import pandas as pd
 
 from buildframe.errors import BadInput, BuildframeError, Forbidden
 from buildframe.formatting import format_name
@@ -89,24 +90,24 @@ def _load_suggestions(ws: Workspace | PipelineWorkspace, task: BackgroundTask) -
     """Return slugs of pipelines, UUIDs of creators by name, and why some could not be loaded."""
     errors: dict[str, None] = {}
 
-    def load(method: Callable[..., Any]) -> Any:
+    def load(method: Callable[..., pd.DataFrame]) -> pd.DataFrame:
         try:
-            return None if task.is_canceled else method(progress=False)
+            if not task.is_canceled:
+                return method(progress=False)
         except Forbidden:
-            return None  # names can be typed, so the token needs no more scopes
+            pass  # names can be typed, so the token needs no more scopes
         except BuildframeError as error:
             errors[str(error).splitlines()[0]] = None
-            return None
+        return pd.DataFrame(columns=["id", "name", "slug"], dtype="str")
 
     workspace = ws if isinstance(ws, Workspace) else Workspace(ws._client, ws.organization)
-    pipelines = load(workspace.pipelines) if workspace is ws else None
-    members = load(workspace.members)
-    slugs = [] if pipelines is None else sorted(map(str, pipelines["slug"]))
+    slugs = sorted(map(str, load(workspace.pipelines)["slug"])) if workspace is ws else []
+    creators = _creators_by_name(load(workspace.members))
     error = f"No suggestions; type pipelines and creators in full: {'; '.join(errors)}" if errors else ""
-    return slugs, {} if members is None else _creators_by_name(members), error
+    return slugs, creators, error
 
 
-def _creators_by_name(members: Any) -> dict[str, str]:
+def _creators_by_name(members: pd.DataFrame) -> dict[str, str]:
     """Return the UUID of each member by name; names that several members have are followed by the UUID."""
     names = members["name"].fillna("").map(html.label)
     unique = names.where(~names.duplicated(keep=False), names + " " + members["id"])
