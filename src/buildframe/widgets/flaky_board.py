@@ -102,8 +102,7 @@ class FlakyBoard(components.WorkspaceWidget):
     def _create_input(self, label: str, tooltip: str) -> ipywidgets.Text:
         layout = {"grid_column": "span 2"}
         text = ipywidgets.Text(description=label, placeholder="all", tooltip=tooltip, layout=layout)
-        load = self.status.guard(self.load)
-        components.on_enter(text, lambda: self._tasks.call_later(_MAX_INPUT_DELAY, load))
+        components.on_enter(text, self.status.guard(lambda: self._tasks.call_later(_MAX_INPUT_DELAY, self.load)))
         return text
 
     def load(self) -> None:
@@ -122,16 +121,16 @@ class FlakyBoard(components.WorkspaceWidget):
         def run(task: BackgroundTask) -> SuiteHistory | Exception | None:
             tests = self._list_tests(self.suite, **query, progress=False)
             task.update(lambda: self.status.guard(self._show)(tests))
-            return self._load_history()
+            return self._load_history(tests)
 
         self._tasks.restart(run, self._show_history)
 
-    def _load_history(self) -> SuiteHistory | Exception | None:
+    def _load_history(self, tests: pd.DataFrame) -> SuiteHistory | Exception | None:
         """Return the history, None without a store, or the error: the list is useful without history."""
         if self._store is None:
             return None
         try:
-            return load_history(self._store, str(self._ws.organization), self.suite)
+            return load_history(self._store, str(self._ws.organization), self.suite, tests)
         except Exception as error:
             return error
 
@@ -145,28 +144,17 @@ class FlakyBoard(components.WorkspaceWidget):
             self.properties.value = html.hint("Select a test in the table with the arrow keys or a click.")
 
     def _show_history(self, result: SuiteHistory | Exception | None) -> None:
-        error = html.error_text(result) if isinstance(result, Exception) else self._mismatch(result)
-        self._history = result if isinstance(result, SuiteHistory) and not error else None
-        if self._history is not None:
-            first, last = html.plain(self._history.first), html.plain(self._history.last)
-            url = self._history.store_url
-            self.store_status.show(f"History from the store at {url}: snapshots from {first} to {last} UTC.")
-        elif error:
-            self.store_status.show_error(f"No test history. {error}\n{self._instructions()}")
-        else:
+        self._history = result if isinstance(result, SuiteHistory) else None
+        if isinstance(result, SuiteHistory):
+            times = f"from {html.plain(result.first)} to {html.plain(result.last)} UTC"
+            self.store_status.show(f"History from the store at {result.store_url}: snapshots {times}.")
+        elif result is None:
             text = "Test history needs a store: the service reports only the current state of a test."
             self.store_status.show(f"{text}\n{self._instructions()}")
+        else:
+            self.store_status.show_error(f"No test history. {html.error_text(result)}\n{self._instructions()}")
         self._rank()
         self._on_select()
-
-    def _mismatch(self, history: SuiteHistory | None) -> str:
-        """Return an error if the store contains none of the tests: their ids are unique across services."""
-        if history is None or self._tests.empty or self._tests["id"].isin(history.tests.index).any():
-            return ""
-        return (
-            f"The store at {history.store_url} contains none of these tests. It belongs to another service, which "
-            f"needs its own store, or all tests are newer than its last snapshot ({html.plain(history.last)} UTC)."
-        )
 
     def _instructions(self) -> str:
         folder = "ci-history" if self._store is None else self._store._location.url
@@ -196,7 +184,8 @@ class FlakyBoard(components.WorkspaceWidget):
         before = self._history.first_states(self._tests) if self._history is not None else None
         self.board = metrics.flaky_board(self._tests, before)
         columns = TABLE_COLUMNS if self._history is None else TABLE_COLUMNS_WITH_HISTORY
-        status = self.board["id"].map(self._history.status) if self._history is not None else None
+        known = None if self._history is None else self._history.tests["status"]
+        status = None if known is None else self.board["id"].map(known).fillna("not stored")
         age_in_days = (self.board["age_at_least_s"] / _DAY).round(1)
         rows = to_rows(self.board.assign(rank=range(1, len(self.board) + 1), status=status, age_in_days=age_in_days))
         with self.table.hold_sync():

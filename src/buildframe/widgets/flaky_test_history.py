@@ -23,14 +23,6 @@ _STATUS_MEANINGS = {
     "reopened": "was resolved or not listed, and then flaked or was listed again",
     "dormant": "has not flaked for more than 14 days",
 }
-_CHART = {
-    "width": 480,
-    "height": 118,
-    "left": 44,
-    "right": 468,
-    "top": 12,
-    "bottom": 92,
-}  # with its axes
 
 
 class SuiteHistory(NamedTuple):
@@ -48,13 +40,9 @@ class SuiteHistory(NamedTuple):
         earlier: pd.DataFrame = states[states["valid_from"] <= tests["fetched_at"].max()]
         return earlier.assign(fetched_at=earlier["valid_from"])
 
-    def status(self, id: str) -> str:
-        """Return the status of a test."""
-        return str(self.tests.loc[id, "status"]) if id in self.tests.index else "not stored"
 
-
-def load_history(store: Store, organization: str, suite: str) -> SuiteHistory:
-    """Load the history of a suite; raise BadInput if the store has none for this organization."""
+def load_history(store: Store, organization: str, suite: str, tests: pd.DataFrame) -> SuiteHistory:
+    """Load the history of a suite; raise BadInput if the store has none for this organization or these tests."""
     found = store.flaky_tests(suite, history=True)
     own = found[found["organization"] == organization]
     url = str(found.attrs["source"])
@@ -64,6 +52,11 @@ def load_history(store: Store, organization: str, suite: str) -> SuiteHistory:
         )
     states = own.sort_values(["valid_from", "id"], ignore_index=True)
     last = states[["valid_from", "valid_to", "fetched_at"]].max().max()
+    if len(tests) and not tests["id"].isin(states["id"]).any():  # ids are unique across services
+        raise BadInput(
+            f"The store at {url} contains none of these tests. It belongs to another service, which needs its own "
+            f"store, or all tests are newer than its last snapshot ({html.plain(last)} UTC)."
+        )
     return SuiteHistory(states, metrics.flaky_lifecycle(states).set_index("id"), url, states["valid_from"].min(), last)
 
 
@@ -73,37 +66,14 @@ def render_history(history: SuiteHistory, id: str, instances: int | None) -> str
         return html.hint(
             f"The store has no history of this test: no snapshot up to {html.timestamp(history.last)} lists it."
         )
-    test, states = history.tests.loc[id], history.states[history.states["id"] == id]
-    rows = to_rows(states)
-    most = max(row["instances"] or 0 for row in rows)
+    test, states = history.tests.loc[id], to_rows(history.states[history.states["id"] == id])
     return html.render(
         "flaky_test_history",
         history=history,
         test=test,
         meaning=_STATUS_MEANINGS[str(test["status"])],
-        unlisted_at=rows[-1]["valid_to"],
         instances=instances,
-        first_count=rows[0]["instances"],
-        last_count=rows[-1]["instances"],
-        states=rows,
-        lines=to_rows(_chart_lines(history, states, most)),
-        most=most,
-        chart=_CHART,
-    )
-
-
-def _chart_lines(history: SuiteHistory, states: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return the known states with their positions on the chart, whose axis ends at the largest count."""
-    listed = states.dropna(subset="instances")
-    count = listed["instances"].astype(int)
-    length = (history.last - history.first) / pd.Timedelta(1, "s") or 1.0
-
-    def x(times: pd.Series[pd.Timestamp]) -> pd.Series[float]:
-        share = (times - history.first).dt.total_seconds() / length
-        return _CHART["left"] + (_CHART["right"] - _CHART["left"]) * share
-
-    y = _CHART["bottom"] - (_CHART["bottom"] - _CHART["top"]) * count / max(most, 1)
-    ends = listed["valid_to"].fillna(history.last)
-    return pd.DataFrame(
-        {"time": listed["valid_from"], "count": count, "x": x(listed["valid_from"]), "x_end": x(ends), "y": y}
+        states=states,
+        most=max(state["instances"] or 0 for state in states),
+        length=max(history.last - history.first, pd.Timedelta(1, "s")),
     )
