@@ -114,10 +114,10 @@ def test_a_build_is_followed_to_its_end_with_few_requests(
     assert len(requests) == 3
     build = live.pipeline("web").build(number)
     assert monitor.table.rows == []
-    assert visible_text(monitor.finished).endswith(build_tracker.finish_text(build))
+    assert visible_text(monitor.finished).endswith(monitor_formatting.finish_text(build))
     assert f'<div role="status"><div><a href="{build.web_url}"' in monitor.finished.value
     assert build.web_url in monitor.finished.value
-    assert build_tracker.finish_text(build) in visible_text(monitor.properties)
+    assert monitor_formatting.finish_text(build) in visible_text(monitor.properties)
     assert (monitor.actions.cancel.disabled, monitor.actions.rebuild.disabled) == (True, False)
 
 
@@ -243,7 +243,7 @@ def test_finish_texts(changes: dict[str, Any], text: str) -> None:
     begun = bf.spec.Moment(2026, 10, 30, tzinfo=dt.UTC)
     stamps = {"started_at": begun, "finished_at": bf.spec.Moment.of(begun + dt.timedelta(seconds=65))}
     build = bf.spec.Build(id="x", number=3, pipeline=bf.spec.Pipeline(slug="web"), **{**stamps, **changes})
-    assert build_tracker.finish_text(build) == text
+    assert monitor_formatting.finish_text(build) == text
 
 
 def hostile(state: str) -> dict[str, Any]:

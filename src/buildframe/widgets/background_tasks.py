@@ -25,16 +25,11 @@ class BackgroundTask(CancelScope):
 
     def __init__(self, runner: TaskRunner, function: TaskFunction, on_result: OnResult, on_wait: OnWait) -> None:
         super().__init__(self._report_wait)
-        self._runner, self._function, self.on_result, self._on_wait = runner, function, on_result, on_wait
+        self._runner, self.function, self.on_result, self._on_wait = runner, function, on_result, on_wait
 
     def update(self, callback: Callback) -> None:
         """Call back on the kernel's thread, unless the task is canceled by then."""
         self._runner.call_soon(lambda: None if self.is_canceled else self._runner.call_guarded(callback))
-
-    def run(self) -> Any:
-        """Run the function in the calling thread."""
-        with self.within():
-            return self._function(self)
 
     def _report_wait(self, seconds: float, reason: str) -> None:
         if seconds >= _SHORTEST_REPORTED_WAIT:
@@ -60,11 +55,17 @@ class TaskRunner:
         self._threads: list[threading.Thread] = []
         self._is_closed = False
         self._loop = kernel_loop()
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a result is still to be delivered."""
         return self._current is not None
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether there is an event loop to call back on."""
+        return self._loop is not None
 
     def start(self, function: TaskFunction, on_result: OnResult) -> bool:
         """Start a task and return True, or return False while another one runs: a double click starts one task."""
@@ -83,14 +84,16 @@ class TaskRunner:
                 self._start_current()
 
     def cancel(self) -> None:
-        """Cancel the current task."""
+        """Cancel the current task and a pending call."""
         with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
             if self._current is not None:
                 self._current.cancel()
             self._current = None
 
     def close(self) -> None:
-        """Cancel the current task, and start none from now on."""
+        """Cancel the current task and a pending call, and start none from now on."""
         with self._lock:
             self._is_closed = True
             self.cancel()
@@ -112,11 +115,16 @@ class TaskRunner:
             _schedule(self._loop, callback)
 
     def call_later(self, seconds: float, callback: Callback) -> None:
-        """Call back on the kernel's thread after a delay; at once if no event loop runs."""
+        """Call back after a delay, unless a task starts or is canceled before; at once if no event loop runs.
+
+        Call it on the kernel's thread. It replaces a pending call.
+        """
         if self._loop is None:
-            callback()
-        else:
-            _schedule(self._loop, self._loop.call_later, seconds, callback)
+            self.call_guarded(callback)
+        elif not self._is_closed:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(seconds, lambda: self.call_guarded(callback))
 
     def call_guarded(self, callback: Callback) -> None:
         """Call back, and pass an exception to `on_error`."""
@@ -137,7 +145,8 @@ class TaskRunner:
     def _run(self, task: BackgroundTask) -> None:
         deliver: Callback
         try:
-            deliver = functools.partial(task.on_result, task.run())
+            with task.within():
+                deliver = functools.partial(task.on_result, task.function(task))
         except Exception as error:
             deliver = functools.partial(self._on_error, error)
         self.call_soon(lambda: self._end(task, deliver))
@@ -150,36 +159,6 @@ class TaskRunner:
                 return
             self._current = None
         self.call_guarded(deliver)
-
-
-class PollTimer:
-    """Calls back after a delay on the kernel's loop; never without a loop, and never after `close`."""
-
-    def __init__(self, callback: Callback) -> None:
-        self._callback = callback
-        self._pending: asyncio.TimerHandle | None = None
-        self._loop = kernel_loop()
-
-    @property
-    def has_loop(self) -> bool:
-        """Whether there is a loop to call back on."""
-        return self._loop is not None
-
-    def schedule(self, seconds: float) -> None:
-        """Call back once after the delay, in place of a pending call."""
-        self.cancel()
-        if self._loop is not None:
-            self._pending = self._loop.call_later(seconds, self._callback)
-
-    def cancel(self) -> None:
-        """Cancel a pending call."""
-        if self._pending is not None:
-            self._pending.cancel()
-
-    def close(self) -> None:
-        """Cancel, and never call back again."""
-        self.cancel()
-        self._loop = None
 
 
 def kernel_loop() -> asyncio.AbstractEventLoop | None:
@@ -197,9 +176,9 @@ def call_on_loop(loop: asyncio.AbstractEventLoop | None, callback: Callback) -> 
         _schedule(loop, callback)
 
 
-def _schedule(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: Any) -> None:
+def _schedule(loop: asyncio.AbstractEventLoop, callback: Callback) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(callback, *arguments)
+        loop.call_soon_threadsafe(callback)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

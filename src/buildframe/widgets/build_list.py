@@ -84,8 +84,7 @@ class BuildList:
     @property
     def time(self) -> str:
         """The service's time of the first response."""
-        as_of = self._metadata.get("as_of")
-        return f"{pd.Timestamp(as_of):%H:%M:%S} UTC" if as_of else "an unknown time"
+        return html.clock_time(self._metadata.get("as_of"))
 
 
 def load_builds(

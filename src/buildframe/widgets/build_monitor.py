@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections import Counter
 from typing import Any
 
 import ipywidgets
-import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput
@@ -16,15 +16,14 @@ from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.spec.times import parse_duration
 from buildframe.widgets import components, html, monitor_formatting
-from buildframe.widgets.background_tasks import BackgroundTask, PollTimer
-from buildframe.widgets.build_actions import BuildActions, build_name
-from buildframe.widgets.build_tracker import BuildTracker, MonitorSnapshot, to_record
+from buildframe.widgets.background_tasks import BackgroundTask
+from buildframe.widgets.build_actions import BuildActions
+from buildframe.widgets.build_tracker import DELETED, BuildTracker, MonitorSnapshot, to_record
 from buildframe.widgets.data_table import DataTable, to_cells
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 _MIN_INTERVAL = 10.0  # seconds
 _MAX_UNANSWERED_PINGS = 2  # a page may miss one while a cell of the user runs
-_MAX_HISTORIES = 2  # loaded per refresh, so that rows are not outdated when they appear
 
 
 class BuildMonitor(components.WorkspaceWidget):
@@ -89,8 +88,6 @@ class BuildMonitor(components.WorkspaceWidget):
         self.is_refreshing, self._is_hidden = False, False
         self._unanswered_pings = 0
         self.table = DataTable("Waiting and running builds", monitor_formatting.TABLE_COLUMNS)
-        self._timer = PollTimer(self.status.guard(self._on_timer))
-        self.closables = (self._timer, self._tasks)
         self.actions = BuildActions(ws, on_change=lambda build: self._on_build_changed())
         components.set_visible(self.actions, False)
         self._show_parts(*self._create_parts())
@@ -118,8 +115,8 @@ class BuildMonitor(components.WorkspaceWidget):
         if self._tasks.start(self._refresh, lambda _: self._schedule_next()):
             self._is_outdated = False
             self._show_schedule("loading …")
-        elif self.is_refreshing:
-            self._timer.schedule(self._interval)
+        elif self.is_refreshing and self._tasks.has_loop:
+            self._tasks.call_later(self._interval, self._on_timer)
 
     def resume(self) -> None:
         """Refresh now and at intervals, for at most `for_at_most`."""
@@ -141,7 +138,6 @@ class BuildMonitor(components.WorkspaceWidget):
             Text that the status line shows.
         """
         self.is_refreshing = False
-        self._timer.cancel()
         self._tasks.cancel()
         self.toggle.description = "Resume"
         self._pause_text = f"{reason}. Press Resume to refresh again."
@@ -169,9 +165,9 @@ class BuildMonitor(components.WorkspaceWidget):
             self.resume()
 
     def _schedule_next(self) -> None:
-        if self.is_refreshing or self._is_outdated:
-            self._timer.schedule(0.0 if self._is_outdated else self._interval)
-        will_refresh = self.is_refreshing and self._timer.has_loop
+        if self._tasks.has_loop and (self.is_refreshing or self._is_outdated):
+            self._tasks.call_later(0.0 if self._is_outdated else self._interval, self._on_timer)
+        will_refresh = self.is_refreshing and self._tasks.has_loop
         self._show_schedule(f"refreshes every {format_duration(self._interval)}" if will_refresh else "not refreshing")
 
     def _on_build_changed(self) -> None:
@@ -180,18 +176,11 @@ class BuildMonitor(components.WorkspaceWidget):
         self.refresh()
 
     def _refresh(self, task: BackgroundTask) -> None:
-        """Refresh, in a thread: rows are shown before histories, which take longer."""
-        self._tracker.refresh()
-        self._publish(task)
-        for slug in self._tracker.pipelines_without_history()[:_MAX_HISTORIES]:
+        """Refresh, in a thread."""
+        for snapshot in self._tracker.refresh():
+            task.update(self.status.guard(lambda snapshot=snapshot: self._show(snapshot)))
             if task.is_canceled:
                 return
-            self._tracker.load_history(slug)
-            self._publish(task)
-
-    def _publish(self, task: BackgroundTask) -> None:
-        snapshot = self._tracker.snapshot()
-        task.update(self.status.guard(lambda: self._show(snapshot)))
 
     def _on_error(self, error: BaseException) -> None:
         self.status.show_error(error)
@@ -206,8 +195,9 @@ class BuildMonitor(components.WorkspaceWidget):
         self.snapshot = snapshot
         self.status.show(self._pause_text)
         self.table.is_stale = False
-        self.queue.value = monitor_formatting.queue_summary(snapshot)
-        self.finished.value = html.render("finished_builds", builds=snapshot.finished, n_new=snapshot.n_new)
+        waiting = Counter(row["pipeline"] for row in snapshot.rows if row["state"] == "scheduled")
+        self.queue.value = html.render("build_queue", snapshot=snapshot, waiting=waiting)
+        self.finished.value = html.render("finished_builds", snapshot=snapshot, formatting=monitor_formatting)
         indexes = {row["id"]: index for index, row in enumerate(snapshot.rows)}
         selected = indexes.get(self._build.id, -1) if self._build else -1
         self.table.set_rows(
@@ -218,10 +208,7 @@ class BuildMonitor(components.WorkspaceWidget):
 
     def _show_schedule(self, text: str) -> None:
         """Show when the rows were loaded and what is next; not announced, because it changes all the time."""
-        as_of = "Nothing loaded yet"
-        if self.snapshot is not None:
-            loaded_at = self.snapshot.as_of
-            as_of = f"As of {'an unknown time' if pd.isna(loaded_at) else f'{loaded_at:%H:%M:%S} UTC'}"
+        as_of = "Nothing loaded yet" if self.snapshot is None else f"As of {self.snapshot.as_of}"
         self.schedule.value = html.hint(f"{as_of}, {text}")
 
     def _on_select(self) -> None:
@@ -235,19 +222,13 @@ class BuildMonitor(components.WorkspaceWidget):
             return
         id = self._build.id
         row = next((row for row in self.snapshot.rows if row["id"] == id), None)
-        finished = next((each for each in self.snapshot.finished if each.build.id == id), None)
-        if row is not None:
-            self._build, finished = to_record(row), None
-        elif finished is not None:
-            self._build = finished.build
-        if row is not None or finished is not None:
-            self.properties.value = html.render(
-                "monitored_build", name=build_name(self._build), build=self._build, row=row, finished=finished,
-                wait_seconds=monitor_formatting.wait_seconds, run_seconds=monitor_formatting.run_seconds,
-                progress_sentence=monitor_formatting.progress_sentence,
-            )  # fmt: skip
+        finished = next((build for build in self.snapshot.finished if build.id == id), None)
+        build = to_record(row) if row is not None else finished
+        if build is not None:
+            self._build = build
+            self.properties.value = html.render("monitored_build", build=build, row=row, formatting=monitor_formatting)
         self._update_actions(self._build)
-        components.set_visible(self.actions, finished is None or not finished.is_deleted)
+        components.set_visible(self.actions, self._build.state != DELETED)
 
     def _update_actions(self, build: spec.Build) -> None:
         """Update the buttons; an open confirmation stays as long as it can be answered."""

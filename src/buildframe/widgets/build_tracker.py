@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from buildframe import metrics, spec
 from buildframe.errors import Incomplete, NotFound
-from buildframe.formatting import escape_invisible, format_count, format_duration, truncate_middle
+from buildframe.formatting import format_count, format_duration
 from buildframe.spec.builds import FINISHED_STATES, OPEN_STATES
-from buildframe.widgets.build_actions import build_name
+from buildframe.widgets import html
 from buildframe.widgets.components import pipeline_of
 from buildframe.widgets.data_table import Row, to_rows
 from buildframe.workspace import PipelineWorkspace, Workspace
@@ -25,28 +25,17 @@ _COLUMNS = [
 ]  # fmt: skip
 _HISTORY_COLUMNS = ["id", "pipeline", "state", "blocked", "created_at", "started_at", "finished_at", "fetched_at"]
 _MAX_REQUESTS = 10
+_MAX_HISTORIES = 2  # loaded per refresh, so that rows are not outdated when they appear
 _MAX_HISTORY_REQUESTS = 4  # the first one reads the service's time
 _MAX_LOOKUPS = 10  # of builds that left the list, per refresh
 _MAX_FINISHED = 20
 _MAX_DEPTHS = 30
-_DEADLINE = "30s"
-
-
-class FinishedBuild(NamedTuple):
-    """A build that left the list of open builds, and how it ended as text."""
-
-    build: spec.Build
-    text: str
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether the service no longer has it."""
-        return self.build.state == DELETED
+_LIMITS: dict[str, Any] = {"deadline": "30s", "partial": True, "workers": 1, "progress": False}
 
 
 class MonitorSnapshot(NamedTuple):
     """
-    The open builds at one refresh.
+    The open builds at one refresh, and its time as text.
 
     `rows` are builds, newest first, with the columns of `metrics.remaining_time`, and `history`, which describes the
     builds that the expectation is based on (None: not loaded yet). `finished` are the builds that finished so far,
@@ -55,9 +44,9 @@ class MonitorSnapshot(NamedTuple):
     """
 
     rows: list[Row]
-    as_of: Any
+    as_of: str
     note: str
-    finished: list[FinishedBuild]
+    finished: list[spec.Build]
     n_new: int
     depths: list[int]
 
@@ -67,57 +56,44 @@ class BuildTracker:
     Tracks the builds of an organization or a pipeline; one thread at a time.
 
     A refresh takes one request per 100 open builds, at most 10, and one for each build that left the list, at most 10.
-    The history of a pipeline is loaded once, on request: the last 14 days, and at most 300 builds.
+    The history of a pipeline is loaded once: the last 14 days, and at most 300 builds.
     """
 
     def __init__(self, source: Workspace | PipelineWorkspace) -> None:
         self._source = source
-        self._builds = pd.DataFrame()
         self._open: dict[str, Row] = {}
         self._histories: dict[str, pd.DataFrame] = {}
-        self._finished: list[FinishedBuild] = []
+        self._finished: list[spec.Build] = []
         self._n_new = 0
         self._depths: list[int] = []
-        self._note = ""
-        self._as_of: Any = pd.NaT
 
-    def refresh(self) -> None:
-        """Load the open builds, and look up those that are no longer open."""
-        builds = self._source.builds(
-            state=OPEN_STATES, columns=_COLUMNS,
-            max_requests=_MAX_REQUESTS, deadline=_DEADLINE, partial=True, workers=1, progress=False,
-        )  # fmt: skip
-        metadata = builds.attrs
-        if not (metadata["complete"] or len(builds)):
-            raise Incomplete(f"No builds could be loaded: {metadata['why']}.")
+    def refresh(self) -> Iterator[MonitorSnapshot]:
+        """Load the open builds, then histories of running ones, which take longer; yield the state after each."""
+        builds = self._source.builds(state=OPEN_STATES, columns=_COLUMNS, max_requests=_MAX_REQUESTS, **_LIMITS)
+        if not (builds.attrs["complete"] or len(builds)):
+            raise Incomplete(f"No builds could be loaded: {builds.attrs['why']}.")
         self._look_up_finished(builds)
-        self._builds, self._as_of = builds, pd.Timestamp(metadata["as_of"]) if metadata["as_of"] else pd.NaT
-        self._note = "" if metadata["complete"] else f"Only the newest {len(builds):,} are shown: {metadata['why']}."
         self._depths = [*self._depths, int((builds["state"] == "scheduled").sum())][-_MAX_DEPTHS:]
+        yield self._snapshot(builds)
+        running = builds.loc[builds["started_at"].notna(), "pipeline"].dropna()
+        new = [str(slug) for slug in running.value_counts().index if slug not in self._histories]
+        for slug in new[:_MAX_HISTORIES]:
+            self._histories[slug] = pipeline_of(self._source, slug).builds(
+                created_from=f"{HISTORY_DAYS}d", state=FINISHED_STATES, columns=_HISTORY_COLUMNS,
+                max_requests=_MAX_HISTORY_REQUESTS, **_LIMITS,
+            )  # fmt: skip
+            yield self._snapshot(builds)
 
-    def pipelines_without_history(self) -> list[str]:
-        """Return pipelines of running builds whose history is not loaded, those with most builds first."""
-        running = self._builds.loc[self._builds["started_at"].notna(), "pipeline"].dropna()
-        return [str(slug) for slug in running.value_counts().index if slug not in self._histories]
-
-    def load_history(self, slug: str) -> None:
-        """Load the history of a pipeline, newest builds first."""
-        self._histories[slug] = pipeline_of(self._source, slug).builds(
-            created_from=f"{HISTORY_DAYS}d", state=FINISHED_STATES, columns=_HISTORY_COLUMNS,
-            max_requests=_MAX_HISTORY_REQUESTS, deadline=_DEADLINE, partial=True, workers=1, progress=False,
-        )  # fmt: skip
-
-    def snapshot(self) -> MonitorSnapshot:
-        """Return the state after the last refresh, with the histories loaded so far."""
-        rows = to_rows(self._builds)
-        running = self._builds[self._builds["pipeline"].isin(list(self._histories))]
+    def _snapshot(self, builds: pd.DataFrame) -> MonitorSnapshot:
+        running = builds[builds["pipeline"].isin(list(self._histories))]
         together = pd.concat([*self._histories.values(), running[_HISTORY_COLUMNS]])
-        remaining_times = metrics.remaining_time(metrics.latest(together)).drop(columns="pipeline")
-        remaining = {row["id"]: row for row in to_rows(remaining_times)}
+        remaining = metrics.remaining_time(metrics.latest(together)).drop(columns="pipeline")
+        rows = to_rows(builds.merge(remaining, "left", "id"))
         for row in rows:
-            row |= {**remaining.get(row["id"], {}), "history": self._describe_history(row["pipeline"])}
-        finished = self._finished[::-1]
-        return MonitorSnapshot(rows, self._as_of, self._note, finished, self._n_new, list(self._depths))
+            row["history"] = self._describe_history(row["pipeline"])
+        metadata, finished = builds.attrs, self._finished[::-1]
+        note = "" if metadata["complete"] else f"Only the newest {len(builds):,} are shown: {metadata['why']}."
+        return MonitorSnapshot(rows, html.clock_time(metadata["as_of"]), note, finished, self._n_new, self._depths)
 
     def _describe_history(self, slug: Any) -> str | None:
         history = self._histories.get(slug)
@@ -133,9 +109,7 @@ class BuildTracker:
         self._n_new = 0
         reach, present = None if builds.attrs["complete"] else builds["created_at"].min(), set(builds["id"])
         oldest_first = sorted(self._open.values(), key=lambda row: row["created_at"])
-        left = [
-            each for each in oldest_first if each["id"] not in present and (not reach or each["created_at"] >= reach)
-        ]
+        left = [row for row in oldest_first if row["id"] not in present and (not reach or row["created_at"] >= reach)]
         for row in left[:_MAX_LOOKUPS]:
             pipeline = pipeline_of(self._source, row["pipeline"])
             try:
@@ -143,7 +117,7 @@ class BuildTracker:
             except NotFound:
                 build = to_record({**row, "state": DELETED})
             if build.state not in OPEN_STATES:
-                self._finished = [*self._finished, FinishedBuild(build, finish_text(build))][-_MAX_FINISHED:]
+                self._finished = [*self._finished, build][-_MAX_FINISHED:]
                 self._n_new += 1
                 del self._open[row["id"]]
         self._open |= {row["id"]: row for row in to_rows(builds)}
@@ -158,20 +132,3 @@ def to_record(row: Mapping[Any, Any]) -> spec.Build:
         pipeline=spec.Pipeline(slug=row["pipeline"]),
         web_url=row["web_url"],
     )
-
-
-def finish_text(build: spec.Build) -> str:
-    """Return how a build ended: "web #12 passed after 4 min 10 s"."""
-    name = build_name(build)
-    if build.blocked:
-        return f"{name} is blocked; {build.state} so far"
-    outcome = _OUTCOMES.get(str(build.state), f"is {escape_invisible(truncate_middle(str(build.state)))}")
-    if build.started_at is None or build.finished_at is None:
-        return f"{name} {outcome}"
-    return f"{name} {outcome} after {format_duration((build.finished_at - build.started_at).total_seconds())}"
-
-
-_OUTCOMES = {
-    **{state: state for state in ("passed", "failed")},
-    **{state: f"was {state.replace('_', ' ')}" for state in ("canceled", "skipped", "not_run", DELETED)},
-}

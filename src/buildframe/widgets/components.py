@@ -12,7 +12,7 @@ import traitlets
 
 from buildframe.errors import BadInput
 from buildframe.widgets import html
-from buildframe.widgets.background_tasks import PollTimer, TaskRunner, call_on_loop, kernel_loop
+from buildframe.widgets.background_tasks import TaskRunner, call_on_loop, kernel_loop
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 _STYLES = f"<style>{(Path(__file__).parent / 'widgets.css').read_text(encoding='utf-8')}</style>"
@@ -21,7 +21,7 @@ _STYLES = f"<style>{(Path(__file__).parent / 'widgets.css').read_text(encoding='
 class CompositeWidget(ipywidgets.VBox):
     """A widget made of others. Closing it closes these and everything in `closables`; no thread starts afterwards."""
 
-    closables: tuple[TaskRunner | PollTimer, ...] = ()  # ipywidgets also closes widgets whose __init__ raised
+    closables: tuple[TaskRunner, ...] = ()  # ipywidgets also closes widgets whose __init__ raised
 
     def close(self) -> None:
         """Close the widget and its parts, and cancel its requests."""

@@ -28,6 +28,11 @@ def timestamp(value: Any) -> str:
     return "" if pd.isna(value) else f"{plain(value)} UTC"
 
 
+def clock_time(as_of: str | None) -> str:
+    """Return the time of day of a response, in UTC."""
+    return f"{pd.Timestamp(as_of):%H:%M:%S} UTC" if as_of else "an unknown time"
+
+
 def first_line(value: object) -> str:
     """Return the first line of a value as text."""
     return (plain(value).splitlines() or [""])[0]

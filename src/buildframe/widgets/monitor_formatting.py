@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from buildframe.formatting import format_count, format_duration
+from buildframe import spec
+from buildframe.formatting import escape_invisible, format_count, format_duration, truncate_middle
 from buildframe.widgets import html
-from buildframe.widgets.build_tracker import HISTORY_DAYS, MonitorSnapshot
+from buildframe.widgets.build_actions import build_name
+from buildframe.widgets.build_tracker import DELETED, HISTORY_DAYS
 from buildframe.widgets.data_table import Row, TableColumn
 
 EXPLANATION = (
@@ -14,18 +14,6 @@ EXPLANATION = (
     f"builds of the same pipeline in the last {HISTORY_DAYS} days that ran at least as long. Select a build for "
     "details."
 )
-_BARS = "▁▂▃▄▅▆▇█"
-_MAX_PIPELINES = 8
-
-
-def queue_summary(snapshot: MonitorSnapshot) -> str:
-    """Return how many builds run and wait, now and at earlier refreshes, as HTML."""
-    waiting = Counter(row["pipeline"] for row in snapshot.rows if row["state"] == "scheduled")
-    running = len(snapshot.rows) - waiting.total()
-    return html.render(
-        "build_queue", running=running, waiting=waiting, max_pipelines=_MAX_PIPELINES,
-        note=snapshot.note, depths=snapshot.depths, bars=_BARS,
-    )  # fmt: skip
 
 
 def progress_text(row: Row) -> str:
@@ -36,7 +24,7 @@ def progress_text(row: Row) -> str:
         return "being canceled"
     if row["history"] is None:
         return "history not loaded yet"
-    if row.get("n") is None:
+    if row["n"] is None:
         return "unknown"
     if row["n"] == 0 and row["n_sooner"]:
         return f"100 %, longer than all {row['n_sooner']:,} earlier builds"
@@ -75,6 +63,22 @@ def run_seconds(row: Row) -> float | None:
     """Return the seconds since the start; None if it has not started."""
     return None if row["started_at"] is None else float((row["fetched_at"] - row["started_at"]).total_seconds())
 
+
+def finish_text(build: spec.Build) -> str:
+    """Return how a build ended: "web #12 passed after 4 min 10 s"."""
+    name = build_name(build)
+    if build.blocked:
+        return f"{name} is blocked; {build.state} so far"
+    outcome = _OUTCOMES.get(str(build.state), f"is {escape_invisible(truncate_middle(str(build.state)))}")
+    if build.started_at is None or build.finished_at is None:
+        return f"{name} {outcome}"
+    return f"{name} {outcome} after {format_duration((build.finished_at - build.started_at).total_seconds())}"
+
+
+_OUTCOMES = {
+    **{state: state for state in ("passed", "failed")},
+    **{state: f"was {state.replace('_', ' ')}" for state in ("canceled", "skipped", "not_run", DELETED)},
+}
 
 TABLE_COLUMNS = (
     TableColumn("Number", "number", "number", "78px"),
