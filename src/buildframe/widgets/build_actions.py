@@ -94,7 +94,7 @@ class BuildActions(components.WorkspaceWidget):
         self._on_change = on_change
         self._build: spec.Build | None = None
         self._rebuilds: dict[str, spec.Build | None] = {}  # by id of the original; None: unknown outcome
-        self._pending = ""  # the action that the user is asked to confirm
+        self._pending = ""  # the action that awaits confirmation
         self._last_id, self._last_status = "", ""  # the last build that was shown, and the status at that time
         self._build_name = ""
         self.cancel = self.status.create_button("Cancel…", "", self._confirm_cancel, "bf-cancel")
