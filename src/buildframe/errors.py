@@ -218,13 +218,11 @@ class Forbidden(ServiceError):
 class NotFound(ServiceError):
     """404: the resource does not exist, or the token may not see it."""
 
+    hint = "The resource does not exist, or this token may not see it. Check the path, and base_url= or BUILDFRAME_URL."
+
     def advice(self) -> str:
         """Return what is missing, or how to check the address."""
-        return (
-            self.missing
-            or "The resource does not exist, or this token may not see it. "
-            "Check the path, and base_url= or BUILDFRAME_URL."
-        )
+        return self.missing or self.hint
 
 
 class Invalid(ServiceError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -19,29 +19,14 @@ from buildframe.http import protocol
 from buildframe.http.budget import Canceled, RequestBudget, within_deadline
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
-from buildframe.http.response import Response
-from buildframe.http.retry import fetch
+from buildframe.http.retry import Decode, fetch
 from buildframe.spec import Resource
 from buildframe.spec.times import Deadline
 
 R = TypeVar("R", bound=Resource)
-T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 _BY_NUMBER = "read by page numbers: if an entry was deleted in the meantime, another one may be missing"
-
-
-class PageReader(Protocol[T_co]):
-    """Decodes the pages of a list, and converts their rows."""
-
-    def read(self, request: Request, response: Response) -> Page:
-        """Return the page in a response; raise Malformed if it cannot be read."""
-
-    def tables(self, page: Page) -> T_co:
-        """Convert the rows of a page."""
-
-    def key(self, row: Any, /) -> Hashable:
-        """Return what identifies a row in the list."""
 
 
 def records(
@@ -50,24 +35,29 @@ def records(
     """Fetch a list as a frame; `options` are those of `ListOptions`."""
     assert source.endpoint.returns is not None
     decoder = PageDecoder(source.endpoint.returns, ColumnSelection.of(table, options))
-    pages, metadata = list_pages(source, decoder, options, filters)
+    pages, metadata = list_pages(source, decoder.read, decoder.tables, decoder.key, options, filters)
     return metadata.attach(decoder.frames(pages)[0], table)
 
 
 def list_pages(
-    source: ListSource, reader: PageReader[T], options: Mapping[str, Any], filters: Mapping[str, Any] | None = None
+    source: ListSource,
+    read: Decode[Page],
+    convert: Callable[[Page], T],
+    key: Callable[[Any], Hashable],
+    options: Mapping[str, Any],
+    filters: Mapping[str, Any] | None = None,
 ) -> tuple[list[T], ListingMetadata]:
-    """Fetch all pages of a list along its links, each converted, without rows of earlier pages."""
+    """Fetch all pages of a list along its links, each converted, without rows of earlier pages by their `key`."""
     chosen, checked, tables, why = filters or {}, check_options(options), [], None
     with redacted_errors(source.client), ProgressBar(source.name, checked.progress) as bar:
         budget = RequestBudget(max_requests=checked.max_requests, seconds=checked.seconds, on_wait=bar.wait)
-        pagination = LinkPagination(reader.key)
+        pagination = LinkPagination(key)
         try:
             while pagination.next is not None:
                 link, number = pagination.next
                 request = source.client.follow(source.page({}), link) if link else source.page(chosen, number)
                 # No variable holds the page: an error in it passes this frame, and the page may echo the token.
-                tables.append(reader.tables(pagination.take(fetch(source.client, request, reader.read, budget))))
+                tables.append(convert(pagination.take(fetch(source.client, request, read, budget))))
                 bar.show(pagination.rows, pagination.requests, pagination.share)
             bar.end()
         except (BuildframeError, KeyboardInterrupt) as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
@@ -52,8 +52,9 @@ def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bo
 
 
 def _records(source: ListSource, reader: _RecordReader, progress: bool | None) -> tuple[list[Any], ListingMetadata]:
-    pages, metadata = records.list_pages(source, reader, {"progress": progress})
-    return list(itertools.chain.from_iterable(pages)), metadata
+    options, convert, key = {"progress": progress}, attrgetter("rows"), attrgetter("identity")
+    pages, metadata = records.list_pages(source, reader.read, convert, key, options)
+    return [row.record for rows in pages for row in rows], metadata
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -198,14 +199,6 @@ class _RecordReader:
         has_own_size = is_open and str(len(rows)) != size  # the service chooses the page size, or has no pages
         self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
         return replace(page, rows=rows, open=is_open)
-
-    def tables(self, page: Page) -> list[Any]:
-        """Return the records of a page."""
-        return [row.record for row in page.rows]
-
-    def key(self, row: _Row) -> Hashable:
-        """Return what identifies a record."""
-        return row.identity
 
 
 _DECODER = msgspec.json.Decoder(list[Any])
