@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from importlib import resources
 from typing import Any
 
 import graphql
-
-Operations = Sequence[graphql.OperationDefinitionNode]
-Fragments = Mapping[str, graphql.FragmentDefinitionNode]
 
 MAX_LENGTH = 20_000
 MAX_TOKENS = 1500
@@ -69,18 +66,18 @@ def _parse_query(query: str) -> graphql.DocumentNode:
     if len(query) > MAX_LENGTH:
         raise graphql.GraphQLError(f"The query is longer than {MAX_LENGTH} characters")
     document = graphql.parse(query, no_location=True, max_tokens=MAX_TOKENS)
-    parts = document.definitions
-    operations = [part for part in parts if isinstance(part, graphql.OperationDefinitionNode)]
-    fragments = {part.name.value: part for part in parts if isinstance(part, graphql.FragmentDefinitionNode)}
-    if _depth(operations, fragments) > MAX_DEPTH:
+    if _depth(document) > MAX_DEPTH:
         raise graphql.GraphQLError(f"The query is more than {MAX_DEPTH} levels deep")
     for error in graphql.validate(load_schema(), document, max_errors=1):
         raise error
     return document
 
 
-def _depth(operations: Operations, fragments: Fragments) -> int:
+def _depth(document: graphql.DocumentNode) -> int:
     """Return the nesting depth of fields; a cycle of fragments counts as too deep."""
+    parts = document.definitions
+    operations = [part for part in parts if isinstance(part, graphql.OperationDefinitionNode)]
+    fragments = {part.name.value: part for part in parts if isinstance(part, graphql.FragmentDefinitionNode)}
     memo: dict[str, int] = {}
 
     def within(node: Any) -> int:
