@@ -9,7 +9,7 @@ import inspect
 import numbers
 import os
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_args, get_origin, get_type_hints
 
@@ -170,6 +170,7 @@ class _Parameters:
         self.positional, self.by_name = names[self.has_self : code.co_argcount], names[code.co_argcount : end]
         self.takes_any_number = bool(code.co_flags & inspect.CO_VARARGS)
         self._rest = names[end + self.takes_any_number] if code.co_flags & inspect.CO_VARKEYWORDS else None
+        self.endpoint: Endpoint | None = getattr(function, "endpoint", None)
         self._function = function
 
     @functools.cached_property
@@ -189,11 +190,6 @@ class _Parameters:
     def takes_any_option(self) -> bool:
         """Whether the `**` parameter accepts any name, such as query parameters."""
         return self._rest is not None and get_origin(self._hint(self._rest)) is not Unpack
-
-    @property
-    def endpoint(self) -> Endpoint | None:
-        """The endpoint that a method requests."""
-        return getattr(self._function, "endpoint", None)
 
     def _hint(self, name: str) -> Any:
         """Return a parameter's annotation, or its text if only type checkers can evaluate it, as `pd.Series[Any]`."""
@@ -245,12 +241,7 @@ def _advice(
         return f"It always reads all pages. {_how_to_read_less(declared, endpoint)}"
     if endpoint and endpoint.lists and option in _SORTING:
         return "Sort the frame that it returns, with .sort_values(...)."
-    return _nearest(name, option, declared, positional)
-
-
-def _nearest(name: str, option: str, declared: Iterable[str], others: Sequence[str] = ()) -> str:
-    """Return the name that may be meant, and all names."""
-    near = difflib.get_close_matches(option.lower(), [*declared, *others], n=1)
+    near = difflib.get_close_matches(option.lower(), [*declared, *positional], n=1)
     suggestion = f"Did you mean {near[0]!r}? " if near else ""
     return f"{suggestion}Options of {name}: {', '.join(declared) or 'none'}."
 

@@ -45,9 +45,7 @@ _MAX_ROWS = 10_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
 open for a full scan."""
 
-_MAX_SMALL_FILES = 8
-"""Most small files per day. If a day has more, the next write to it merges them."""
-
+_MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
 _ANY = pc.scalar(True)
 _TABLE_CONFIGURATION = {
     "delta.logRetentionDuration": "interval 36500 days",

@@ -14,7 +14,7 @@ from buildframe.spec import Moment, When, when
 from buildframe.store import STORED_TABLES, frames
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
-from buildframe.store.sync_state import SyncState
+from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
@@ -338,9 +338,7 @@ class StoreReader:
         Moment
             A datetime in UTC.
         """
-        as_of = self._state().as_of
-        assert as_of is not None
-        return as_of
+        return self._state().as_of
 
     @property
     def covers(self) -> dict[str, tuple[Moment, Moment]]:
@@ -356,8 +354,6 @@ class StoreReader:
         """
         return self._state().covers
 
-    # --- private
-
     def _tables(self) -> dict[str, TableVersion]:
         """Open the tables that exist."""
         state = self._state()
@@ -368,7 +364,7 @@ class StoreReader:
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
             newest = SyncState() if builds is None else SyncState.newest(builds)
-            if builds is None or newest.as_of is None:
+            if builds is None or newest.as_of == NEVER:
                 raise self._location.missing_store_error
             return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest)
 
@@ -444,7 +440,6 @@ class StoreReader:
         return self._with_attrs(rows if history else rows.drop(columns=["valid_from", "valid_to"]), name, state)
 
     def _with_attrs(self, frame: pd.DataFrame, name: str, state: SyncState) -> pd.DataFrame:
-        assert state.as_of is not None
         covers = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
         frame.attrs.update(covers=covers, table=name, source=self.url, as_of=state.as_of.text(), version=state.version)
         return frame
@@ -458,7 +453,6 @@ def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> 
     state = SyncState.at(builds, as_of if isinstance(as_of, int) else when(as_of, "as_of", newest.as_of))
     if state is None:
         oldest = SyncState.oldest(builds)
-        assert oldest.as_of is not None
         raise BadInput(
             f"as_of={as_of!r} is before the first readable sync: version {oldest.version} at {oldest.as_of.text()}. "
             "Use a later time."

@@ -19,7 +19,6 @@ from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult
-from buildframe.store.sync_state import NEVER
 from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.terminal import show
 from buildframe.webhooks import Event
@@ -195,7 +194,7 @@ class Store(StoreReader):
         self._require_newest("updated")
         checked_events = _events(events)
         state = self._state()
-        rows, left_out = webhook_rows.rows(checked_events, state.coverage, state.as_of or NEVER)
+        rows, left_out = webhook_rows.rows(checked_events, state.coverage, state.as_of)
         done = transactions.receive(self._location, Retention(personal, env), rows)
         return ReceiveResult(done.builds, done.jobs, left_out, done.state.version)
 
@@ -245,8 +244,6 @@ class Store(StoreReader):
         length = parse_duration(keep, "keep")
         check_time(length, "keep")
         return transactions.clean(self._location, length)
-
-    # --- private
 
     def _require_newest(self, action: str) -> None:
         if self._as_of is not None:

@@ -101,7 +101,7 @@ class SyncClock:
     def _advances(self) -> tuple[dt.timedelta, dt.timedelta]:
         """How far the service clock and the local clock have advanced since the last sync."""
         start = self._start_state
-        if start.as_of is None or start.local_time is None or self._time.at is None:
+        if start.local_time is None or self._time.at is None:
             return dt.timedelta(0), dt.timedelta(0)
         return self._time.at - start.as_of, self.local_time - start.local_time
 

@@ -56,16 +56,15 @@ class SyncState:
 
     `version` is the version of the builds table, and `versions` are those of the other tables. `coverage` is keyed by
     scope: an organization, or an organization and the id of a pipeline. `lists` holds the service time at which each
-    list was last read. Versions before `first` cannot be read, because `Store.clean` deleted
-    their files.
+    list was last read. Versions before `first` cannot be read, because `Store.clean` deleted their files.
     `has_webhook_updates` is true if webhook deliveries were stored after the last sync.
 
-    `local_time` is the local clock at `as_of`. `confirmed` is a time that the service had certainly reached by then.
-    From version `ordered_from` on, `as_of` never decreases.
+    `as_of` is the service time of the last sync, or `NEVER`. `local_time` is the local clock at `as_of`. `confirmed` is
+    a time that the service had certainly reached by then. From version `ordered_from` on, `as_of` never decreases.
     """
 
     version: int = -1
-    as_of: Moment | None = None
+    as_of: Moment = NEVER
     versions: Mapping[str, int] = field(default_factory=dict)
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     lists: Mapping[str, Moment] = field(default_factory=dict)
@@ -112,7 +111,7 @@ class SyncState:
 
         def time_of(version: int) -> Moment:
             state = next(cls.all(builds, version), None)
-            return NEVER if state is None or state.as_of is None else state.as_of
+            return NEVER if state is None else state.as_of
 
         last, ordered = newest.version, newest.ordered_from
         while True:

@@ -109,7 +109,7 @@ def clean(location: Location, keep: dt.timedelta) -> int:
     """
     with store_errors("cleaned", location):
         builds = TableVersion.at(location, "builds")
-        if builds is None:
+        if builds is None or SyncState.newest(builds).as_of == NEVER:
             raise location.missing_store_error
         oldest = _oldest_readable(builds, keep)
         before = dt.datetime.now(dt.UTC) - GRACE
@@ -127,11 +127,9 @@ def _oldest_readable(builds: TableVersion, keep: dt.timedelta) -> SyncState:
     """
     now = Moment.of(dt.datetime.now(dt.UTC))
     newest = oldest = SyncState.newest(builds)
-    assert newest.as_of is not None
     first = (newest.as_of if newest.confirmed == NEVER else newest.confirmed) - keep
     last, version = max(newest.as_of, now), newest.version - 1
     while (state := next(SyncState.all(builds, version), None)) is not None and state.version >= newest.first:
-        assert state.as_of is not None
         is_young = first <= state.as_of <= last or builds.committed_at(state.version) >= now - keep
         if is_young or builds.committed_at(oldest.version) >= now - GRACE:
             oldest = state
@@ -237,7 +235,7 @@ class _Transaction(ExitStack):
     def _dated(self, batch: SyncBatch) -> SyncState:
         """Return the state with the time of this sync, unless a concurrent sync has stored a later time."""
         stored = self._state.as_of
-        is_earlier = stored is not None and batch.as_of < stored
+        is_earlier = batch.as_of < stored
         if is_earlier and stored != batch.base_state.as_of:
             return self._state
         ordered = self._builds.version + 1 if is_earlier else self._state.ordered_from
