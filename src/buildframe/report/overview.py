@@ -95,7 +95,7 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
     if findings:
         first, since = findings[0], findings[0].since
         headline, mood = (worse, "bad") if first.bad else (better, "good")
-        if since is not None and all(each.since is not None for each in findings):  # change points, which are of speed
+        if since is not None and all(each.since is not None for each in findings):  # only speed has change points
             headline = f"{first.subject} has been {'slower' if first.bad else 'faster'} since {since.day} {since:%b}"
         return Conclusion(question, headline, mood, findings, text, notes)
     if _with_interval(table).empty:
@@ -104,6 +104,7 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
 
 
 def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
+    """Return what was compared, how many groups could not be, and how small a change of rates can be detected."""
     changes, group = _with_interval(table), "queue" if "queue" in table else "pipeline"
     notes = []
     if len(changes):

@@ -184,9 +184,9 @@ def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
         f"The median wall time of passed builds of {pipeline} is {format_duration(row['p50_s'])}, "
         f"{_compared(change)} than before ({_interval(low, high, _compared)}; {n})"
     )
-    few, most = f"{n} of {pipeline} passed, too few to compare the two periods", f"{format_percent(limit)} longer"
-    limit_s = limit * row["p50_before_s"]
-    return _verdict(pipeline, change, low, limit_s, few if math.isnan(change) else text, f"at most {most}")
+    few = f"{n} of {pipeline} passed, too few to compare the two periods"
+    most, limit_text = limit * row["p50_before_s"], f"at most {format_percent(limit)} longer"
+    return _verdict(pipeline, change, low, most, few if math.isnan(change) else text, limit_text)
 
 
 def _verdict(subject: str, value: float, low: float, limit: float, text: str, limit_text: str) -> Verdict:
