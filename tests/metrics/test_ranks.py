@@ -44,6 +44,14 @@ def test_a_sample_that_is_drawn_again_is_refused(sample: str, few: int, monkeypa
     assert metrics.percentiles(kept, of="x_s")["n"].between(1_500, 2_500).all()
 
 
+@pytest.mark.parametrize("made", [lambda rows: rows, lambda rows: rows.pl(), lambda rows: rows.df()])
+def test_nulls_and_numbers_that_are_none_are_one_key(made: Any) -> None:
+    key = "CASE i % 4 WHEN 0 THEN 1.5 WHEN 1 THEN 'NaN'::DOUBLE WHEN 2 THEN 'NaN'::DOUBLE END"
+    rows = duckdb.connect().sql(f"SELECT i::DOUBLE AS x_s, {key} AS key FROM range(40) t(i)")
+    result = metrics.percentiles(made(rows), of="x_s", by="key", q=0.5)
+    assert result[["n", "p50_s"]].to_numpy().tolist() == [[10, 18.0], [30, 20.0]]
+
+
 def test_values_that_change_within_their_second_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many rows in each second, but between the passes one value has gone to another second."""
     connection = duckdb.connect()

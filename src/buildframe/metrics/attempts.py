@@ -13,13 +13,14 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, NestedGroups
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, Key, join_keys
 from buildframe.metrics.rates import shares
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 
 _STEP: list[Key] = ["organization", "pipeline", step]
+_COMMIT: list[Key] = ["commit"]
 _VARIANT: list[Key] = ["matrix", "parallel_group_index"]
 _NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at")
 _COUNTS = ["passes", "failures", "lost"]
@@ -104,8 +105,8 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     """
     attempts = _select_attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = _sum_outcomes(attempts, **ends).with_columns(verdict=_express_verdict())
-    return engine_of(jobs).deliver(attempts, outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": _VERDICTS})
+    outcomes = _sum_outcomes(attempts, **ends)
+    return outcomes.engine.deliver(outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": _VERDICTS})
 
 
 @checked_names
@@ -164,15 +165,13 @@ def flips(jobs: Frame) -> pd.DataFrame:
     1  platform  test-billing              19      1       0.053  0.009
     2       api      contract              31      1       0.032  0.006
     """
-    attempts = _select_attempts(jobs, only_known=False)
-    unknown = nw.col("unknown").sum()
-    _, commit, step = attempts.by
-    variants = _sum_outcomes(attempts, unknown=unknown).with_columns(verdict=_express_verdict(), **attempts.numbers)
-    worst = {name: nw.col(name).max() for name in ("verdict", "passes", *step) if name not in commit}
-    commits = variants.group_by(*commit).agg(**worst, unknown=unknown)
+    variants = _sum_outcomes(_select_attempts(jobs, only_known=False), unknown=nw.col("unknown").sum())
+    engine = variants.engine
+    commits = engine.without_level(variants, _VARIANT)
+    worst = commits.frame.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col("unknown").sum())
     is_known = nw.col("unknown") == 0
-    counted = engine_of(jobs).group_sums(
-        replace(attempts.rows, frame=commits, by=step, names=attempts.names, keys=next(iter(attempts.keys), None)),
+    counted = engine.group_sums(
+        engine.without_level(replace(commits, frame=worst), _COMMIT),
         commits=is_known,
         commits_passed=is_known & (nw.col("passes") > 0),
         **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
@@ -184,13 +183,13 @@ def flips(jobs: Frame) -> pd.DataFrame:
     return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
 
 
-def _select_attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
+def _select_attempts(jobs: Frame, *, only_known: bool) -> GroupedRows:
     """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), or those at a commit.
 
     Computes flags first, because texts are slow to filter.
     """
     check_states(jobs, "state")
-    groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, ["commit"], _VARIANT])
+    groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, _COMMIT, _VARIANT])
     hard, lost, unknown = nw.col("hard"), nw.col("lost"), nw.col("unknown")
     flags = {
         "script": expressions.IS_SCRIPT,
@@ -199,18 +198,19 @@ def _select_attempts(jobs: Frame, *, only_known: bool) -> NestedGroups:
         "lost": expressions.WAS_LOST,
     }
     flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
-    rows = groups.rows.frame.select(*groups.by[0], "finished_at", **flags)
+    rows = groups.frame.select(*groups.by, "finished_at", **flags)
     counted = nw.col("script") & (nw.col("passes") | hard)
     rows = rows.filter(counted & ~unknown if only_known else counted)
     outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": unknown}
     rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
-    return replace(groups, rows=replace(groups.rows, frame=rows))
+    return replace(groups, frame=rows)
 
 
-def _sum_outcomes(attempts: NestedGroups, **more: nw.Expr) -> nw.LazyFrame[Any]:
-    """Sum the outcomes of each group of the finest level."""
-    sums = attempts.rows.frame.group_by(*attempts.by[0]).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
-    return sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))  # decimals in DuckDB
+def _sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
+    """Sum the outcomes of each group, and add its verdict."""
+    sums = attempts.frame.group_by(*attempts.by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
+    whole = sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))  # decimals in DuckDB
+    return replace(attempts, frame=whole.with_columns(verdict=_express_verdict()))
 
 
 def _express_verdict() -> nw.Expr:

@@ -23,8 +23,8 @@ from buildframe.metrics.percentiles import (
     COUNTS,
     check_percentiles,
     count_rows,
+    percentile_columns,
     percentile_label,
-    point_percentiles,
 )
 from buildframe.metrics.rates import shares, wilson
 from buildframe.metrics.validation import check_states
@@ -388,7 +388,7 @@ class _Side:
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
         rows = engine_of(frame).measure(frame, of, by, needs=(at,))
         counts = count_rows(rows)
-        values = point_percentiles(rows, counts, q)
+        values = percentile_columns(rows, counts, q, intervals=False)
         spreads = _measure_spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
         table = pd.concat([counts.sums, values, spreads], axis=1).assign(place=range(len(spreads)))
         return cls(rows, counts, join_keys(counts.keys, table))
@@ -432,7 +432,7 @@ def _compute_changes(
             side.append(_find_enclosing_ranks(table, p, size, confidence))
         ranks[0].append(_find_enclosing_ranks(tables[0], p, own, CONFIDENCE))
     now, before = (
-        side.values_at_ranks(table["place"], np.concatenate(own, axis=1)) if q else np.empty((len(table), 0))
+        side.values_at_ranks(table["place"], np.concatenate(own, axis=1))
         for side, table, own in zip(sides, tables, ranks, strict=True)
     )
     columns: dict[str, Any] = {}

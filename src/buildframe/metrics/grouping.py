@@ -45,14 +45,10 @@ def find_groups(frame: pd.DataFrame, by: By) -> Groups:
 def _rank_values(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
     """Return the position of each value among the ordered distinct values, null last, and their number."""
     try:
-        codes, values = pd.factorize(key, use_na_sentinel=False)
-        values = pd.Index(values)
-        order = values.argsort()
+        codes, values = pd.factorize(key, sort=True, use_na_sentinel=False)
     except TypeError as why:
         raise BadInput(f"The column {str(key.name)!r} cannot be grouped by: {why}.") from None
-    is_null = np.asarray(values.isna(), bool)[order]
-    order = np.concatenate([order[~is_null], order[is_null]])
-    return _invert(order)[codes], len(values)
+    return codes, len(values)
 
 
 def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[np.intp], int]:
@@ -60,14 +56,8 @@ def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[n
     if many <= 2 * len(codes) + 1024:
         is_there = np.bincount(codes, minlength=many) > 0
         return (np.cumsum(is_there) - 1)[codes], int(is_there.sum())
-    numbers, there = pd.factorize(codes)
-    return _invert(np.argsort(there))[numbers], len(there)
-
-
-def _invert(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    place = np.empty(len(order), np.intp)
-    place[order] = np.arange(len(order))
-    return place
+    numbers, there = pd.factorize(codes, sort=True)
+    return numbers, len(there)
 
 
 def join_keys(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Integers
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.intervals import TimeWindow
+from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow
 from buildframe.metrics.engines.protocol import Frame, FrameCoverage, IntervalKind
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import resolve_window
@@ -216,17 +216,17 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
 
 def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None, end: When | None) -> pd.DataFrame:
     engine = engine_of(jobs)
-    intervals = engine.intervals(jobs, by, kind)
-    coverage = engine.coverage(intervals)
+    intervals, coverage = engine.intervals(jobs, by, kind)
     limits = resolve_window(start, end, None if coverage.latest is None else Moment.from_us(coverage.latest))
-    levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
+    keys, levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
+    at = levels[AT].to_numpy(np.int64)
     columns = {
-        "at": pd.DatetimeIndex(levels.at.view("datetime64[us]"), tz="UTC"),
-        kind.name: pd.array(levels.level, "Int64"),
-        "whole": _is_whole(levels.at, coverage),
-        "n_negative": levels.n_negative,
+        "at": pd.DatetimeIndex(at.view("datetime64[us]"), tz="UTC"),
+        kind.name: levels[LEVEL].astype("Int64"),
+        "whole": _is_whole(at, coverage),
+        "n_negative": levels["n_negative"],
     }
-    return join_keys(levels.keys, pd.DataFrame(columns))
+    return join_keys(keys, pd.DataFrame(columns))
 
 
 def _is_whole(at: Integers, coverage: FrameCoverage) -> Any:

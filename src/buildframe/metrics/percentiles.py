@@ -200,7 +200,7 @@ def trend(
     buckets = Buckets.of(rows, [at], freq, tz)
     bucketed = buckets.group_by_bucket(rows, at)
     counts = fill_empty_buckets(count_rows(bucketed), len(buckets))
-    summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, q, "linear")], axis=1)
+    summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, q)], axis=1)
     return buckets.with_starts(summary)
 
 
@@ -215,27 +215,20 @@ def count_rows(rows: GroupedRows) -> GroupSums:
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
 
 
-def percentile_columns(rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method) -> pd.DataFrame:
-    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of `counts`."""
+def percentile_columns(
+    rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method = "linear", *, intervals: bool = True
+) -> pd.DataFrame:
+    """Compute the columns `p50_s`, ... per group, then `p50_low_s`, `p50_high_s`, ..., in the order of `counts`."""
     n = counts.sums["n"].to_numpy(np.int64)
-    neighbors, share = _find_neighbors(n, q, method)
-    ends = _find_interval_ranks(n, q)
-    values = rows.engine.values_at_ranks(rows, counts.groups, n, np.concatenate([neighbors, ends], axis=1))
-    below, above, low, high = np.split(values, 4, axis=1)
+    ranks, share = _find_neighbors(n, q, method)
+    ranks = np.concatenate([ranks, _find_interval_ranks(n, q)], axis=1) if intervals else ranks
+    values = rows.engine.values_at_ranks(rows, counts.groups, n, ranks)
+    below, above, *ends = np.split(values, ranks.shape[1] // len(q), axis=1)
     middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
     columns = {percentile_label(p): middle[:, i] for i, p in enumerate(q)}
     for i, p in enumerate(q):
-        columns |= {percentile_label(p, "low"): low[:, i], percentile_label(p, "high"): high[:, i]}
+        columns |= {percentile_label(p, end): own[:, i] for end, own in zip(("low", "high"), ends, strict=False)}
     return pd.DataFrame(columns, index=counts.sums.index)
-
-
-def point_percentiles(rows: GroupedRows, counts: GroupSums, q: Sequence[float]) -> pd.DataFrame:
-    """Compute the columns `p50_s`, ... without intervals, NaN with too few rows, in the order of `counts`."""
-    n = counts.sums["n"].to_numpy(np.int64)
-    ranks, share = _find_neighbors(n, q, "linear")
-    below, above = np.split(rows.engine.values_at_ranks(rows, counts.groups, n, ranks), 2, axis=1)
-    values = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
-    return pd.DataFrame(values, columns=[percentile_label(p) for p in q], index=counts.sums.index)
 
 
 def percentile_label(p: float, end: str = "") -> str:

@@ -41,7 +41,7 @@ class Buckets:
     def group_by_bucket(self, rows: GroupedRows, at: str) -> GroupedRows:
         """Group rows by bucket; those without this time are a further group, the last one or that of null."""
         numbered = rows.engine.with_bucket_numbers(rows.frame, at, self._edges())
-        return replace(rows, frame=numbered, by=[GROUP], keys=pd.DataFrame(index=range(len(self) + 1)))
+        return replace(rows, frame=numbered, by=[GROUP], keys=[pd.DataFrame(index=range(len(self) + 1))])
 
     def with_bucket_numbers(self, rows: GroupedRows, at: str, name: str) -> GroupedRows:
         """Add the number of each row's bucket as a column; null or the number of buckets without this time."""

@@ -222,10 +222,8 @@ def _draw_cells(ax: Axes, cells: pd.DataFrame) -> None:
     table = np.full((7, 24), np.nan)
     table[cells["day"], cells["hour"]] = cells["minutes"]
     most = max(float(np.nanmax(table)), 1e-9)
-    norm, cmap = (
-        Normalize(min(0.0, float(np.nanmin(table))), most),
-        theme.SEQUENTIAL if theme.is_light() else theme.SEQUENTIAL.reversed(),
-    )
+    norm = Normalize(min(0.0, float(np.nanmin(table))), most)
+    cmap = theme.SEQUENTIAL if theme.is_light() else theme.SEQUENTIAL.reversed()
     ax.pcolormesh(np.ma.masked_invalid(table), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)], linewidth=1.2)
     few = cells[cells["minutes"].isna()]
     ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=theme.GRAY, markersize=4)

@@ -215,12 +215,8 @@ def flaky_board(tests: pd.DataFrame, ax: Axes | None = None, before: pd.DataFram
         shown = _select_tests(board, count_rows_that_fit(ax, top), before is not None)
         _draw_instances(ax, shown.iloc[::-1].reset_index(drop=True))
         ax.set_xlabel("instances of flaking")
-        theme.decorate(
-            ax,
-            _count_tests(board),
-            _note(board, len(shown), int(is_hidden.sum()), before is not None),
-            grid="x",
-        )
+        note = _note(board, len(shown), int(is_hidden.sum()), before is not None)
+        theme.decorate(ax, _count_tests(board), note, grid="x")
     return ax
 
 

@@ -26,13 +26,12 @@ _KINDS: dict[str, Any] = {
 
 def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
     """Convert a table to pandas with the dtypes of fetched frames."""
-    frame = table.to_pandas(types_mapper=_to_pandas_dtype)
+    dtypes = pandas_types()
+    frame = table.to_pandas(
+        types_mapper=lambda kind: pd.Int64Dtype() if pa.types.is_integer(kind) else dtypes.get(kind)
+    )
     times = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)]
     return frame.assign(**{name: timestamps(frame, name) for name in map(str, times)}) if times else frame
-
-
-def _to_pandas_dtype(kind: pa.DataType) -> Any:
-    return pd.Int64Dtype() if pa.types.is_integer(kind) else pandas_types().get(kind)
 
 
 def with_texts(results: pd.DataFrame, texts: Mapping[str, Sequence[str]]) -> pd.DataFrame:
@@ -57,6 +56,8 @@ def _typed_column(name: str, dtype: Any) -> nw.Expr:
     if isinstance(dtype, (nw.Categorical, nw.Enum)):  # not ordered by their texts
         return nw.col(name).cast(nw.String)
     expected = _KINDS.get(kind or "")
+    if expected is None and dtype.is_float():
+        return nan_as_null(name)
     if expected is None or isinstance(dtype, type(expected)) or (kind == "integer" and dtype.is_integer()):
         return nw.col(name)
     if kind == "date" and dtype != nw.Unknown:  # a custom column may have this name, too
@@ -64,6 +65,11 @@ def _typed_column(name: str, dtype: Any) -> nw.Expr:
     if dtype == nw.Unknown or (dtype.is_integer() and kind in ("flag", "text", "json")):
         return nw.col(name).cast(expected)  # nulls alone have no type, or in some engines that of numbers
     raise BadInput(f"The column {name!r} holds {dtype}, not {expected}. Convert it first.")
+
+
+def nan_as_null(name: str) -> nw.Expr:
+    """Return a column of floats with nulls for NaN, as in pandas."""
+    return nw.when(~nw.col(name).is_nan()).then(nw.col(name))
 
 
 def micros_column(name: str) -> str:

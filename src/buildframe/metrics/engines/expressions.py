@@ -11,7 +11,7 @@ import numpy as np
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Integers
 from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, Span
-from buildframe.metrics.engines.dtypes import micros_column
+from buildframe.metrics.engines.dtypes import micros_column, nan_as_null
 
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
 """Columns of jobs that determine the outcome."""
@@ -50,14 +50,10 @@ def is_blocked(available: Collection[str]) -> nw.Expr:
     )
 
 
-def micros_between(start: str, end: str) -> nw.Expr:
-    """Return microseconds between two timestamps of rows with `with_micros`; negative if clocks disagree."""
-    return nw.col(micros_column(end)) - nw.col(micros_column(start))
-
-
 def seconds_of(span: Span, available: Collection[str]) -> nw.Expr:
     """Return the seconds of a row metric for rows with `with_micros`; null if it measures nothing."""
-    seconds = unless_blocked(micros_between(span.start, span.end) / 1e6, span, available)
+    micros = nw.col(micros_column(span.end)) - nw.col(micros_column(span.start))
+    seconds = unless_blocked(micros / 1e6, span, available)
     return nw.when(IS_SCRIPT).then(seconds) if span.scripts_only else seconds
 
 
@@ -73,7 +69,7 @@ def stored_seconds(name: str, dtype: Any) -> nw.Expr:
     if dtype == nw.Duration:
         return nw.col(name).dt.total_microseconds() / 1e6
     if name.endswith("_s") and dtype.is_numeric():
-        return nw.when(~nw.col(name).is_nan()).then(nw.col(name)) if dtype.is_float() else nw.col(name).cast(nw.Float64)
+        return nan_as_null(name) if dtype.is_float() else nw.col(name).cast(nw.Float64)
     raise BadInput(
         f"The column {name!r} is {dtype}, not a duration. Pass a metric such as metrics.run_time, or seconds."
     )
@@ -88,10 +84,10 @@ def is_censored(span: Span, available: Collection[str]) -> nw.Expr:
     has_no_end = nw.col(span.end).is_null()
     if span.unless_blocked:
         has_no_end |= is_blocked(available)
-    open_ended = ~nw.col(span.start).is_null() & has_no_end
+    censored = ~nw.col(span.start).is_null() & has_no_end
     if span.end == "runnable_at" and "state" in available:
-        open_ended &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
-    return open_ended & IS_SCRIPT if span.scripts_only else open_ended
+        censored &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
+    return censored
 
 
 def _when(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:

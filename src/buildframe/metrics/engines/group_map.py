@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -48,16 +47,10 @@ def _whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Itera
 
 
 def _start_of_last_group(rows: pa.RecordBatch, by: Sequence[str]) -> int:
-    if not rows.num_rows:
-        return 0
-    equal = functools.reduce(pc.and_, (_equals_last(rows.column(name)) for name in by))
-    return rows.num_rows - int(pc.index(equal[::-1], False).as_py()) if not pc.all(equal).as_py() else 0
+    runs = (pc.run_end_encode(_without_nan(rows.column(name))).run_ends for name in by)  # type: ignore[attr-defined]
+    return max((ends[-2].as_py() for ends in runs if len(ends) > 1), default=0)
 
 
-def _equals_last(column: Any) -> Any:
-    last = column[-1]
-    if not last.is_valid:
-        return column.is_null()
-    if pa.types.is_floating(column.type) and pc.is_nan(last).as_py():
-        return pc.is_nan(column).fill_null(False)
-    return pc.equal(column, last).fill_null(False)
+def _without_nan(column: Any) -> Any:
+    """Return the column with nulls for NaN, which equals no value."""
+    return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column

@@ -25,10 +25,10 @@ from buildframe.metrics.columns import (
     timestamps,
     typed_column,
 )
-from buildframe.metrics.durations import NEVER_RUNNABLE, RowMetric, Span, is_blocked, is_script, span_of
-from buildframe.metrics.engines import attribution, expressions
-from buildframe.metrics.engines.dtypes import check_zones, micros_column, with_texts
-from buildframe.metrics.engines.intervals import AT, TimeWindow, count_intervals
+from buildframe.metrics.durations import RowMetric, Span, is_blocked, is_script
+from buildframe.metrics.engines import attribution
+from buildframe.metrics.engines.dtypes import check_zones, micros_column
+from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, count_intervals
 from buildframe.metrics.engines.protocol import (
     BALANCE,
     COUNT,
@@ -36,15 +36,12 @@ from buildframe.metrics.engines.protocol import (
     Engine,
     Frame,
     FrameCoverage,
-    FrameFunction,
     GroupedRows,
     GroupSums,
     IntervalKind,
-    Levels,
-    NestedGroups,
     Rows,
 )
-from buildframe.metrics.grouping import By, Key, compact_codes, find_groups, join_keys
+from buildframe.metrics.grouping import By, Key, compact_codes, find_groups
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 DAY = pd.ArrowDtype(pa.date32())
@@ -82,9 +79,9 @@ class PandasEngine(Engine):
         return _to_rows(native.assign(**{name: pd.arrays.IntegerArray(us, us == NAT) for name, us in exact.items()}))
 
     def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
-        native = _to_pandas(rows)
-        limits = [_first_and_last(microseconds(native[name])) for name in names]
-        return [(_to_timestamp(first), _to_timestamp(last)) for first, last in limits]
+        limits = (_first_and_last(microseconds(_to_pandas(rows)[name])) for name in names)
+        times = (pd.to_datetime(list(ends), unit="us", utc=True) for ends in limits)
+        return [(first, last) for first, last in times]
 
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
         timestamps(frame, "created_at")
@@ -103,52 +100,38 @@ class PandasEngine(Engine):
         columns = {name: _without_mask(typed_column(frame, name)) for name in names}
         columns |= {name: np.asarray(new) for name, new in more.items()} | {GROUP: groups.codes}
         rows = _to_rows(pd.DataFrame(columns, copy=False))
-        return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), groups.keys)
+        return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), [groups.keys])
 
-    def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
-        span = span_of(of)
-        value, censored = _measure_rows(frame, of, span)
-        if span is None or censored is None:
-            return self.group_rows(frame, needs, by, value=value)
-        if not span.scripts_only:
-            return self.group_rows(frame, needs, by, value=value, censored=censored)
-        rows = self.group_rows(frame, (*needs, "type"), by, value=value, censored=censored)
-        return self.filter_groups(rows, expressions.IS_SCRIPT)
+    def measure_rows(self, frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, Any]:
+        if isinstance(of, str):
+            value = seconds(column(frame, of), f"The column {of!r}").to_numpy(np.float64, na_value=np.nan)
+        elif span is None:
+            metric = getattr(of, "__name__", of)
+            durations = check_aligned(of(frame), frame, f"of={metric}")
+            value = seconds(durations, f"The result of {metric}").to_numpy(np.float64, na_value=np.nan)
+        else:
+            start, end = timestamp_micros(frame, span.start), timestamp_micros(frame, span.end)
+            value = np.where((start != NAT) & (end != NAT), (end - start) / 1e6, np.nan)
+        if span is not None and span.unless_blocked:
+            value = np.where(is_blocked(frame), np.nan, value)
+        return frame, value
 
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
         native, keys = _to_pandas(rows.frame.filter(chosen)), _keys(rows)
         codes = native[GROUP].to_numpy(np.intp)
         present = np.flatnonzero(np.bincount(codes, minlength=len(keys)))
         numbered = native.assign(**{GROUP: compact_codes(codes, len(keys))[0]})
-        return replace(rows, frame=_to_rows(numbered), keys=keys.take(present).reset_index(drop=True))
+        return replace(rows, frame=_to_rows(numbered), keys=[keys.take(present).reset_index(drop=True)])
 
-    def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> NestedGroups:
-        groups = [find_groups(frame, list(keys)) for keys in levels]
-        sizes = [len(group.keys) for group in groups]
-        code = groups[0].codes
-        for group, size in zip(groups[1:], sizes[1:], strict=True):
-            code = code * size + group.codes
-        names = [f"{GROUP} {len(groups) - i}" for i in range(len(groups) - 1)] + [GROUP]
-        numbers, coarser = {}, nw.col(names[0])
-        for name, size in zip(names[1:], reversed(sizes[1:]), strict=True):
-            coarser = coarser // max(size, 1)
-            numbers[name] = coarser
-        table = self.collect_columns(frame, [*needs]).assign(**{names[0]: code})
-        keys = [group.keys for group in groups]
-        rows = GroupedRows(self, _to_rows(table), [names[0]], [])
-        return NestedGroups(rows, [[name] for name in names], numbers, list(keys[0].columns), keys)
+    def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> GroupedRows:
+        codes, keys = zip(*(find_groups(frame, list(level)) for level in levels), strict=True)
+        number = np.ravel_multi_index(codes, [max(len(of_level), 1) for of_level in keys])
+        table = self.collect_columns(frame, [*needs]).assign(**{GROUP: number})
+        return GroupedRows(self, _to_rows(table), [GROUP], [], keys)
 
-    def deliver(
-        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
-    ) -> Frame:
-        result = _to_pandas(rows).sort_values(groups.by[0], ignore_index=True)
-        codes = result[groups.by[0][0]].to_numpy(np.int64)
-        columns: list[pd.DataFrame] = []
-        for keys in reversed(groups.keys[1:]):
-            codes, own = np.divmod(codes, len(keys))
-            columns.insert(0, keys.take(own).reset_index(drop=True))
-        columns.insert(0, groups.keys[0].take(codes).reset_index(drop=True))
-        return join_keys(pd.concat(columns, axis=1), with_texts(result[[*names]], texts))
+    def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
+        *coarser, finest = rows.keys
+        return replace(rows.with_columns(**{GROUP: nw.col(GROUP) // max(len(finest), 1)}), keys=coarser)
 
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         native, keys = _to_pandas(rows.frame.select(GROUP, **counts)), _keys(rows)
@@ -156,19 +139,13 @@ class PandasEngine(Engine):
         sums = pd.DataFrame({name: sums_by_code(codes, one, len(keys)) for name, one in native.items()}, dtype="Int64")
         return GroupSums(keys, _group_numbers(keys), sums)
 
-    def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-        return _to_pandas(rows.frame.select(GROUP, *names)), _keys(rows)
-
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
     ) -> GroupedRows:
         native = _to_pandas(rows.frame)
-        codes, selected = native[GROUP].to_numpy(np.int64), groups[GROUP].to_numpy(np.int64)
-        places = np.full(max(codes.max(initial=-1), selected.max(initial=-1)) + 1, -1)
-        places[selected] = np.arange(len(selected))
-        place = places[codes]
-        own = native if (place >= 0).all() else native[place >= 0]
-        of_rows = {name: of_groups[place[place >= 0]] for name, of_groups in values.items()}
+        place = pd.Index(groups[GROUP]).get_indexer(native[GROUP])
+        own, place = (native, place) if (place >= 0).all() else (native[place >= 0], place[place >= 0])
+        of_rows = {name: of_groups[place] for name, of_groups in values.items()}
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
     def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
@@ -188,10 +165,6 @@ class PandasEngine(Engine):
                 result[i, requested] = part[places]
         return result
 
-    def map_groups(self, rows: GroupedRows, names: Sequence[str], of: FrameFunction) -> pd.DataFrame:
-        result = of(_to_pandas(rows.frame.select(GROUP, *names)))
-        return join_keys(_keys(rows).take(result.pop(GROUP).to_numpy(np.int64)).reset_index(drop=True), result)
-
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         native = _to_pandas(rows)
         return _to_rows(native.assign(**{name: _bucket_numbers(microseconds(native[at]), edges)}))
@@ -203,38 +176,27 @@ class PandasEngine(Engine):
         keys = pd.DataFrame(index=range(n_buckets))
         return GroupSums(keys, _group_numbers(keys), pd.DataFrame(counts, dtype="Int64"))
 
-    def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> GroupedRows:
+    def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> tuple[GroupedRows, FrameCoverage]:
         table = self.collect_columns(frame, [*kind.stamps, *(["type"] if kind.scripts_only else [])])
-        groups = find_groups(frame, by)
-        begin, finish = timestamp_micros(table, kind.begins), timestamp_micros(table, kind.ends[0])
-        for name in kind.ends[1:]:
-            finish = np.where(finish == NAT, timestamp_micros(table, name), finish)
-        columns = {
-            GROUP: groups.codes,
-            "begin": np.where(is_script(table).to_numpy(), begin, NAT) if kind.scripts_only else begin,
-            "finish": finish,
-            "created": timestamp_micros(table, "build_created_at"),
-            "fetched": timestamp_micros(table, "fetched_at"),
-        }
-        rows = _to_rows(pd.DataFrame(columns, copy=False))
-        return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), groups.keys)
-
-    def coverage(self, rows: GroupedRows) -> FrameCoverage:
-        begin, finish, created, fetched = _read_integers(rows, "begin", "finish", "created", "fetched")
-        known = created[created != NAT]
+        begin, finish, *others = (timestamp_micros(table, name) for name in (kind.begins, *kind.ends))
+        for other in others:
+            finish = np.where(finish == NAT, other, finish)
+        begin = np.where(is_script(table), begin, NAT) if kind.scripts_only else begin
+        created, fetched = timestamp_micros(table, "build_created_at"), timestamp_micros(table, "fetched_at")
         lasting = (finish - created)[(begin != NAT) & (finish != NAT) & (created != NAT)]
-        ends = fetched[fetched != NAT], -known, known, lasting
-        latest, first, last, longest = (int(one.max()) if len(one) else None for one in ends)
-        return FrameCoverage(latest, None if first is None else -first, last, longest)
+        ends = [*_first_and_last(fetched)[1:], *_first_and_last(created), *_first_and_last(lasting)[1:]]
+        rows = self.group_rows(frame, (), by, begin=begin, finish=finish)
+        return rows, FrameCoverage(*(None if end == NAT else end for end in ends))
 
-    def levels(self, rows: GroupedRows, window: TimeWindow) -> Levels:
-        codes, begin, finish = _read_integers(rows, GROUP, "begin", "finish")
-        complete, keys = (begin != NAT) & (finish != NAT), _keys(rows)
+    def levels(self, rows: GroupedRows, window: TimeWindow) -> tuple[pd.DataFrame, pd.DataFrame]:
+        native = _to_pandas(rows.frame)
+        codes, begin, finish = (native[name].to_numpy(np.int64) for name in (GROUP, "begin", "finish"))
+        complete, n_groups = (begin != NAT) & (finish != NAT), len(_keys(rows))
         codes, begin, finish = codes[complete], begin[complete], finish[complete]
-        negative = np.bincount(codes[finish < begin], minlength=len(keys))
-        steps = count_intervals(window, codes, begin, np.maximum(begin, finish), len(keys))
-        of_steps = pd.Series(negative[steps.group], dtype="Int64")
-        return Levels(keys.iloc[steps.group].reset_index(drop=True), steps.at, steps.level, of_steps)
+        negative = np.bincount(codes[finish < begin], minlength=n_groups)
+        steps = count_intervals(window, codes, begin, np.maximum(begin, finish), n_groups)
+        columns = {AT: steps.at, LEVEL: steps.level, "n_negative": pd.array(negative[steps.group], "Int64")}
+        return rows.name_keys(pd.DataFrame({GROUP: steps.group})), pd.DataFrame(columns)
 
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
         table, groups = self.collect_columns(frame, ["agent_id", "started_at", "finished_at"]), find_groups(frame, by)
@@ -295,38 +257,6 @@ def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Inte
     return sums
 
 
-def _measure_rows(frame: pd.DataFrame, of: RowMetric | str, span: Span | None) -> tuple[Floats, Flags | None]:
-    """Return the seconds of rows, NaN if they have none, and which were not seen to end (None if unknown).
-
-    Computes from timestamps, in half the time of queries, or reads a stored column.
-    """
-    if span is None:
-        return _seconds(frame, of), None
-    blocked = is_blocked(frame).to_numpy() if span.unless_blocked else np.zeros(len(frame), np.bool_)
-    stored = np.where(blocked, np.nan, _seconds(frame, of)) if isinstance(of, str) else None
-    if stored is not None and not set(span.needs) <= set(frame):
-        return stored, None
-    start, end = (timestamps(frame, name).to_numpy("datetime64[us]") for name in (span.start, span.end))
-    begun, ended = ~np.isnat(start), ~np.isnat(end) & ~blocked
-    if span.scripts_only:
-        begun &= is_script(frame).to_numpy()
-    censored = begun & ~ended
-    if span.end == "runnable_at" and "state" in frame:
-        censored &= ~column(frame, "state").isin(NEVER_RUNNABLE).to_numpy(bool)
-    if stored is None:
-        stored = np.where(begun & ended, (end.view("int64") - start.view("int64")) / 1e6, np.nan)
-    return stored, censored
-
-
-def _seconds(frame: pd.DataFrame, of: RowMetric | str) -> Any:
-    if isinstance(of, str):
-        durations, name = column(frame, of), f"The column {of!r}"
-    else:
-        metric = getattr(of, "__name__", of)
-        durations, name = check_aligned(of(frame), frame, f"of={metric}"), f"The result of {metric}"
-    return seconds(durations, name).to_numpy(np.float64, na_value=np.nan)
-
-
 def _to_rows(frame: pd.DataFrame) -> Rows:
     return nw.from_native(frame).lazy()
 
@@ -337,17 +267,12 @@ def _to_pandas(rows: Rows) -> pd.DataFrame:
 
 
 def _keys(rows: GroupedRows) -> pd.DataFrame:
-    assert rows.keys is not None
-    return rows.keys
+    (keys,) = rows.keys
+    return keys
 
 
 def _group_numbers(keys: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({GROUP: range(len(keys))})
-
-
-def _read_integers(rows: GroupedRows, *names: str) -> list[Integers]:
-    native = _to_pandas(rows.frame)
-    return [native[name].to_numpy(np.int64) for name in names]
 
 
 def _without_mask(column: pd.Series[Any]) -> Any:
@@ -357,11 +282,8 @@ def _without_mask(column: pd.Series[Any]) -> Any:
     return column.array
 
 
-def _to_timestamp(ticks: int) -> Any:
-    return pd.NaT if ticks == NAT else pd.Timestamp(ticks, unit="us", tz="UTC")
-
-
 def _first_and_last(times: Integers) -> tuple[int, int]:
+    """Return the first and the last of the known times, `NAT` if there is none."""
     first, last = (times.min(), times.max()) if len(times) else (NAT, NAT)
     if first == NAT != last:
         unsigned = times.view(np.uint64)  # NaT is greater than all since 1970, and less than all before

@@ -1,7 +1,7 @@
 """The operations that summaries ask of an engine, and the rows and results that these exchange.
 
 `Engine` implements them by queries of narwhals. A class for each engine adds what narwhals lacks, and replaces what the
-engine does better: pandas all of it, in numpy. All give equal results. A summary works on any engine through these
+engine does better: pandas most of it, in numpy. All give equal results. A summary works on any engine through these
 operations and never asks which one it has.
 """
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
-from buildframe.metrics.durations import RowMetric, span_of
+from buildframe.metrics.durations import RowMetric, Span, span_of
 from buildframe.metrics.engines import attribution, expressions
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
 from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
@@ -46,15 +46,15 @@ BALANCE, COUNT = "balance", "count"
 class GroupedRows:
     """Columns of a frame, and the columns `by` that identify its groups.
 
-    `keys` has one row per group if groups are numbered (pandas). Otherwise `names` are the names of the columns `by`
-    in a result.
+    `names` are the names of the keys in a result. If groups are numbered (pandas), `keys` has a frame for each level of
+    keys, coarsest first, with a row per group of that level.
     """
 
     engine: Engine
     frame: Rows
     by: list[str]
     names: list[str]
-    keys: pd.DataFrame | None = None
+    keys: Sequence[pd.DataFrame] = ()
 
     def select(self, *names: str) -> GroupedRows:
         """Return the same rows with these columns, and those that identify groups."""
@@ -65,8 +65,12 @@ class GroupedRows:
         return replace(self, frame=self.frame.with_columns(**columns))
 
     def name_keys(self, groups: pd.DataFrame) -> pd.DataFrame:
-        """Return the columns `by` of a frame under their names for users; no column if all rows are one group."""
-        return groups[self.by].set_axis(self.names, axis=1) if self.names else groups[[]]
+        """Return the keys of groups, which columns `by` of a frame identify; no column if all rows are one group."""
+        if not self.keys:
+            return groups[self.by].set_axis(self.names, axis=1) if self.names else groups[[]]
+        places = np.unravel_index(groups[GROUP].to_numpy(np.intp), [max(len(keys), 1) for keys in self.keys])
+        of_groups = (keys.take(own).reset_index(drop=True) for keys, own in zip(self.keys, places, strict=True))
+        return pd.concat(of_groups, axis=1)
 
     def with_micros(self, names: Sequence[str]) -> GroupedRows:
         """Add the timestamps of these columns as whole microseconds, named by `micros_column`."""
@@ -86,21 +90,6 @@ class GroupSums:
         known = pd.concat([other.groups, other.sums], axis=1)
         merged = self.groups.merge(known, how="left", on=list(self.groups.columns))
         return merged[list(other.sums)].fillna(0).astype("Int64")
-
-
-@dataclass(frozen=True)
-class NestedGroups:
-    """Rows grouped at several levels of keys, finest first.
-
-    `by` holds the column names of each level. `numbers` are columns to add to results of the finest level before they
-    are grouped further, and `keys` are the values behind the numbers (pandas).
-    """
-
-    rows: GroupedRows
-    by: Sequence[list[str]]
-    numbers: Mapping[str, nw.Expr]
-    names: list[str]
-    keys: Sequence[pd.DataFrame] = ()
 
 
 class IntervalKind(NamedTuple):
@@ -127,15 +116,6 @@ class FrameCoverage(NamedTuple):
     first: int | None
     last: int | None
     lasting: int | None
-
-
-class Levels(NamedTuple):
-    """Changes of a step function: key columns, time, intervals at once from then on, and negative ones in the group."""
-
-    keys: pd.DataFrame
-    at: Integers
-    level: Integers
-    n_negative: pd.Series[int]
 
 
 class Engine(ABC):
@@ -244,43 +224,46 @@ class Engine(ABC):
         Censoring is unknown for custom metrics and columns, and without the timestamps. For a metric of script jobs
         only their rows remain, so the null queue of a trigger job is no group.
         """
-        rows, span = self.read(frame), span_of(of)
+        span, available = span_of(of), self.column_names(frame)
+        frame, value = self.measure_rows(frame, of, span)
+        if span is None or (isinstance(of, str) and not set(span.needs) <= set(available)):
+            return self.group_rows(frame, needs, by, value=value)
+        grouped = self.group_rows(frame, (*needs, *span.needs), by, span.wants, value=value)
+        grouped = grouped.with_columns(censored=expressions.is_censored(span, available))
+        return self.filter_groups(grouped, expressions.IS_SCRIPT) if span.scripts_only else grouped
+
+    def measure_rows(self, frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, Any]:
+        """Return a frame, and the seconds of its rows for `group_rows`; a stored column is read, if there is one."""
+        rows = self.read(frame)
         schema = rows.collect_schema()
         name = of if isinstance(of, str) else f"{getattr(of, '__name__', 'of')}_s"
         if name in schema or span is None or isinstance(of, str):
             require_columns(schema, [name])
             self.check_names([name])
             value = expressions.stored_seconds(name, schema[name])
-            value = value if span is None else expressions.unless_blocked(value, span, schema)
-        else:
-            require_columns(schema, span.needs)
-            frame = self.with_micros(rows, (span.start, span.end)).to_native()
-            value = expressions.seconds_of(span, schema)
-        if span is None or (isinstance(of, str) and not set(span.needs) <= set(schema)):
-            return self.group_rows(frame, needs, by, value=value)
-        grouped = self.group_rows(frame, (*needs, *span.needs), by, span.wants, value=value)
-        grouped = grouped.with_columns(censored=expressions.is_censored(span, schema))
-        return self.filter_groups(grouped, expressions.IS_SCRIPT) if span.scripts_only else grouped
+            return frame, value if span is None else expressions.unless_blocked(value, span, schema)
+        require_columns(schema, span.needs)
+        return self.with_micros(rows, (span.start, span.end)).to_native(), expressions.seconds_of(span, schema)
 
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
         """Return the chosen rows, and only the groups that have some of them."""
         return replace(rows, frame=rows.frame.filter(chosen))
 
-    def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> NestedGroups:
-        """Return rows grouped by the keys of all levels, of all but the last, and so on."""
-        rows = self.group_rows(frame, needs, [key for keys in levels for key in keys])
-        sizes = np.cumsum([len(keys) for keys in levels])
-        return NestedGroups(rows, [rows.by[:size] for size in reversed(sizes)], {}, rows.names[: sizes[0]])
+    def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> GroupedRows:
+        """Return rows grouped by the keys of all levels, coarsest first, for `without_level`."""
+        return self.group_rows(frame, needs, [key for keys in levels for key in keys])
 
-    def deliver(
-        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
-    ) -> Frame:
-        """Return results of the finest level that are as long as the data: pandas, or a lazy frame of PySpark.
+    def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
+        """Return rows of nested groups grouped without the keys of their finest level."""
+        return replace(rows, by=rows.by[: -len(level)], names=rows.names[: -len(level)])
+
+    def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
+        """Return results of groups that are as long as the data: pandas, or a lazy frame of PySpark.
 
         `names` are columns of the results. Those in `texts` hold indices of texts, which replace them.
         """
-        result = self.collect(rows.sort(groups.rows.by, nulls_last=True)).reset_index(drop=True)
-        return join_keys(groups.rows.name_keys(result), with_texts(result[[*names]], texts))
+        result = self.collect(rows.frame.sort(rows.by, nulls_last=True)).reset_index(drop=True)
+        return join_keys(rows.name_keys(result), with_texts(result[[*names]], texts))
 
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         """Sum flags or whole numbers in each group."""
@@ -358,30 +341,30 @@ class Engine(ABC):
         numbered = self.with_bucket_numbers(rows.filter(~nw.col(at).is_null()), at, edges)
         return numbered.select(GROUP, **{name: nw.lit(one) for name, one in constants.items()})
 
-    def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> GroupedRows:
-        """Return the intervals of jobs in groups, for `coverage` and `levels`."""
+    def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> tuple[GroupedRows, FrameCoverage]:
+        """Return the intervals of jobs in groups, for `levels`, and which times the frame covers."""
         rows = self.group_rows(frame, [*kind.stamps, *(["type"] if kind.scripts_only else [])], by)
         begin, finish = nw.col(micros_column(kind.begins)), nw.coalesce(*map(micros_column, kind.ends))
         begin = nw.when(expressions.IS_SCRIPT).then(begin) if kind.scripts_only else begin
-        return rows.with_micros(kind.stamps).with_columns(begin=begin, finish=finish)
-
-    def coverage(self, rows: GroupedRows) -> FrameCoverage:
-        """Return which times the frame covers."""
+        rows = rows.with_micros(kind.stamps).with_columns(begin=begin, finish=finish)
         created, fetched = (nw.col(micros_column(name)) for name in ("build_created_at", "fetched_at"))
         lasting = nw.when(IS_KNOWN).then(nw.col("finish") - created)
         limits = rows.frame.select(latest=fetched.max(), first=created.min(), last=created.max(), lasting=lasting.max())
-        return FrameCoverage(*(column[0].as_py() for column in self.to_arrow(limits).columns))
+        return rows, FrameCoverage(*(column[0].as_py() for column in self.to_arrow(limits).columns))
 
-    def levels(self, rows: GroupedRows, window: TimeWindow) -> Levels:
-        """Return how many intervals of each group hold at once, at each change and at the limits of the window."""
+    def levels(self, rows: GroupedRows, window: TimeWindow) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Count the intervals of each group that hold at once, at each change and at the limits of the window.
+
+        Returns the keys of the groups, and beside them the time `AT` (microseconds) of each change, the number `LEVEL`
+        from then on, and `n_negative`, how many intervals of the group end before they begin.
+        """
         rows = replace(rows, frame=rows.frame.filter(IS_KNOWN)).select("begin", "finish")
         steps = self.collect(query_levels(rows.frame, rows.by, window).sort(*rows.by, AT, nulls_last=True))
         negative = self.group_sums(rows, n_negative=nw.col("finish") < nw.col("begin"))
         codes, groups = find_groups(steps, rows.by)
         counts = pd.concat([negative.groups, negative.sums], axis=1)
         of_steps = groups.merge(counts, how="left", on=rows.by).take(codes).reset_index(drop=True)
-        at, level = (steps[name].to_numpy(np.int64) for name in (AT, LEVEL))
-        return Levels(rows.name_keys(of_steps), at, level, of_steps["n_negative"])
+        return rows.name_keys(of_steps), steps[[AT, LEVEL]].join(of_steps["n_negative"])
 
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
         """Sum over the agents of each group: `agents`, and microseconds `busy` and `seen` from first start to last end.
@@ -390,7 +373,8 @@ class Engine(ABC):
         """
         rows = self.group_rows(frame, ("agent_id", "started_at", "finished_at"), by)
         rows = rows.with_micros(("started_at", "finished_at"))
-        begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
+        rows = rows.with_columns(begin=nw.col(micros_column("started_at")), finish=nw.col(micros_column("finished_at")))
+        begin, finish, needs = nw.col("begin"), nw.col("finish"), ["agent_id", "begin", "finish"]
         started, has_agent = ~begin.is_null(), ~nw.col("agent_id").is_null()
         ended = started & ~finish.is_null()
         counted = self.group_sums(
@@ -400,9 +384,9 @@ class Engine(ABC):
             n_no_agent=ended & ~has_agent,
             n_negative=(ended & has_agent & (finish < begin)).fill_null(False),
         )
-        ran = rows.frame.filter(ended & has_agent).with_columns(busy=finish - begin)
-        agents = ran.group_by(*rows.by, "agent_id").agg(nw.col("busy").sum(), seen=finish.max() - begin.min())
-        agents = agents.with_columns(agents=nw.lit(1))
+        ran = rows.select(*needs).frame.drop_nulls(needs).with_columns(busy=finish - begin)
+        agents = ran.group_by(*rows.by, "agent_id").agg(nw.col("busy").sum(), begin.min(), finish.max())
+        agents = agents.with_columns(agents=nw.lit(1), seen=finish - begin)
         sums = {name: nw.col(name) for name in ("agents", "busy", "seen")}
         busy = self.group_sums(replace(rows, frame=agents), **sums)
         return replace(counted, sums=pd.concat([counted.sums, counted.align(busy)], axis=1))

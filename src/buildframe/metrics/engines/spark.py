@@ -16,7 +16,7 @@ from buildframe.metrics.columns import require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
-from buildframe.metrics.engines.protocol import Frame, FrameFunction, NestedGroups, Rows
+from buildframe.metrics.engines.protocol import Frame, FrameFunction, GroupedRows, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
@@ -76,11 +76,9 @@ class SparkEngine(CountingEngine):
         small = _broadcast(native.sparkSession, pd.DataFrame({name: values.astype("Int64")}))
         return self.read(native.join(small, on=name, how="left_semi"))
 
-    def deliver(
-        self, groups: NestedGroups, rows: Rows, names: Sequence[str], texts: Mapping[str, Sequence[str]]
-    ) -> Frame:
-        keys = {name: nw.col(key) for name, key in zip(groups.rows.names, groups.by[0], strict=True)}
-        return rows.select(
+    def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
+        keys = {name: nw.col(key) for name, key in zip(rows.names, rows.by, strict=True)}
+        return rows.frame.select(
             **keys, **{name: _choose_text(name, texts[name]) if name in texts else nw.col(name) for name in names}
         ).to_native()
 
