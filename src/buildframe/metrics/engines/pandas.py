@@ -127,7 +127,7 @@ class PandasEngine(Engine):
         codes, keys = zip(*(find_groups(frame, list(level)) for level in levels), strict=True)
         number = np.ravel_multi_index(codes, [max(len(of_level), 1) for of_level in keys])
         table = self.collect_columns(frame, [*needs]).assign(**{GROUP: number})
-        return GroupedRows(self, _to_rows(table), [GROUP], [], keys)
+        return GroupedRows(self, _to_rows(table), [GROUP], [str(name) for of_level in keys for name in of_level], keys)
 
     def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
         *coarser, finest = rows.keys

@@ -66,7 +66,7 @@ class GroupedRows:
 
     def name_keys(self, groups: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of groups, which columns `by` of a frame identify; no column if all rows are one group."""
-        if not self.keys:
+        if not self.keys or not self.names:
             return groups[self.by].set_axis(self.names, axis=1) if self.names else groups[[]]
         places = np.unravel_index(groups[GROUP].to_numpy(np.intp), [max(len(keys), 1) for keys in self.keys])
         of_groups = (keys.take(own).reset_index(drop=True) for keys, own in zip(self.keys, places, strict=True))
