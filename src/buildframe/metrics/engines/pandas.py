@@ -143,7 +143,7 @@ class PandasEngine(Engine):
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
     ) -> GroupedRows:
         native = _to_pandas(rows.frame)
-        place = pd.Index(groups[GROUP]).get_indexer(native[GROUP])
+        place = pd.Index(groups[GROUP]).get_indexer(pd.Index(native[GROUP]))
         own, place = (native, place) if (place >= 0).all() else (native[place >= 0], place[place >= 0])
         of_rows = {name: of_groups[place] for name, of_groups in values.items()}
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
