@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 
 import pytest
 
@@ -129,3 +130,16 @@ def test_results_are_delivered_on_the_loop_and_a_click_that_waited_is_refused() 
 
     asyncio.run(kernel())
     assert threads[0] != threads[1] == threading.get_ident()
+
+
+def test_nothing_that_a_task_leads_to_comes_before_its_start_is_shown() -> None:
+    events: list[str] = []
+    runner = TaskRunner(lambda error: events.append("failed"))
+
+    def show_start() -> None:
+        time.sleep(0.05)
+        events.append("started")
+
+    runner.restart(lambda task: 1 / 0, events.append, on_start=show_start)
+    assert runner.join(10)
+    assert events == ["started", "failed"]

@@ -67,21 +67,25 @@ class TaskRunner:
         """Whether there is an event loop to call back on."""
         return self._loop is not None
 
-    def start(self, function: TaskFunction, on_result: OnResult) -> bool:
+    def start(self, function: TaskFunction, on_result: OnResult, on_start: Callback = lambda: None) -> bool:
         """Start a task and return True, or return False while another one runs: a double click starts one task."""
         with self._lock:
             if self._started or self._is_closed:
                 return False
-            self.restart(function, on_result)
+            self.restart(function, on_result, on_start)
             return True
 
-    def restart(self, function: TaskFunction, on_result: OnResult) -> None:
-        """Cancel the current task and start a read-only one, at once unless four canceled tasks have yet to end."""
+    def restart(self, function: TaskFunction, on_result: OnResult, on_start: Callback = lambda: None) -> None:
+        """Cancel the current task and start a read-only one, at once unless four canceled tasks have yet to end.
+
+        `on_start` shows that it runs. It is called before anything that the task leads to.
+        """
         with self._lock:
             self.cancel()
             if not self._is_closed:
                 self._current = BackgroundTask(self, function, on_result, self._on_wait)
                 self._start_current()
+            on_start()
 
     def cancel(self) -> None:
         """Cancel the current task and a pending call."""

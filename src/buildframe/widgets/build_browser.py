@@ -163,8 +163,7 @@ class BuildBrowser(components.WorkspaceWidget):
         def run(task: BackgroundTask) -> None:
             load_builds(source, filters, lambda *batch: task.update(lambda: self._add(*batch)))
 
-        self._tasks.restart(run, lambda _: self._end("complete"))
-        self._show_status()
+        self._tasks.restart(run, lambda _: self._end("complete"), on_start=self._show_status)
 
     def stop(self) -> None:
         """Stop loading and keep the loaded rows."""

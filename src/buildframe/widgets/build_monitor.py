@@ -112,11 +112,13 @@ class BuildMonitor(components.WorkspaceWidget):
 
     def refresh(self) -> None:
         """Refresh once in a background thread, unless a refresh is in progress."""
-        if self._tasks.start(self._refresh, lambda _: self._schedule_next()):
-            self._is_outdated = False
-            self._show_schedule("loading …")
-        elif self.is_refreshing and self._tasks.has_loop:
+        started = self._tasks.start(self._refresh, lambda _: self._schedule_next(), on_start=self._show_loading)
+        if not started and self.is_refreshing and self._tasks.has_loop:
             self._tasks.call_later(self._interval, self._on_timer)
+
+    def _show_loading(self) -> None:
+        self._is_outdated = False
+        self._show_schedule("loading …")
 
     def resume(self) -> None:
         """Refresh now and at intervals, for at most `for_at_most`."""
