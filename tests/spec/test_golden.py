@@ -137,9 +137,9 @@ def test_uuids_in_paths_are_declared_as_such(operation: str) -> None:
 
 
 WRONG = [
-    {"route": spec.get_build.route.replace("GET", "POST")},
-    {"route": "GET /organizations/{org}/builds/{number}"},
-    {"route": "GET /organizations/{org}/pipeline/{pipeline}/builds/{number}"},
+    {"method": "POST"},
+    {"path": "/organizations/{org}/builds/{number}"},
+    {"path": "/organizations/{org}/pipeline/{pipeline}/builds/{number}"},
     {"success": 201},
     {"scope": "read_pipelines"},
     {"scope": None},

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 from buildframe.spec.declare import KEY, PLAIN, SECRET, Resource, derived, flat, table
 from buildframe.spec.jobs import Job
 from buildframe.spec.members import Author, User
-from buildframe.spec.operations import Check, Endpoint, Filled, Name, Slug, Texts, keywords
+from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint, keywords
 from buildframe.spec.pipelines import PIPELINE, Pipeline, organization_of, pipeline_of
 from buildframe.spec.times import Moment, When
 
@@ -145,36 +145,36 @@ class NewBuild(TypedDict, total=False):
 _BUILD = PIPELINE + "/builds/{number}"
 
 
-@Endpoint("GET /builds", returns=Build, scope="read_builds", paginated=True)
+@endpoint("GET /builds", returns=Build, scope="read_builds", paginated=True)
 def list_all_builds(**filters: Unpack[BuildFilters]) -> None:
     """Builds of all organizations that the token may see, newest first."""
 
 
-@Endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
+@endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
 def list_builds(org: Name, /, **filters: Unpack[BuildFilters]) -> None:
     """Builds of an organization, newest first."""
 
 
-@Endpoint(f"GET {PIPELINE}/builds", returns=Build, scope="read_builds", paginated=True)
+@endpoint(f"GET {PIPELINE}/builds", returns=Build, scope="read_builds", paginated=True)
 def list_pipeline_builds(org: Name, pipeline: Slug, /, **filters: Unpack[BuildFilters]) -> None:
     """Builds of a pipeline, newest first."""
 
 
-@Endpoint(f"GET {_BUILD}", returns=Build, scope="read_builds", key="number")
+@endpoint(f"GET {_BUILD}", returns=Build, scope="read_builds", key="number")
 def get_build(org: Name, pipeline: Slug, number: int, /, **filters: Unpack[JobsOfBuild]) -> None:
     """One build by its number."""
 
 
-@Endpoint(f"POST {PIPELINE}/builds", returns=Build, scope="write_builds", success=201)
+@endpoint(f"POST {PIPELINE}/builds", returns=Build, scope="write_builds", success=201)
 def create_build(org: Name, pipeline: Slug, /, **properties: Unpack[NewBuild]) -> None:
     """Create a build; it gets the next number of its pipeline."""
 
 
-@Endpoint(f"PUT {_BUILD}/cancel", returns=Build, scope="write_builds", key="number")
+@endpoint(f"PUT {_BUILD}/cancel", returns=Build, scope="write_builds", key="number")
 def cancel_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Cancel a build that is scheduled, running or failing."""
 
 
-@Endpoint(f"PUT {_BUILD}/rebuild", returns=Build, scope="write_builds")
+@endpoint(f"PUT {_BUILD}/rebuild", returns=Build, scope="write_builds")
 def rebuild_build(org: Name, pipeline: Slug, number: int, /) -> None:
     """Repeat a build; returns the new build, whose `rebuilt_from` refers to this one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from buildframe.spec.declare import KEY, PLAIN, Resource, table
-from buildframe.spec.operations import Endpoint, Name
+from buildframe.spec.operations import Name, endpoint
 
 
 @table("emojis")
@@ -17,6 +17,6 @@ class Emoji(Resource):
     aliases: Annotated[list[str] | None, "other names; null if there are none", PLAIN] = None
 
 
-@Endpoint("GET /organizations/{org}/emojis", returns=Emoji, scope=None, lists=True)
+@endpoint("GET /organizations/{org}/emojis", returns=Emoji, scope=None, lists=True)
 def list_emojis(org: Name, /) -> None:
     """All emojis of an organization, including custom ones, in one response."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, Resource, table
-from buildframe.spec.operations import Endpoint, Name, keywords
+from buildframe.spec.operations import Name, endpoint, keywords
 from buildframe.spec.times import Moment
 
 
@@ -38,6 +38,6 @@ class FlakyTestFilters(TypedDict, total=False):
 _SUITE = "/analytics/organizations/{org}/suites/{suite}"
 
 
-@Endpoint(f"GET {_SUITE}/flaky-tests", returns=FlakyTest, scope="read_suites", paginated=True)
+@endpoint(f"GET {_SUITE}/flaky-tests", returns=FlakyTest, scope="read_suites", paginated=True)
 def list_flaky_tests(org: Name, suite: Name, /, **filters: Unpack[FlakyTestFilters]) -> None:
     """Flaky tests of a test suite."""

@@ -10,7 +10,7 @@ import msgspec
 
 from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, derived, flat, table
 from buildframe.spec.members import User
-from buildframe.spec.operations import Check, Endpoint, Name, Slug, Uuid, keywords
+from buildframe.spec.operations import Check, Name, Slug, Uuid, endpoint, keywords
 from buildframe.spec.times import Moment
 
 DEFAULT_QUEUE = "default"
@@ -147,6 +147,6 @@ class Unblocking(TypedDict, total=False):
 _UNBLOCK = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock"
 
 
-@Endpoint(f"PUT {_UNBLOCK}", returns=Job, scope="write_builds", key="id", documented=False)
+@endpoint(f"PUT {_UNBLOCK}", returns=Job, scope="write_builds", key="id", documented=False)
 def unblock_job(org: Name, pipeline: Slug, number: int, job: Uuid, /, **properties: Unpack[Unblocking]) -> None:
     """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, table
-from buildframe.spec.operations import Endpoint, Name, Uuid
+from buildframe.spec.operations import Name, Uuid, endpoint
 from buildframe.spec.times import Moment
 
 
@@ -37,11 +37,11 @@ class Member(Resource):
     role: Annotated[str | None, "role in the organization", PLAIN] = None
 
 
-@Endpoint("GET /organizations/{org}/members", returns=Member, scope="read_organizations", paginated=True)
+@endpoint("GET /organizations/{org}/members", returns=Member, scope="read_organizations", paginated=True)
 def list_members(org: Name, /) -> None:
     """Members of an organization."""
 
 
-@Endpoint("GET /organizations/{org}/members/{user}", returns=Member, scope="read_organizations", key="id")
+@endpoint("GET /organizations/{org}/members/{user}", returns=Member, scope="read_organizations", key="id")
 def get_member(org: Name, user: Uuid, /) -> None:
     """One member by the UUID of the user."""

@@ -2,7 +2,7 @@
 
 An operation is a function without a body. Its signature declares the arguments:
 
-    @Endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
+    @endpoint("GET /organizations/{org}/builds", returns=Build, scope="read_builds", paginated=True)
     def list_builds(org: str, /, **filters: Unpack[BuildFilters]) -> None:
         "Builds of an organization, newest first."
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass
 from typing import (
     Annotated,
     Any,
@@ -133,99 +133,56 @@ class Property(NamedTuple):
 @dataclass(frozen=True)
 class Endpoint:
     """
-    An operation of the service. As a decorator, it declares and registers the operation by a function without a body.
+    One declared operation of the service; see `endpoint`.
 
-    The function's name is that of the operation. Its positional parameters are those of the path, and its docstring is
-    the description. Keyword arguments are query parameters of a GET and body properties of other methods.
-
-    Parameters
+    Attributes
     ----------
-    route : str
-        Method and path below `/v2`, such as "GET /organizations/{org}/builds".
+    name : str
+        Name of the operation, such as "list_builds".
+    method, path : str
+        Method, and path below `/v2` with `{names}`.
     returns : type of Resource or None
         Resource in the response; None if there is no body, or an undocumented one.
     scope : str or None
         Scope that the token needs.
-    lists : bool, default False
-        Whether the response is a list.
-    paginated : bool, default False
-        Whether the response is one page of a list.
-    key : str, optional
-        Field of the returned record that equals the last parameter of the path. None if there is no such record, or if
-        another one is returned, such as a new one.
-    success : int, default 200
+    lists, paginated : bool
+        Whether the response is a list, and whether it is one page of a list.
+    key : str or None
+        Field of the returned record that equals the last parameter of the path.
+    success : int
         Status of a successful response.
-    documented : bool, default True
-        Whether the API document lists the operation. Responses link to the others.
-    also_in_query : bool, default False
-        Whether properties of the body can be sent in the query instead.
-    tag : str, optional
-        Group of the operation, such as "flaky-tests". By default the name of the declaring module.
-    name, doc : str
-        Name of the operation, such as "list_builds", and its description: by the function.
+    doc : str
+        Description.
     parameters : tuple of Parameter
-        Parameters of the path, in order: by the function, as are the following.
+        Parameters of the path, in order.
     filters : tuple of Filter
         Parameters of the query.
     properties : tuple of Property
         Properties of the body.
-
-    Examples
-    --------
-    >>> from buildframe.spec import get_member
-    >>> get_member
-    <get_member: GET /organizations/{org}/members/{user}>
-    >>> get_member.scope, get_member.tag, [parameter.name for parameter in get_member.parameters]
-    ('read_organizations', 'members', ['org', 'user'])
+    tag : str
+        Group of the operation, such as "flaky-tests".
+    documented : bool
+        Whether the API document lists the operation.
     """
 
-    route: str
-    _: KW_ONLY
+    name: str
+    method: str
+    path: str
     returns: type[Resource] | None
     scope: str | None
-    lists: bool = False
-    paginated: bool = False
-    key: str | None = None
-    success: int = 200
-    documented: bool = True
-    also_in_query: bool = False
-    tag: str = ""
-    name: str = ""
-    doc: str = ""
-    parameters: tuple[Parameter, ...] = ()
-    filters: tuple[Filter, ...] = ()
-    properties: tuple[Property, ...] = ()
-
-    def __call__(self, function: Callable[..., None]) -> Endpoint:
-        hints = get_type_hints(function, include_extras=True)
-        parameters = inspect.signature(function).parameters.values()
-        positional = (_parameter(p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
-        named = [get_args(hints[p.name])[0] for p in parameters if p.kind is p.VAR_KEYWORD]
-        declared = replace(
-            self,
-            lists=self.lists or self.paginated,
-            tag=self.tag or function.__module__.rpartition(".")[2].replace("_", "-"),
-            name=function.__name__,
-            doc=inspect.getdoc(function) or "",
-            parameters=tuple(positional),
-            filters=filters_of(named[0]) if named and (self.method == "GET" or self.also_in_query) else (),
-            properties=properties_of(named[0]) if named and self.method != "GET" else (),
-        )
-        _REGISTERED.append((function.__module__, declared))
-        return declared
+    lists: bool
+    paginated: bool
+    key: str | None
+    success: int
+    doc: str
+    parameters: tuple[Parameter, ...]
+    filters: tuple[Filter, ...]
+    properties: tuple[Property, ...]
+    tag: str
+    documented: bool
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.route}>"
-
-    @property
-    def method(self) -> str:
-        """Method of the request."""
-        return self.route.split(" ")[0]
-
-    @property
-    def path(self) -> str:
-        """Path below `/v2` with `{names}`."""
-        return self.route.split(" ")[1]
+        return f"<{self.name}: {self.method} {self.path}>"
 
     @property
     def filter_names(self) -> tuple[str, ...]:
@@ -262,6 +219,94 @@ def endpoints_of(package: str) -> tuple[Endpoint, ...]:
     """
     own = (operation for module, operation in _REGISTERED if module.startswith(f"{package}."))
     return tuple(sorted(own, key=lambda operation: operation.tag))
+
+
+def endpoint(
+    route: str,
+    *,
+    returns: type[Resource] | None,
+    scope: str | None,
+    lists: bool = False,
+    paginated: bool = False,
+    key: str | None = None,
+    success: int = 200,
+    documented: bool = True,
+    also_in_query: bool = False,
+    tag: str | None = None,
+) -> Callable[[Callable[..., None]], Endpoint]:
+    """
+    Declare and register an operation by a function without a body.
+
+    The function's name is that of the operation. Its positional parameters are those of the path, and its docstring is
+    the description. Keyword arguments are query parameters of a GET and body properties of other methods.
+
+    Parameters
+    ----------
+    route : str
+        Method and path below `/v2`, such as "GET /organizations/{org}/builds".
+    returns : type of Resource or None
+        Resource in the response; None if there is no body, or an undocumented one.
+    scope : str or None
+        Scope that the token needs.
+    lists : bool, default False
+        Whether the response is a list.
+    paginated : bool, default False
+        Whether the response is one page of a list.
+    key : str, optional
+        Field of the returned record that equals the last parameter of the path. None if there is no such record, or if
+        another one is returned, such as a new one.
+    success : int, default 200
+        Status of a successful response.
+    documented : bool, default True
+        Whether the API document lists the operation. Responses link to the others.
+    also_in_query : bool, default False
+        Whether properties of the body can be sent in the query instead.
+    tag : str, optional
+        Group of the operation. By default the name of the declaring module.
+
+    Returns
+    -------
+    callable
+        A decorator that returns the `Endpoint`.
+
+    Examples
+    --------
+    >>> from buildframe.spec import get_member
+    >>> get_member
+    <get_member: GET /organizations/{org}/members/{user}>
+    >>> get_member.scope, get_member.tag, [parameter.name for parameter in get_member.parameters]
+    ('read_organizations', 'members', ['org', 'user'])
+    """
+    method, path = route.split(" ", 1)
+
+    def declare(function: Callable[..., None]) -> Endpoint:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+        positional = tuple(_parameter(p.name, hints[p.name]) for p in parameters if p.kind is p.POSITIONAL_ONLY)
+        named = [get_args(hints[p.name])[0] for p in parameters if p.kind is p.VAR_KEYWORD]
+        filters = filters_of(named[0]) if named and (method == "GET" or also_in_query) else ()
+        properties = properties_of(named[0]) if named and method != "GET" else ()
+        declared = Endpoint(
+            name=function.__name__,
+            method=method,
+            path=path,
+            returns=returns,
+            scope=scope,
+            lists=lists or paginated,
+            paginated=paginated,
+            key=key,
+            success=success,
+            doc=inspect.getdoc(function) or "",
+            parameters=positional,
+            filters=filters,
+            properties=properties,
+            tag=tag or function.__module__.rpartition(".")[2].replace("_", "-"),
+            documented=documented,
+        )
+        _REGISTERED.append((function.__module__, declared))
+        return declared
+
+    return declare
 
 
 def _parameter(name: str, hint: Any) -> Parameter:

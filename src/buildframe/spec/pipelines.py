@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_typ
 
 from buildframe.spec.declare import GAUGE, KEY, PLAIN, SECRET, Resource, derived, flat, note_in, table
 from buildframe.spec.members import User
-from buildframe.spec.operations import Check, Endpoint, Filled, Name, Slug, Uuid, keywords
+from buildframe.spec.operations import Check, Filled, Name, Slug, Uuid, endpoint, keywords
 from buildframe.spec.times import Moment
 
 
@@ -73,12 +73,12 @@ class Pipeline(Resource):
 PIPELINE = "/organizations/{org}/pipelines/{pipeline}"  # path of a pipeline
 
 
-@Endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)
+@endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)
 def list_pipelines(org: Name, /) -> None:
     """Pipelines of an organization."""
 
 
-@Endpoint(f"GET {PIPELINE}", returns=Pipeline, scope="read_pipelines", key="slug")
+@endpoint(f"GET {PIPELINE}", returns=Pipeline, scope="read_pipelines", key="slug")
 def get_pipeline(org: Name, pipeline: Slug, /) -> None:
     """One pipeline by its slug."""
 
@@ -227,31 +227,31 @@ class PipelineChanges(_Changeable, total=False):
     repository: Annotated[str, "URL of the repository", Check("filled")]
 
 
-@Endpoint("POST /organizations/{org}/pipelines", returns=Pipeline, scope="write_pipelines", success=201)
+@endpoint("POST /organizations/{org}/pipelines", returns=Pipeline, scope="write_pipelines", success=201)
 def create_pipeline(org: Name, /, **properties: Unpack[NewPipeline]) -> None:
     """Create a pipeline from YAML (`configuration`) or from visual steps (`steps`)."""
 
 
-@Endpoint(f"PATCH {PIPELINE}", returns=Pipeline, scope="write_pipelines")
+@endpoint(f"PATCH {PIPELINE}", returns=Pipeline, scope="write_pipelines")
 def update_pipeline(org: Name, pipeline: Slug, /, **properties: Unpack[PipelineChanges]) -> None:
     """Change properties of a pipeline; its teams are changed through GraphQL only."""
 
 
-@Endpoint(f"POST {PIPELINE}/archive", returns=Pipeline, scope="write_pipelines", key="slug")
+@endpoint(f"POST {PIPELINE}/archive", returns=Pipeline, scope="write_pipelines", key="slug")
 def archive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make a pipeline read-only and hide it; its builds stay."""
 
 
-@Endpoint(f"POST {PIPELINE}/unarchive", returns=Pipeline, scope="write_pipelines", key="slug")
+@endpoint(f"POST {PIPELINE}/unarchive", returns=Pipeline, scope="write_pipelines", key="slug")
 def unarchive_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Make an archived pipeline active again."""
 
 
-@Endpoint(f"DELETE {PIPELINE}", returns=None, scope="write_pipelines", success=204)
+@endpoint(f"DELETE {PIPELINE}", returns=None, scope="write_pipelines", success=204)
 def delete_pipeline(org: Name, pipeline: Slug, /) -> None:
     """Delete a pipeline with all its builds."""
 
 
-@Endpoint(f"POST {PIPELINE}/webhook", returns=None, scope="write_pipelines", success=201)
+@endpoint(f"POST {PIPELINE}/webhook", returns=None, scope="write_pipelines", success=201)
 def add_webhook(org: Name, pipeline: Slug, /) -> None:
     """Create a webhook at the repository host, so that pushes start builds."""

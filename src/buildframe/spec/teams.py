@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Required, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, Resource, derived, table
-from buildframe.spec.operations import Endpoint, Name, Uuid, keywords
+from buildframe.spec.operations import Name, Uuid, endpoint, keywords
 from buildframe.spec.pipelines import AccessLevel, organization_of, pipeline_of
 from buildframe.spec.times import Moment
 
@@ -43,28 +43,28 @@ _PIPELINES = "/organizations/{org}/teams/{team}/pipelines"
 _PIPELINE = _PIPELINES + "/{pipeline_id}"
 
 
-@Endpoint(f"GET {_PIPELINES}", returns=TeamPipeline, scope="view_teams", paginated=True)
+@endpoint(f"GET {_PIPELINES}", returns=TeamPipeline, scope="view_teams", paginated=True)
 def list_team_pipelines(org: Name, team: Uuid, /) -> None:
     """Pipelines of a team."""
 
 
-@Endpoint(f"GET {_PIPELINE}", returns=TeamPipeline, scope="view_teams", key="pipeline_id")
+@endpoint(f"GET {_PIPELINE}", returns=TeamPipeline, scope="view_teams", key="pipeline_id")
 def get_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
     """One pipeline of a team."""
 
 
-@Endpoint(f"POST {_PIPELINES}", returns=TeamPipeline, scope="write_teams", success=201)
+@endpoint(f"POST {_PIPELINES}", returns=TeamPipeline, scope="write_teams", success=201)
 def create_team_pipeline(org: Name, team: Uuid, /, **properties: Unpack[NewTeamPipeline]) -> None:
     """Give a team access to a pipeline."""
 
 
-@Endpoint(f"PATCH {_PIPELINE}", returns=TeamPipeline, scope="write_teams", key="pipeline_id")
+@endpoint(f"PATCH {_PIPELINE}", returns=TeamPipeline, scope="write_teams", key="pipeline_id")
 def update_team_pipeline(
     org: Name, team: Uuid, pipeline_id: Uuid, /, **properties: Unpack[TeamPipelineChanges]
 ) -> None:
     """Change the access level of a team to a pipeline."""
 
 
-@Endpoint(f"DELETE {_PIPELINE}", returns=None, scope="write_teams", success=204)
+@endpoint(f"DELETE {_PIPELINE}", returns=None, scope="write_teams", success=204)
 def delete_team_pipeline(org: Name, team: Uuid, pipeline_id: Uuid, /) -> None:
     """Remove the access of a team to a pipeline."""

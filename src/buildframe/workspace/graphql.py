@@ -17,14 +17,14 @@ from buildframe.http.request_body import json_of
 from buildframe.http.response import Response
 from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl, check_url
-from buildframe.spec.operations import Endpoint
+from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
 HOSTED_URL = "https://graphql.buildkite.com/v1"
 _HAS_MUTATION = re.compile(r"\bmutation\b")
 
 
-@Endpoint("POST /graphql", returns=None, scope="GraphQL")
+@endpoint("POST /graphql", returns=None, scope="GraphQL")
 def send_graphql() -> None:
     """A query or a mutation."""
 

@@ -20,7 +20,7 @@ from buildframe.http.response import Response
 from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
-from buildframe.spec.operations import Endpoint
+from buildframe.spec.operations import endpoint
 from buildframe.terminal import escape_control_characters
 
 MAX_REDIRECTS = 3
@@ -29,7 +29,7 @@ JobReference: TypeAlias = "Job | Mapping[str, Any] | pd.Series[Any] | str"
 """A job as a record, as a row of a frame, or the URL of its log."""
 
 
-@Endpoint("GET /log", returns=None, scope=None)
+@endpoint("GET /log", returns=None, scope=None)
 def get_log() -> None:
     """The log of a job, at the URL in the job."""
 

@@ -26,14 +26,14 @@ from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.spec import when
-from buildframe.spec.operations import Endpoint
+from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 
 
-@Endpoint("GET /", returns=None, scope=None, paginated=True)
+@endpoint("GET /", returns=None, scope=None, paginated=True)
 def get_path() -> None:
     """Any path below /v2 that the token may read."""
 

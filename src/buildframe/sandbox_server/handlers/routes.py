@@ -8,7 +8,7 @@ from typing import Annotated, Any, Required, TypedDict, Unpack
 from buildframe.spec import ENDPOINTS, Endpoint, Resource
 from buildframe.spec.declare import PLAIN
 from buildframe.spec.jobs import Agent
-from buildframe.spec.operations import Uuid, endpoints_of
+from buildframe.spec.operations import Uuid, endpoint, endpoints_of
 
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
 _CLUSTER = "/organizations/{org}/clusters/{cluster}"
@@ -25,7 +25,7 @@ class TeamPipelineQuery(TypedDict, total=False):
     pipeline_id: Annotated[Uuid, "UUID of the pipeline; in the body or in the query"]
 
 
-@Endpoint(
+@endpoint(
     "DELETE /organizations/{org}/teams/{team}/pipelines",
     returns=None,
     scope="write_teams",
@@ -52,7 +52,7 @@ class GraphQLResponse(Resource):
     errors: Annotated[list[dict[str, Any]] | None, "the errors, each with a `message`", PLAIN] = None
 
 
-@Endpoint("POST /graphql", returns=GraphQLResponse, scope="GraphQL", tag="graphql")
+@endpoint("POST /graphql", returns=GraphQLResponse, scope="GraphQL", tag="graphql")
 def query_graphql(**properties: Unpack[GraphQLQuery]) -> None:
     """Execute a query or a mutation."""
 
@@ -85,32 +85,32 @@ class ClusterQueue(Resource):
     cluster_url: Annotated[str | None, "API URL of its cluster", PLAIN] = None
 
 
-@Endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds", documented=False)
+@endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds", documented=False)
 def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """Return the log of a job: JSON, or plain text if the request accepts it."""
 
 
-@Endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds", documented=False)
+@endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds", documented=False)
 def get_raw_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """Return the log of a job as plain text."""
 
 
-@Endpoint("GET /organizations/{org}/agents", returns=Agent, scope=None, paginated=True, documented=False)
+@endpoint("GET /organizations/{org}/agents", returns=Agent, scope=None, paginated=True, documented=False)
 def list_agents(org: str, /) -> None:
     """List the agents of an organization."""
 
 
-@Endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None, documented=False)
+@endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None, documented=False)
 def get_agent(org: str, agent: str, /) -> None:
     """Return an agent."""
 
 
-@Endpoint(f"GET {_CLUSTER}", returns=Cluster, scope=None, documented=False)
+@endpoint(f"GET {_CLUSTER}", returns=Cluster, scope=None, documented=False)
 def get_cluster(org: str, cluster: str, /) -> None:
     """Return the cluster of an organization."""
 
 
-@Endpoint(f"GET {_CLUSTER}/queues/{{queue}}", returns=ClusterQueue, scope=None, documented=False)
+@endpoint(f"GET {_CLUSTER}/queues/{{queue}}", returns=ClusterQueue, scope=None, documented=False)
 def get_queue(org: str, cluster: str, queue: str, /) -> None:
     """A queue of a cluster."""
 
