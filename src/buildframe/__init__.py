@@ -125,7 +125,8 @@ def connect(
     >>> bf.connect("acme", token="an-invented-token")
     <Workspace acme at https://api.buildkite.com>
     """
-    from buildframe.http.client import Client, Token
+    from buildframe.http.client import Client
+    from buildframe.http.token import Token
     from buildframe.spec.times import seconds_of
     from buildframe.workspace import Workspace, graphql
 
@@ -220,7 +221,8 @@ def sandbox(
     True
     """
     options = {name: value for name, value in locals().items() if name != "organization"}  # as declared above
-    from buildframe.http.client import Client, Token
+    from buildframe.http.client import Client
+    from buildframe.http.token import Token
     from buildframe.sandbox_server import SCOPES, Sandbox
     from buildframe.workspace import Workspace
 

@@ -103,14 +103,14 @@ def test_jobs_are_complete_despite_faults(world: Path, undisturbed: History, mon
 def refused(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """Count the requests over the quota by window, at the place where the service counts them."""
     found: Counter[int] = Counter()
-    count = RequestCounter._count
+    count = RequestCounter.count
 
-    def counting(meter: RequestCounter, scope: str, who: str, limit: int) -> LimitStatus:
-        standing = count(meter, scope, who, limit)
-        found[meter._counts[scope, who][0]] += standing.current > standing.limit
-        return standing
+    def counting(counter: RequestCounter, organization: str, user: str) -> tuple[LimitStatus, LimitStatus]:
+        statuses = count(counter, organization, user)
+        found[int(counter._window)] += any(status.current > status.limit for status in statuses)
+        return statuses
 
-    monkeypatch.setattr(RequestCounter, "_count", counting)
+    monkeypatch.setattr(RequestCounter, "count", counting)
     return found
 
 

@@ -27,10 +27,11 @@ import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.fetching.progress import ProgressBar, _Tqdm
 from buildframe.http.budget import RequestBudget
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
 from buildframe.http.rate_limit import RateLimitState
 from buildframe.http.response import ReportedLimit
 from buildframe.http.sockets import Sockets
+from buildframe.http.token import Token
 from buildframe.sandbox_server.http.server import HttpServer, bind
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted

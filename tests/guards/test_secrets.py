@@ -18,7 +18,7 @@ import buildframe as bf
 from buildframe import cli, receiver, webhooks
 from buildframe.errors import BuildframeError
 from buildframe.guards.secrets import Secret, confined, is_confined
-from buildframe.http.client import Token
+from buildframe.http.token import Token
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import BuildQueries

@@ -17,8 +17,9 @@ import tenacity
 
 import buildframe as bf
 from buildframe.http import retry
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
 from buildframe.http.retry import MAX_ATTEMPTS
+from buildframe.http.token import Token
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
 from tests.leaks import shown_of

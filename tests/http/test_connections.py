@@ -19,9 +19,10 @@ import buildframe as bf
 from buildframe import spec
 from buildframe.http import protocol
 from buildframe.http.budget import Canceled, RequestBudget
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
 from buildframe.http.retry import fetch
 from buildframe.http.sockets import Sockets
+from buildframe.http.token import Token
 from tests.conftest import Scripted, read_documents, says
 
 Start = Callable[..., Scripted]

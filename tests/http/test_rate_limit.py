@@ -18,10 +18,11 @@ import buildframe as bf
 from buildframe import spec
 from buildframe.http import protocol, response
 from buildframe.http.budget import Canceled, RequestBudget
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
 from buildframe.http.rate_limit import RateLimiter, RateLimitState
 from buildframe.http.response import ReportedLimit, Response
 from buildframe.http.retry import fetch
+from buildframe.http.token import Token
 from buildframe.sandbox_server import Quota as SandboxQuota
 from buildframe.sandbox_server import Sandbox
 from tests.conftest import Scripted, read_documents, says

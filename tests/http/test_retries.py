@@ -19,8 +19,9 @@ import buildframe as bf
 from buildframe import spec
 from buildframe.http import protocol, retry
 from buildframe.http.budget import Canceled, RequestBudget
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
 from buildframe.http.retry import MAX_ATTEMPTS, MAX_CONNECTS, fetch
+from buildframe.http.token import Token
 from buildframe.sandbox_server import Fault, Sandbox
 from tests.conftest import Scripted, hang_up, read_documents, says
 

@@ -27,8 +27,9 @@ from buildframe import spec
 from buildframe.cli import _parser
 from buildframe.http import protocol, retry
 from buildframe.http.budget import RequestBudget, within_deadline
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
 from buildframe.http.retry import MAX_CONNECTS, fetch
+from buildframe.http.token import Token
 from tests.conftest import Scripted, read_documents, says
 
 Start = Callable[..., Scripted]

@@ -24,7 +24,8 @@ from buildframe.errors import BuildframeError
 from buildframe.fetching import source, workers
 from buildframe.http import client as client_module
 from buildframe.http import retry, sockets
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
+from buildframe.http.token import Token
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
 from tests.simulation import loopback

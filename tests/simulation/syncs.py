@@ -22,7 +22,8 @@ from typing import Any
 import pandas as pd
 
 from buildframe.errors import BuildframeError
-from buildframe.http.client import Client, Token
+from buildframe.http.client import Client
+from buildframe.http.token import Token
 from buildframe.store.store import Store
 from buildframe.workspace import Workspace
 from buildframe.workspace.build_queries import History as Listed

@@ -1,27 +1,27 @@
-"""Send requests with a token to one service over HTTP, each once. Does not know retries, pages or frames."""
+"""Send requests to one service over HTTP, each once. Does not know retries, pages or frames."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Never
-from urllib.parse import quote, quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
 from buildframe.errors import BadInput, BuildframeError, Malformed, OutcomeUnknown, Unreachable
 from buildframe.guards.forks import reset_in_children
-from buildframe.guards.secrets import Secret, without_frames
+from buildframe.guards.secrets import without_frames
 from buildframe.http import urls
 from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.protocol import Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
 from buildframe.http.response import ACCEPTED, Response, read_body
 from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
+from buildframe.http.token import Token
 
 TIMEOUT, LOG_TIMEOUT = 60.0, 600.0  # seconds from sending a request to the last byte of its response
 _CONNECT_TIMEOUT = 10.0  # seconds for each address of a host
@@ -29,51 +29,6 @@ _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, http
 _SALT = secrets.token_bytes(32)
 _RATE_LIMITERS = RateLimiters()
 _CLOSED = "This workspace is closed. Connect again."
-_SHORT = 8
-
-
-class Token(Secret):
-    """The access token."""
-
-    __slots__ = ()
-
-    def check(self) -> None:
-        """Raise BadInput if this cannot be a token. Not part of `__init__`, whose frame would hold the text."""
-        if not isinstance(self._value, str):
-            raise BadInput("token= is not text. Pass the token as a str.")
-        if not self._value:
-            raise BadInput(
-                "There is no token: BUILDFRAME_TOKEN is not set, and none is passed as token=. "
-                "Create one in your user settings of the service, with the scopes read_builds and read_pipelines."
-            )
-        if not self._value.isascii() or not self._value.isprintable() or " " in self._value:
-            raise BadInput("The token contains blanks or characters that no token has. Copy it again, as a whole.")
-
-    def header(self) -> str:
-        """Return the value of the Authorization header."""
-        return f"Bearer {self._value}"
-
-    def digest(self, salt: bytes, base_url: str) -> bytes:
-        """Return a salted hash that is equal for clients with the same token and base URL."""
-        return hashlib.blake2b(f"{base_url} {self._value}".encode(), key=salt).digest()
-
-    def redact(self, text: str) -> str:
-        """Return the text without the token, which a server or proxy may echo."""
-        return text.replace(self._value, "<token>")
-
-    def redact_query(self, url: str) -> str:
-        """Return the URL without the token in its query, as it is or percent-encoded."""
-        if len(self._value) < _SHORT:  # could be an ordinary value
-            return url
-        path, mark, query = url.partition("?")
-        for text in (self._value, quote(self._value, safe=""), quote_plus(self._value)):
-            query = query.replace(text, "redacted")
-        return path + mark + query
-
-    def redact_error(self, response: Response) -> Response:
-        """Return an error response without the token. Other responses are data, and data is not changed."""
-        headers = {name: self.redact(value) for name, value in response.headers.items()}
-        return response._replace(headers=headers, body=response.body.replace(self._value.encode(), b"<token>"))
 
 
 class Client:

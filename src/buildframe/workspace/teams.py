@@ -351,13 +351,32 @@ _SAFE = "Repeating the call is safe: the current access is read first."
 _MOST_WITHOUT_NEW = 10  # pages in a row; a page may be empty if the token may see none of its teams
 
 
-class _TeamsPage(msgspec.Struct):
-    """A page of the teams of a pipeline: each by the id of its association, and the cursor of the next page."""
+class _Team(msgspec.Struct):
+    id: str
 
-    pipeline: str
-    teams: dict[str, str | None]
-    has_next: bool
-    cursor: str | None
+
+class _Association(msgspec.Struct):
+    id: str
+    team: _Team | None = None
+
+
+class _Edge(msgspec.Struct):
+    node: _Association
+
+
+class _PageInfo(msgspec.Struct, rename="camel"):
+    has_next_page: bool
+    end_cursor: str | None = None
+
+
+class _TeamConnection(msgspec.Struct, rename="camel"):
+    edges: list[_Edge]
+    page_info: _PageInfo
+
+
+class _PipelineWithTeams(msgspec.Struct):
+    id: str
+    teams: _TeamConnection
 
 
 def _change(graphql: GraphQL, action: Literal["Create", "Update", "Delete"], input: Mapping[str, str]) -> None:
@@ -370,30 +389,31 @@ def _find(graphql: GraphQL, path: str, team_id: str) -> tuple[str, str | None]:
     teams: dict[str, str | None] = {}  # by association
     pages_without_new = 0
     while True:
-        page = _read_page(graphql.execute(_TEAMS, {"slug": path, "after": cursors[-1]}), path)
-        pages_without_new = 0 if page.teams.keys() - teams.keys() else pages_without_new + 1
-        teams |= page.teams
-        if not page.has_next:
-            return page.pipeline, next((association for association, team in teams.items() if team == team_id), None)
-        if page.cursor in cursors or pages_without_new == _MOST_WITHOUT_NEW:
+        pipeline = _read_pipeline(graphql.execute(_TEAMS, {"slug": path, "after": cursors[-1]}), path)
+        page = {edge.node.id: edge.node.team.id if edge.node.team else None for edge in pipeline.teams.edges}
+        pages_without_new = 0 if page.keys() - teams.keys() else pages_without_new + 1
+        teams |= page
+        following = pipeline.teams.page_info
+        if not following.has_next_page:
+            return pipeline.id, next((association for association, team in teams.items() if team == team_id), None)
+        if following.end_cursor in cursors or pages_without_new == _MOST_WITHOUT_NEW:
             raise Incomplete(
                 "The service links the pages of the pipeline's teams in a circle, or without an end: "
                 f"{len(teams)} teams were read, and the last {pages_without_new} pages had no other. "
                 "Nothing was changed. Try again."
             )
-        cursors.append(page.cursor)
+        cursors.append(following.end_cursor)
 
 
-def _read_page(data: Mapping[str, Any], path: str) -> _TeamsPage:
-    if (pipeline := data.get("pipeline")) is None:
+def _read_pipeline(data: Mapping[str, Any], path: str) -> _PipelineWithTeams:
+    if data.get("pipeline") is None:
         raise BadInput(f"There is no pipeline {path}, or this token may not see it.")
     try:
-        nodes, info = [edge["node"] for edge in pipeline["teams"]["edges"]], pipeline["teams"]["pageInfo"]
-        teams = {node["id"]: node["team"] and node["team"]["id"] for node in nodes}
-        page = _TeamsPage(pipeline["id"], teams, info["hasNextPage"], info["endCursor"])
-        return msgspec.convert(msgspec.to_builtins(page), _TeamsPage)  # checks the types
-    except (msgspec.ValidationError, LookupError, TypeError) as why:
-        raise Malformed(f"The teams in the GraphQL response cannot be read: {why!r}.") from None
+        return msgspec.convert(data["pipeline"], _PipelineWithTeams)
+    except msgspec.ValidationError as why:
+        raise Malformed(
+            f"The teams in the GraphQL response cannot be read: {why}. Nothing was changed. Try again."
+        ) from None
 
 
 def _level(access_level: str) -> str:
