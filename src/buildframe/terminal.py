@@ -1,4 +1,4 @@
-"""Show untrusted text and any value in messages without control characters, and suggest names. Knows no sources."""
+"""Show untrusted text and any value in messages without control characters, and suggest names of a similar spelling."""
 
 from __future__ import annotations
 

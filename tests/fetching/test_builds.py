@@ -164,7 +164,7 @@ def test_invalid_options_are_refused_before_anything_is_sent(options: dict[str, 
 @pytest.mark.parametrize(
     ("unknown", "message"),
     [
-        ({"job_columns": ["color"]}, "jobs have no column 'color'"),
+        ({"job_columns": ["color"]}, "job_columns: jobs have no column 'color'"),
         ({"worker": 4}, "worker"),
         ({"made": 5}, "made"),
     ],

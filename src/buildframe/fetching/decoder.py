@@ -35,26 +35,33 @@ class ColumnSelection:
     columns: Sequence[str] | None = None
     extra: Extra = field(default_factory=dict)
     raw: bool = False
+    prefix: str = ""
+    """Begins the names of the options that select them, such as `job_columns`."""
 
     @classmethod
     def of(cls, table: str, options: Mapping[str, Any], prefix: str = "") -> ColumnSelection:
-        """Return the columns that options of a list select; `prefix` begins the names of those for another table."""
+        """Return the columns that options of a list select."""
         columns, extra = options.get(f"{prefix}columns"), options.get(f"{prefix}extra") or {}
-        return cls(table, columns, extra, options.get("raw", False))
+        return cls(table, columns, extra, options.get("raw", False), prefix)
 
     def __post_init__(self) -> None:
         if self.columns is not None:
             if isinstance(self.columns, Iterable) and not isinstance(self.columns, str | Set | Mapping):
                 object.__setattr__(self, "columns", tuple(self.columns))  # also the index `frame.columns`
-            _check_columns(self.table, self.columns)
+            _check_columns(f"{self.prefix}columns", self.table, self.columns)
         if not isinstance(self.extra, Mapping) or not all(map(_is_path, self.extra.values())):
-            raise BadInput(f'extra={show(self.extra)}: pass names and paths, such as {{"team": "meta_data.team"}}.')
+            raise BadInput(
+                f'{self.prefix}extra={show(self.extra)}: pass names and paths, such as {{"team": "meta_data.team"}}.'
+            )
         for name in self.extra:
             if not isinstance(name, str) or name.encode(errors="replace").decode() != name:
-                raise BadInput(f"extra: {show(name)} is not a name of a column. Use text without halves of surrogates.")
+                problem = "is not a name of a column. Use text without halves of surrogates."
+                raise BadInput(f"{self.prefix}extra: {show(name)} {problem}")
         known = {column.name for column in TABLES[self.table]} | ({"raw"} if self.raw else set())
         if duplicates := sorted(known & set(self.extra)):
-            raise BadInput(f"extra={duplicates}: {self.table} already have these columns. Choose other names.")
+            raise BadInput(
+                f"{self.prefix}extra={duplicates}: {self.table} already have these columns. Choose other names."
+            )
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -86,19 +93,21 @@ class ColumnSelection:
         frame = arrow.to_frame(self.table, tables, self.declared, self.additional)
         for name, path in self.extra.items():
             if len(frame) and frame[name].isna().all():
-                warnings.warn(f"extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=7)
+                warnings.warn(
+                    f"{self.prefix}extra: none of the {len(frame)} {self.table} has a value at {path!r}.", stacklevel=7
+                )
         return frame
 
 
-def _check_columns(table: str, columns: Any) -> None:
+def _check_columns(option: str, table: str, columns: Any) -> None:
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        raise BadInput(f'columns={show(columns)}: pass a list of column names, such as ["{TABLES[table][0].name}"].')
+        raise BadInput(f'{option}={show(columns)}: pass a list of column names, such as ["{TABLES[table][0].name}"].')
     known = [column.name for column in TABLES[table]]
     for name in columns:
         if name not in known:
-            raise BadInput(f"columns: {table} have no column {show(name)}.{nearest(str(name), known)}")
+            raise BadInput(f"{option}: {table} have no column {show(name)}.{nearest(str(name), known)}")
     if len(set(columns)) < len(columns):
-        raise BadInput(f"columns={list(columns)} contains a name twice. Pass each name once.")
+        raise BadInput(f"{option}={list(columns)} contains a name twice. Pass each name once.")
 
 
 def _is_path(path: Any) -> bool:

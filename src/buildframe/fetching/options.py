@@ -43,8 +43,10 @@ class CommonOptions(TypedDict, total=False):
 class ListOptions(CommonOptions, total=False):
     """Options of a list without an order in time."""
 
-    columns: Annotated[Sequence[str] | None, "columns to return, in this order; only they are decoded"]
-    extra: Annotated[Extra | None, 'additional text columns by path or keys, such as {"team": "meta_data.team"}']
+    columns: Annotated[Sequence[str] | None, "columns to return and decode, in this order; by default all"]
+    extra: Annotated[
+        Extra | None, 'additional text columns by path or keys, such as {"team": "meta_data.team"} of builds'
+    ]
     raw: Annotated[bool, "add a column `raw` with each record as JSON text (False)"]
 
 

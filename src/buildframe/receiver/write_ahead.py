@@ -161,7 +161,7 @@ class WriteAhead:
             os.close(segment.file)
 
     def _recovered(self, path: Path) -> list[Record]:
-        segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), pending=1, is_writable=False)  # may have some
+        segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), pending=1, is_writable=False)  # kept until read
         records: list[Record] = []
         try:
             if _is_locked(segment):

@@ -106,7 +106,9 @@ class BuildFilters(TypedDict, total=False):
     finished_from: Annotated[When, "finished at or after"]
     include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
     meta_data: Annotated[Mapping[str, str], "meta-data contains these values"]
-    state: Annotated[BuildState | Sequence[BuildState], "in this state, or any of several; `blocked` uses that flag"]
+    state: Annotated[
+        BuildState | Sequence[BuildState], "in any of these states; `blocked` selects by the flag `blocked`"
+    ]
     exclude_jobs: Annotated[bool, "omit the jobs from the response"]
     exclude_pipeline: Annotated[bool, "omit the pipeline from the response"]
 

@@ -100,7 +100,7 @@ class Job(Resource):
     signal_reason: Annotated[str | None, "why the signal was sent", PLAIN] = None
     soft_failed: Annotated[bool | None, "failed, but the build may still pass", PLAIN] = None
     priority: Annotated[Priority | None, "priority", flat("number")] = None
-    agent_query_rules: Annotated[list[str] | None, 'tags its agent must have, as `["queue=default"]`', PLAIN] = None
+    agent_query_rules: Annotated[list[str] | None, 'tags an agent needs, such as `["queue=default"]`', PLAIN] = None
     agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
     created_at: Annotated[Moment | None, "when it was added to the build", PLAIN] = None
     scheduled_at: Annotated[

@@ -26,7 +26,7 @@ class Provider(Resource):
     """The host of a pipeline's repository."""
 
     id: Annotated[str | None, "kind of host, such as `github`", PLAIN] = None
-    webhook_url: Annotated[str | None, "URL for the host's reports; empty without edit permission", SECRET] = None
+    webhook_url: Annotated[str | None, "URL to which the host reports; empty without edit permission", SECRET] = None
     settings: Annotated[dict[str, Any] | None, "events that start builds, and statuses that are reported", PLAIN] = None
 
 
@@ -210,7 +210,7 @@ class NewPipeline(_Changeable, total=False):
     """A new pipeline: its steps are either YAML (`configuration`) or visual (`steps`)."""
 
     name: Required[Annotated[str, "display name; must be unique", Check("filled")]]
-    cluster_id: Required[Annotated[str | None, "UUID of the cluster that runs its jobs, or None", Check("uuid")]]
+    cluster_id: Required[Annotated[str | None, "UUID of the cluster for its jobs; None for no cluster", Check("uuid")]]
     repository: Required[Annotated[str, "URL of the repository", Check("filled")]]
     configuration: Annotated[str, "its steps as YAML", Check("yaml")]
     steps: Annotated[Sequence[AnyStep], "its steps as objects instead of YAML"]

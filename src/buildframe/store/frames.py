@@ -30,7 +30,7 @@ _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Number of tasks that list files. By default Spark starts one task for each path that it receives."""
 
-_FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # else Spark may skip their rows
+_FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # Spark must not skip rows
 
 _GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
 _MAX_MESSAGE = 600

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import ipywidgets
 
 from buildframe import connect, spec
-from buildframe.errors import BadInput, BuildframeError, Invalid, OutcomeUnknown
+from buildframe.errors import BadInput, Invalid, OutcomeUnknown
 from buildframe.formatting import format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
@@ -209,7 +209,7 @@ def _perform(pipeline: PipelineWorkspace, number: int, action: str) -> tuple[spe
     try:
         return pipeline.cancel(number) if action == "cancel" else pipeline.rebuild(number), None
     except Invalid as error:  # its state differs from the one shown
-        with contextlib.suppress(BuildframeError):  # the refusal is shown, and says more
+        with contextlib.suppress(Exception):  # the refusal is shown, and says more
             return pipeline.build(number), error
         return None, error
     except Exception as error:

@@ -6,7 +6,8 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, get_type_hints
 
 from buildframe.fetching.options import DEFAULTS
 from buildframe.spec import TABLES, Endpoint
@@ -56,7 +57,8 @@ def accepts(endpoint: Endpoint, keywords: type) -> Callable[[F], F]:
 
 def _parameter(entry: Property, has_properties: bool) -> inspect.Parameter:
     default = NOT_SENT if has_properties else DEFAULTS.get(entry.name)
-    annotation = entry.type if entry.required or default is not None else entry.type | None
+    bare = get_type_hints(SimpleNamespace(__annotations__={"type": entry.type}))["type"]  # without nested Annotated
+    annotation = bare if entry.required or default is not None else bare | None
     default = inspect.Parameter.empty if entry.required else default
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

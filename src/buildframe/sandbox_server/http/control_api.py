@@ -71,14 +71,14 @@ class ControlApp:
         self.app.router.default = FaultMiddleware(service.app, faults, WorldChanges(simulator, clock))
 
     def _route(self, method: str, path: str, status: int, control: Callable[[HttpRequest, bytes], Any]) -> Route:
-        def respond(http: HttpRequest, raw_body: bytes) -> Response:
+        def check_scope(http: HttpRequest) -> None:
             if CONTROL not in authenticate(self._db, http.headers.get("authorization")).scopes:
                 raise error_responses.lacks_scope(CONTROL)
-            return _response(control(http, raw_body), status)
 
         async def endpoint(http: HttpRequest) -> Response:
             try:
-                return await run_in_threadpool(respond, http, await http.body())
+                await run_in_threadpool(check_scope, http)  # before the body is read
+                return _response(await run_in_threadpool(control, http, await http.body()), status)
             except HttpError as refused:
                 return _response(refused.body, refused.status)
             except (BadInput, msgspec.MsgspecError, OverflowError, UnicodeDecodeError) as why:
