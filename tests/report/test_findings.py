@@ -38,10 +38,15 @@ def measured_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements
     return measurements, findings(measurements, now - pd.Timedelta("15D"))
 
 
-def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month):
+@pytest.fixture(scope="module")
+def monday(month) -> tuple[Measurements, list[Finding]]:
+    return measured_on(month, MONDAY)
+
+
+def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     ci = month[0]
     slower = ci.sandbox.truth.slower_step
-    measurements, found = measured_on(month, MONDAY)
+    measurements, found = monday
     whole, step = [one for one in found if one.question == "speed"]
     assert (whole.subject, whole.bad, whole.since) == (slower.pipeline, True, None)
     assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
@@ -68,9 +73,9 @@ def test_a_change_within_both_periods_is_reported_with_its_day(month):
     assert finding.since is not None
 
 
-def test_numbers_are_those_of_the_metrics(month):
+def test_numbers_are_those_of_the_metrics(month, monday):
     _, builds, jobs, _ = month
-    measurements, _ = measured_on(month, MONDAY)
+    measurements, _ = monday
     week = (builds["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (builds["finished_at"] < MONDAY)
     expected = metrics.percentiles(builds[week & (builds["state"] == "passed")], metrics.wall_time, "pipeline")
     own = measurements.wall_time[["pipeline", "n", "p50_s", "p95_s"]]
@@ -86,9 +91,9 @@ def test_numbers_are_those_of_the_metrics(month):
     assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())
 
 
-def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month):
+def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, monday):
     _, builds, _, _ = month
-    measurements, _ = measured_on(month, MONDAY)
+    measurements, _ = monday
     own = builds[builds["created_at"] < MONDAY]
     week = own[(own["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (own["finished_at"] < MONDAY)]
     is_over = ~week["blocked"]
@@ -100,20 +105,21 @@ def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month):
     assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
-def test_without_measurements_there_are_no_findings(month):
-    measurements = quiet(month)
-    assert findings(measurements, BEFORE) == []
-    empty = {name for name, table in measurements.tables().items() if table.empty}
-    assert empty == set(measurements.tables()) - {"load"}
-    whole, _ = measured_on(month, MONDAY)
-    for name, table in measurements.tables().items():
+def test_without_measurements_there_are_no_findings(monday, quiet):
+    assert findings(quiet, BEFORE) == []
+    empty = {name for name, table in quiet.tables().items() if table.empty}
+    assert empty == set(quiet.tables()) - {"load"}
+    whole, _ = monday
+    for name, table in quiet.tables().items():
         assert list(table) == list(getattr(whole, name)), name
 
 
 # Wording of findings
 
 
+@pytest.fixture(scope="module")
 def quiet(month) -> Measurements:
+    """Return measurements without rows; tests replace tables of it."""
     _, builds, jobs, pipelines = month
     return measure(builds.iloc[:0], jobs.iloc[:0], pipelines.iloc[:0], None, Period.last(MONDAY, 7))
 
@@ -128,25 +134,25 @@ def shift(**more: object) -> pd.DataFrame:
     return pd.DataFrame([row | {"at": pd.Timestamp("2026-10-19", tz="Europe/Berlin")} | more])
 
 
-def said(month, **tables: pd.DataFrame) -> list[str]:
-    return [one.text for one in findings(replace(quiet(month), **tables), BEFORE)]
+def said(quiet: Measurements, **tables: pd.DataFrame) -> list[str]:
+    return [one.text for one in findings(replace(quiet, **tables), BEFORE)]
 
 
-def test_slower_and_faster_pipelines_are_reported(month):
-    assert said(month, wall_time=wall()) == [
+def test_slower_and_faster_pipelines_are_reported(quiet):
+    assert said(quiet, wall_time=wall()) == [
         "The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min)."
     ]
     faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    (finding,) = findings(replace(quiet(month), wall_time=faster), BEFORE)
+    (finding,) = findings(replace(quiet, wall_time=faster), BEFORE)
     assert not finding.bad
     assert finding.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
-    assert said(month, wall_time=wall(p50_change_low_s=-1.0)) == []
-    assert said(month, wall_time=wall(p50_change_low_s=np.nan)) == []
-    assert said(month, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # significant, but too small
+    assert said(quiet, wall_time=wall(p50_change_low_s=-1.0)) == []
+    assert said(quiet, wall_time=wall(p50_change_low_s=np.nan)) == []
+    assert said(quiet, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # significant, but too small
 
 
-def test_a_shift_is_reported_with_its_day(month):
-    assert said(month, wall_time_shift=shift()) == [
+def test_a_shift_is_reported_with_its_day(quiet):
+    assert said(quiet, wall_time_shift=shift()) == [
         "The daily median wall time of passed builds of web has been longer since about Mon 19 Oct 2026: "
         "15 min, before 10 min."
     ]
@@ -154,39 +160,39 @@ def test_a_shift_is_reported_with_its_day(month):
         [shift(step="e2e"), shift(step="lint", p50_after_s=500.0), shift(step="x", p_value=0.5)], ignore_index=True
     )
     long_ago = shift(at=BEFORE - pd.Timedelta("1D"))
-    assert said(month, wall_time_shift=long_ago) == []
-    (text, other) = said(month, wall_time_shift=shift(), step_shift=steps)
+    assert said(quiet, wall_time_shift=long_ago) == []
+    (text, other) = said(quiet, wall_time_shift=shift(), step_shift=steps)
     assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
     assert other.startswith(
         "The daily median run time of step lint of web has been shorter since about Mon 19 Oct 2026"
     )
-    assert said(month, wall_time_shift=shift(p_value=0.06)) == []
+    assert said(quiet, wall_time_shift=shift(p_value=0.06)) == []
     many = pd.concat([shift(pipeline=f"p{n}", p_value=0.02) for n in range(5)], ignore_index=True)
-    assert said(month, wall_time_shift=many) == []  # each would be significant alone, but not among five tests
+    assert said(quiet, wall_time_shift=many) == []  # each would be significant alone, but not among five tests
 
 
-def test_a_change_of_a_step_is_reported_with_the_day_of_its_shift(month):
+def test_a_change_of_a_step_is_reported_with_the_day_of_its_shift(quiet):
     step = wall(step="e2e", part="run")
-    (text,) = said(month, step_time=step, step_shift=shift(step="e2e"))
+    (text,) = said(quiet, step_time=step, step_shift=shift(step="e2e"))
     assert text == (
         "The median run time of step e2e of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min), "
         "since about Mon 19 Oct 2026."
     )
-    (other_way,) = said(month, step_time=step, step_shift=shift(step="e2e", p50_after_s=500.0, p_value=0.04))
+    (other_way,) = said(quiet, step_time=step, step_shift=shift(step="e2e", p50_after_s=500.0, p_value=0.04))
     assert "since" not in other_way
-    (waits,) = said(month, step_time=wall(step="e2e", part="queue"), step_shift=shift(step="e2e", p_value=0.04))
+    (waits,) = said(quiet, step_time=wall(step="e2e", part="queue"), step_shift=shift(step="e2e", p_value=0.04))
     assert waits.startswith("The median queue time of step e2e of web is 21 min")
     assert "since" not in waits
 
 
-def test_less_reliable_pipelines_and_steps_are_reported(month):
+def test_less_reliable_pipelines_and_steps_are_reported(quiet):
     rates = {"rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
-    assert said(month, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
+    assert said(quiet, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
         "The success rate of web is 80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)."
     ]
     worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
     (finding,) = findings(
-        replace(quiet(month), step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])), BEFORE
+        replace(quiet, step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])), BEFORE
     )
     assert finding.bad
     assert finding.text == (
@@ -194,10 +200,10 @@ def test_less_reliable_pipelines_and_steps_are_reported(month):
     )
 
 
-def test_a_broken_branch_is_an_outage_and_not_a_finding(month):
+def test_a_broken_branch_is_an_outage_and_not_a_finding(quiet):
     failed_at = pd.Series([MONDAY], dtype=UTC)
     outage = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
-    measurements = replace(quiet(month), outages=pd.DataFrame(outage | {"open": True}))
+    measurements = replace(quiet, outages=pd.DataFrame(outage | {"open": True}))
     assert findings(measurements, BEFORE) == []
     assert describe_outages(measurements) == [
         "web has been broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed."
@@ -205,17 +211,17 @@ def test_a_broken_branch_is_an_outage_and_not_a_finding(month):
     assert describe_outages(replace(measurements, outages=pd.DataFrame(outage | {"open": False}))) == []
 
 
-def test_waiting_is_reported_once_per_queue(month):
+def test_waiting_is_reported_once_per_queue(quiet):
     same = wall(queue="macos").drop(columns="pipeline")
     both = same.assign(**{name.replace("p50", "p95"): same[name] * 2 for name in same if "p50" in name})
-    (text,) = said(month, queue_time=both)
+    (text,) = said(quiet, queue_time=both)
     assert text.startswith("The 95th percentile of the queue time of jobs of macos is 42 min, before 34 min")
     only_median = both.assign(p95_change_low_s=np.nan)
-    assert "The median queue time" in said(month, queue_time=only_median)[0]
+    assert "The median queue time" in said(quiet, queue_time=only_median)[0]
 
 
-def test_bad_findings_come_first_and_missing_names_are_marked(month):
+def test_bad_findings_come_first_and_missing_names_are_marked(quiet):
     better = wall(pipeline=None, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    found = findings(replace(quiet(month), wall_time=pd.concat([better, wall()], ignore_index=True)), BEFORE)
+    found = findings(replace(quiet, wall_time=pd.concat([better, wall()], ignore_index=True)), BEFORE)
     assert [one.bad for one in found] == [True, False]
     assert "(no name)" in found[1].text
