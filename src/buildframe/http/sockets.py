@@ -207,12 +207,18 @@ def _packaged_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
+@cache  # the version is read from a file
+def _user_agent() -> str:
+    return f"buildframe/{version('buildframe')}"
+
+
 @confined
 def new_session(sockets: Sockets, tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
     """Return a session over these connections, through the environment's proxy if it names one."""
-    headers = {"User-Agent": f"buildframe/{version('buildframe')}"}
     try:
-        return sockets.serve(httpx.Client(headers=headers, trust_env=from_environment, verify=tls))
+        return sockets.serve(
+            httpx.Client(headers={"User-Agent": _user_agent()}, trust_env=from_environment, verify=tls)
+        )
     except ImportError as why:
         raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None
     except (ValueError, httpx.InvalidURL):  # whose text may quote a password

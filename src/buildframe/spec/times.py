@@ -53,7 +53,7 @@ class Moment(dt.datetime):
         if instant.tzinfo is None or instant.utcoffset() is None:
             raise ValueError(f"{instant.isoformat()} has no time zone")
         utc = instant.astimezone(dt.UTC)
-        return cls(*utc.timetuple()[:6], utc.microsecond, tzinfo=dt.UTC)
+        return cls.combine(utc, utc.timetz())
 
     @classmethod
     def parse(cls, text: str) -> Self:
