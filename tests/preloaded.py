@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -10,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -18,16 +19,23 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 MODULES = (
     *("buildframe.cli", "buildframe.plots", "buildframe.report.run", "buildframe.store", "buildframe.workspace"),
-    *("deltalake", "duckdb", "filelock", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.pyplot"),
+    *("deltalake", "filelock", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.pyplot"),
     *("narwhals._pandas_like.dataframe", "pyarrow.dataset", "scipy.stats"),
 )
 SERVE = "import sys; from tests.preloaded import serve; exec(serve(int(sys.argv[1])), {'__name__': '__main__'})"
 
 
 def run(
-    program: str, arguments: Sequence[str], environment: Mapping[str, str], timeout: float
+    program: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    timeout: float,
+    meanwhile: Callable[[int], object] = lambda process: None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as `python -c` does, in a process of its own with its own output and environment."""
+    """Run a program as `python -c` does, in a process of its own with its own output and environment.
+
+    `meanwhile` is called with the number of the process while it runs.
+    """
     channel, pipes = _server(), [os.pipe(), os.pipe()]
     request = json.dumps([program, list(arguments), dict(environment)]).encode()
     socket.send_fds(channel, [request], [written for _, written in pipes])
@@ -37,6 +45,7 @@ def run(
     with ThreadPoolExecutor(2) as readers:
         outputs = readers.map(_read, [read for read, _ in pipes])
         try:
+            meanwhile(process)
             channel.settimeout(timeout)
             status = int(channel.recv(100))
         except BaseException:
@@ -67,6 +76,8 @@ def serve(descriptor: int) -> str:
     """Fork a process for each request, and return the program in that process."""
     for name in MODULES:
         importlib.import_module(name)
+    gc.freeze()  # at the end of a process, to collect what it did not make took half a second
+    importlib.import_module("duckdb")  # complains at the end about whatever was not collected
     channel = socket.socket(fileno=descriptor)
     while True:
         message, outputs, _, _ = socket.recv_fds(channel, 1 << 20, 2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -21,6 +21,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.workspace import PipelineWorkspace
+from tests import preloaded
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Listing, Responder, evenly, listing
 
@@ -80,17 +81,23 @@ class Stage:
 def interrupted(stage: Stage, *, again: bool = False, **requested: Any) -> tuple[dict[str, Any], Listing]:
     """What a child has to report that was interrupted when the stage was reached."""
     with listing(BUILDS, stage) as service:
-        command = [sys.executable, "-c", CHILD, service.url, TOKEN, "again" if again else "once", json.dumps(requested)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            try:
-                assert stage.reached.wait(LONGEST)
-                time.sleep(0.3)  # it is waiting by now, or will be interrupted a little before
-                child.send_signal(signal.SIGINT)
-                result = json.loads(child.communicate(timeout=LONGEST)[0])
-            finally:
-                child.kill()
-                stage.over.set()
+        arguments = [service.url, TOKEN, "again" if again else "once", json.dumps(requested)]
+        try:
+            result = output_of_interrupted(CHILD, arguments, stage.reached)
+        finally:
+            stage.over.set()
     return result, service
+
+
+def output_of_interrupted(program: str, arguments: list[str], reached: threading.Event) -> Any:
+    """What a program prints, as JSON, that is interrupted once the event is set."""
+
+    def interrupt(process: int) -> None:
+        assert reached.wait(LONGEST)
+        time.sleep(0.3)  # it is waiting by now, or will be interrupted a little before
+        os.kill(process, signal.SIGINT)
+
+    return json.loads(preloaded.run(program, arguments, os.environ, LONGEST, interrupt).stdout)
 
 
 FLAWS = {
@@ -213,19 +220,6 @@ ACTING = textwrap.dedent("""
 """)
 
 
-def notes_of(url: str, action: str, reached: threading.Event) -> list[str]:
-    """The notes on the error of a call in a child that is interrupted once the event is set."""
-    with subprocess.Popen([sys.executable, "-c", ACTING, url, action], stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert reached.wait(LONGEST)
-            time.sleep(0.3)
-            child.send_signal(signal.SIGINT)
-            notes: list[str] = json.loads(child.communicate(timeout=LONGEST)[0])
-        finally:
-            child.kill()
-    return notes
-
-
 @pytest.mark.parametrize(
     ("action", "look"),
     [
@@ -248,7 +242,7 @@ def test_an_interrupted_action_says_that_its_outcome_is_unknown(
         over.wait(LONGEST)
         handler.close_connection = True
 
-    notes = notes_of(scripted(hang).url, action, reached)
+    notes = output_of_interrupted(ACTING, [scripted(hang).url, action], reached)
     over.set()
     if look is None:
         assert notes == []
@@ -267,7 +261,7 @@ def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(s
         reached.set()
 
     server = scripted(refuse)
-    assert notes_of(server.url, action, reached) == []
+    assert output_of_interrupted(ACTING, [server.url, action], reached) == []
     assert len(server.requests) == 1
 
 
@@ -280,7 +274,7 @@ def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scrip
         hang_up(handler)
 
     server = scripted(says(b"bad gateway", 502), hang)
-    [note] = notes_of(server.url, "cancel", reached)
+    [note] = output_of_interrupted(ACTING, [server.url, "cancel"], reached)
     over.set()
     assert server.methods == ["PUT", "GET"]
     assert note.startswith("The request was sent, but it is unknown whether the service performed it.\nRequest: PUT ")
