@@ -1,6 +1,6 @@
 """Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start.
 
-All processes of a test run share the worlds, also kernels that nbval starts. Kernels of JupyterLab create their own.
+All processes of a test run share the worlds, also the kernels of the notebooks, by nbval and in JupyterLab.
 """
 
 from __future__ import annotations

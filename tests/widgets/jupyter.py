@@ -119,7 +119,8 @@ class Page:
         self.command("notebook:run-all-cells")
 
     def command(self, name: str, **arguments: Any) -> None:
-        self.page.evaluate("([n, a]) => window.jupyterapp.commands.execute(n, a)", [name, arguments])
+        """Run a command of JupyterLab until it ends, without its result, which may be a whole widget."""
+        self.page.evaluate("async ([n, a]) => { await window.jupyterapp.commands.execute(n, a) }", [name, arguments])
 
     def find(self, selector: str, **more: Any) -> Any:
         """Find elements in outputs only, because the source of a cell may contain the same text."""
