@@ -132,6 +132,9 @@ class Sync:
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
             self._start_state = self._known = SyncState() if builds is None else SyncState.newest(builds)
+            self._tables: dict[str, TableVersion | None] = {}
+            if builds is not None and builds.version == self._known.version:
+                self._tables["builds"] = builds
         basis = self._last_coverage()
         self._clock = SyncClock(self._start_state, earliest=basis.confirmed if basis else None)
         # Blocked builds accumulate, so they are not listed here but found when they continue.
@@ -188,11 +191,17 @@ class Sync:
         begin, coverages = f"{self._organization}/", self._start_state.coverage.items()
         return {scope.removeprefix(begin): coverage for scope, coverage in coverages if scope.startswith(begin)}
 
+    def _stored_table(self, name: str) -> TableVersion | None:
+        """Return a table as it was when the sync began; opened once, because it then has to read the log."""
+        if name not in self._tables:
+            self._tables[name] = self._start_state.table(self._location, name)
+        return self._tables[name]
+
     def _stored_pipelines(self, condition: pc.Expression) -> set[str | None]:
         """Return the ids of pipelines in stored lists of the organization."""
         own = condition & (pc.field("organization") == self._organization)
         with store_errors("read", self._location):
-            table = self._start_state.table(self._location, "pipelines")
+            table = self._stored_table("pipelines")
             return set() if table is None else set(table.dataset().to_table(["id"], filter=own)["id"].to_pylist())
 
     def _refuse_another_service(self, lists: Sequence[ListSnapshot]) -> None:
@@ -370,7 +379,7 @@ class Sync:
         if self._pipeline_id is not None:
             own = own & (pc.field("pipeline_id") == self._pipeline_id)
         with store_errors("read", self._location):
-            builds = self._start_state.table(self._location, "builds")
+            builds = self._stored_table("builds")
             if builds is None:
                 return pd.DataFrame(columns=_MISSED_COLUMNS)
             has_updates = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in builds.schema.names else []
