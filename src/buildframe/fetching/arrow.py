@@ -215,10 +215,8 @@ def to_frame(
     """
     whole = pa.concat_tables([schema(table, names, additional).empty_table(), *tables])
     frame = whole.to_pandas(types_mapper=PANDAS_TYPES.get)
-    if sum(part.num_rows > 0 for part in tables) > 1:
-        return frame
-    timestamps = (name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype))
-    return frame.assign(**{str(name): frame[name].copy() for name in timestamps})  # read-only in a single table
+    has_one_part = sum(part.num_rows > 0 for part in tables) == 1
+    return frame.copy() if has_one_part else frame  # timestamps of a single table are read-only
 
 
 def split_paths(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -179,6 +179,8 @@ class PageDecoder:
         return rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional)
 
     def frames(self, tables: Sequence[tuple[pa.Table, pa.Table | None]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the frames of rows and of jobs in the tables of pages, with the declared dtypes also if empty."""
-        jobs, of_jobs = self._jobs or ColumnSelection("jobs"), [jobs for _, jobs in tables if jobs is not None]
-        return self._selection.frame([rows for rows, _ in tables]), jobs.frame(of_jobs)
+        """Return the frames of rows and of selected jobs in the tables of pages, with the declared dtypes if empty."""
+        rows = self._selection.frame([rows for rows, _ in tables])
+        if self._jobs is None:
+            return rows, pd.DataFrame()
+        return rows, self._jobs.frame([jobs for _, jobs in tables if jobs is not None])

@@ -48,10 +48,9 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
         "row metrics need. Frames of a store have their results as columns, and metrics.with_seconds(frame) adds them "
         "in pandas and PySpark.",
     )
-    count = list(frame.columns).count(name)
-    if count == 1:
-        return frame[name]
-    if count:
+    if name in frame.columns and isinstance(values := frame[name], pd.Series):
+        return values
+    if (count := list(frame.columns).count(name)) > 1:
         raise BadInput(f"The frame has {count} columns named {name!r}. Keep one of them.")
     raise _missing_column(name)
 

@@ -25,6 +25,7 @@ _METADATA_COLUMNS = frozenset({"fetched_at", "valid_from", "valid_to"})
 def latest_builds(listings: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return each build once, from the last listing that contains it, with its jobs from the same listing."""
     builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*listings, strict=True))
+    builds.attrs, jobs.attrs = {}, {}  # pandas would copy them for each column that is read
     of_build, of_job = (np.repeat(range(len(listings)), [*map(len, frames)]) for frames in zip(*listings, strict=True))
     is_last = ~builds["id"].duplicated(keep="last")
     last = pd.Series(of_build[is_last], builds.loc[is_last, "id"])

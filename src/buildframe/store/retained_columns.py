@@ -99,6 +99,7 @@ def as_list_rows(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def as_table(frame: pd.DataFrame, schema: pa.Schema, excluded: Collection[str] = ()) -> pa.Table:
     """Convert a frame to an Arrow table with this schema; missing and excluded columns are null."""
+    frame = pd.DataFrame(frame)  # without attrs, which pandas would copy for each column
     present = set(frame.columns) - set(excluded)
     columns: list[Any] = [
         pa.array(frame[field.name], field.type, from_pandas=True)
