@@ -152,5 +152,5 @@ def _draw_png(draw: Callable[[Any], object], background: str) -> str:
     pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
     image = Image.frombuffer("RGBA", canvas.get_width_height(physical=True), bytes(pixels)).convert("RGB")
     file = io.BytesIO()
-    image.quantize(_PALETTE_SIZE, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    image.quantize(_PALETTE_SIZE, dither=Image.Dither.NONE).save(file, "png")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
