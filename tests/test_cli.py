@@ -34,7 +34,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        env={**worlds.environment(), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
@@ -119,10 +119,10 @@ def test_two_documented_commands_sync_the_sandbox_and_read_the_store(tmp_path: P
         r"^\$ (.venv/bin/.*(?:sync .*--sandbox|Store).*)$", (ROOT / "docs" / "store.md").read_text(), re.M
     )
     assert len(commands) == 2
-    outputs = []
+    outputs, env = [], worlds.environment()
     for command in commands:
         here = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
-        run = subprocess.run(here, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        run = subprocess.run(here, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
         assert (run.returncode, run.stderr) == (0, "")
         outputs.append(run.stdout)
     with worlds.sandbox() as ci:

@@ -1,6 +1,7 @@
 """Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start.
 
-All processes of a test run share the worlds, also the kernels of the notebooks, by nbval and in JupyterLab.
+All processes of a test run share the worlds, also the kernels of the notebooks, by nbval and in JupyterLab, and commands
+that are started with `environment()`.
 """
 
 from __future__ import annotations
@@ -49,8 +50,15 @@ def share_worlds() -> None:
     atexit.register(folder.cleanup)
     startup = Path(folder.name, "ipython", "profile_default", "startup")
     startup.mkdir(parents=True)
-    (startup / "worlds.py").write_text(KERNEL_STARTUP, encoding="utf-8")
+    for path in (startup / "worlds.py", Path(folder.name, "sitecustomize.py")):
+        path.write_text(KERNEL_STARTUP, encoding="utf-8")
     os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent)}
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which Python starts sandboxes from the worlds, too, unless their file exists."""
+    folders = [os.environ[FOLDER], *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
 
 
 def make(**world: Any) -> Path:
@@ -67,9 +75,10 @@ def make(**world: Any) -> Path:
 
 def open_sandbox(organization: str = "acme", *, path: Path | None = None, **settings: Any) -> Workspace:
     """Start what `bf.sandbox` starts, but sooner: its world is its own, and the same as a newly created one."""
-    world = make(**{name: settings[name] for name in MAKING if name in settings})
-    copy = path or Path(tempfile.mkdtemp(dir=os.environ[FOLDER]), "world.db")
-    return started(organization, path=shutil.copy(world, copy), **settings)
+    path = path or Path(tempfile.mkdtemp(dir=os.environ[FOLDER]), "world.db")
+    if not path.exists():
+        shutil.copy(make(**{name: settings[name] for name in MAKING if name in settings}), path)
+    return started(organization, path=path, **settings)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import yaml
 
 import buildframe as bf
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.report.child import ROOT, at
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Workspace]:
-    with bf.sandbox(builds=300, days=21, deepest=100) as ci:
+    with worlds.sandbox(builds=300, days=21, deepest=100) as ci:
         yield ci
 
 
@@ -48,7 +49,8 @@ def test_the_documentation_leads_to_a_nightly_report_of_the_sandbox(tmp_path: Pa
     """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
     first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", DOC, re.M)
     (tmp_path / ".venv").symlink_to(BIN.parent)
-    done = subprocess.run(first, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    env = worlds.environment()
+    done = subprocess.run(first, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout == "reports/2026-10-30T150000Z/report.html\n"
     assert done.returncode == 0
     kept = schedule.replace("crontab -l 2>/dev/null", "true").replace("| crontab -", "")
