@@ -122,7 +122,7 @@ def test_a_report_can_be_restricted_to_a_pipeline(store: Path, tmp_path: Path) -
 
 
 def test_a_store_of_one_pipeline_is_reported_as_such(world: Workspace, tmp_path: Path) -> None:
-    run = report(tmp_path / "ci", tmp_path / "reports", "--pipeline", "web", env=at(world))
+    run = report(tmp_path / "ci", tmp_path / "reports", "--pipeline", "web", env=at(world), command=QUICK_COMMAND)
     assert run.returncode == 0
     assert "WARNING The store has no list of pipelines" in run.stderr
     assert_page_contains(tmp_path / "reports", "The store has no list of pipelines")
@@ -150,7 +150,7 @@ def test_a_deleted_pipeline_is_still_reported(tmp_path: Path) -> None:
     with worlds.sandbox(builds=100, days=8) as ci:
         bf.Store(tmp_path / "ci").sync(ci, progress=False)
         ci.pipeline("web").delete()
-        run = report(tmp_path / "ci", tmp_path / "reports", env=at(ci))
+        run = report(tmp_path / "ci", tmp_path / "reports", env=at(ci), command=QUICK_COMMAND)
     assert run.returncode == 0, run.stderr
     assert "web" in set(reported(tmp_path / "reports", "success")["pipeline"])
 
@@ -168,7 +168,7 @@ def test_an_organization_without_builds_has_a_report(tmp_path: Path, scripted: t
 
 
 def test_an_incomplete_previous_period_is_not_compared(world: Workspace, store: Path, tmp_path: Path) -> None:
-    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "10d", env=at(world))
+    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "10d", env=at(world), command=QUICK_COMMAND)
     assert run.returncode == 0
     assert "so the report compares with no period before" in run.stderr
     assert_page_contains(tmp_path / "reports", "so the report compares with no period before")
