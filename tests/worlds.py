@@ -1,7 +1,7 @@
 """Sandboxes that start from a copy of a world that was made before: making it is most of a sandbox's start.
 
-All processes of a test run share the worlds, also the kernels of the notebooks, by nbval and in JupyterLab, and commands
-that are started with `environment()`.
+All processes of a test run share the worlds, also the kernels of the notebooks, by nbval and in JupyterLab, and the
+commands that are started with `environment()`.
 """
 
 from __future__ import annotations
