@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -71,13 +71,20 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def report(
-    *arguments: object, env: dict[str, str] | None = None, command: Sequence[str] = (), around: Sequence[str] = ()
+    *arguments: object,
+    env: dict[str, str] | None = None,
+    command: Sequence[str] = (),
+    around: Sequence[str] = (),
+    **meanwhile: Callable[[int], object],
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command from beginning to end: in a preloaded process, unless `command` or `around` needs a new one."""
+    """Run the command from beginning to end: in a preloaded process, unless `command` or `around` needs a new one.
+
+    `meanwhile` is called with the number of the preloaded process while it runs.
+    """
     command = command or patched()
     if around or command[1] != "-c":
         return ended(started(*arguments, env=env, command=command, around=around))
-    return preloaded.run(command[2], ["report", *map(str, arguments)], environment(env), LONGEST)
+    return preloaded.run(command[2], ["report", *map(str, arguments)], environment(env), LONGEST, **meanwhile)
 
 
 def last_line(run: subprocess.CompletedProcess[str]) -> str:

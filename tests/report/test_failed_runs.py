@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
 from tests.report.child import (
+    LONGEST,
     PATIENCE,
     WITHOUT_PLOTS,
     at,
@@ -250,12 +251,20 @@ def test_an_interrupt_during_a_sync_keeps_the_last_report(
     check_left(ended(process), folder, "interrupted", 130)
 
 
-def test_an_interrupt_during_writing_keeps_the_last_report(store: Path, folder: Path) -> None:
-    process = started(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS, SLOW.replace("0.01", "0.3")))
-    while process.poll() is None and not list(folder.glob(".*.part/report.md")):
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LONGEST
+    while not condition():
+        assert time.monotonic() < end
         time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
-    check_left(ended(process), folder, "interrupted", 130)
+
+
+def test_an_interrupt_during_writing_keeps_the_last_report(store: Path, folder: Path) -> None:
+    def interrupt(process: int) -> None:
+        wait_until(lambda: list(folder.glob(".*.part/report.md")))
+        os.kill(process, signal.SIGTERM)
+
+    slow = patched(WITHOUT_PLOTS, SLOW.replace("0.01", "0.3"))
+    check_left(report(store, folder, "--no-sync", command=slow, meanwhile=interrupt), folder, "interrupted", 130)
 
 
 AMID_LOADING = """
@@ -336,13 +345,16 @@ def test_kills_during_writing_leave_a_complete_report_and_the_next_run_cleans_up
     """What was measured and drawn before, and a disk on which each flush takes its time: most of a run is writing."""
     instants, parts, measured = random.Random(6), 0, tmp_path / "measured"
     measured.write_bytes(pickle.dumps(store_reader.read(str(store), 7, "UTC")))
-    for _ in range(KILLS):
-        process = started(measured, folder, command=patched(AGAIN_AND_AGAIN))
-        assert process.stdout is not None
-        process.stdout.readline()  # one is written
+
+    def kill(process: int) -> None:
+        before = os.readlink(folder / "latest")
+        wait_until(lambda: os.readlink(folder / "latest") != before)
         time.sleep(instants.uniform(0.0, 0.75))
-        process.kill()
-        process.communicate()
+        os.kill(process, signal.SIGKILL)
+
+    for _ in range(KILLS):
+        run = report(measured, folder, command=patched(AGAIN_AND_AGAIN), meanwhile=kill)
+        assert run.returncode == -signal.SIGKILL
         parts += bool(hidden(folder))
         assert check_whole(folder) is not None
     assert parts > 0
