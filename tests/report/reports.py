@@ -108,24 +108,40 @@ def with_text(report: Report, text: str) -> Report:
     )
 
 
-def opened(browser: Browser, html: str, **look: Any) -> tuple[Page, list[str]]:
-    """Return the page, and a list of unwanted dialogs, requests, messages and further loads."""
-    page = browser.new_context(**look).new_page()
-    seen: list[str] = []
-    page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    page.on("console", lambda message: seen.append(f"console {message.text}"))
-    page.on("pageerror", lambda error: seen.append(f"error {error}"))
-    page.on("popup", lambda popup: seen.append(f"popup {popup.url}"))
-    page.on("framenavigated", lambda frame: seen.append(f"load {frame.url}"))
+ADDRESS = "http://report.example.com/"
 
-    def answer(route: Any) -> None:
-        if route.request.url == "http://report.example.com/":
-            route.fulfill(body=html.encode(), content_type="text/html")
+
+class Viewer:
+    """A page of a browser; `seen` lists unwanted dialogs, requests, messages and further loads since `show`."""
+
+    def __init__(self, browser: Browser, **look: Any) -> None:
+        self.page = browser.new_context(**look).new_page()
+        self.html, self.seen = "", list[str]()
+        note = self.seen.append
+        self.page.on("dialog", lambda dialog: (note(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("console", lambda message: note(f"console {message.text}"))
+        self.page.on("pageerror", lambda error: note(f"error {error}"))
+        self.page.on("popup", lambda popup: note(f"popup {popup.url}"))
+        self.page.on("framenavigated", lambda frame: note(f"load {frame.url}"))
+        self.page.route("**/*", self._answer)
+
+    def _answer(self, route: Any) -> None:
+        if route.request.url == ADDRESS:
+            route.fulfill(body=self.html.encode(), content_type="text/html")
         else:
-            seen.append(f"request {route.request.url}")
+            self.seen.append(f"request {route.request.url}")
             route.abort()
 
-    page.route("**/*", answer)
-    page.goto("http://report.example.com/")
-    assert seen.pop(0) == "load http://report.example.com/"
-    return page, seen
+    def show(self, html: str) -> None:
+        """Load it as a new document."""
+        self.html = html
+        self.seen.clear()
+        self.page.goto(ADDRESS)
+        assert self.seen.pop(0) == f"load {ADDRESS}"
+
+
+def opened(browser: Browser, html: str, **look: Any) -> tuple[Page, list[str]]:
+    """Return a page of its own, and what was seen."""
+    viewer = Viewer(browser, **look)
+    viewer.show(html)
+    return viewer.page, viewer.seen

@@ -20,7 +20,7 @@ from buildframe.report.page import render, summary
 from buildframe.templates import web_link
 from buildframe.workspace import Workspace
 from tests.chromium import launched
-from tests.report.reports import FIELDS, NAMES, SENTENCES, kept, opened, report_of, with_text
+from tests.report.reports import FIELDS, NAMES, SENTENCES, Viewer, kept, opened, report_of, with_text
 from tests.report.untrusted import UNTRUSTED
 
 DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg"
@@ -47,16 +47,19 @@ def whose(text: str) -> str:
     )
 
 
-def elements(browser: Browser, html: str) -> Counter[str]:
-    page, _ = opened(browser, html)
-    found = Counter(page.evaluate(ELEMENTS))
-    page.context.close()
-    return found
+@pytest.fixture(scope="module")
+def viewer(browser: Browser) -> Viewer:
+    """Without the page's own policy, too, which would stop scripts and requests anyway.
+
+    All texts are shown in one page, one after the other, because each further page takes half a second.
+    """
+    return Viewer(browser, bypass_csp=True)
 
 
 @pytest.fixture(scope="module")
-def harmless(report: Report, browser: Browser) -> Counter[str]:
-    return elements(browser, render(with_text(report, "harmless")))
+def harmless(report: Report, viewer: Viewer) -> Counter[str]:
+    viewer.show(render(with_text(report, "harmless")))
+    return Counter(viewer.page.evaluate(ELEMENTS))
 
 
 @pytest.mark.slow
@@ -69,15 +72,16 @@ def test_each_untrusted_text_is_put_into_every_field(report: Report) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
 def test_the_page_shows_untrusted_text_as_text(
-    report: Report, browser: Browser, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
+    report: Report, viewer: Viewer, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if UNTRUSTED.index(text) % 40:  # test_plots checks the text in plots, which takes most of the time
         monkeypatch.setattr(plots, "_draw_png", lambda *_: DOT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         html = render(with_text(report, text))
-    # Without the page's own policy, too, which would stop scripts and requests anyway.
-    page, seen = opened(browser, html, bypass_csp=True)
+    viewer.show(html)
+    page = viewer.page
+    page.mouse.move(0, 0)
     page.mouse.move(600, 300)
     page.keyboard.press("Tab")
     found = Counter(page.evaluate(ELEMENTS))
@@ -88,8 +92,7 @@ def test_the_page_shows_untrusted_text_as_text(
     content = page.evaluate("document.body.textContent")
     assert [field for field in FIELDS if shown(text, field) not in content] == []
     assert page.title() == " ".join(f"Incomplete: CI of {whose(text)}, ".split()) + (page.title().rpartition(",")[2])
-    assert seen == []
-    page.context.close()
+    assert viewer.seen == []
 
 
 @pytest.mark.parametrize("text", UNTRUSTED, ids=lambda text: ascii(text[:30]))
