@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pandas as pd
+import pyarrow as pa
 
 from buildframe.fetching import arrow
 from buildframe.spec import Moment
@@ -65,8 +66,7 @@ def flaky(instances: Mapping[str, int], at: int, suite: str = "rspec") -> ListSn
 
 
 def frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    empty = arrow.to_frame(table, [])
-    return pd.DataFrame(rows, columns=list(empty)).astype(empty.dtypes.to_dict())
+    return arrow.to_frame(table, [pa.Table.from_pylist(list(rows), arrow.schema(table))])
 
 
 def _created(build: Build) -> dt.datetime | None:

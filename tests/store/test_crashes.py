@@ -6,6 +6,7 @@ import io
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from buildframe.store import transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.store import Store
+from tests import preloaded
 from tests.store.batches import PLAIN, Build, StoredContent, batch, expected, flaky, stored_content
 
 pytestmark = pytest.mark.slow
@@ -63,17 +65,30 @@ def child(call: str, *around: str, file: str = "test_crashes") -> subprocess.Pop
     return subprocess.Popen([*around, sys.executable, "-c", program], cwd=ROOT, text=True, **pipes)
 
 
+def killed(call: str, said: Path, lines: int, seconds: float) -> list[str]:
+    """Kill a process so many seconds after it has said `ready` or more lines; return what it said after `ready`."""
+
+    def kill(process: int) -> None:
+        while said.read_text().count("\n") < lines:
+            os.kill(process, 0)  # fails if it has ended
+            time.sleep(0.005)
+        time.sleep(seconds)
+        os.kill(process, signal.SIGKILL)
+
+    said.write_text("")
+    out = f"import sys; from tests.store import test_crashes; sys.stdout = open({str(said)!r}, 'a', buffering=1)"
+    program = f"{out}; test_crashes.warm_up(); print('ready'); test_crashes.{call}"
+    assert preloaded.run(program, [], os.environ, 60, kill).returncode == -signal.SIGKILL
+    return said.read_text().split()[1:]
+
+
 def test_kills_at_random_instants_leave_whole_versions(tmp_path: Path) -> None:
     instants, known, kills = random.Random(7), 0, 0
     was: dict[int, StoredContent] = {}
     while kills < KILLS:
-        process = child(f"write({str(tmp_path)!r}, range({known}, {known + 40}))")
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        said = [process.stdout.readline()] if kills % 2 else []  # a machine that has much to do gets something done
-        time.sleep(instants.uniform(0.0, 0.4))
-        process.kill()
-        said += process.communicate()[0].split()
+        call = f"write({str(tmp_path)!r}, range({known}, {known + 40}))"
+        lines = 1 + kills % 2  # a machine that has much to do gets something done
+        said = killed(call, tmp_path / "said.txt", lines, instants.uniform(0.0, 0.4))
         kills += 1
         done = int(said[-1]) + 1 if said else known
         if not (tmp_path / "builds" / "_delta_log" / f"{1:020d}.json").exists():
