@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -17,7 +18,7 @@ from buildframe.report.page import render, summary
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched
-from tests.report.reports import VERDICTS, made, nothing, opened, report_of
+from tests.report.reports import VERDICTS, Viewer, made, nothing, opened, report_of
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +73,13 @@ def pages(reports: dict[str, Report]) -> dict[str, str]:
 def browser() -> Iterator[Browser]:
     with launched() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def viewer(browser: Browser) -> Callable[[str, str], Viewer]:
+    """Return one page for each look and scheme, because each further page takes half a second."""
+    looks = {"desktop": DESKTOP, "phone": PHONE}
+    return cache(lambda look, scheme: Viewer(browser, **looks[look], color_scheme=scheme))
 
 
 # Text
@@ -232,20 +240,21 @@ def test_a_report_of_much_data_is_still_small(whole: Report) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("look", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("look", ["desktop", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_can_be_read(
-    pages: dict[str, str], browser: Browser, name: str, look: dict[str, Any], scheme: str
+    pages: dict[str, str], viewer: Callable[[str, str], Viewer], name: str, look: str, scheme: str
 ) -> None:
-    page, seen = opened(browser, pages[name], **look, color_scheme=scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") == look["viewport"]["width"]
+    viewed = viewer(look, scheme)
+    viewed.show(pages[name])
+    page = viewed.page
+    assert page.evaluate("document.documentElement.scrollWidth") == page.viewport_size["width"]
     assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0 && i.alt)")
     assert page.evaluate("getComputedStyle(document.body).maxWidth") != "none", "the policy lets the style in"
     assert page.evaluate(FAINTEST) >= 4.5
     drawn = page.evaluate("[...document.images].map(i => i.currentSrc == i.getAttribute('src'))")
     assert drawn == [scheme == "light"] * (0 if name == "no builds" else 4)
-    assert seen == []
-    page.context.close()
+    assert viewed.seen == []
 
 
 FAINTEST = """() => {
@@ -271,14 +280,13 @@ FAINTEST = """() => {
 LOWEST = "Math.max(...[...document.querySelectorAll('SOME')].map(e => e.getBoundingClientRect().bottom))"
 
 
-def test_the_first_screen_shows_the_conclusion(pages: dict[str, str], browser: Browser) -> None:
+def test_the_first_screen_shows_the_conclusion(pages: dict[str, str], viewer: Callable[[str, str], Viewer]) -> None:
+    desktop, phone = viewer("desktop", "light"), viewer("phone", "light")
     for name in NAMES:
-        page, _ = opened(browser, pages[name], **DESKTOP)
-        assert page.evaluate(LOWEST.replace("SOME", "header, .conclusion")) < 800
-        page.context.close()
-    page, _ = opened(browser, pages["month"], **PHONE)
-    assert page.evaluate(LOWEST.replace("SOME", ".conclusion h2, .headline")) < 844
-    page.context.close()
+        desktop.show(pages[name])
+        assert desktop.page.evaluate(LOWEST.replace("SOME", "header, .conclusion")) < 800
+    phone.show(pages["month"])
+    assert phone.page.evaluate(LOWEST.replace("SOME", ".conclusion h2, .headline")) < 844
 
 
 @pytest.mark.parametrize("name", NAMES)
