@@ -148,6 +148,7 @@ def _draw_png(draw: Callable[[Any], object], background: str) -> str:
         figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=background)
         canvas = FigureCanvasAgg(figure)
         draw(figure.add_subplot())
+        figure.set_layout_engine("none")  # plots have applied it, and drawing would apply it again
         canvas.draw()  # type: ignore[no-untyped-call]
     pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
     image = Image.frombuffer("RGBA", canvas.get_width_height(physical=True), bytes(pixels)).convert("RGB")
