@@ -100,7 +100,7 @@ class Moment(dt.datetime):
     @property
     def us(self) -> int:
         """Microseconds since 1970-01-01T00:00Z."""
-        return (self - Moment.of(_EPOCH)) // dt.timedelta(microseconds=1)
+        return (self - _EPOCH) // dt.timedelta.resolution
 
     def text(self) -> str:
         """
@@ -114,7 +114,7 @@ class Moment(dt.datetime):
         return self.replace(tzinfo=None).isoformat() + "Z"
 
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH = Moment(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _from_iso(text: str) -> dt.datetime:
