@@ -152,6 +152,7 @@ def interrupting(number: int) -> Callable[[int, dict[str, str]], None]:
     def override(this: int, query: dict[str, str]) -> None:
         if this == number:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            time.sleep(0.05)  # the main thread handles it when it runs next
 
     return override
 
