@@ -114,7 +114,6 @@ ALLOWED: dict[str, set[str]] = {
     "src/buildframe/receiver/connections.py": {"cancelled"},
     "src/buildframe/metrics/validation.py": {"cancelled", "cancelling"},  # spellings of users
     "docs/changelog.md": {"asked", "facts", "told", "utilisation"},  # former names
-    "src/buildframe/http/response.py": {"tell"},  # a method of files
     "src/buildframe/sandbox_server/simulation/scenario.py": {"by hand"},  # a key of random values
     "tests/leaks.py": {"walk"},  # a function of traceback
     "tests/widgets/jupyter.py": {"news"},  # a setting of JupyterLab

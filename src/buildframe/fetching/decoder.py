@@ -55,7 +55,7 @@ class ColumnSelection:
             )
         for name in self.extra:
             if not isinstance(name, str) or name.encode(errors="replace").decode() != name:
-                problem = "is not a name of a column. Use text without halves of surrogates."
+                problem = "is not a name of a column. Use text that UTF-8 can encode."
                 raise BadInput(f"{self.prefix}extra: {show(name)} {problem}")
         known = {column.name for column in TABLES[self.table]} | ({"raw"} if self.raw else set())
         if duplicates := sorted(known & set(self.extra)):

@@ -47,9 +47,10 @@ def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) ->
     encoding = encoding.strip().lower()
     if encoding not in {"", "identity", "gzip", "x-gzip"}:
         raise Malformed(f"The response has encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED}).")
-    whole = BytesIO()
+    whole, size = BytesIO(), 0
     for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
-        if whole.tell() + len(piece) > largest:
+        size += len(piece)
+        if size > largest:
             failure = Malformed(
                 f"The response has more than {largest:,} bytes after decompression, and the rest was not read. "
                 "Request less at once: a shorter time range, fewer builds, or builds without jobs."
