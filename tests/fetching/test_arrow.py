@@ -18,6 +18,7 @@ from buildframe.spec import (
     TABLES,
     Build,
     Job,
+    Moment,
 )
 from buildframe.spec.jobs import queue_of
 from buildframe.spec.rows import row_type
@@ -54,6 +55,20 @@ def assert_equal(frame: pd.DataFrame, table: str, documents: list[dict[str, Any]
                 assert column.derived or not column.path or pd.isna(got)
             else:
                 assert (json.loads(got) if column.kind == "json" else got) == wanted, column.name
+
+
+@pytest.mark.parametrize(
+    "rarer", [[], ["2013-09-03 13:24:38 UTC"], ["2013-09-03 13:24:38 UTC", "20130903T13:24:38.1+02:00"]]
+)
+def test_a_column_may_mix_all_formats_of_timestamps(rarer: list[str]) -> None:
+    texts = ["2026-11-01T09:30:00.123Z", None, "2026-11-01T09:30:00Z", *rarer]
+    assert arrow.timestamps(texts).to_pylist() == [text and Moment.parse(text) for text in texts]
+
+
+@pytest.mark.parametrize("text", ["2013-09-03", "2013-09-03 UTC", "2013-13-03 13:24:38 UTC", "13:24 UTC", "UTC", ""])
+def test_a_text_that_is_no_timestamp_is_an_error(text: str) -> None:
+    with pytest.raises(Malformed, match="instead of a timestamp"):
+        arrow.timestamps(["2026-11-01T09:30:00.123Z", text])
 
 
 @pytest.mark.slow

@@ -45,3 +45,4 @@ def _close_widgets_and_connections() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+    gc.freeze()  # the next collection would visit what is left, and take half a second
