@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ RESOURCES = sorted(DOCUMENTED | HOSTED["fields"])
 """Names of all resources, also of those that only the hosted service's pages describe."""
 
 
+@functools.cache
 def fields_of(resource: str) -> dict[str, str]:
     """Every field that a resource may have, with its type as exactly as it is described."""
     known = DOCUMENTED.get(resource, {}) | HOSTED["fields"].get(resource, {})
