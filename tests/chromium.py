@@ -24,12 +24,12 @@ def chromium() -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Browser]:
-    """A browser that ends with the block."""
+def launched(*more: str) -> Iterator[Browser]:
+    """A browser that ends with the block, with more options."""
     path = chromium()
     from playwright.sync_api import sync_playwright
 
-    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", *more]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=options)
         yield browser

@@ -33,7 +33,8 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
-LONGEST = ("test_docs.py", "test_architecture.py", "test_notebooks.py", "test_schemathesis.py")
+LONGEST = ("test_docs.py", "test_architecture.py", "test_schemathesis.py")
+SHARED = ("jupyter", "spark")
 
 
 def read_documents(request: protocol.Request, response: Response) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if xdist_scopes.scope_of(item.nodeid) == "spark" or item.path.suffix == ".ipynb":
             item.add_marker("slow")
-    items.sort(key=lambda item: item.path.name not in LONGEST and xdist_scopes.scope_of(item.nodeid) != "spark")
+    items.sort(key=lambda item: item.path.name not in LONGEST and xdist_scopes.scope_of(item.nodeid) not in SHARED)
 
 
 class _Server(ThreadingHTTPServer):

@@ -116,7 +116,7 @@ ALLOWED: dict[str, set[str]] = {
     "docs/changelog.md": {"asked", "facts", "told", "utilisation"},  # former names
     "src/buildframe/sandbox_server/simulation/scenario.py": {"by hand"},  # a key of random values
     "tests/leaks.py": {"walk"},  # a function of traceback
-    "tests/widgets/jupyter.py": {"news"},  # a setting of JupyterLab
+    "tests/jupyter/lab.py": {"news"},  # a setting of JupyterLab
     "tests/widgets/test_build_monitor_schedule.py": {"cancelled"},  # a method of asyncio
     "tests/test_architecture.py": {"walk"},  # a function of ast
     "tests/spec/test_examples.py": {"walk"},  # a function of pkgutil

@@ -12,8 +12,7 @@ import pytest
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.chromium import chromium
-from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+from tests.jupyter.lab import Lab, Page, write_notebook
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +36,11 @@ def number_of(ci: Workspace, state: str) -> int:
     return int(ci.pipeline("web").builds(created_from="30d", state=state, progress=False)["number"].iloc[0])
 
 
-def test_operation_by_keyboard(ci: Workspace, tmp_path: Path) -> None:
-    chromium()
+def test_operation_by_keyboard(ci: Workspace, lab: Lab, page: Page) -> None:
     running, failed, passed = (number_of(ci, state) for state in ("running", "failed", "passed"))
-    folder = tmp_path / "lab"
-    folder.mkdir()
+    notebook = lab.folder / "detail.ipynb"
     write_notebook(
-        folder / "detail.ipynb",
+        notebook,
         SETUP,
         f'widgets.actions(ws.pipeline("web").build({running}))',
         f'widgets.actions(ws.pipeline("web").build({passed}))',
@@ -51,25 +48,20 @@ def test_operation_by_keyboard(ci: Workspace, tmp_path: Path) -> None:
         "CreateBuildForm(ws)",
     )
     token = ci.sandbox.token(SCOPES)
-    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with (
-        lab(folder, environment) as (address, lab_token),
-        browsing(address, screenshot_folder(tmp_path), height=2400) as page,
-    ):
-        page.run_all(address, lab_token, "detail.ipynb")
-        page.find(".bf-field-commit input").wait_for(timeout=60_000)
-        page.find(".bf-timeline").wait_for(timeout=60_000)
-        cancel(page, ci, running)
-        rebuild(page, ci, passed)
-        open_a_log(page)
-        create(page, ci)
-        page.take_screenshots("detail")
-        page.page.set_viewport_size({"width": 900, "height": 2800})
-        page.take_screenshots("detail-900")
-        page.command("docmanager:save")
-        page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-        assert (page.dialogs, page.external_requests) == ([], [])
-        assert token not in (folder / "detail.ipynb").read_text()
+    lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=token)
+    page.run_all(notebook.name, height=2400)
+    page.find(".bf-field-commit input").wait_for(timeout=60_000)
+    page.find(".bf-timeline").wait_for(timeout=60_000)
+    cancel(page, ci, running)
+    rebuild(page, ci, passed)
+    open_a_log(page)
+    create(page, ci)
+    page.take_screenshots("detail")
+    page.page.set_viewport_size({"width": 900, "height": 2800})
+    page.take_screenshots("detail-900")
+    page.save()
+    assert (page.dialogs, page.external_requests) == ([], [])
+    assert token not in notebook.read_text()
 
 
 def focused(page: Page) -> str:
@@ -86,7 +78,7 @@ def tab_to(page: Page, words: str) -> None:
 
 
 def wait_focus(page: Page, words: str) -> None:
-    page.page.wait_for_function("words => document.activeElement.textContent.startsWith(words)", arg=words)
+    page.wait_until("words => document.activeElement.textContent.startsWith(words)", arg=words)
 
 
 def press(page: Page, *keys: str) -> None:
@@ -166,7 +158,7 @@ def create(page: Page, ci: Workspace) -> None:
     tab_to(page, "Create this build")
     press(page, "Enter")
     page.wait("Nothing was sent. Correct 1 marked field")
-    page.page.wait_for_function("() => document.activeElement.getAttribute('aria-invalid') === 'true'")
+    page.wait_until("() => document.activeElement.getAttribute('aria-invalid') === 'true'")
     assert described(page, "branch") == "branch is missing"
     page.take_screenshots("detail-form")
     page.page.get_by_label("branch", exact=True).focus()

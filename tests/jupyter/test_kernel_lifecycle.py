@@ -16,8 +16,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.chromium import launched
-from tests.widgets.jupyter import READY, Page, lab, screenshot_folder, write_notebook
+from tests.jupyter.lab import READY, Lab, Page, write_notebook
 from tests.widgets.widget_helpers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -92,25 +91,21 @@ def ci() -> Iterator[Workspace]:
         yield workspace
 
 
-def test_widgets_stop_with_their_page(ci: Workspace, tmp_path: Path) -> None:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    write_notebook(folder / NAME, *CELLS)
-    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": ci.sandbox.token(SCOPES)}
-    kernel = Kernel(folder, ci)
-    with lab(folder, environment) as (address, lab_token), launched() as browser:
-        page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, screenshot_folder(tmp_path))
-        page.run_all(address, lab_token, NAME)
-        run_to(page, 3)
-        run_again(page, kernel)
-        restart(page, kernel)
-        load_page_again(page, kernel)
-        close_page(page, kernel)
+def test_widgets_stop_with_their_page(ci: Workspace, lab: Lab, own_page: Page) -> None:
+    write_notebook(lab.folder / NAME, *CELLS)
+    lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=ci.sandbox.token(SCOPES))
+    kernel = Kernel(lab.folder, ci)
+    own_page.run_all_alone(lab, NAME)
+    run_to(own_page, 3)
+    run_again(own_page, kernel)
+    restart(own_page, kernel)
+    load_page_again(own_page, kernel)
+    close_page(own_page, kernel)
 
 
 def run_to(page: Page, count: int) -> None:
     """Wait until the last cell has this execution count, and builds are loaded."""
-    page.page.wait_for_function(RUN.replace("{}", str(count)), timeout=60_000)
+    page.wait_until(RUN.replace("{}", str(count)))
     page.wait("builds, complete", 60)
 
 
@@ -127,7 +122,7 @@ def restart(page: Page, kernel: Kernel) -> None:
     """Restart the kernel: buttons of the old widgets send nothing, and new widgets work."""
     pid = kernel.read_status()["pid"]
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
-    page.page.wait_for_function(READY, timeout=60_000)
+    page.wait_until(READY)
     assert not Path(f"/proc/{pid}").exists()
     before = kernel.requests()
     page.press("Load")
@@ -144,10 +139,9 @@ def restart(page: Page, kernel: Kernel) -> None:
 
 def load_page_again(page: Page, kernel: Kernel) -> None:
     """Reload the page: the widgets work, and stop when their cells run again."""
-    page.command("docmanager:save")
-    page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    page.save()
     page.page.reload()
-    page.page.wait_for_function(READY, timeout=60_000)
+    page.wait_until(READY)
     page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
     before = kernel.requests()
     page.press("Load")

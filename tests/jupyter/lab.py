@@ -15,15 +15,36 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.chromium import chromium, launched
+from tests.chromium import chromium
 
 THEMED = "theme => document.body.dataset.jpThemeName === theme && !document.getElementById('jupyterlab-splash')"
+RESTORED = "() => window.jupyterapp?.restored.then(() => true)"
 READY = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+CLOSE = """async () => {
+    const { shell, serviceManager } = window.jupyterapp
+    shell.currentWidget?.dispose()
+    await serviceManager.sessions.shutdownAll()
+}"""
+
+
+class Lab:
+    """A JupyterLab server; notebooks and files of the test that runs are in the folder."""
+
+    def __init__(self, folder: Path, address: str, token: str) -> None:
+        self.folder, self.address, self.token = folder, address, token
+
+    def set_environment(self, **variables: str) -> None:
+        """Set environment variables of the kernels that start from now on."""
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        kernel = {"argv": command, "display_name": "Python 3", "language": "python", "env": variables}
+        path = self.folder / ".JUPYTER_PATH/kernels/python3/kernel.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(kernel))
 
 
 @contextmanager
-def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Run JupyterLab; yield its address and its token. Its kernels get the environment."""
+def jupyterlab(folder: Path) -> Iterator[Lab]:
+    """Run JupyterLab. Its kernels share the worlds of tests."""
     token = secrets.token_hex(16)
     options = [
         "--port=0",
@@ -37,8 +58,9 @@ def lab(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str
     settings.mkdir(parents=True)
     # Otherwise a notification covers screenshots.
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    environment = {"IPYTHONDIR": os.environ["IPYTHONDIR"], "JUPYTER_PATH": str(folder / ".JUPYTER_PATH")}
     with serving(["jupyterlab", *options], folder, environment, r"http://127.0.0.1:(\d+)/lab") as port:
-        yield f"http://127.0.0.1:{port}", token
+        yield Lab(folder, f"http://127.0.0.1:{port}", token)
 
 
 @contextmanager
@@ -100,23 +122,57 @@ class Page:
         self.page, self.screenshots = page, screenshots
         self.external_requests: list[str] = []
         self.dialogs: list[str] = []
-        page.route(lambda url: not url.startswith((address, "data:", "blob:")), self._refuse)
+        self.themes = ["light", "dark"]  # the first one is that of the page
+        self._own = (address, "data:", "blob:")
+        page.on("request", self._note_request)
         page.on("dialog", self._note)
 
-    def _refuse(self, route: Any) -> None:
-        self.external_requests.append(route.request.url)
-        route.abort()
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith(self._own):
+            self.external_requests.append(request.url)
 
     def _note(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
-    def run_all(self, address: str, token: str, name: str) -> None:
-        workspace = Path(name).stem  # in which no other notebook is open
-        self.page.goto(f"{address}/lab/workspaces/{workspace}/tree/{name}?token={token}")
-        self.page.wait_for_function(READY, timeout=60_000)
+    def wait_until(self, condition: str, *, arg: object = None, seconds: float = 60) -> None:
+        """Wait until a function of JavaScript returns true, without calling it in each frame of the page."""
+        self.page.wait_for_function(condition, arg=arg, polling=100, timeout=1000 * seconds)
+
+    def load(self, lab: Lab, path: str = "") -> None:
+        """Load JupyterLab, and hide its list of files."""
+        self.page.goto(f"{lab.address}/lab{path}?token={lab.token}")
+        self.wait_until(RESTORED)
         self.command("application:toggle-left-area")
+
+    def open(self, name: str, height: int = 1500) -> None:
+        """Open a notebook, and wait for its kernel."""
+        self.page.set_viewport_size({"width": 1200, "height": height})
+        self.command("docmanager:open", path=name)
+        self.wait_until(READY)
+
+    def close(self) -> None:
+        """Close the notebook, if one is open, end all kernels, and return to the light theme."""
+        self.page.evaluate(CLOSE)
+        self.themes.sort(reverse=True)
+        self.set_theme("light")
+        self.external_requests.clear()
+        self.dialogs.clear()
+
+    def run_all(self, name: str, height: int = 1500) -> None:
+        self.open(name, height)
         self.command("notebook:run-all-cells")
+
+    def run_all_alone(self, lab: Lab, name: str) -> None:
+        """Load JupyterLab with a notebook in its own workspace, which opens again when the page is reloaded."""
+        self.load(lab, f"/workspaces/{Path(name).stem}/tree/{name}")
+        self.wait_until(READY)
+        self.command("notebook:run-all-cells")
+
+    def save(self) -> None:
+        """Save the notebook, and wait until it is saved."""
+        self.command("docmanager:save")
+        self.wait_until("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
 
     def command(self, name: str, **arguments: Any) -> None:
         """Run a command of JupyterLab until it ends, without its result, which may be a whole widget."""
@@ -149,23 +205,18 @@ class Page:
         self.find(".bf-properties caption", has_text=re.compile(f"#{number}$")).wait_for(timeout=30_000)
 
     def take_screenshots(self, name: str) -> None:
-        for theme in ("light", "dark"):
+        """Take one in each theme, and keep the second theme, because a change of theme takes long."""
+        for theme in self.themes:
             self.set_theme(theme)
             self.page.screenshot(path=self.screenshots / f"{name}-{theme}.png")
-        self.set_theme("light")
+        self.themes.reverse()
 
     def set_theme(self, theme: str) -> None:
         """Change the theme and wait for it, because input may be lost meanwhile."""
         named = f"JupyterLab {theme.title()}"
         self.command("apputils:change-theme", theme=named)
-        self.page.wait_for_function(THEMED, arg=named)
+        self.wait_until(THEMED, arg=named)
 
 
 ROWS = """() => [...document.querySelectorAll('.jp-OutputArea-output .bf-body .bf-row')]
     .map(row => [...row.children].map(cell => cell.textContent).join('\\t'))"""
-
-
-@contextmanager
-def browsing(address: str, screenshots: Path, width: int = 1200, height: int = 1500) -> Iterator[Page]:
-    with launched() as browser:
-        yield Page(browser.new_page(viewport={"width": width, "height": height}), address, screenshots)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.widgets.jupyter import READY, Page, browsing, lab, screenshot_folder
+from tests.jupyter.lab import Lab, Page
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {
     "01_a_month_of_ci.ipynb": (4, ["complete: True", "found api integration", "100%"]),
     "02_where_does_the_time_go.ipynb": (5, ["for agents of 'macos'", "significantly slower: integration", "100%"]),
@@ -28,40 +26,18 @@ OUTPUTS = "[...document.querySelectorAll('.jp-OutputArea-output')]"
 DONE = "() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].at(-1)?.innerText.match(/\\[\\d+\\]/)"
 SHOWN = f"""([words, many]) => words.every(word => {OUTPUTS}.some(one => one.innerText.includes(word)))
     && document.querySelectorAll('.jp-OutputArea-output img').length === many"""
-CLOSE = """async () => {
-    const { shell, serviceManager } = window.jupyterapp
-    shell.currentWidget.dispose()
-    await serviceManager.sessions.shutdownAll()
-}"""
 PROGRESS = ".jp-OutputArea-output .widget-hprogress, .jp-OutputArea-output progress"
 FAILED = ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']"
 
 
 @pytest.fixture(scope="module")
-def lab_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A page of JupyterLab with a copy of the notebooks, their outputs cleared; kernels share the worlds of tests."""
-    folder = tmp_path_factory.mktemp("served") / "notebooks"
+def folder(lab: Lab) -> Path:
+    """Copy the notebooks, their outputs cleared."""
+    folder = lab.folder / "notebooks"
     shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns(".*"))
     for name in NOTEBOOKS:
         clear_outputs(folder / name)
-    screenshots = screenshot_folder(folder.parent)
-    environment = {"IPYTHONDIR": os.environ["IPYTHONDIR"]}
-    with lab(folder, environment) as (address, token), browsing(address, screenshots, height=9000) as page:
-        page.page.goto(f"{address}/lab?token={token}")
-        page.page.wait_for_function("() => window.jupyterapp?.restored.then(() => true)", timeout=60_000)
-        page.command("application:toggle-left-area")
-        yield page
-
-
-@pytest.fixture
-def notebook(request: pytest.FixtureRequest, lab_page: Page) -> Iterator[str]:
-    """Open the notebook in the page; close it and end its kernel after the test."""
-    try:
-        lab_page.command("docmanager:open", path=request.param)
-        lab_page.page.wait_for_function(READY, timeout=60_000)
-        yield request.param
-    finally:
-        lab_page.page.evaluate(CLOSE)
+    return folder
 
 
 def clear_outputs(path: Path) -> None:
@@ -76,19 +52,19 @@ def test_every_notebook_is_tried() -> None:
     assert {path.name for path in (ROOT / "notebooks").glob("*.ipynb")} == set(NOTEBOOKS)
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, indirect=True)
-def test_a_notebook_runs_top_to_bottom_in_jupyterlab(notebook: str, lab_page: Page) -> None:
-    many, words = NOTEBOOKS[notebook]
-    page = lab_page.page
-    lab_page.command("notebook:run-all-cells")
-    page.wait_for_function(DONE, timeout=120_000)
-    assert page.locator(FAILED).count() == 0
-    page.wait_for_function(SHOWN, arg=[words, many], timeout=180_000)
-    page.screenshot(path=lab_page.screenshots / f"{notebook}.png", full_page=True)
-    assert "Traceback" not in "\n".join(page.locator(".jp-OutputArea-output").all_inner_texts())
-    assert page.locator(FAILED).count() == 0
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_top_to_bottom_in_jupyterlab(name: str, lab: Lab, page: Page, folder: Path) -> None:
+    many, words = NOTEBOOKS[name]
+    lab.set_environment()
+    page.run_all(f"{folder.name}/{name}", height=9000)
+    page.wait_until(DONE, seconds=120)
+    assert page.page.locator(FAILED).count() == 0
+    page.wait_until(SHOWN, arg=[words, many], seconds=180)
+    page.page.screenshot(path=page.screenshots / f"{name}.png", full_page=True)
+    assert "Traceback" not in "\n".join(page.page.locator(".jp-OutputArea-output").all_inner_texts())
+    assert page.page.locator(FAILED).count() == 0
     if many:  # a widget's progress goes when all is there
-        assert page.locator(PROGRESS).count() >= 1
+        assert page.page.locator(PROGRESS).count() >= 1
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

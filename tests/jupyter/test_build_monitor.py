@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from pathlib import Path
 
 import pytest
 
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.chromium import chromium
-from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+from tests.jupyter.lab import Lab, Page, write_notebook
 
 pytestmark = pytest.mark.slow
 
@@ -24,25 +22,20 @@ BARS = "cells => cells.map(cell => [cell.textContent, cell.style.getPropertyValu
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def test_follow_builds_until_they_finish(tmp_path: Path) -> None:
-    chromium()
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    write_notebook(folder / "monitor.ipynb", CELL, "monitor.is_refreshing")
+def test_follow_builds_until_they_finish(lab: Lab, page: Page) -> None:
+    write_notebook(lab.folder / "monitor.ipynb", CELL, "monitor.is_refreshing")
     with worlds.sandbox(builds=300) as ci:
         (number,) = ci.sandbox.push("web")
         ci.sandbox.push("api")
         ci.sandbox.clock.advance(dt.timedelta(minutes=4))
         ci.pipeline("docs").create_build(commit="HEAD", branch=HOSTILE, message=HOSTILE)
-        token = ci.sandbox.token(SCOPES)
-        environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-        with lab(folder, environment) as (address, lab_token), browsing(address, screenshot_folder(tmp_path)) as page:
-            page.run_all(address, lab_token, "monitor.ipynb")
-            show_running_builds(page, number)
-            cancel(page, ci)
-            show_a_finished_build(page, ci, number)
-            stop_without_a_view(page)
-            assert (page.dialogs, page.external_requests) == ([], [])
+        lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=ci.sandbox.token(SCOPES))
+        page.run_all("monitor.ipynb")
+        show_running_builds(page, number)
+        cancel(page, ci)
+        show_a_finished_build(page, ci, number)
+        stop_without_a_view(page)
+        assert (page.dialogs, page.external_requests) == ([], [])
 
 
 def show_running_builds(page: Page, number: int) -> None:

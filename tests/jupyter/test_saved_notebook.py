@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
-from tests.widgets.hostile import INJECTED_ELEMENTS, NAMES, create_hostile_builds
-from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+from tests.jupyter.hostile import INJECTED_ELEMENTS, NAMES, create_hostile_builds
+from tests.jupyter.lab import Lab, Page, write_notebook
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -29,30 +32,27 @@ browser""",
 )
 STATE = "application/vnd.jupyter.widget-state+json"
 READ_STATE = f"""() => JSON.parse(document.querySelector('script[type="{STATE}"]').textContent)"""
-SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 
 
-def test_saved_state_has_no_token_and_runs_no_script(tmp_path: Path) -> None:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    notebook = folder / "saved.ipynb"
+def test_saved_state_has_no_token_and_runs_no_script(lab: Lab, own_page: Page, browser: Browser) -> None:
+    notebook = lab.folder / "saved.ipynb"
     write_notebook(notebook, *CELLS)
     with worlds.sandbox(builds=300) as ci:
         number, token = create_hostile_builds(ci), ci.sandbox.token(SCOPES)
-        environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-        with (
-            lab(folder, environment) as (address, lab_token),
-            browsing(address, screenshot_folder(tmp_path), height=3200) as page,
-        ):
-            page.run_all(address, lab_token, notebook.name)
-            show_hostile_build(page, number)
-            save(page)
-            open_again_without_kernel(page)
-            page.take_screenshots("opened-again")
-            assert (page.dialogs, page.external_requests) == ([], [])
+        lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=token)
+        own_page.page.set_viewport_size({"width": 1200, "height": 3200})
+        own_page.run_all_alone(lab, notebook.name)
+        show_hostile_build(own_page, number)
+        own_page.command("@jupyter-widgets/jupyterlab-manager:saveWidgetState")
+        own_page.save()
+        open_again_without_kernel(own_page)
+        own_page.take_screenshots("opened-again")
+        assert (own_page.dialogs, own_page.external_requests) == ([], [])
     state = saved_state(notebook, token)
     export(notebook)
-    open_exported(notebook.with_suffix(".html"), state, token, tmp_path)
+    page = Page(browser.new_page(), "file://", own_page.screenshots)
+    open_exported(page, notebook.with_suffix(".html"), state, token)
+    page.page.close()
 
 
 def show_hostile_build(page: Page, number: int) -> None:
@@ -74,12 +74,6 @@ def assert_text_is_escaped(page: Page) -> None:
     assert len(set(NAMES) & set(texts)) > 10
     assert page.find(INJECTED_ELEMENTS).count() == 0
     assert page.find("script, iframe, object, base, meta, form").count() == 0
-
-
-def save(page: Page) -> None:
-    page.command("@jupyter-widgets/jupyterlab-manager:saveWidgetState")
-    page.command("docmanager:save")
-    page.page.wait_for_function(SAVED, timeout=30_000)
 
 
 def open_again_without_kernel(page: Page) -> None:
@@ -104,15 +98,14 @@ def export(notebook: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def open_exported(page_file: Path, state: Any, token: str, folder: Path) -> None:
+def open_exported(page: Page, file: Path, state: Any, token: str) -> None:
     """Open the page without network access: only the content of the file."""
-    assert token not in page_file.read_text()
-    with browsing("file://", screenshot_folder(folder)) as page:
-        page.page.goto(page_file.as_uri())
-        assert page.page.evaluate(READ_STATE) == state
-        assert page.page.locator(INJECTED_ELEMENTS).count() == 0
-        assert page.page.locator("iframe, object, base, form").count() == 0
-        running = page.page.locator("script:not([type*=json])").all_inner_texts()
-        assert [script for script in running if "alert(" in script] == []
-        assert {address for address in page.external_requests if "evil" in address} == set()
-        assert page.dialogs == []
+    assert token not in file.read_text()
+    page.page.goto(file.as_uri())
+    assert page.page.evaluate(READ_STATE) == state
+    assert page.page.locator(INJECTED_ELEMENTS).count() == 0
+    assert page.page.locator("iframe, object, base, form").count() == 0
+    running = page.page.locator("script:not([type*=json])").all_inner_texts()
+    assert [script for script in running if "alert(" in script] == []
+    assert {address for address in page.external_requests if "evil" in address} == set()
+    assert page.dialogs == []

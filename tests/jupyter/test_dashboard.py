@@ -7,17 +7,19 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.chromium import launched
-from tests.widgets.hostile import INJECTED_ELEMENTS, NAMES
-from tests.widgets.jupyter import Page, screenshot_folder, voila
+from tests.jupyter.hostile import INJECTED_ELEMENTS, NAMES
+from tests.jupyter.lab import Page, voila
 from tests.widgets.widget_helpers import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +42,10 @@ def ci() -> Iterator[Workspace]:
         yield workspace
 
 
-def test_all_widgets_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
+def test_all_widgets_in_both_themes(ci: Workspace, browser: Browser, screenshots: Path, tmp_path: Path) -> None:
     token, key = ci.sandbox.token(SCOPES), secrets.token_hex(16)
     environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token, "BUILDFRAME_ORG": "acme"}
-    screenshots = screenshot_folder(tmp_path)
-    with voila(NOTEBOOK, tmp_path, environment, f"--token={key}") as address, launched() as browser:
+    with voila(NOTEBOOK, tmp_path, environment, f"--token={key}") as address:
         page = Page(browser.new_page(viewport={"width": 1200, "height": 1500}), address, screenshots)
         frames = record_frames(page)
         page.page.goto(address)
@@ -65,6 +66,7 @@ def test_all_widgets_in_both_themes(ci: Workspace, tmp_path: Path) -> None:
         shoot(page, "dashboard-dark")
         assert page.dialogs == []
         assert [address for address in page.external_requests if not address.startswith(OF_VOILA)] == []
+        page.page.close()
 
 
 def record_frames(page: Page) -> list[str]:

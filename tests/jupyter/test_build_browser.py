@@ -13,7 +13,7 @@ import pytest
 import buildframe as bf
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
-from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+from tests.jupyter.lab import Lab, Page, write_notebook
 
 pytestmark = pytest.mark.slow
 
@@ -40,25 +40,21 @@ def ci(tmp_path: Path) -> Iterator[bf.workspace.Workspace]:
         yield workspace
 
 
-def test_filter_select_and_act(ci: bf.workspace.Workspace, tmp_path: Path) -> None:
-    folder = tmp_path / "lab"
-    folder.mkdir()
-    write_notebook(folder / "browser.ipynb", CELL)
-    token = ci.sandbox.token(SCOPES)
-    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, lab_token), browsing(address, screenshot_folder(tmp_path)) as page:
-        page.run_all(address, lab_token, "browser.ipynb")
-        page.wait("complete", 60)
-        show_hostile_text_escaped(page)
-        filter_and_sort(page, ci)
-        operate_by_keyboard(page, ci)
-        cancel_running(page, ci)
-        show_a_refusal(page, ci)
-        rebuild(page, ci)
-        create(page, ci)
-        fit_every_width(page, ci)
-        survive_a_server_outage(page, ci, tmp_path)
-        assert (page.dialogs, page.external_requests) == ([], [])
+def test_filter_select_and_act(ci: bf.workspace.Workspace, lab: Lab, page: Page, tmp_path: Path) -> None:
+    write_notebook(lab.folder / "browser.ipynb", CELL)
+    lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=ci.sandbox.token(SCOPES))
+    page.run_all("browser.ipynb")
+    page.wait("complete", 60)
+    show_hostile_text_escaped(page)
+    filter_and_sort(page, ci)
+    operate_by_keyboard(page, ci)
+    cancel_running(page, ci)
+    show_a_refusal(page, ci)
+    rebuild(page, ci)
+    create(page, ci)
+    fit_every_width(page, ci)
+    survive_a_server_outage(page, ci, tmp_path)
+    assert (page.dialogs, page.external_requests) == ([], [])
 
 
 def rows(page: Page) -> list[list[str]]:

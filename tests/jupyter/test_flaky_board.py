@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 import buildframe as bf
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
-from tests.widgets.jupyter import Page, browsing, lab, screenshot_folder, write_notebook
+from tests.jupyter.lab import Lab, Page, write_notebook
 
 pytestmark = pytest.mark.slow
 
@@ -25,34 +25,32 @@ HOSTILE = "escapes <script>alert('hi')</script>"  # a name that the sandbox has
 
 
 @pytest.fixture
-def ci(tmp_path: Path) -> Iterator[Workspace]:
+def ci(lab: Lab, tmp_path: Path) -> Iterator[Workspace]:
     """A service some hours after the last of four syncs."""
     with bf.sandbox(builds=60, days=2, path=tmp_path / "sandbox.db") as ws:
         for _ in range(4):
-            bf.Store(tmp_path / "lab" / "history").sync(ws, since="1d", suites=["rspec"], progress=False)
+            bf.Store(lab.folder / "history").sync(ws, since="1d", suites=["rspec"], progress=False)
             ws.sandbox.clock.advance(dt.timedelta(hours=50))
         yield ws
 
 
-def test_search_select_and_show_history(ci: Workspace, tmp_path: Path) -> None:
-    folder = tmp_path / "lab"
-    write_notebook(folder / "board.ipynb", CELL)
+def test_search_select_and_show_history(ci: Workspace, lab: Lab, page: Page, tmp_path: Path) -> None:
+    notebook = lab.folder / "board.ipynb"
+    write_notebook(notebook, CELL)
     token = ci.sandbox.token(SCOPES)
-    environment = {"BUILDFRAME_URL": ci.sandbox.url, "BUILDFRAME_TOKEN": token}
-    with lab(folder, environment) as (address, lab_token), browsing(address, screenshot_folder(tmp_path)) as page:
-        page.run_all(address, lab_token, "board.ipynb")
-        page.wait("History from the store", 60)
-        show_hostile_text_escaped(page, ci)
-        search(page, ci)
-        select_by_keyboard(page, ci, bf.Store(folder / "history"))
-        page.take_screenshots("flaky-board")
-        page.page.set_viewport_size({"width": 900, "height": 1500})
-        page.take_screenshots("flaky-board-900")
-        survive_a_server_outage(page, ci, tmp_path)
-        page.command("docmanager:save")
-        page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-        assert (page.dialogs, page.external_requests) == ([], [])
-        assert token not in (folder / "board.ipynb").read_text()
+    lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=token)
+    page.run_all(notebook.name)
+    page.wait("History from the store", 60)
+    show_hostile_text_escaped(page, ci)
+    search(page, ci)
+    select_by_keyboard(page, ci, bf.Store(lab.folder / "history"))
+    page.take_screenshots("flaky-board")
+    page.page.set_viewport_size({"width": 900, "height": 1500})
+    page.take_screenshots("flaky-board-900")
+    survive_a_server_outage(page, ci, tmp_path)
+    page.save()
+    assert (page.dialogs, page.external_requests) == ([], [])
+    assert token not in notebook.read_text()
 
 
 def show_hostile_text_escaped(page: Page, ci: Workspace) -> None:
