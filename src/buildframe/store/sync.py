@@ -10,6 +10,7 @@ import datetime as dt
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -166,7 +167,7 @@ class Sync:
             return coverage[self._scope]
         if self._workspace is not None:
             return self._combined_coverage(self._workspace)
-        is_known = self._pipeline_id in self._stored_pipelines(_IS_CURRENT)
+        is_known = self._pipeline_id in self._current_pipelines
         return coverage.get(self._organization) if is_known else None
 
     def _combined_coverage(self, ws: Workspace) -> Coverage | None:
@@ -197,6 +198,11 @@ class Sync:
             self._tables[name] = self._start_state.table(self._location, name)
         return self._tables[name]
 
+    @cached_property
+    def _current_pipelines(self) -> set[str | None]:
+        """The ids of pipelines in the newest stored list of the organization."""
+        return self._stored_pipelines(_IS_CURRENT)
+
     def _stored_pipelines(self, condition: pc.Expression) -> set[str | None]:
         """Return the ids of pipelines in stored lists of the organization."""
         own = condition & (pc.field("organization") == self._organization)
@@ -209,7 +215,7 @@ class Sync:
 
         A single pipeline proves nothing: it may have been deleted and created again.
         """
-        known = self._stored_pipelines(_IS_CURRENT) if lists else set()
+        known = self._current_pipelines if lists else set()
         if len(known) > 1 and len(lists[0].frame) and known.isdisjoint(lists[0].frame["id"]):
             raise BadInput(
                 f"The store at {self._location.url} is of another organization named {self._organization!r}: "
@@ -344,7 +350,7 @@ class Sync:
         If these cannot be read completely, or a cache returned an older state, the list is not stored, so that the next
         sync tries again.
         """
-        ws, seen = self._workspace, self._stored_pipelines(_IS_CURRENT)
+        ws, seen = self._workspace, self._current_pipelines
         if ws is None or not seen or since >= until:
             return lists
         listed, reasons = lists[0].frame, len(self._why)

@@ -43,9 +43,9 @@ class SyncClock:
         """Read the times of builds that were fetched just now."""
         self.read(Moment.parse(builds.attrs["as_of"]), began)
         self._is_simulated = self._is_simulated or builds.attrs.get("simulated", False)
-        newest = pd.concat([builds["created_at"], builds["finished_at"]]).max()
-        if not pd.isna(newest):
-            self._newest_record = max(self._newest_record, Moment.of(newest.to_pydatetime() - self.elapsed))
+        for newest in (builds["created_at"].max(), builds["finished_at"].max()):
+            if not pd.isna(newest):
+                self._newest_record = max(self._newest_record, Moment.of(newest.to_pydatetime() - self.elapsed))
 
     @property
     def now(self) -> Moment:
