@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 from IPython.core.ultratb import VerboseTB
 from rich.console import Console
@@ -14,6 +15,12 @@ from rich.traceback import Traceback
 
 HERE = Path(__file__).parent
 _ALL = 1_000_000
+
+
+class _PlainTraceback(Traceback):
+    """A traceback without colors, for which rich would parse whole files."""
+
+    LEXERS: ClassVar = {".py": "text"}
 
 
 def shown_of(error: BaseException) -> str:
@@ -37,12 +44,12 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 def verbose(error: BaseException) -> str:
     """Return the traceback that `%xmode Verbose` prints."""
-    return str(VerboseTB(include_vars=True).text(type(error), error, error.__traceback__))
+    return str(VerboseTB("nocolor", include_vars=True).text(type(error), error, error.__traceback__))
 
 
 def rich(error: BaseException) -> str:
     """Return the traceback that rich prints with variables."""
-    printed = Traceback.from_exception(
+    printed = _PlainTraceback.from_exception(
         type(error), error, error.__traceback__, show_locals=True, locals_max_length=_ALL, locals_max_string=_ALL
     )
     out = io.StringIO()
