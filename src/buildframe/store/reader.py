@@ -314,7 +314,7 @@ class StoreReader:
         StoreFailed
             If the store cannot be read.
         """
-        return self._table(table, self._state()).uris()
+        return self._table(table, *self._open()).uris()
 
     @property
     def version(self) -> int:
@@ -356,23 +356,27 @@ class StoreReader:
 
     def _tables(self) -> dict[str, TableVersion]:
         """Open the tables that exist."""
-        state = self._state()
-        tables = ((name, state.table(self._location, name)) for name in STORED_TABLES)
+        state, newest = self._open()
+        tables = ((name, state.table(self._location, name, newest)) for name in STORED_TABLES)
         return {name: table for name, table in tables if table is not None}
 
     def _state(self) -> SyncState:
+        return self._open()[0]
+
+    def _open(self) -> tuple[SyncState, TableVersion]:
+        """Return the state that is read, and the newest version of the builds table."""
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
             newest = SyncState() if builds is None else SyncState.newest(builds)
             if builds is None or newest.as_of == NEVER:
                 raise self._location.missing_store_error
-            return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest)
+            return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest), builds
 
-    def _table(self, name: str, state: SyncState) -> TableVersion:
+    def _table(self, name: str, state: SyncState, newest: TableVersion) -> TableVersion:
         if not isinstance(name, str) or name not in STORED_TABLES:
             raise BadInput(f"{show(name)} is not a table of the store. Use one of {', '.join(STORED_TABLES)}.")
         with store_errors("read", self._location):
-            table = state.table(self._location, name)
+            table = state.table(self._location, name, newest)
         if table is None:
             raise BadInput(f"The store at {self._location.url!r} has no table {name!r}{_HOW_TO_FILL.get(name, '')}.")
         return table
@@ -380,8 +384,8 @@ class StoreReader:
     def _read_builds(
         self, name: str, start: When | None, end: When | None, pipeline: str | None, columns: Sequence[str] | None
     ) -> pd.DataFrame:
-        state = self._state()
-        table = self._table(name, state)
+        state, newest = self._open()
+        table = self._table(name, state, newest)
         first, last = (
             None if at is None else when(at, argument, state.as_of)
             for at, argument in ((start, "created_from"), (end, "created_to"))
@@ -392,15 +396,15 @@ class StoreReader:
             )
         created = "created_at" if name == "builds" else "build_created_at"
         with store_errors("read", self._location):
-            conditions = [] if pipeline is None else [self._pipeline_condition(pipeline, state)]
+            conditions = [] if pipeline is None else [self._pipeline_condition(pipeline, state, newest)]
             rows = frames.read(table, columns, conditions, created, first, last)
         return self._with_attrs(rows, name, state)
 
-    def _pipeline_condition(self, pipeline: str, state: SyncState) -> pc.Expression:
+    def _pipeline_condition(self, pipeline: str, state: SyncState, newest: TableVersion) -> pc.Expression:
         """Select by id, because slugs change; a slug without a pipeline means the one that had it last."""
         pipelines: list[dict[str, Any]] = []
         for known in (self._listed_pipelines, self._pipelines_of_builds):
-            pipelines = known(state)
+            pipelines = known(state, newest)
             matches = [row for row in pipelines if pipeline in (row["id"], row["slug"])]
             if matches:
                 break
@@ -414,24 +418,24 @@ class StoreReader:
         ids = [row["id"] for row in current or [max(matches, key=lambda row: row["until"])]]
         return pc.field("pipeline_id").isin(ids)
 
-    def _listed_pipelines(self, state: SyncState) -> list[dict[str, Any]]:
+    def _listed_pipelines(self, state: SyncState, newest: TableVersion) -> list[dict[str, Any]]:
         """Return ids and slugs from lists, with the end of their validity; None if current."""
-        table, names = state.table(self._location, "pipelines"), ["id", "slug", "organization"]
+        table, names = state.table(self._location, "pipelines", newest), ["id", "slug", "organization"]
         rows = None if table is None else table.dataset().to_table([*names, "valid_to"])
         return [] if rows is None else rows.rename_columns([*names, "until"]).to_pylist()
 
-    def _pipelines_of_builds(self, state: SyncState) -> list[dict[str, Any]]:
+    def _pipelines_of_builds(self, state: SyncState, newest: TableVersion) -> list[dict[str, Any]]:
         """Return ids and slugs from builds, with the time of the last build, for pipelines in no list."""
-        rows = self._table("builds", state).dataset().to_table(["pipeline_id", "pipeline", "created_at"])
+        rows = self._table("builds", state, newest).dataset().to_table(["pipeline_id", "pipeline", "created_at"])
         latest = rows.group_by(["pipeline_id", "pipeline"]).aggregate([("created_at", "max")])
         return latest.rename_columns(["id", "slug", "until"]).to_pylist()
 
     def _read_list(self, name: str, history: bool, suite: str | None = None) -> pd.DataFrame:
-        state = self._state()
+        state, newest = self._open()
         suites = sorted({one.split("/")[-1] for one in state.lists if one.startswith("flaky_tests/")})
         if suite is not None and suite not in suites:
             raise BadInput(f"suite={show(suite)} is not in the store.{nearest(show(suite), suites)}")
-        table = self._table(name, state)
+        table = self._table(name, state, newest)
         conditions = [] if suite is None else [pc.field("suite") == suite]
         conditions += [] if history else [pc.field("valid_to").is_null()]
         with store_errors("read", self._location):

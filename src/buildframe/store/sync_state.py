@@ -143,9 +143,11 @@ class SyncState:
             scope: (coverage.since, coverage.until) for scope, coverage in ranges if coverage.since != coverage.until
         }
 
-    def table(self, location: Location, name: str) -> TableVersion | None:
-        """Open a table as it was in this state; return None if the store had no such table."""
+    def table(self, location: Location, name: str, newest: TableVersion | None = None) -> TableVersion | None:
+        """Open a table as it was in this state, unless it is `newest`; return None if the store had no such table."""
         version = self.version if name == "builds" else self.versions.get(name)
+        if newest is not None and (newest.name, newest.version) == (name, version):
+            return newest
         return None if version is None or version < 0 else TableVersion.at(location, name, version)
 
     def with_coverage(self, scope: str, coverage: Coverage, base: Coverage | None) -> Self:
