@@ -65,7 +65,9 @@ def test_a_column_may_mix_all_formats_of_timestamps(rarer: list[str]) -> None:
     assert arrow.timestamps(texts).to_pylist() == [text and Moment.parse(text) for text in texts]
 
 
-@pytest.mark.parametrize("text", ["2013-09-03", "2013-09-03 UTC", "2013-13-03 13:24:38 UTC", "13:24 UTC", "UTC", ""])
+@pytest.mark.parametrize(
+    "text", ["2013-09-03", "2013-09-03 UTC", "2013-13-03 13:24:38 UTC", "2013 UTC-09-03", " UTC", ""]
+)
 def test_a_text_that_is_no_timestamp_is_an_error(text: str) -> None:
     with pytest.raises(Malformed, match="instead of a timestamp"):
         arrow.timestamps(["2026-11-01T09:30:00.123Z", text])
