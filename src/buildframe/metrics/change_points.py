@@ -129,5 +129,5 @@ def _compute_medians(
 def _compute_median(source: GroupedRows, selected: nw.Expr, groups: pd.DataFrame, n: Integers) -> Floats:
     middle = np.column_stack([(n + 1) // 2, np.where(n > 0, n // 2 + 1, 0)])
     rows = replace(source, frame=source.frame.filter(selected))
-    median: Floats = source.engine.values_at_ranks(rows, groups, n, middle).mean(axis=1)
+    median: Floats = source.engine.rank_values(rows, groups, n).values_at(middle).mean(axis=1)
     return median

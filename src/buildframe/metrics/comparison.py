@@ -388,7 +388,7 @@ class _Side:
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
         rows = engine_of(frame).measure(frame, of, by, needs=(at,))
         counts = count_rows(rows)
-        values = percentile_columns(rows, counts, q, intervals=False)
+        values = percentile_columns(rows, counts, of, None, q)[[percentile_label(p) for p in q]]
         spreads = _measure_spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
         table = pd.concat([counts.sums, values, spreads], axis=1).assign(place=range(len(spreads)))
         return cls(rows, counts, join_keys(counts.keys, table))
@@ -401,7 +401,7 @@ class _Side:
         requested[own] = ranks[is_present]
         n = self.counts.sums["n"].to_numpy(np.int64)
         values = np.full(ranks.shape, np.nan)
-        of_groups = self.rows.engine.values_at_ranks(self.rows, self.counts.groups, n, requested)
+        of_groups = self.rows.engine.rank_values(self.rows, self.counts.groups, n).values_at(requested)
         values[is_present] = of_groups[own]
         return values
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import get_args
 
 import narwhals as nw
 import numpy as np
@@ -13,16 +14,12 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
-from buildframe.metrics.durations import RowMetric, queue_time, wall_time
+from buildframe.metrics.durations import RowMetric, queue_time, span_of, wall_time
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, RankedRows
+from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
-
-Method = Literal[
-    "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
-    "linear", "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest",
-]  # fmt: skip
 
 CONFIDENCE = 0.95
 COUNTS = ["n", "n_censored", "n_negative"]
@@ -117,9 +114,12 @@ def percentiles(
     7       web  41   1272.0
     """
     q = check_percentiles(q, method)
-    rows = engine_of(frame).measure(frame, of, by)
+    engine = engine_of(frame)
+    at = find_time_column(of, engine.column_names(frame))
+    rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
     counts = count_rows(rows)
-    return join_keys(counts.keys, pd.concat([counts.sums, percentile_columns(rows, counts, q, method)], axis=1))
+    summary = pd.concat([counts.sums, percentile_columns(rows, counts, of, at, q, method)], axis=1)
+    return join_keys(counts.keys, summary)
 
 
 @checked_names
@@ -200,8 +200,15 @@ def trend(
     buckets = Buckets.of(rows, [at], freq, tz)
     bucketed = buckets.group_by_bucket(rows, at)
     counts = fill_empty_buckets(count_rows(bucketed), len(buckets))
-    summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, q)], axis=1)
+    summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, of, at, q)], axis=1)
     return buckets.with_starts(summary)
+
+
+def find_time_column(of: RowMetric | str, available: Collection[str]) -> str | None:
+    """Return the column that tells when each row was measured, if there is one."""
+    span = span_of(of)
+    names = ("created_at",) if span is None else (span.start, "created_at")
+    return next((name for name in names if name in available), None)
 
 
 def count_rows(rows: GroupedRows) -> GroupSums:
@@ -216,24 +223,32 @@ def count_rows(rows: GroupedRows) -> GroupSums:
 
 
 def percentile_columns(
-    rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method = "linear", *, intervals: bool = True
+    rows: GroupedRows,
+    counts: GroupSums,
+    of: RowMetric | str,
+    at: str | None,
+    q: Sequence[float],
+    method: Method = "linear",
 ) -> pd.DataFrame:
-    """Compute the columns `p50_s`, ... per group, then `p50_low_s`, `p50_high_s`, ..., in the order of `counts`."""
-    n = counts.sums["n"].to_numpy(np.int64)
-    ranks, share = _find_neighbors(n, q, method)
-    ranks = np.concatenate([ranks, _find_interval_ranks(n, q)], axis=1) if intervals else ranks
-    values = rows.engine.values_at_ranks(rows, counts.groups, n, ranks)
-    below, above, *ends = np.split(values, ranks.shape[1] // len(q), axis=1)
-    middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
-    columns = {percentile_label(p): middle[:, i] for i, p in enumerate(q)}
-    for i, p in enumerate(q):
-        columns |= {percentile_label(p, end): own[:, i] for end, own in zip(("low", "high"), ends, strict=False)}
-    return pd.DataFrame(columns, index=counts.sums.index)
+    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of `counts`."""
+    n, span = counts.sums["n"].to_numpy(np.int64), span_of(of)
+    span = span if counts.sums["n_censored"].sum() else None
+    estimates = rows.engine.map_ranked(rows, counts.groups, n, functools.partial(_estimate, q, method), span, at)
+    ends = ("", *Estimates._fields[1:])
+    columns = [percentile_label(p, end) for end in ends for p in q]
+    by_percentile = [percentile_label(p, end) for p in q for end in ends]
+    return pd.DataFrame(estimates, columns=columns, index=counts.sums.index)[by_percentile]
+
+
+def _estimate(q: Sequence[float], method: Method, rows: RankedRows, _: Integers) -> Floats:
+    estimates: Floats = np.concatenate(Sample(rows).estimate(q, method, CONFIDENCE), axis=1)
+    return estimates
 
 
 def percentile_label(p: float, end: str = "") -> str:
     """Return the name of a percentile's column: `p99.9_s` for .999, or `p95_low_s` for an end of its interval."""
-    return f"p{100 * p:.10g}_{end}_s" if end else f"p{100 * p:.10g}_s"
+    unit = "" if end == "n_effective" else "_s"
+    return f"p{100 * p:.10g}{'_' + end if end else ''}{unit}"
 
 
 def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
@@ -249,39 +264,3 @@ def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float
     if method not in get_args(Method):
         raise BadInput(f"method={method!r} is not a method. Use one of {', '.join(get_args(Method))}.")
     return shares
-
-
-def _find_neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
-    """Return the ranks below and above each percentile, and the fraction of the way between them."""
-    if method == "linear":  # computed directly: numpy would take as long as for all rows
-        ranks = np.where(n[:, None] > 0, 1 + (n[:, None] - 1) * np.asarray(q), 0.0)
-    else:
-        sizes, places = np.unique(n, return_inverse=True)
-        each = [np.quantile(np.arange(1, size + 1), q, method=method) if size else np.zeros(len(q)) for size in sizes]
-        ranks = np.array(each, np.float64).reshape(len(sizes), len(q))[places]
-    below = np.floor(ranks)
-    return np.concatenate([below, np.ceil(ranks)], axis=1).astype(np.int64), ranks - below
-
-
-def _find_interval_ranks(n: Integers, q: Sequence[float]) -> Integers:
-    """Return the ranks that enclose each percentile, lower ones first; 0 if no row lies far enough out."""
-    size, p = n[:, None], np.asarray(q)
-    low = _binomial_quantile((1 - CONFIDENCE) / 2, size, p)
-    high = _binomial_quantile((1 + CONFIDENCE) / 2, size, p) + 1
-    ends = np.concatenate([low, np.where(high <= size, high, 0)], axis=1)
-    return np.where(np.tile(has_enough_rows(n, q), 2), ends, 0).astype(np.int64)
-
-
-def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
-    """Return the least k such that n draws of probability p give at most k with at least this probability."""
-    from scipy.special import bdtr, bdtrik
-
-    k = np.ceil(np.where(n > 0, bdtrik(share, np.maximum(n, 1), p), 0.0))
-    before = np.maximum(k - 1, 0.0)
-    return np.where(bdtr(before, np.maximum(n, 1), p) >= share, before, k)
-
-
-def has_enough_rows(n: Integers, q: Sequence[float]) -> Any:
-    """Return whether n rows support a percentile: on average one of them lies beyond it."""
-    tail = np.minimum(q, 1 - np.asarray(q))
-    return n[:, None] * tail >= 1 - 1e-9  # 10 * (1 - .9) is a little below 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import narwhals as nw
 import pandas as pd
 
 from buildframe.metrics.columns import Integers
@@ -37,16 +36,6 @@ class DuckDBEngine(CountingEngine):
         check_zones(rows, names)
         added = (_micros(name).alias(micros_column(name)) for name in dict.fromkeys(names))
         return self.read(rows.to_native().select("*", *added))
-
-    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
-        from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
-
-        unsigned = FunctionExpression("hash", *map(ColumnExpression, names))
-        number = FunctionExpression(">>", unsigned, ConstantExpression(1)).cast("BIGINT").alias(name)
-        return self.read(rows.to_native().select("*", number))
-
-    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
-        return rows.filter(nw.col(name).is_in(values.tolist()))
 
     def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         order = ", ".join(f'"{name}"' for name in by)

@@ -33,14 +33,19 @@ from buildframe.metrics.engines.protocol import (
     BALANCE,
     COUNT,
     GROUP,
+    N_SPANS,
+    SEEN_FOR,
+    SPAN,
     Engine,
     Frame,
     FrameCoverage,
     GroupedRows,
     GroupSums,
     IntervalKind,
+    RankedRows,
     Rows,
 )
+from buildframe.metrics.engines.sorted_rows import SortedRows
 from buildframe.metrics.grouping import By, Key, compact_codes, find_groups
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
@@ -96,7 +101,7 @@ class PandasEngine(Engine):
         self, frame: Frame, needs: Collection[str], by: By = None, wants: Collection[str] = (), **more: Any
     ) -> GroupedRows:
         groups = find_groups(frame, by)
-        names = [*needs, *(name for name in wants if name in frame)]
+        names = [*needs, *(name for name in wants if name in frame and name not in needs)]
         columns = {name: _without_mask(typed_column(frame, name)) for name in names}
         columns |= {name: np.asarray(new) for name, new in more.items()} | {GROUP: groups.codes}
         rows = _to_rows(pd.DataFrame(columns, copy=False))
@@ -139,6 +144,30 @@ class PandasEngine(Engine):
         sums = pd.DataFrame({name: sums_by_code(codes, one, len(keys)) for name, one in native.items()}, dtype="Int64")
         return GroupSums(keys, _group_numbers(keys), sums)
 
+    def split_sums(
+        self, rows: GroupedRows, groups: pd.DataFrame, column: str, size: int, **counts: nw.Expr
+    ) -> dict[str, Integers]:
+        native, n_cells = _to_pandas(rows.frame.select(GROUP, column, **counts)), len(groups) * size
+        part = native[column].to_numpy()
+        is_part = (part >= 0) & (part < size)
+        codes = native[GROUP].to_numpy(np.int64) * size + part
+        sums = {}
+        for name in counts:
+            flags = native[name].to_numpy(bool, na_value=False) & is_part
+            sums[name] = np.bincount(codes[flags], minlength=n_cells)[:n_cells].reshape(len(groups), size)
+        return sums
+
+    def with_spans(self, rows: GroupedRows, groups: pd.DataFrame, at: str) -> GroupedRows:
+        native, n_groups = _to_pandas(rows.frame), len(_keys(rows))
+        codes, time = native[GROUP].to_numpy(), microseconds(native[at])
+        known = time != NAT
+        first, last = np.full(n_groups, np.iinfo(np.int64).max), np.full(n_groups, NAT)
+        np.minimum.at(first, codes[known], time[known])
+        np.maximum.at(last, codes, time)
+        with np.errstate(over="ignore"):  # of groups without times
+            number = (time - first[codes]) * N_SPANS / (last - first + 1)[codes]
+        return replace(rows, frame=_to_rows(native.assign(**{SPAN: np.where(known, number.astype(np.int64), -1)})))
+
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
     ) -> GroupedRows:
@@ -148,22 +177,25 @@ class PandasEngine(Engine):
         of_rows = {name: of_groups[place] for name, of_groups in values.items()}
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
-    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Partition each group, after a stable sort by group that compares nothing if there are few groups."""
+    def rank_rows(
+        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
+    ) -> RankedRows:
         native = _to_pandas(rows.frame)
-        codes, values = native[GROUP].to_numpy(), native["value"].to_numpy()
-        is_known = ~np.isnan(values)
-        codes, values = codes[is_known], values[is_known]
-        ordered = values[np.argsort(codes.astype(np.int16) if len(n) < 2**15 else codes, kind="stable")]
-        result = np.full(ranks.shape, np.nan)
-        for i, (stop, size) in enumerate(zip(np.cumsum(n).tolist(), n.tolist(), strict=True)):
-            requested = ranks[i] > 0
-            if requested.any():
-                places = ranks[i, requested] - 1
-                part = ordered[stop - size : stop]
-                part.partition(np.unique(places))
-                result[i, requested] = part[places]
-        return result
+        codes, values = native[GROUP].to_numpy(np.int64), native["value"].to_numpy(np.float64)
+        times = None if at is None else microseconds(native[at])
+        return SortedRows(codes, values, n, times, self._seconds_seen(native, rows, span))
+
+    def _seconds_seen(self, native: pd.DataFrame, rows: GroupedRows, span: Span | None) -> Floats | None:
+        """Return for how long censored rows, which are few, were seen; NaN for others."""
+        if span is None or "censored" not in native:
+            return None
+        is_censored = native["censored"].to_numpy(bool) & np.isnan(native["value"].to_numpy(np.float64))
+        few = replace(rows, frame=_to_rows(native[is_censored]))
+        columns = _to_pandas(self.ranking_columns(few, span, None))
+        seen = np.full(len(native), np.nan)
+        if SEEN_FOR in columns:
+            seen[is_censored] = columns[SEEN_FOR].to_numpy(np.float64, na_value=np.nan)
+        return seen
 
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         native = _to_pandas(rows)

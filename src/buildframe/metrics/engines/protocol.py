@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
-from buildframe.metrics.durations import RowMetric, Span, span_of
+from buildframe.metrics.durations import SEEN, RowMetric, Span, span_of
 from buildframe.metrics.engines import attribution, expressions
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
 from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
@@ -40,6 +40,12 @@ GROUP = "in group"
 
 BALANCE, COUNT = "balance", "count"
 """Columns of `Engine.clearest_changes`, beside `AT`."""
+
+
+SPAN, N_SPANS = "span", 8
+"""Column with the part of its group's time in which a row lies, and the number of these equal parts."""
+
+_FIRST, _LENGTH = "first of the group", "length of the group"
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,49 @@ class FrameCoverage(NamedTuple):
     lasting: int | None
 
 
+PLACE, SECOND, SEEN_FOR, ROWS = "place", "second", "seen for", "rows"
+"""Columns that count censored rows: the place of their group, when they leave it, how long they were seen, how many."""
+
+
+class Splits(NamedTuple):
+    """How the rows of groups lie in the `N_SPANS` equal parts of the time from the first to the last of a group.
+
+    `ended` counts the rows with a value (groups x spans), and `hits` those up to some ranks (groups x ranks x spans).
+    `leaving` is that of `RankedRows`, divided by the column `SPAN`.
+    """
+
+    ended: Integers
+    hits: Integers
+    leaving: pd.DataFrame
+
+
+class RankedValues(ABC):
+    """The values of groups in order. Ranks have a row per group, 1 being the smallest value; 0 is none."""
+
+    @abstractmethod
+    def values_at(self, ranks: Integers) -> Floats:
+        """Return the values at these ranks; NaN if the rank is 0."""
+
+
+class RankedRows(RankedValues):
+    """The rows of groups in order of their values, and those that were not seen to end.
+
+    `n` is the number of values of each group. `leaving` counts the censored rows by `PLACE` and `SECOND`: they have
+    left their group by this whole second, and the last of them was seen for `SEEN_FOR` seconds.
+    """
+
+    n: Integers
+    leaving: pd.DataFrame
+
+    @abstractmethod
+    def count_before(self, group: Integers, second: Integers) -> Integers:
+        """Return how many values of each group (by its place) are less than a whole number of seconds."""
+
+    @abstractmethod
+    def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
+        """Return the values at `others`, and how the rows up to `ranks` are split; None if rows have no time."""
+
+
 class Engine(ABC):
     """What a summary can ask for, implemented by queries. Engines keep no state.
 
@@ -135,10 +184,12 @@ class Engine(ABC):
         """Move a small frame into the engine of the rows."""
 
     @abstractmethod
-    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Return the entries of `value` at these ranks of each group, 1 being the smallest; NaN if the rank is 0.
+    def rank_rows(
+        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
+    ) -> RankedRows:
+        """Rank the entries of `value` in each group; `groups` and `n` are those of `group_sums`, without nulls.
 
-        `groups` and `n` (number of values that are not null) are those of `group_sums`; `ranks` has a row per group.
+        With a `span`, censored rows are counted, too. `at` is the column of the times by which rows can be split.
         """
 
     def read(self, frame: Frame) -> Rows:
@@ -215,7 +266,8 @@ class Engine(ABC):
             if schema[name].is_nested():
                 raise BadInput(f"The column {name!r} cannot be grouped by: it holds {schema[name]}.")
         keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_columns(schema, names))} or {GROUP: nw.lit(0)}
-        selected = typed_columns(schema, [*needs, *(name for name in wants if name in schema)])
+        wanted = (name for name in wants if name in schema and name not in needs)
+        selected = typed_columns(schema, [*needs, *wanted])
         return GroupedRows(self, rows.select(*selected, **keys, **more), list(keys), names)
 
     def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
@@ -228,7 +280,7 @@ class Engine(ABC):
         frame, value = self.measure_rows(frame, of, span)
         if span is None or (isinstance(of, str) and not set(span.needs) <= set(available)):
             return self.group_rows(frame, needs, by, value=value)
-        grouped = self.group_rows(frame, (*needs, *span.needs), by, span.wants, value=value)
+        grouped = self.group_rows(frame, [*dict.fromkeys((*needs, *span.needs))], by, (*span.wants, *SEEN), value=value)
         grouped = grouped.with_columns(censored=expressions.is_censored(span, available))
         return self.filter_groups(grouped, expressions.IS_SCRIPT) if span.scripts_only else grouped
 
@@ -272,6 +324,68 @@ class Engine(ABC):
         table = table.sort_by([(name, "ascending") for name in rows.by])
         groups, summed = (to_typed_pandas(table.select(names)) for names in (rows.by, list(counts)))
         return GroupSums(rows.name_keys(groups), groups, summed.fillna(0))
+
+    def split_sums(
+        self, rows: GroupedRows, groups: pd.DataFrame, column: str, size: int, **counts: nw.Expr
+    ) -> dict[str, Integers]:
+        """Sum flags in each group for each value of a column from 0 to size - 1; rows without one do not count.
+
+        Each result has a row per group, in the order of `groups`, and a column per value.
+        """
+        known = rows.frame.filter(~nw.col(column).is_null())
+        parted = replace(rows, frame=known, by=[*rows.by, column], names=[])
+        sums = self.group_sums(parted, **counts)
+        place = sums.groups.merge(groups.assign(place=range(len(groups))), how="left", on=rows.by)["place"]
+        cell = place.to_numpy(np.int64) * size + sums.groups[column].to_numpy(np.int64)
+        result = {name: np.zeros(len(groups) * size, np.int64) for name in counts}
+        for name, summed in result.items():
+            summed[cell] = sums.sums[name].to_numpy(np.int64)
+        return {name: summed.reshape(len(groups), size) for name, summed in result.items()}
+
+    def with_spans(self, rows: GroupedRows, groups: pd.DataFrame, at: str) -> GroupedRows:
+        """Add the number (`SPAN`) of the equal part of the time of its group in which each row lies; null without time.
+
+        The time of a group is that from its first to its last row.
+        """
+        timed = rows.with_micros([at]).with_columns(**{AT: nw.col(micros_column(at))})
+        time = nw.col(AT)
+        limits = self.collect(timed.frame.group_by(*rows.by).agg(time.min().alias("first"), time.max().alias("last")))
+        limits = groups.merge(limits, how="left", on=rows.by)
+        first = limits["first"].fillna(0).to_numpy(np.int64)
+        length = limits["last"].fillna(0).to_numpy(np.int64) - first + 1
+        spread = self.with_group_values(timed, groups, {_FIRST: first, _LENGTH: length})
+        number = (time - nw.col(_FIRST)).cast(nw.Float64) * N_SPANS / nw.col(_LENGTH).cast(nw.Float64)
+        return spread.with_columns(**{SPAN: number.floor().cast(nw.Int64)})
+
+    def map_ranked(
+        self,
+        rows: GroupedRows,
+        groups: pd.DataFrame,
+        n: Integers,
+        of: Callable[[RankedRows, Integers], Floats],
+        span: Span | None = None,
+        at: str | None = None,
+    ) -> Floats:
+        """Apply `of`, which returns a row per group, to ranked rows: all, or if there are many groups some at a time.
+
+        `of` receives the rows, and the places of their groups in `groups`.
+        """
+        return of(self.rank_rows(rows, groups, n, span, at), np.arange(len(groups)))
+
+    def rank_values(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers) -> RankedValues:
+        """Rank the entries of `value` in each group, for several calls."""
+        return self.rank_rows(rows, groups, n)
+
+    def ranking_columns(self, rows: GroupedRows, span: Span | None, at: str | None) -> Rows:
+        """Return the columns that ranking needs: those of groups, `value`, and if known `AT` and `SEEN_FOR`."""
+        names = rows.frame.collect_schema().names()
+        seen = [name for name in SEEN if span is not None and "censored" in names and name in names]
+        stamps = dict.fromkeys([*([at] if at else []), *([span.start, *seen] if span and seen else [])])
+        columns = {AT: nw.col(micros_column(at))} if at else {}
+        if span and seen:
+            unseen = nw.col("censored") & nw.col("value").is_null()
+            columns[SEEN_FOR] = nw.when(unseen).then(expressions.seen_seconds(span, names))
+        return self.with_micros(rows.frame, list(stamps)).select(*rows.by, "value", **columns)
 
     def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""

@@ -1,0 +1,54 @@
+"""Compute confidence intervals of rows that depend on each other, from sums over equal spans of time.
+
+Rows close in time share a queue, an outage or a commit, so n of them say less than n independent rows. How much less
+shows in how much sums vary between spans. Knows numbers of rows, not their values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from buildframe.metrics.columns import Floats, Integers
+
+_MIN_SPANS = 5
+"""With rows in fewer spans, how these vary says nothing."""
+
+
+def design_effect(n: Integers, sums: Floats, variance: Floats) -> Floats:
+    """Return how many times the variance of a mean is that of independent rows; at least 1, NaN if unknown.
+
+    `n` and `sums` are the rows and their sum in each span (last axis), and `variance` is that of a row.
+    """
+    total, used = n.sum(-1), _used_spans(n)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        residuals = sums - (sums.sum(-1) / total)[..., None] * n
+        effect = used / (used - 1) * (residuals**2).sum(-1) / (total * variance)
+    return np.where(used < _MIN_SPANS, np.nan, np.where(variance > 0, np.maximum(effect, 1.0), 1.0))
+
+
+def size_for_interval(n_effective: Floats, n: Integers, confidence: float) -> Floats:
+    """Return the effective number of rows for an interval: fewer, because a variance from few spans is uncertain."""
+    from scipy.special import ndtri, stdtrit
+
+    level, spans = (1 + confidence) / 2, np.maximum(_used_spans(n), 2)
+    size: Floats = n_effective * (ndtri(level) / stdtrit(spans - 1.0, level)) ** 2
+    return size
+
+
+def share_interval(p: float, size: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Return the shares of rows between which the percentile p of all rows lies, for this effective number of rows."""
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    with np.errstate(invalid="ignore"):
+        below, above = (
+            betaincinv(size * p, size * (1 - p) + 1, tail),
+            betaincinv(size * p + 1, size * (1 - p), 1 - tail),
+        )
+    return np.asarray(below, np.float64), np.asarray(above, np.float64)
+
+
+def _used_spans(n: Integers) -> Any:
+    return (n > 0).sum(-1)
