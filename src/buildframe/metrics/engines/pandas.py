@@ -45,7 +45,7 @@ from buildframe.metrics.engines.protocol import (
     RankedRows,
     Rows,
 )
-from buildframe.metrics.engines.sorted_rows import SortedRows
+from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compact_codes, find_groups
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
@@ -183,19 +183,20 @@ class PandasEngine(Engine):
         native = _to_pandas(rows.frame)
         codes, values = native[GROUP].to_numpy(np.int64), native["value"].to_numpy(np.float64)
         times = None if at is None else microseconds(native[at])
-        return SortedRows(codes, values, n, times, self._seconds_seen(native, rows, span))
+        return SortedRows(codes, values, n, times, self._find_censored(rows, span, at))
 
-    def _seconds_seen(self, native: pd.DataFrame, rows: GroupedRows, span: Span | None) -> Floats | None:
-        """Return for how long censored rows, which are few, were seen; NaN for others."""
+    def _find_censored(self, rows: GroupedRows, span: Span | None, at: str | None) -> CensoredRows | None:
+        """Return the censored rows, which are few."""
+        native = _to_pandas(rows.frame)
         if span is None or "censored" not in native:
             return None
-        is_censored = native["censored"].to_numpy(bool) & np.isnan(native["value"].to_numpy(np.float64))
-        few = replace(rows, frame=_to_rows(native[is_censored]))
-        columns = _to_pandas(self.ranking_columns(few, span, None))
-        seen = np.full(len(native), np.nan)
-        if SEEN_FOR in columns:
-            seen[is_censored] = columns[SEEN_FOR].to_numpy(np.float64, na_value=np.nan)
-        return seen
+        few = replace(rows, frame=_to_rows(native[native["censored"].to_numpy(bool)]))
+        table = _to_pandas(self.ranking_columns(few, span, at))
+        seen = (
+            table[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in table else np.full(len(table), np.nan)
+        )
+        times = table[AT].to_numpy(np.int64, na_value=NAT) if at else None
+        return CensoredRows(table[GROUP].to_numpy(np.int64), seen, times)
 
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         native = _to_pandas(rows)

@@ -39,4 +39,4 @@ class PolarsEngine(Engine):
         check_same_rows(np.bincount(places[~np.isnan(values)], minlength=len(n)), n)
         times = table[AT].fill_null(NAT).to_numpy() if at else None
         seen = table[SEEN_FOR].fill_null(np.nan).to_numpy() if SEEN_FOR in table.columns else None
-        return SortedRows(places, values, n, times, seen)
+        return SortedRows.of(places, values, n, times, seen)

@@ -273,5 +273,5 @@ def _map_sorted(
     n = np.bincount(codes[~np.isnan(values)], minlength=is_group.sum())[: is_group.sum()]
     times = rows[AT].to_numpy(np.int64, na_value=NAT) if AT in rows else None
     seen = rows[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in rows else None
-    result = pd.DataFrame(of(SortedRows(codes, values, n, times, seen), place[is_group])).rename(columns=str)
+    result = pd.DataFrame(of(SortedRows.of(codes, values, n, times, seen), place[is_group])).rename(columns=str)
     return result.assign(**{PLACE: place[is_group], ROWS: n})
