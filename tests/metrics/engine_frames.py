@@ -56,7 +56,9 @@ OF_JOBS: dict[str, Summary] = {
     "utilization": metrics.utilization,
     "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
     "failure_change": lambda jobs: metrics.failure_change(*halves(jobs), "queue", tz="Europe/Berlin"),
-    "change_point": lambda jobs: metrics.change_point(jobs, metrics.run_time, by="queue"),
+    "change_points": lambda jobs: metrics.change_points(jobs, metrics.run_time, by="queue", tz="Europe/Berlin"),
+    "change_points of failures": lambda jobs: metrics.change_points(jobs, metrics.failed, ["pipeline", "queue"]),
+    "change_points of commits": lambda jobs: metrics.change_points(jobs, metrics.failed, "queue", unit="commit"),
     "trend by months": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="MS", tz="America/Sao_Paulo"),
 }
 OF_BUILDS: dict[str, Summary] = {
@@ -67,7 +69,8 @@ OF_BUILDS: dict[str, Summary] = {
     "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
     "trend of wall time": metrics.trend,
     "success_change": lambda builds: metrics.success_change(*halves(builds), by="pipeline"),
-    "change_point of wall time": metrics.change_point,
+    "change_points of wall time": metrics.change_points,
+    "change_points of failed builds": lambda builds: metrics.change_points(builds, metrics.failed, "pipeline"),
     "outages": lambda builds: metrics.outages(builds, branch="main"),
     "outages of default branches": lambda builds: metrics.outages(builds, pipelines=pipelines()),
     "recovery_time": lambda builds: metrics.recovery_time(builds, branch="main"),

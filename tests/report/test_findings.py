@@ -12,7 +12,7 @@ import pytest
 import buildframe as bf
 from buildframe import metrics
 from buildframe.report.content import Finding
-from buildframe.report.findings import describe_outages, findings
+from buildframe.report.findings import date_changes, describe_outages, findings, recent_changes
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
 from tests import worlds
@@ -48,13 +48,17 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     slower = ci.sandbox.truth.slower_step
     measurements, found = monday
     whole, step = [one for one in found if one.question == "speed"]
-    assert (whole.subject, whole.bad, whole.since) == (slower.pipeline, True, None)
+    assert (whole.subject, whole.bad) == (slower.pipeline, True)
+    for one in (whole, step):
+        assert one.since is not None
+        assert abs(one.since - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
     assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
     assert "longer; interval" in step.text
     row = measurements.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
     assert row["p50_s"] / row["p50_before_s"] == pytest.approx(slower.factor, rel=0.15)
-    shift = measurements.step_shift.query("step == @slower.step_key").iloc[0]
-    assert abs(shift["at"] - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
+    (change,) = measurements.step_changes.query("step == @slower.step_key").to_dict("records")
+    assert change["at_low"] <= change["at"] <= change["at_high"]
+    assert change["notable"]
     assert [one for one in found if one.question == "waiting"] == []
     assert [one for one in found if one.question == "reliability"] == []
 
@@ -129,9 +133,13 @@ def wall(**more: object) -> pd.DataFrame:
     return pd.DataFrame([row | {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0} | more])
 
 
-def shift(**more: object) -> pd.DataFrame:
-    row = {"pipeline": "web", "p_value": 1e-4, "p50_before_s": 600.0, "p50_after_s": 900.0}
-    return pd.DataFrame([row | {"at": pd.Timestamp("2026-10-19", tz="Europe/Berlin")} | more])
+def change(**more: object) -> pd.DataFrame:
+    row = {"pipeline": "web", "notable": True, "p50_before_s": 600.0, "p50_after_s": 900.0, "p50_change_s": 300.0}
+    row |= {"at": pd.Timestamp("2026-10-19", tz="Europe/Berlin"), "number_before": 7, "number_after": 9}
+    return pd.DataFrame([row | more])
+
+
+FASTER = {"p50_after_s": 500.0, "p50_change_s": -100.0}
 
 
 def said(quiet: Measurements, **tables: pd.DataFrame) -> list[str]:
@@ -151,38 +159,62 @@ def test_slower_and_faster_pipelines_are_reported(quiet):
     assert said(quiet, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # significant, but too small
 
 
-def test_a_shift_is_reported_with_its_day(quiet):
-    assert said(quiet, wall_time_shift=shift()) == [
-        "The daily median wall time of passed builds of web has been longer since about Mon 19 Oct 2026: "
-        "15 min, before 10 min."
+def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
+    assert said(quiet, wall_time_changes=change()) == [
+        "The median wall time of passed builds of web has been longer since about Mon 19 Oct 2026, "
+        "between builds #7 and #9: 15 min, before 10 min."
     ]
-    steps = pd.concat(
-        [shift(step="e2e"), shift(step="lint", p50_after_s=500.0), shift(step="x", p_value=0.5)], ignore_index=True
-    )
-    long_ago = shift(at=BEFORE - pd.Timedelta("1D"))
-    assert said(quiet, wall_time_shift=long_ago) == []
-    (text, other) = said(quiet, wall_time_shift=shift(), step_shift=steps)
+    (text,) = said(quiet, wall_time_changes=change(number_before=pd.NA))
+    assert "since about Mon 19 Oct 2026: 15 min" in text
+    for hidden in ({"at": BEFORE - pd.Timedelta("1D")}, {"notable": False}, {"p50_change_s": 0.5}):
+        assert said(quiet, wall_time_changes=change(**hidden)) == []
+
+
+def test_steps_are_named_with_the_change_of_their_pipeline(quiet):
+    steps = [change(step="e2e"), change(step="lint", **FASTER), change(step="x", notable=False)]
+    text, other = said(quiet, wall_time_changes=change(), step_changes=pd.concat(steps, ignore_index=True))
     assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
-    assert other.startswith(
-        "The daily median run time of step lint of web has been shorter since about Mon 19 Oct 2026"
-    )
-    assert said(quiet, wall_time_shift=shift(p_value=0.06)) == []
-    many = pd.concat([shift(pipeline=f"p{n}", p_value=0.02) for n in range(5)], ignore_index=True)
-    assert said(quiet, wall_time_shift=many) == []  # each would be significant alone, but not among five tests
+    assert other.startswith("The median run time of step lint of web has been shorter since about Mon 19 Oct 2026")
 
 
-def test_a_change_of_a_step_is_reported_with_the_day_of_its_shift(quiet):
+def test_of_several_changes_only_the_last_still_holds(quiet):
+    later = change(at=pd.Timestamp("2026-10-22", tz="Europe/Berlin"), **FASTER)
+    (text,) = said(quiet, wall_time_changes=pd.concat([change(), later], ignore_index=True))
+    assert "has been shorter since about Thu 22 Oct 2026" in text
+    undone = pd.concat([change(), later.assign(notable=False)], ignore_index=True)
+    assert said(quiet, wall_time_changes=undone) == []
+
+
+def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
     step = wall(step="e2e", part="run")
-    (text,) = said(quiet, step_time=step, step_shift=shift(step="e2e"))
+    (text,) = said(quiet, step_time=step, step_changes=change(step="e2e"))
     assert text == (
         "The median run time of step e2e of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min), "
         "since about Mon 19 Oct 2026."
     )
-    (other_way,) = said(quiet, step_time=step, step_shift=shift(step="e2e", p50_after_s=500.0, p_value=0.04))
+    (other_way,) = said(quiet, step_time=step, step_changes=change(step="e2e", **FASTER))
     assert "since" not in other_way
-    (waits,) = said(quiet, step_time=wall(step="e2e", part="queue"), step_shift=shift(step="e2e", p_value=0.04))
+    (waits, ran) = said(quiet, step_time=wall(step="e2e", part="queue"), step_changes=change(step="e2e"))
     assert waits.startswith("The median queue time of step e2e of web is 21 min")
     assert "since" not in waits
+    assert "run time of step e2e of web has been longer since" in ran
+    (whole,) = findings(replace(quiet, wall_time=wall(), wall_time_changes=change()), BEFORE)
+    assert whole.since == change()["at"][0]
+
+
+@pytest.mark.parametrize(
+    ("low", "of_change", "longer"),
+    [
+        (60.0, {}, True),  # both
+        (60.0, FASTER, None),  # the periods differ, and the last change was in the other direction
+        (-60.0, FASTER, False),  # only a change
+        (-60.0, {"notable": False}, None),
+    ],
+)
+def test_tables_date_the_changes_that_findings_report(low, of_change, longer):
+    table = wall(p50_change_low_s=low)
+    (row,) = date_changes(table, recent_changes(change(**of_change), BEFORE)).to_dict("records")
+    assert (None if pd.isna(row["since"]) else row["longer"]) is longer
 
 
 def test_less_reliable_pipelines_and_steps_are_reported(quiet):

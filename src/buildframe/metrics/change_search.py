@@ -6,6 +6,7 @@ Days are the unit because rows of a day depend on each other. If nothing changed
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,16 @@ from buildframe.metrics.columns import Floats, Integers
 MIN_DAYS = 2
 """Days that a stretch needs: one alone may be an outlier."""
 
-_MAX_SHUFFLES = 1999
-_LEVEL_OF_SPLIT, _LEVEL_OF_STRETCH, _LEVEL_KEPT = 0.04, 0.01, 0.05
+_LEVEL, _SHARE_OF_SPLITS = 0.05, 0.8
+"""Probability of a change in a series that has none, and the share of it for splits in two; stretches have the rest."""
+
+_MAX_SEARCHES, _MAX_CORRELATION = 4, 0.9
+_MAX_SHUFFLES, _MAX_SHARPENED = 1999, 2**19
 _MAX_CELLS = 2_000_000
 """Numbers in memory at once during shuffles."""
+
+_MAX_ENDS = 400
+"""Places at which a stretch of a longer series can begin or end; its changes are placed exactly afterwards."""
 
 
 class Series(NamedTuple):
@@ -41,14 +48,36 @@ class Change(NamedTuple):
     p: float
 
 
-def score_durations(day: Integers, value: Floats) -> Series:
-    """Score days by the normal scores of the ranks of their rows; `day` has numbers from 0 on."""
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
+class Shuffles(NamedTuple):
+    """Number of random orders of the days, and of those in which one kind of cuts explains as much as in the data.
 
-    scores = ndtri(rankdata(value) / (len(value) + 1))
-    n = np.bincount(day).astype(np.float64)
-    return Series(np.bincount(day, scores) / n, _weigh_days(n, np.bincount(day, scores), np.bincount(day, scores**2)))
+    `share` is the share of the level that this kind has.
+    """
+
+    n: int
+    as_clear: int
+    share: float
+
+    @property
+    def p(self) -> float:
+        """Return the probability of a series as clear if nothing changed."""
+        return min(1.0, (self.as_clear + 1) / (self.n + 1) / self.share)
+
+
+class Search(NamedTuple):
+    """Changes of a series, and the shuffles that show how clear it is that there are any.
+
+    `inflation` is how many times the variance of a mean is that of days that do not depend on each other.
+    """
+
+    changes: list[Change]
+    shuffles: Shuffles
+    inflation: float
+
+
+def score_days(n: Floats, sums: Floats, squares: Floats) -> Series:
+    """Score days by the mean of the normal scores of their rows, from sums of these and of their squares."""
+    return Series(sums / n, _weigh_days(n, sums, squares))
 
 
 def score_failures(n: Floats, failed: Floats) -> Series:
@@ -70,40 +99,65 @@ def _weigh_days(n: Floats, sums: Floats, squares: Floats) -> Floats:
     return weights
 
 
-def find_changes(series: Series, random: np.random.Generator) -> list[Change]:
-    """Return the changes of a series, in order."""
-    if len(series.score) < 2 * MIN_DAYS:
-        return []
-    cuts = _search(series, 1.0, random)
-    alike = _correlation(series, cuts)
-    inflation = 1.0
-    if alike > 1.28 / np.sqrt(len(series.score)):  # a clear correlation of consecutive days
-        inflation = (1 + alike) / (1 - alike)
-        cuts = _search(series, inflation, random)
-    return _replace(series, cuts, inflation, random)
+def find_changes(series: Series) -> Search | None:
+    """Search the changes of a series; None if it has too few days, or all are equal.
 
-
-def _search(series: Series, inflation: float, random: np.random.Generator) -> list[int]:
-    """Return the cuts found by the best split, or else by the best inner stretch, and within their parts."""
-    found: list[int] = []
-    parts = [(0, len(series.score))]
-    while parts:
-        start, stop = parts.pop()
-        own = series.between(start, stop)
-        cuts = [start + cut for cut in _cut(own, (stop - start) / len(series.score), inflation, random)]
-        found += cuts
-        parts += zip([start, *cuts], [*cuts, stop], strict=True) if cuts else []
-    return sorted(found)
-
-
-def _cut(series: Series, share: float, inflation: float, random: np.random.Generator) -> list[int]:
+    The same series always gives the same result.
+    """
     days = len(series.score)
     if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
-        return []
-    for ways, level in ((_splits(days), _LEVEL_OF_SPLIT), (_stretches(days), _LEVEL_OF_STRETCH)):
-        if ways.cuts and _p_value(series, ways, level * share, inflation, random) <= level * share:
-            return ways.best(series)
-    return []
+        return None
+    random, inflation = np.random.default_rng(0), 1.0
+    cuts, shuffles = _search(series, inflation, random)
+    for _ in range(_MAX_SEARCHES - 1):
+        alike = _correlation(series, cuts)
+        if not cuts or alike <= 1.28 / np.sqrt(days) or (1 + alike) / (1 - alike) <= inflation:
+            break
+        inflation = (1 + alike) / (1 - alike)
+        cuts, shuffles = _search(series, inflation, random)
+    return Search(_replace(series, cuts, inflation, random), shuffles, inflation)
+
+
+def sharpen(series: Series, search: Search) -> Search | None:
+    """Return the search with four times as many shuffles; None if these would not make it clearer."""
+    n = 4 * (search.shuffles.n + 1) - 1
+    if search.shuffles.as_clear or n > _MAX_SHARPENED:
+        return None
+    ways = (_splits if search.shuffles.share == _SHARE_OF_SPLITS else _stretches)(len(series.score))
+    n, as_clear = _shuffle(series, ways, 0, search.inflation, np.random.default_rng(n), n)
+    return search._replace(shuffles=search.shuffles._replace(n=n, as_clear=as_clear))
+
+
+def _search(series: Series, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
+    """Return the cuts found by the best split, or else by the best inner stretch, and within their parts.
+
+    The shuffles are those of the whole series.
+    """
+    days = len(series.score)
+    found, shuffles = _cut(series, _LEVEL, inflation, random)
+    parts = list(zip([0, *found], [*found, days], strict=True)) if found else []
+    while parts:
+        start, stop = parts.pop()
+        own, _ = _cut(series.between(start, stop), _LEVEL * (stop - start) / days, inflation, random)
+        cuts = [start + cut for cut in own]
+        found += cuts
+        parts += zip([start, *cuts], [*cuts, stop], strict=True) if cuts else []
+    return sorted(found), shuffles
+
+
+def _cut(series: Series, level: float, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
+    """Return the cuts that are significant at a level, and the shuffles of the clearer kind of cuts."""
+    days, clearest = len(series.score), Shuffles(0, 0, 1.0)
+    if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
+        return [], clearest
+    for ways, share in ((_splits(days), _SHARE_OF_SPLITS), (_stretches(days), 1 - _SHARE_OF_SPLITS)):
+        if ways.cuts:
+            allowed = level * share * (_MAX_SHUFFLES + 1) - 1
+            shuffles = Shuffles(*_shuffle(series, ways, allowed, inflation, random), share)
+            clearest = min(clearest, shuffles, key=lambda one: one.p)
+            if shuffles.p <= level:
+                return ways.best(series), shuffles
+    return [], clearest
 
 
 class _Ways:
@@ -140,26 +194,33 @@ def _splits(days: int) -> _Ways:
     return _Ways(np.zeros_like(stops), stops, days)
 
 
-@functools.cache
+@functools.lru_cache(64)
 def _stretches(days: int) -> _Ways:
     """Return the ways to separate an inner stretch from the days on both sides."""
-    first, stop = np.triu_indices(days + 1, MIN_DAYS)
-    inner = (first >= MIN_DAYS) & (stop <= days - MIN_DAYS)
-    return _Ways(first[inner], stop[inner], days)
+    ends = np.arange(MIN_DAYS, days - MIN_DAYS + 1, -(-days // _MAX_ENDS))
+    first, stop = (ends[place] for place in np.triu_indices(len(ends), 1))
+    long_enough = stop - first >= MIN_DAYS
+    return _Ways(first[long_enough], stop[long_enough], days)
 
 
-def _p_value(series: Series, ways: _Ways, level: float, inflation: float, random: np.random.Generator) -> float:
-    """Return the share of shuffles that explain as much; shuffles end once that exceeds the level for certain."""
+def _shuffle(
+    series: Series,
+    ways: _Ways,
+    allowed: float,
+    inflation: float,
+    random: np.random.Generator,
+    most: int = _MAX_SHUFFLES,
+) -> tuple[int, int]:
+    """Count shuffles, and those that explain as much; they end once more of these than allowed have occurred."""
     observed = _odds(ways.explained(*series).max())
     done = as_clear = 0
-    allowed = level * (_MAX_SHUFFLES + 1) - 1
-    while done < _MAX_SHUFFLES and as_clear <= allowed:
-        n = min(_MAX_SHUFFLES - done, max(100, done), max(1, _MAX_CELLS // ways.cuts))
+    while done < most and as_clear <= allowed:
+        n = min(most - done, max(100, done), max(1, _MAX_CELLS // ways.cuts))
         order = random.permuted(np.tile(np.arange(len(series.score)), (n, 1)), axis=1)
         explained = ways.explained(series.score[order], series.weight[order]).max(-1)
         as_clear += int((_odds(explained) * inflation >= observed * (1 - 1e-9)).sum())
         done += n
-    return (as_clear + 1) / (done + 1)
+    return done, as_clear
 
 
 def _odds(explained: Floats) -> Floats:
@@ -167,28 +228,33 @@ def _odds(explained: Floats) -> Floats:
 
 
 def _correlation(series: Series, cuts: list[int]) -> float:
-    """Return the correlation of consecutive days, beside what the cuts explain."""
-    residuals = np.concatenate(
-        [
-            score - np.average(score, weights=weight)
-            for score, weight in (series.between(*ends) for ends in zip([0, *cuts], [*cuts, None], strict=True))
-        ]
-    )
+    """Return the correlation of consecutive days beside what the cuts explain, corrected for its bias.
+
+    Each mean that is subtracted lowers it (Kendall, M. G. (1954). Biometrika 41, 403-404).
+    """
+    edges = [0, *cuts, len(series.score)]
+    parts = [series.between(start, stop) for start, stop in itertools.pairwise(edges)]
+    residuals = np.concatenate([one.score - np.average(one.score, weights=one.weight) for one in parts])
     squares = (residuals**2).sum()
-    return float((residuals[1:] * residuals[:-1]).sum() / squares) if squares > 0 else 0.0
+    alike = float((residuals[1:] * residuals[:-1]).sum() / squares) if squares > 0 else 0.0
+    bias = (len(cuts) + 1) * (1 + 4 * max(alike, 0.0)) / len(residuals)
+    return min(alike + bias, _MAX_CORRELATION)
 
 
 def _replace(series: Series, cuts: list[int], inflation: float, random: np.random.Generator) -> list[Change]:
     """Place each cut again between its neighbors, and keep those that are significant there."""
-    changes = []
-    edges = [0, *cuts, len(series.score)]
-    for start, stop in zip(edges, edges[2:], strict=False):
+    changes: list[Change] = []
+    start = 0
+    for stop in [*cuts[1:], len(series.score)][: len(cuts)]:
         own = series.between(start, stop)
         ways = _splits(stop - start)
-        p = _p_value(own, ways, _LEVEL_KEPT, inflation, random) if ways.cuts else 1.0
-        if p <= _LEVEL_KEPT:
+        if not ways.cuts or np.ptp(own.score) == 0:
+            continue
+        shuffles = Shuffles(*_shuffle(own, ways, _LEVEL * (_MAX_SHUFFLES + 1) - 1, inflation, random), 1.0)
+        if shuffles.p <= _LEVEL:
             low, high = _place_interval(own, ways)
-            changes.append(Change(start + ways.best(own)[0], start + low, start + high, p))
+            changes.append(Change(start + ways.best(own)[0], start + low, start + high, shuffles.p))
+            start = changes[-1].at
     return changes
 
 

@@ -91,7 +91,7 @@ def percentile_change(
     See Also
     --------
     success_change : Compare success rates.
-    change_point : Find when a duration changed.
+    change_points : Find when a duration changed.
 
     Notes
     -----

@@ -175,7 +175,7 @@ def trend(
     See Also
     --------
     percentiles : The same per group, with details on the intervals.
-    change_point : Find when a duration changed.
+    change_points : Find when a duration changed.
 
     Notes
     -----

@@ -19,9 +19,6 @@ from buildframe.formatting import (
 from buildframe.report.content import Finding
 from buildframe.report.measurements import Measurements
 
-_ALPHA = 0.05
-"""Significance level of change points, divided by the number of tests."""
-
 _MAX_STEPS = 3
 """Steps that are named in a finding about a pipeline."""
 
@@ -42,7 +39,12 @@ def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
     since : Timestamp
         Earliest day of a change point that is reported.
     """
-    rows = [*_speed(measurements), *_shifts(measurements, since), *_reliability(measurements), *_waiting(measurements)]
+    rows = [
+        *_speed(measurements, since),
+        *_changes(measurements, since),
+        *_reliability(measurements),
+        *_waiting(measurements),
+    ]
     return sorted(rows, key=lambda one: not one.bad)
 
 
@@ -61,46 +63,72 @@ def _subject(row: Row) -> str:
 # --- Are we slower?
 
 
-def _speed(measurements: Measurements) -> Iterator[Finding]:
-    for row in _large_enough(measurements.wall_time, "p50").to_dict("records"):
-        text = f"The median wall time of passed builds of {_subject(row)} is {_compared(row, 'p50')}."
-        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
-    for row in _large_enough(measurements.step_time, "p50").to_dict("records"):
-        since = _since(measurements.step_shift, row) if row["part"] == "run" else ""
-        text = f"The median {row['part']} time of {_step(row)} is {_compared(row, 'p50')}{since}."
-        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
+def recent_changes(changes: pd.DataFrame, since: pd.Timestamp) -> pd.DataFrame:
+    """Return the last change of each group, if it is recent, large enough and significant among all groups."""
+    last = changes.drop_duplicates([name for name in ("pipeline", "step") if name in changes], keep="last")
+    is_large = last["p50_change_s"].abs() >= _MIN_CHANGE_S
+    return last[last["notable"].astype(bool) & is_large & (last["at"] >= since)]
 
 
-def _shifts(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
-    """Return change points within the two periods that a comparison of the periods does not show."""
-    changed_steps = _large_enough(measurements.step_time, "p50")
-    reported = set(zip(changed_steps["pipeline"], changed_steps["step"], strict=True))
-    slower = set(significant(measurements.wall_time, "p50_change")["pipeline"])
-    for row in _significant_shifts(measurements.wall_time_shift).to_dict("records"):
-        if row["pipeline"] not in slower and row["at"] >= since:
-            steps = _steps_with_same_direction(measurements.step_shift, row)
-            reported |= {(step["pipeline"], step["step"]) for step in steps}
-            changes = ", ".join(
+def date_changes(table: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
+    """Add to a comparison `since`, the time of a change (NaT if unknown), and whether it is `longer` since then.
+
+    A change in the other direction than a significant difference of the periods is left out.
+    """
+    keys = [name for name in ("pipeline", "step") if name in changes]
+    found = table[keys].merge(changes[[*keys, "at", "p50_change_s"]], how="left", on=keys).set_axis(table.index)
+    difference = table["p50_change_s"].where(table.index.isin(significant(table, "p50_change").index))
+    is_other = found["p50_change_s"] * difference < 0
+    if "part" in table:
+        is_other |= table["part"] != "run"
+    return table.assign(since=found["at"].mask(is_other), longer=found["p50_change_s"] > 0)
+
+
+def _speed(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
+    for row in _large_and_dated(measurements.wall_time, measurements.wall_time_changes, since):
+        text = f"The median wall time of passed builds of {_subject(row)} is {_compared(row, 'p50')}{_since(row)}."
+        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0, row["since"])
+    for row in _large_and_dated(measurements.step_time, measurements.step_changes, since):
+        text = f"The median {row['part']} time of {_step(row)} is {_compared(row, 'p50')}{_since(row)}."
+        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0, row["since"])
+
+
+def _large_and_dated(table: pd.DataFrame, changes: pd.DataFrame, since: pd.Timestamp) -> list[Row]:
+    """Return the rows whose change is significant and large enough, with the time since which it holds."""
+    rows: list[Row] = date_changes(_large_enough(table, "p50"), recent_changes(changes, since)).to_dict("records")
+    return [row | {"since": None if pd.isna(row["since"]) else row["since"]} for row in rows]
+
+
+def _changes(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
+    """Return changes within the two periods that a comparison of the periods does not show."""
+    compared_steps = _large_enough(measurements.step_time, "p50").query("part == 'run'")
+    reported = set(zip(compared_steps["pipeline"], compared_steps["step"], strict=True))
+    compared = set(_large_enough(measurements.wall_time, "p50")["pipeline"])
+    steps = recent_changes(measurements.step_changes, since)
+    for row in recent_changes(measurements.wall_time_changes, since).to_dict("records"):
+        if row["pipeline"] not in compared:
+            own = _steps_with_same_direction(steps, row)
+            reported |= {(step["pipeline"], step["step"]) for step in own}
+            named = ", ".join(
                 f"{format_name(step['step'])} ({format_duration(step['p50_before_s'])} to "
                 f"{format_duration(step['p50_after_s'])})"
-                for step in steps
+                for step in own
             )
-            text = f"The daily median wall time of passed builds of {_subject(row)} {_shifted(row)}"
-            text += f"; steps that changed: {changes}." if steps else "."
+            text = f"The median wall time of passed builds of {_subject(row)} {_changed(row)}"
+            text += f"; steps that changed: {named}." if own else "."
             yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
-    for row in _significant_shifts(measurements.step_shift).to_dict("records"):
-        if (row["pipeline"], row["step"]) not in reported and row["at"] >= since:
-            text = f"The daily median run time of {_step(row)} {_shifted(row)}."
+    for row in steps.to_dict("records"):
+        if (row["pipeline"], row["step"]) not in reported:
+            text = f"The median run time of {_step(row)} {_changed(row)}."
             yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
 
 
-def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
+def _steps_with_same_direction(steps: pd.DataFrame, change: Row) -> list[Row]:
     """Return the steps of a pipeline that changed in the same direction, largest change first."""
-    own = _significant_shifts(steps[steps["pipeline"] == shift["pipeline"]])
-    change = own["p50_after_s"] - own["p50_before_s"]
-    same_way = own[(change > 0) == _is_longer(shift)]
-    largest = change[same_way.index].abs().nlargest(_MAX_STEPS).index
-    return same_way.loc[largest].to_dict("records")
+    own = steps[(steps["pipeline"] == change["pipeline"]) & ((steps["p50_change_s"] > 0) == _is_longer(change))]
+    largest = own["p50_change_s"].abs().nlargest(_MAX_STEPS).index
+    rows: list[Row] = own.loc[largest].to_dict("records")
+    return rows
 
 
 def _large_enough(table: pd.DataFrame, percentile: str) -> pd.DataFrame:
@@ -109,30 +137,21 @@ def _large_enough(table: pd.DataFrame, percentile: str) -> pd.DataFrame:
     return rows[rows[f"{percentile}_change_s"].abs() >= _MIN_CHANGE_S]
 
 
-def _significant_shifts(shifts: pd.DataFrame) -> pd.DataFrame:
-    """Return the change points that are significant and large enough."""
-    is_large = (shifts["p50_after_s"] - shifts["p50_before_s"]).abs() >= _MIN_CHANGE_S
-    return shifts[(shifts["p_value"] < _ALPHA / max(1, shifts["p_value"].notna().sum())) & is_large]
-
-
 def _is_longer(row: Row) -> bool:
-    return bool(row["p50_after_s"] > row["p50_before_s"])
+    return bool(row["p50_change_s"] > 0)
 
 
-def _shifted(row: Row) -> str:
-    """ "has been longer since about Mon 19 Oct 2026: 21 min, before 17 min"."""
+def _changed(row: Row) -> str:
+    """ "has been longer since about Mon 19 Oct 2026, between builds #7 and #9: 21 min, before 17 min"."""
     direction = "longer" if _is_longer(row) else "shorter"
     values = f"{format_duration(row['p50_after_s'])}, before {format_duration(row['p50_before_s'])}"
-    return f"has been {direction} since about {format_date(row['at'])}: {values}"
+    numbers: list[Any] = [row["number_before"], row["number_after"]]
+    builds = "" if any(map(pd.isna, numbers)) else f", between builds #{numbers[0]} and #{numbers[1]}"
+    return f"has been {direction} since about {format_date(row['at'])}{builds}: {values}"
 
 
-def _since(shifts: pd.DataFrame, row: Row) -> str:
-    """Return the day of a significant change point in the same direction, if there is one."""
-    same = shifts[(shifts["pipeline"] == row["pipeline"]) & (shifts["step"] == row["step"])]
-    for shift in same[same["p_value"] < _ALPHA].to_dict("records"):
-        if _is_longer(shift) == (row["p50_change_s"] > 0):
-            return f", since about {format_date(shift['at'])}"
-    return ""
+def _since(row: Row) -> str:
+    return "" if row["since"] is None else f", since about {format_date(row['since'])}"
 
 
 def _compared(row: Row, name: str) -> str:

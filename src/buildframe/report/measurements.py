@@ -11,7 +11,7 @@ import pandas as pd
 from buildframe import metrics
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
-from buildframe.report.periods import Period, midnights
+from buildframe.report.periods import Period
 
 STEP: list[Key] = ["pipeline", "step"]
 Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str, float], pd.DataFrame]
@@ -29,12 +29,12 @@ class Measurements:
     ----------
     wall_time : DataFrame
         `metrics.percentile_change` of the wall time of passed builds by pipeline: p50 and p95.
-    wall_time_shift : DataFrame
-        `metrics.change_point` of the daily median wall time of passed builds, by pipeline, over the history.
+    wall_time_changes : DataFrame
+        `metrics.change_points` of the wall time of passed builds, by pipeline, over the history.
     step_time : DataFrame
         `metrics.percentile_change` of passed jobs by pipeline and step: p50. `part` is `run` or `queue`.
-    step_shift : DataFrame
-        `metrics.change_point` of the daily median run time of passed jobs, by pipeline and step.
+    step_changes : DataFrame
+        `metrics.change_points` of the run time of passed jobs, by pipeline and step, over the history.
     success : DataFrame
         `metrics.success_change` of builds by pipeline.
     step_failures : DataFrame
@@ -59,9 +59,9 @@ class Measurements:
     """
 
     wall_time: pd.DataFrame
-    wall_time_shift: pd.DataFrame
+    wall_time_changes: pd.DataFrame
     step_time: pd.DataFrame
-    step_shift: pd.DataFrame
+    step_changes: pd.DataFrame
     success: pd.DataFrame
     step_failures: pd.DataFrame
     outages: pd.DataFrame
@@ -129,9 +129,9 @@ def measure(
     ]
     return Measurements(
         wall_time=_duration_change(_passed(ended), metrics.wall_time, ["pipeline"], "finished_at", period),
-        wall_time_shift=_change_points(builds, metrics.wall_time, ["pipeline"], period),
+        wall_time_changes=_change_points(builds, metrics.wall_time, ["pipeline"], period),
         step_time=pd.concat(step_times, ignore_index=True),
-        step_shift=_change_points(jobs, metrics.run_time, STEP, period),
+        step_changes=_change_points(jobs, metrics.run_time, STEP, period),
         success=_rate_change(metrics.success_change, ended, ["pipeline"], period),
         step_failures=_rate_change(metrics.failure_change, ran, STEP, period),
         outages=_outages(builds, pipelines, period),
@@ -166,12 +166,8 @@ def _bonferroni(many: int) -> float:
 
 
 def _change_points(rows: pd.DataFrame, of: RowMetric, by: list[Key], period: Period) -> pd.DataFrame:
-    """Return change points of daily medians of passed rows, because rows of one day depend on each other."""
     passed = period.history.of(rows[rows["state"] == "passed"], "finished_at")
-    days = midnights(passed["finished_at"], period.tz).rename("day")
-    medians = metrics.percentiles(passed, of, [*by, lambda _: days], 0.5)
-    changes = metrics.change_point(medians, "p50_s", list(medians.columns[: len(by)]), at="day")
-    return changes.assign(at=changes["at"].dt.tz_convert(period.tz))
+    return metrics.change_points(passed, of, by, at="finished_at", tz=period.tz)
 
 
 def _rate_change(summary: Change, rows: Pair, by: list[Key], period: Period) -> pd.DataFrame:

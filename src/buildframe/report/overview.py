@@ -33,9 +33,10 @@ class Conclusion:
 def draw_conclusions(report: Report) -> list[Conclusion]:
     """Return a conclusion for each of the four questions, in the order of the page."""
     measured = report.measurements
-    times = f"the median wall time of {{}}, and {format_count(len(measured.step_shift), 'step')}"
-    n_steps = format_count(len(_with_interval(measured.step_failures)), "step")
-    rates = f"the success rate of {{}}, and the failure rate of {n_steps}"
+    n_steps = len(measured.step_time[["pipeline", "step"]].drop_duplicates())
+    times = f"the median wall time of {{}}, and {format_count(n_steps, 'step')}"
+    rated = format_count(len(_with_interval(measured.step_failures)), "step")
+    rates = f"the success rate of {{}}, and the failure rate of {rated}"
     return [
         _conclude(report, "speed", measured.wall_time, times),
         _conclude(report, "reliability", measured.success, rates, _describe_failures(report)),

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe.report.content import Report
-from buildframe.report.findings import significant
+from buildframe.report.findings import date_changes, recent_changes, significant
 
 _MAX_ROWS = 40
 _MAX_UNCHANGED = 10
@@ -17,11 +17,13 @@ _STATUSES = ("new", "reopened", "active", "dormant", "resolved")
 
 def select_rows(report: Report) -> dict[str, dict[str, Any]]:
     """Return the `rows` of each table of the page, the number that is hidden, and what its title or note contains."""
-    measured = report.measurements
+    measured, recent = report.measurements, report.period.before.start
+    wall_time = date_changes(measured.wall_time, recent_changes(measured.wall_time_changes, recent))
+    step_time = date_changes(measured.step_time, recent_changes(measured.step_changes, recent))
     flips, waste = measured.flips, measured.waste
     return {
-        "wall_time": _first(_changed_first(measured.wall_time, "p50_change", "n")),
-        "step_time": _steps(measured.step_time),
+        "wall_time": _first(_changed_first(wall_time, "p50_change", "n")),
+        "step_time": _steps(step_time),
         "success": _first(_changed_first(measured.success, "change", "n")),
         "step_failures": _failures(measured.step_failures),
         "outages": _outages(measured.outages, report.builds),
@@ -39,12 +41,19 @@ def _first(table: pd.DataFrame, max_rows: int = _MAX_ROWS) -> dict[str, Any]:
 
 def _changed_first(table: pd.DataFrame, name: str, of: str) -> pd.DataFrame:
     """Return the rows with significant changes first, then the others by the column `of`, largest first."""
-    rows = significant(table, name)
+    rows = _changed(table, name)
     return pd.concat([rows, table.drop(rows.index).sort_values(of, ascending=False, kind="stable")])
 
 
+def _changed(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the rows with a significant difference of the periods, then those with a change within them."""
+    rows = significant(table, name)
+    dated = table.drop(rows.index).dropna(subset="since") if "since" in table else table.iloc[:0]
+    return pd.concat([rows, dated])
+
+
 def _steps(table: pd.DataFrame) -> dict[str, Any]:
-    changed = significant(table, "p50_change")
+    changed = _changed(table, "p50_change")
     largest = table["p50_change_s"].abs().sort_values(ascending=False).dropna().index
     others = table.loc[largest.difference(changed.index, sort=False)].head(_MAX_UNCHANGED)
     return _first(pd.concat([changed, others])) | {"n_changed": len(changed), "n_others": len(others)}

@@ -50,6 +50,14 @@ def is_blocked(available: Collection[str]) -> nw.Expr:
     )
 
 
+def outcome(available: Collection[str]) -> tuple[nw.Expr, nw.Expr]:
+    """Return which builds or jobs failed, and which passed or failed. Jobs have the column `type`."""
+    if "type" in available:
+        return IS_SCRIPT & HAS_FAILED_HARD, IS_SCRIPT & (HAS_FAILED_HARD | HAS_PASSED)
+    settled = ~is_blocked(available)
+    return settled & HAS_FAILED, settled & (HAS_FAILED | HAS_PASSED)
+
+
 def seconds_of(span: Span, available: Collection[str]) -> nw.Expr:
     """Return the seconds of a row metric for rows with `with_micros`; null if it measures nothing."""
     micros = nw.col(micros_column(span.end)) - nw.col(micros_column(span.start))

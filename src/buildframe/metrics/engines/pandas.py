@@ -29,9 +29,8 @@ from buildframe.metrics.durations import RowMetric, Span, is_blocked, is_script
 from buildframe.metrics.engines import attribution
 from buildframe.metrics.engines.dtypes import check_zones, micros_column
 from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, count_intervals
+from buildframe.metrics.engines.normal_scores import SCORE
 from buildframe.metrics.engines.protocol import (
-    BALANCE,
-    COUNT,
     GROUP,
     N_SPANS,
     SEEN_FOR,
@@ -248,17 +247,20 @@ class PandasEngine(Engine):
         counts |= _sum_agents(groups.codes[ran], agents[ran], begin[ran], finish[ran], n)
         return GroupSums(groups.keys, _group_numbers(groups.keys), pd.DataFrame(counts, dtype="Int64"))
 
-    def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
+    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
+        from scipy.special import ndtri
+
         native = _to_pandas(rows.frame)
-        values = native.groupby(GROUP)["value"]
-        balances = (values.rank("min") - values.rank("min", ascending=False)).astype(np.int64)
-        balanced = pd.DataFrame({GROUP: native[GROUP], AT: native[AT], BALANCE: balances, COUNT: 1})
-        changes = balanced.groupby([GROUP, AT], as_index=False)[[BALANCE, COUNT]].sum()
-        groups = changes.groupby(GROUP)
-        changes[[BALANCE, COUNT]], changes[AT] = groups[[BALANCE, COUNT]].cumsum().abs(), groups[AT].shift(-1)
-        changes = changes.dropna(subset=AT)
-        clearest = changes.sort_values([GROUP, BALANCE], ascending=[True, False], kind="stable").drop_duplicates(GROUP)
-        return clearest.astype(dict.fromkeys([AT, BALANCE, COUNT], "Int64"))
+        codes, values = native[GROUP].to_numpy(), native["value"].to_numpy()
+        order = np.lexsort((values, codes))
+        begins_group = np.diff(codes[order], prepend=-1) != 0
+        begins_tie = begins_group | np.append(True, np.diff(values[order]) != 0)[: len(order)]
+        places, tie = np.arange(len(order)), np.cumsum(begins_tie) - 1
+        start, first = np.flatnonzero(begins_tie), np.maximum.accumulate(np.where(begins_group, places, 0))
+        rank = (start + np.diff(start, append=len(order)) / 2 + 0.5)[tie] - first
+        scores = np.empty(len(order))
+        scores[order] = ndtri(rank / (np.bincount(codes)[codes[order]] + 1))
+        return replace(rows, frame=_to_rows(native.assign(**{SCORE: scores})))
 
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         table = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",))

@@ -24,6 +24,7 @@ from buildframe.metrics.durations import SEEN, RowMetric, Span, span_of
 from buildframe.metrics.engines import attribution, expressions
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
 from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
+from buildframe.metrics.engines.normal_scores import with_normal_scores
 from buildframe.metrics.grouping import By, Key, as_key_list, check_distinct_names, find_groups, join_keys
 
 Frame = Any
@@ -37,10 +38,6 @@ FrameFunction = Callable[[pd.DataFrame], pd.DataFrame]
 
 GROUP = "in group"
 """Column with the number of each row's group; in lazy engines the columns of keys have this name and a number."""
-
-BALANCE, COUNT = "balance", "count"
-"""Columns of `Engine.clearest_changes`, beside `AT`."""
-
 
 SPAN, N_SPANS = "span", 8
 """Column with the part of its group's time in which a row lies, and the number of these equal parts."""
@@ -505,29 +502,9 @@ class Engine(ABC):
         busy = self.group_sums(replace(rows, frame=agents), **sums)
         return replace(counted, sums=pd.concat([counted.sums, counted.align(busy)], axis=1))
 
-    def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
-        """Return per group the first of its clearest changes of `value` in order of the column `AT` (microseconds).
-
-        Int64 columns: `AT` is the time after the change. `BALANCE` and `COUNT` are sums over the rows before it: of
-        the number of smaller values minus that of larger ones, and of rows.
-        """
-        by, columns = rows.by, [AT, BALANCE, COUNT]
-        times = self._balanced(rows).group_by(*by, AT).agg(nw.col(BALANCE).sum().cast(nw.Int64), nw.len().alias(COUNT))
-        cumulative = [nw.col(name).cum_sum().over(*by, order_by=AT).cast(nw.Int64) for name in (BALANCE, COUNT)]
-        after = nw.col(AT).shift(-1).over(*by, order_by=AT)
-        changes = times.with_columns(*cumulative, after.alias(AT)).filter(~nw.col(AT).is_null())
-        changes = changes.with_columns(nw.col(BALANCE).abs())
-        clearest = changes.filter(nw.col(BALANCE) == nw.col(BALANCE).max().over(*by))
-        return self.collect(clearest.group_by(*by).agg(nw.col(*columns).min())).astype(dict.fromkeys(columns, "Int64"))
-
-    def _balanced(self, rows: GroupedRows) -> Rows:
-        """Add to each row the number of smaller values of its group minus the number of larger ones."""
-        by = rows.by
-        values = rows.frame.group_by(*by, "value").agg(nw.len().cast(nw.Int64).alias(COUNT))
-        cumulative = nw.col(COUNT).cum_sum().over(*by, order_by="value").cast(nw.Int64)
-        more = nw.col(COUNT).sum().over(*by).cast(nw.Int64) - cumulative
-        balances = values.select(*by, "value", (cumulative - nw.col(COUNT) - more).alias(BALANCE))
-        return self._joined(rows.frame, balances, [*by, "value"])
+    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
+        """Add the normal score (`SCORE`) of `value`, which is not null, in its group; ties score equally."""
+        return replace(rows, frame=with_normal_scores(rows.frame, rows.by))
 
     # Builds of jobs
 
