@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -115,11 +115,15 @@ def percentiles(
     """
     q = check_percentiles(q, method)
     engine = engine_of(frame)
-    at = find_time_column(of, engine.column_names(frame))
+    available = engine.column_names(frame)
+    at = next((name for name in _time_columns(of) if name in available), None)
     rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
     counts = count_rows(rows)
     summary = pd.concat([counts.sums, percentile_columns(rows, counts, of, at, q, method)], axis=1)
-    return join_keys(counts.keys, summary)
+    result = join_keys(counts.keys, summary)
+    if at is None:
+        result.attrs["why_no_intervals"] = f"The frame has no column {' or '.join(map(repr, _time_columns(of)))}."
+    return result
 
 
 @checked_names
@@ -204,11 +208,10 @@ def trend(
     return buckets.with_starts(summary)
 
 
-def find_time_column(of: RowMetric | str, available: Collection[str]) -> str | None:
-    """Return the column that tells when each row was measured, if there is one."""
+def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
+    """Return the columns that can tell when a row was measured: the start of the duration, or else its creation."""
     span = span_of(of)
-    names = ("created_at",) if span is None else (span.start, "created_at")
-    return next((name for name in names if name in available), None)
+    return tuple(dict.fromkeys(["created_at"] if span is None else [span.start, "created_at"]))
 
 
 def count_rows(rows: GroupedRows) -> GroupSums:
