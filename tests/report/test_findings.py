@@ -45,13 +45,13 @@ def monday(month) -> tuple[Measurements, list[Finding]]:
 
 def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     ci = month[0]
-    slower = ci.sandbox.truth.slower_step
+    slower = ci.sandbox.truth.slower_steps[0]
     measurements, found = monday
     whole, step = [one for one in found if one.question == "speed"]
     assert (whole.subject, whole.bad) == (slower.pipeline, True)
     for one in (whole, step):
         assert one.since is not None
-        assert abs(one.since - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
+        assert abs(one.since - pd.Timestamp(slower.at)) <= pd.Timedelta("3D")
     assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
     assert "longer; interval" in step.text
     row = measurements.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]

@@ -74,9 +74,9 @@ class Simulation:
             if entry.pipeline.nightly_hour is not None:
                 self._schedule(entry.pipeline.nightly_hour * HOUR, "night", entry.key)
 
-        broken = self.world.truth.broken_branch
-        for timestamp in self.scenario.repair_times():
-            self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
+        for broken in self.world.truth.broken_branches:
+            for timestamp in self.scenario.repair_times(broken):
+                self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
 
     def _resume(self) -> None:
         for build in self.db.load_builds("over = 0"):
