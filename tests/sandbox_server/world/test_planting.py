@@ -31,6 +31,7 @@ SECOND = 1_000_000
 HOUR = 3600 * SECOND
 QUIET = 3 * HOUR  # around an outage, in which nothing else fails on its branch
 BACKGROUND = 0.013  # commits at which a step without an anomaly fails
+SPREAD = 0.18  # standard deviation of the logarithm of run times
 RARE = 1e-6
 
 
@@ -157,8 +158,8 @@ def test_steps_became_slower_by_their_factor_at_their_instant(months):
         runs = of_step(month.attempts, slower).query("state == 'passed'")
         late = runs["created"] >= slower.at.us
         before, after = log_seconds(runs[~late]), log_seconds(runs[late])
-        assert min(len(before), len(after)) >= 5
-        error = np.sqrt(before.var() / len(before) + after.var() / len(after))
+        assert min(len(before), len(after)) >= 3
+        error = SPREAD * np.sqrt(1 / len(before) + 1 / len(after))
         errors.append((after.mean() - before.mean() - np.log(slower.factor)) / error)
     assert np.abs(errors).max() < 5
     assert np.abs(np.mean(errors)) < 4 / np.sqrt(len(errors))
@@ -259,7 +260,7 @@ def test_a_broken_branch_fails_throughout_and_other_steps_never_so_often_in_a_ro
         builds = month.builds[(month.builds["pipeline"] == broken.pipeline) & (month.builds["branch"] == broken.branch)]
         inside = builds[builds["created"].between(broken.since.us, broken.until.us, inclusive="left")]
         assert len(inside) >= 3
-        assert set(inside["build_state"]) <= {"failed", "canceled"}
+        assert set(inside["build_state"]) <= {"failed", "canceled", "skipped"}
         last = of_step(month.attempts, broken).merge(inside[["build"]])
         assert len(last) >= 1
         assert set(last["state"]) <= {"failed", "canceled"}
