@@ -25,6 +25,7 @@ Found = Mapping[Key, pd.Timestamp | None]
 SEEDS = range(2, 52)
 FRESH = pd.Timedelta("5D")
 NEAR = pd.Timedelta("3D")
+STEP = ["pipeline", "step"]
 FLAKY = 0.01  # failures of attempts at steps in which nothing is planted are rarer than this
 WASTED = 0.05  # share of the machine time, above that of the median pipeline
 LONG_S = 300.0
@@ -79,18 +80,22 @@ def findings_about(question: str, *words: str) -> Callable[[Month], Found]:
 
 
 def changed_steps(month: Month) -> Found:
-    """Change points of run times by step, over the whole history: of rows, or of daily medians."""
-    passed = month.jobs[month.jobs["state"] == "passed"]
-    by = ["pipeline", "step"]
-    passed = passed.assign(step=metrics.step(month.jobs)[passed.index])
-    if callable(getattr(metrics, "change_points", None)):
-        changes = metrics.change_points(passed, of=metrics.run_time, by=by)
-        changes = changes[changes["notable"]]
-    else:
-        days = passed["finished_at"].dt.floor("D").rename("day")
-        medians = metrics.percentiles(passed, metrics.run_time, [*by, lambda _: days], 0.5)
-        changes = metrics.change_point(medians, "p50_s", by, at="day")
-        changes = changes[changes["p_value"] < 0.05 / max(1, changes["p_value"].notna().sum())]
+    """Change points of run times by step, over the whole history."""
+    changes = metrics.change_points(_with_step(month.jobs[month.jobs["state"] == "passed"]), metrics.run_time, STEP)
+    return _by_step(changes[changes["notable"]])
+
+
+def changed_failures(month: Month) -> Found:
+    """Change points of the share of failed jobs by step, over the whole history."""
+    changes = metrics.change_points(_with_step(month.jobs), metrics.failed, STEP)
+    return _by_step(changes[changes["notable"]])
+
+
+def _with_step(jobs: pd.DataFrame) -> pd.DataFrame:
+    return jobs.assign(step=metrics.step(jobs))
+
+
+def _by_step(changes: pd.DataFrame) -> Found:
     return {(row["pipeline"], row["step"]): row["at"] for row in changes.to_dict("records")}
 
 
@@ -159,6 +164,7 @@ DETECTORS = {
         steps("slower_steps", "at"),
     ),
     "slower step: change points": Detector(changed_steps, steps("slower_steps", "at")),
+    "changed failures: change points": Detector(changed_failures, nothing, anything),
     "slower pipeline: report": Detector(findings_about("speed", "wall time"), nothing, anything),
     "less reliable: report": Detector(findings_about("reliability", ""), nothing, anything),
     "longer waiting: report": Detector(findings_about("waiting", ""), nothing, anything),

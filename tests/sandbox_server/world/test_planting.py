@@ -26,7 +26,7 @@ from buildframe.sandbox_server.world.planting import EXAMPLE_SEED
 pytestmark = pytest.mark.slow
 
 SEEDS = range(2, 52)
-SIZE = 300, 14  # builds and days
+SIZE = 280, 14  # builds and days
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
 QUIET = 3 * HOUR  # around an outage, in which nothing else fails on its branch

@@ -295,7 +295,7 @@ def test_the_broken_branch_fails_throughout_and_passes_after(default, runs):
     assert {build.latest()[broken.step_key].state for build in inside} == {"failed"}
     assert {build.state for build in inside} == {"failed"}
     assert (before[-1].state, after[0].state) == ("passed", "passed")
-    assert (broken.last_commit_before, broken.first_commit_after) == (before[-1].commit.sha, inside[0].commit.sha)
+    assert (broken.commit_before, broken.commit_after) == (before[-1].commit.sha, inside[0].commit.sha)
 
 
 # --- seeds and time

@@ -115,7 +115,7 @@ class Simulator(Simulation):
             before, after = self.db.find_commits_around(key, planted.since.us, planted.branch)
         else:
             before, after = self.db.find_commits_around(key, planted.at.us)
-        return replace(planted, last_commit_before=before, first_commit_after=after)
+        return replace(planted, commit_before=before, commit_after=after)
 
     # --- actions ---
 

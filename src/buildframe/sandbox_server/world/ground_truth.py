@@ -21,7 +21,7 @@ class SlowerStep:
         Start of the slowdown.
     factor : float
         Ratio of the run times after and before.
-    last_commit_before, first_commit_after : str or None
+    commit_before, commit_after : str or None
         Commits of the pipeline's last build created before `at`, and of the first created since. None if there is none.
     """
 
@@ -30,8 +30,8 @@ class SlowerStep:
     step_key: str
     at: Moment
     factor: float
-    last_commit_before: str | None = None
-    first_commit_after: str | None = None
+    commit_before: str | None = None
+    commit_after: str | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class BrokenBranch:
         Key of the failing step.
     since, until : Moment
         Time range of the affected builds: created at or after `since` and before `until`.
-    last_commit_before, first_commit_after : str or None
+    commit_before, commit_after : str or None
         Commits of the last build of the branch created before `since`, and of the first created since. None if there
         is none.
     """
@@ -190,8 +190,8 @@ class BrokenBranch:
     step_key: str
     since: Moment
     until: Moment
-    last_commit_before: str | None = None
-    first_commit_after: str | None = None
+    commit_before: str | None = None
+    commit_after: str | None = None
 
 
 @dataclass(frozen=True)
