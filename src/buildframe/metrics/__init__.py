@@ -28,6 +28,7 @@ from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
 from buildframe.metrics.steps import step
+from buildframe.metrics.survival import survival
 from buildframe.metrics.waste import waste
 
 __all__ = [
@@ -35,8 +36,8 @@ __all__ = [
     "flaky_board", "flaky_lifecycle", "flips", "idle_time", "latest", "machine_time", "newcombe", "outages",
     "outcomes_by_commit", "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time",
     "recovery_time", "red_share", "remaining_time", "retry_rate", "run_time", "step", "success_change", "success_rate",
-    "success_trend", "throughput", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
-    "wall_time", "waste", "wilson", "with_seconds",
+    "success_trend", "survival", "throughput", "time_to_first_failure", "time_to_pass", "trend", "turnaround",
+    "utilization", "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip
 
 

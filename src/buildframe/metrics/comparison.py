@@ -21,6 +21,7 @@ from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (
     CONFIDENCE,
     COUNTS,
+    MeasuredGroups,
     check_percentiles,
     count_rows,
     percentile_columns,
@@ -388,7 +389,7 @@ class _Side:
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
         rows = engine_of(frame).measure(frame, of, by, needs=(at,))
         counts = count_rows(rows)
-        values = percentile_columns(rows, counts, of, None, q)[[percentile_label(p) for p in q]]
+        values = percentile_columns(MeasuredGroups(rows, counts, of, None), q)[[percentile_label(p) for p in q]]
         spreads = _measure_spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
         table = pd.concat([counts.sums, values, spreads], axis=1).assign(place=range(len(spreads)))
         return cls(rows, counts, join_keys(counts.keys, table))

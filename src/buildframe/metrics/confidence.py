@@ -50,5 +50,20 @@ def share_interval(p: float, size: Floats, confidence: float) -> tuple[Floats, F
     return np.asarray(below, np.float64), np.asarray(above, np.float64)
 
 
+def survival_interval(share: Floats, variance: Floats, n: Integers, confidence: float) -> tuple[Floats, Floats]:
+    """Return the interval of a share that lasts, on the scale of log(-log(share)) [1]; `variance` is that of its log.
+
+    [1] Kalbfleisch, J. D., and Prentice, R. L. (2002). The Statistical Analysis of Failure Time Data. Wiley. Page 18.
+    """
+    from scipy.special import stdtrit
+
+    factor = stdtrit(np.maximum(_used_spans(n), 2) - 1.0, (1 + confidence) / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        width = factor * np.sqrt(variance) / -np.log(share)
+        low, high = share ** np.exp(width), share ** np.exp(-width)
+    is_known = np.isfinite(width) & (share > 0) & (share < 1)
+    return np.where(is_known, low, np.nan), np.where(is_known, high, np.nan)
+
+
 def _used_spans(n: Integers) -> Any:
     return (n > 0).sum(-1)

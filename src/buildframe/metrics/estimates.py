@@ -11,7 +11,7 @@ import pandas as pd
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.confidence import design_effect, share_interval, size_for_interval
 from buildframe.metrics.engines.protocol import PLACE, ROWS, SECOND, SEEN_FOR, SPAN, RankedRows, Splits
-from buildframe.metrics.survival import Curves, Leaving
+from buildframe.metrics.kaplan_meier import Curves, Leaving
 
 Method = Literal[
     "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import narwhals as nw
 import numpy as np
@@ -114,16 +114,9 @@ def percentiles(
     7       web  41   1272.0
     """
     q = check_percentiles(q, method)
-    engine = engine_of(frame)
-    available = engine.column_names(frame)
-    at = next((name for name in _time_columns(of) if name in available), None)
-    rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
-    counts = count_rows(rows)
-    summary = pd.concat([counts.sums, percentile_columns(rows, counts, of, at, q, method)], axis=1)
-    result = join_keys(counts.keys, summary)
-    if at is None:
-        result.attrs["why_no_intervals"] = f"The frame has no column {' or '.join(map(repr, _time_columns(of)))}."
-    return result
+    groups = measure_groups(frame, of, by)
+    summary = pd.concat([groups.counts.sums, percentile_columns(groups, q, method)], axis=1)
+    return explain_missing_intervals(join_keys(groups.counts.keys, summary), groups)
 
 
 @checked_names
@@ -204,8 +197,35 @@ def trend(
     buckets = Buckets.of(rows, [at], freq, tz)
     bucketed = buckets.group_by_bucket(rows, at)
     counts = fill_empty_buckets(count_rows(bucketed), len(buckets))
-    summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, of, at, q)], axis=1)
+    groups = MeasuredGroups(bucketed, counts, of, at)
+    summary = pd.concat([counts.sums, percentile_columns(groups, q)], axis=1)
     return buckets.with_starts(summary)
+
+
+class MeasuredGroups(NamedTuple):
+    """Measured rows of groups, their counts, what was measured, and if there is one the column of their times."""
+
+    rows: GroupedRows
+    counts: GroupSums
+    of: RowMetric | str
+    at: str | None
+
+
+def measure_groups(frame: Frame, of: RowMetric | str, by: By) -> MeasuredGroups:
+    """Measure and count the rows of a frame."""
+    engine = engine_of(frame)
+    available = engine.column_names(frame)
+    at = next((name for name in _time_columns(of) if name in available), None)
+    rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
+    return MeasuredGroups(rows, count_rows(rows), of, at)
+
+
+def explain_missing_intervals(result: pd.DataFrame, groups: MeasuredGroups) -> pd.DataFrame:
+    """Say in `attrs` which column is missing if there can be no intervals."""
+    if groups.at is None:
+        columns = " or ".join(map(repr, _time_columns(groups.of)))
+        result.attrs["why_no_intervals"] = f"The frame has no column {columns} with the time of each row."
+    return result
 
 
 def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
@@ -225,22 +245,20 @@ def count_rows(rows: GroupedRows) -> GroupSums:
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
 
 
-def percentile_columns(
-    rows: GroupedRows,
-    counts: GroupSums,
-    of: RowMetric | str,
-    at: str | None,
-    q: Sequence[float],
-    method: Method = "linear",
-) -> pd.DataFrame:
-    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of `counts`."""
-    n, span = counts.sums["n"].to_numpy(np.int64), span_of(of)
-    span = span if counts.sums["n_censored"].sum() else None
-    estimates = rows.engine.map_ranked(rows, counts.groups, n, functools.partial(_estimate, q, method), span, at)
+def percentile_columns(groups: MeasuredGroups, q: Sequence[float], method: Method = "linear") -> pd.DataFrame:
+    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of their counts."""
+    estimates = map_ranked(groups, functools.partial(_estimate, q, method))
     ends = ("", *Estimates._fields[1:])
     columns = [percentile_label(p, end) for end in ends for p in q]
     by_percentile = [percentile_label(p, end) for p in q for end in ends]
-    return pd.DataFrame(estimates, columns=columns, index=counts.sums.index)[by_percentile]
+    return pd.DataFrame(estimates, columns=columns, index=groups.counts.sums.index)[by_percentile]
+
+
+def map_ranked(groups: MeasuredGroups, of: Callable[[RankedRows, Integers], Floats]) -> Floats:
+    """Apply `of` to the ranked rows, as `Engine.map_ranked` does; without censored rows these are not searched for."""
+    rows, (places, sums) = groups.rows, (groups.counts.groups, groups.counts.sums)
+    span = span_of(groups.of) if sums["n_censored"].sum() else None
+    return rows.engine.map_ranked(rows, places, sums["n"].to_numpy(np.int64), of, span, groups.at)
 
 
 def _estimate(q: Sequence[float], method: Method, rows: RankedRows, _: Integers) -> Floats:

@@ -160,6 +160,10 @@ class RankedRows(RankedValues):
         """Return how many values of each group (by its place) are less than a whole number of seconds."""
 
     @abstractmethod
+    def seconds_at(self, ranks: Integers) -> Floats:
+        """Return the first whole second after the value of each rank; NaN if the rank is 0."""
+
+    @abstractmethod
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
         """Return the values at `others`, and how the rows up to `ranks` are split; None if rows have no time."""
 

@@ -184,6 +184,11 @@ class _CountedRows(RankedRows):
         counts: Integers = self._cumulative[lines] - self._cumulative[self._find_line(group, _NO_SECOND)]
         return counts
 
+    def seconds_at(self, ranks: Integers) -> Floats:
+        lines, _ = self._find_lines(ranks)
+        seconds = np.append(self._seconds[SECOND].to_numpy(np.float64), np.nan)
+        return np.where(ranks > 0, seconds[lines] + 1, np.nan)
+
     def _find_line(self, place: Any, second: Any) -> Integers:
         """Return the first line of the counts by second that is not before these seconds of groups."""
         own_place, own_second = (self._seconds[name].to_numpy(np.int64) for name in (PLACE, SECOND))

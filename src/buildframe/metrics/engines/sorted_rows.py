@@ -71,6 +71,9 @@ class SortedRows(RankedRows):
             low, high = np.where(is_less, middle + 1, low), np.where(is_open & ~is_less, middle, high)
         return low - start
 
+    def seconds_at(self, ranks: Integers) -> Floats:
+        return np.floor(self.values_at(ranks)) + 1
+
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
         values = self.values_at(others)
         if self._times is None or self._censored.times is None:

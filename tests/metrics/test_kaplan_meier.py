@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import CensoredData, ecdf
 
-from buildframe.metrics.survival import Curves, Leaving
+from buildframe.metrics.kaplan_meier import Curves, Leaving
 
 REMISSION = [6, 6, 6, 7, 10, 13, 16, 22, 23]
 STILL_IN_REMISSION = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
