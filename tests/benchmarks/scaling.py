@@ -91,8 +91,8 @@ OF_BUILDS: dict[str, Callable[[Any], Any]] = {
 }
 OF_HALVES: dict[str, Callable[[Tables, Tables], Any]] = {
     "percentile_change": lambda now, then: metrics.percentile_change(now.jobs, then.jobs, metrics.run_time, "queue"),
-    "failure_change": lambda now, then: metrics.failure_change(now.jobs, then.jobs, "queue"),
-    "success_change": lambda now, then: metrics.success_change(now.builds, then.builds, by="pipeline"),
+    "job_failure_change": lambda now, then: metrics.job_failure_change(now.jobs, then.jobs, "queue"),
+    "build_success_change": lambda now, then: metrics.build_success_change(now.builds, then.builds, by="pipeline"),
 }
 """Of the newer half of the days, and of the older."""
 READS: dict[str, Callable[[bf.Store], Any]] = {

@@ -18,7 +18,7 @@ from buildframe.metrics.build_times import (
     time_to_pass,
 )
 from buildframe.metrics.change_points import change_points
-from buildframe.metrics.comparison import failure_change, newcombe, percentile_change, success_change
+from buildframe.metrics.comparison import build_success_change, job_failure_change, newcombe, percentile_change
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilization
@@ -32,12 +32,12 @@ from buildframe.metrics.survival import survival
 from buildframe.metrics.waste import waste
 
 __all__ = [
-    "active_time", "blocked_time", "change_points", "concurrency", "dependency_wait", "failed", "failure_change",
-    "flaky_board", "flaky_lifecycle", "flips", "idle_time", "latest", "machine_time", "newcombe", "outages",
-    "outcomes_by_commit", "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time",
-    "recovery_time", "red_share", "remaining_time", "retry_rate", "run_time", "step", "success_change", "success_rate",
-    "success_trend", "survival", "throughput", "time_to_first_failure", "time_to_pass", "trend", "turnaround",
-    "utilization", "wall_time", "waste", "wilson", "with_seconds",
+    "active_time", "blocked_time", "build_success_change", "change_points", "concurrency", "dependency_wait",
+    "failed", "flaky_board", "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest",
+    "machine_time", "newcombe", "outages", "outcomes_by_commit", "parallelism", "percentile_change", "percentiles",
+    "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time", "retry_rate", "run_time", "step",
+    "success_rate", "success_trend", "survival", "throughput", "time_to_first_failure", "time_to_pass", "trend",
+    "turnaround", "utilization", "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip
 
 

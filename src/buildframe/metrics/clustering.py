@@ -16,6 +16,9 @@ from buildframe.metrics.time_buckets import Buckets
 _FEW = 2
 """With fewer hits or misses their spread over days is unknown."""
 
+_MIN_FREEDOM = 4
+"""With fewer degrees of freedom nothing is known about how a single day differs from others."""
+
 _LEAST = 0.1
 """Lower limit of a spread: that days are more alike than chance makes them means nothing."""
 
@@ -65,13 +68,13 @@ def measure_spread(hits: npt.ArrayLike, sizes: npt.ArrayLike) -> tuple[float, fl
     return n, days, together / (share * (1 - share) / n)
 
 
-def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Floats, Floats]:
-    """Return as how many independent rows those of two periods count, per group; NaN with fewer than two days.
+def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Floats, Floats, Floats]:
+    """Return as how many independent rows those of two periods count, per group, and the degrees of freedom of that.
 
     The variance between days is at least that of single rows, that of both periods of the group, and that which they
     share with the other groups (moderated variances: Smyth 2004, Statistical Applications in Genetics and Molecular
     Biology 3: 3). Few days widen intervals as Student's t does (Korn and Graubard 1998, Survey Methodology 24:
-    193-201).
+    193-201). A single day counts if other days or groups show how much days vary; otherwise its size is NaN.
     """
     from scipy.special import stdtrit
 
@@ -89,10 +92,10 @@ def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Flo
     tail = (1 + confidence) / 2
     sizes = []
     for side in (now, before):
-        enough = (side.days >= 2) & (side.rows >= 2)
+        enough = (side.rows >= 2) & ((side.days >= 2) | (known >= _MIN_FREEDOM))
         wider = stdtrit(np.where(enough, side.rows - 1, 1), tail) / stdtrit(np.minimum(known, 1e9), tail)
         sizes.append(np.where(enough, side.rows / effect * np.minimum(wider, 1) ** 2, np.nan))
-    return sizes[0], sizes[1]
+    return sizes[0], sizes[1], known
 
 
 def _estimate_prior(ratios: Floats, freedom: Floats) -> tuple[float, float]:

@@ -13,7 +13,8 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.clustering import Spread, effective_sizes, measure_spread, sum_by_day, with_days
-from buildframe.metrics.columns import Floats, Integers
+from buildframe.metrics.columns import Flags, Floats, Integers
+from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, GroupSums
@@ -80,8 +81,11 @@ def percentile_change(
         p50_s, p50_before_s                        float64 percentiles in seconds; NaN with too few rows
         p50_low_s, p50_high_s                      float64 95 % interval of `p50_s`
         p50_change_s                               float64 `p50_s - p50_before_s`: above 0 if it became slower
-        p50_change_low_s, p50_change_high_s        float64 interval of the change; NaN with fewer than two
-                                                           days in a period, or too few rows
+        p50_change_low_s, p50_change_high_s        float64 interval of the change; NaN with too few days or rows
+        p50_change_p                               float64 two-sided p-value of the change, without regard to other
+                                                           groups; NaN without an interval
+        p50_notable                                boolean the change remains significant among all groups;
+                                                           False without an interval
         ========================================== ======= ==================================================
 
     Raises
@@ -91,7 +95,7 @@ def percentile_change(
 
     See Also
     --------
-    success_change : Compare success rates.
+    build_success_change : Compare success rates.
     change_points : Find when a duration changed.
 
     Notes
@@ -100,14 +104,18 @@ def percentile_change(
     the variance between days [1]_. The durations at its ends enclose the percentile [2]_. The interval of the
     difference adds the distances to the ends of both as squares [3]_.
 
-    With many groups some intervals exclude 0 by chance. Use `confidence = 1 - .05 / groups` to have none by chance in
-    19 of 20 comparisons.
+    A period may be a single day: the other period and the other groups then show how much days vary. That needs six
+    days or so, and assumes that the day varies as they do.
+
+    The p-value belongs to the interval: it is below .05 if the 95 % interval excludes 0. With many groups some
+    intervals exclude 0 by chance. Of the changes marked as `notable`, 5 % are found by chance [4]_.
 
     References
     ----------
     .. [1] Korn, E. L., and Graubard, B. I. (1998). Survey Methodology 24, 193-201.
     .. [2] Woodruff, R. S. (1952). Journal of the American Statistical Association 47, 635-646.
     .. [3] Zou, G. Y., and Donner, A. (2008). Statistics in Medicine 27, 1693-1702.
+    .. [4] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57, 289-300.
 
     Examples
     --------
@@ -128,7 +136,7 @@ def percentile_change(
 
 
 @checked_names
-def success_change(
+def build_success_change(
     now: Frame, before: Frame, by: By = None, at: str = "created_at", tz: str = "UTC", confidence: float = 0.95
 ) -> pd.DataFrame:
     """
@@ -159,9 +167,12 @@ def success_change(
         passed, n               Int64   builds that passed, and that passed or failed
         passed_before, n_before Int64   the same for `before`
         rate, rate_before       float64 `passed / n`; NaN if `n` is 0
-        rate_low, rate_high     float64 95 % interval of `rate`; NaN with fewer than two days
+        rate_low, rate_high     float64 95 % interval of `rate`; NaN with too few days
         change                  float64 `rate - rate_before`
-        low, high               float64 interval of `change`; NaN with fewer than two days
+        low, high               float64 interval of `change`; NaN with too few days
+        p                       float64 two-sided p-value of `change`, without regard to other groups
+        notable                 boolean the change remains significant among all groups;
+                                        False without an interval
         ======================= ======= ===========================================================
 
     Raises
@@ -177,7 +188,8 @@ def success_change(
 
     Notes
     -----
-    Intervals use an effective number of builds from the variance between days [1]_ in place of `n`.
+    Intervals use an effective number of builds from the variance between days [1]_ in place of `n`. Single days, `p`
+    and `notable` are as in `percentile_change`.
 
     References
     ----------
@@ -186,7 +198,7 @@ def success_change(
     Examples
     --------
     >>> is_now = builds["created_at"] >= "2026-10-29"
-    >>> change = metrics.success_change(builds[is_now], builds[~is_now])
+    >>> change = metrics.build_success_change(builds[is_now], builds[~is_now])
     >>> change[["rate", "rate_before", "change", "low", "high"]].round(3)
        rate  rate_before  change    low   high
     0  0.84        0.783   0.057 -0.233  0.328
@@ -199,7 +211,7 @@ def success_change(
 
 
 @checked_names
-def failure_change(
+def job_failure_change(
     now: Frame, before: Frame, by: By = None, at: str = "finished_at", tz: str = "UTC", confidence: float = 0.95
 ) -> pd.DataFrame:
     """
@@ -233,9 +245,12 @@ def failure_change(
         failed, n               Int64   jobs that failed hard, and that passed or failed hard
         failed_before, n_before Int64   the same for `before`
         rate, rate_before       float64 `failed / n`; NaN if `n` is 0
-        rate_low, rate_high     float64 95 % interval of `rate`; NaN with fewer than two days
+        rate_low, rate_high     float64 95 % interval of `rate`; NaN with too few days
         change                  float64 `rate - rate_before`
-        low, high               float64 interval of `change`; NaN with fewer than two days
+        low, high               float64 interval of `change`; NaN with too few days
+        p                       float64 two-sided p-value of `change`, without regard to other groups
+        notable                 boolean the change remains significant among all groups;
+                                        False without an interval
         ======================= ======= ===========================================================
 
     Raises
@@ -246,12 +261,12 @@ def failure_change(
 
     See Also
     --------
-    success_change : The same for builds, with notes on the intervals.
+    build_success_change : The same for builds, with notes on the intervals.
 
     Examples
     --------
     >>> is_now = jobs["build_created_at"] >= "2026-10-29"
-    >>> change = metrics.failure_change(jobs[is_now], jobs[~is_now], by="queue")
+    >>> change = metrics.job_failure_change(jobs[is_now], jobs[~is_now], by="queue")
     >>> change[["queue", "failed", "n", "change"]].round(3)
          queue  failed     n  change
     0  default      15  1038  -0.005
@@ -363,12 +378,13 @@ def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, co
         shares(columns[f"{hits}{end}"], columns[f"n{end}"])["rate"].to_numpy() for end in ("", "_before")
     )
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    sizes, sizes_before = effective_sizes(_read_spread(one), _read_spread(other), confidence)
+    sizes, sizes_before, freedom = effective_sizes(_read_spread(one), _read_spread(other), confidence)
     _, low, high = newcombe(rate * sizes, sizes, rate_before * sizes_before, sizes_before, confidence)
-    sizes, _ = effective_sizes(_read_spread(one), _read_spread(other), CONFIDENCE)
+    p = _compute_p(rate - rate_before, low, high, freedom, confidence)
+    sizes, _, _ = effective_sizes(_read_spread(one), _read_spread(other), CONFIDENCE)
     rate_low, rate_high = wilson(rate * sizes, sizes, CONFIDENCE)
     columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
-    columns |= {"change": rate - rate_before, "low": low, "high": high}
+    columns |= {"change": rate - rate_before, "low": low, "high": high, "p": p, "notable": _as_boolean(are_notable(p))}
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -425,10 +441,12 @@ def _compute_changes(
 ) -> dict[str, Any]:
     """Compute the columns of each percentile."""
     ranks: tuple[list[Integers], ...] = ([], [])
+    freedoms: list[Floats] = []
     for p in q:
         spreads = [_read_spread(table, f"{percentile_label(p)} ") for table in tables]
-        sizes = effective_sizes(spreads[0], spreads[1], confidence)
-        own, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
+        *sizes, freedom = effective_sizes(spreads[0], spreads[1], confidence)
+        own, _, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
+        freedoms.append(freedom)
         for side, table, size in zip(ranks, tables, sizes, strict=True):
             side.append(_find_enclosing_ranks(table, p, size, confidence))
         ranks[0].append(_find_enclosing_ranks(tables[0], p, own, CONFIDENCE))
@@ -438,7 +456,11 @@ def _compute_changes(
     )
     columns: dict[str, Any] = {}
     for i, p in enumerate(q):
-        columns |= _compare_percentile(tables, p, now[:, 4 * i : 4 * i + 4].T, before[:, 2 * i : 2 * i + 2].T)
+        compared = _compare_percentile(tables, p, now[:, 4 * i : 4 * i + 4].T, before[:, 2 * i : 2 * i + 2].T)
+        name = percentile_label(p).removesuffix("_s")
+        change, low, high = (compared[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
+        p_value = _compute_p(change, low, high, freedoms[i], confidence)
+        columns |= compared | {f"{name}_change_p": p_value, f"{name}_notable": _as_boolean(are_notable(p_value))}
     return columns
 
 
@@ -451,10 +473,25 @@ def _compare_percentile(tables: Sequence[pd.DataFrame], p: float, now: Floats, b
         percentile_label(p, "low"): now[2],
         percentile_label(p, "high"): now[3],
         f"{name}_before_s": other,
-        f"{name}_change_s": one - other,
+        f"{name}_change_s": one.to_numpy(np.float64) - other.to_numpy(np.float64),
         f"{name}_change_low_s": low,
         f"{name}_change_high_s": high,
     }
+
+
+def _compute_p(change: Floats, low: Floats, high: Floats, freedom: Floats, confidence: float) -> Floats:
+    """Return the two-sided p-value at which an interval of this shape would end at 0; NaN without an interval."""
+    from scipy.special import stdtr, stdtrit
+
+    freedom = np.minimum(freedom, 1e9)
+    margin = np.where(change > 0, change - low, high - change)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p: Floats = 2 * stdtr(freedom, -np.abs(change) / margin * stdtrit(freedom, (1 + confidence) / 2))
+    return p
+
+
+def _as_boolean(flags: Flags) -> pd.api.extensions.ExtensionArray:
+    return pd.array(flags, "boolean")
 
 
 def _find_enclosing_ranks(table: pd.DataFrame, p: float, sizes: Floats, confidence: float) -> Integers:

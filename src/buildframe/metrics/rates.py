@@ -57,7 +57,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     See Also
     --------
     success_trend : The same per bucket of time.
-    success_change : Compare two periods.
+    build_success_change : Compare two periods.
     wilson : Compute the interval from counts.
 
     Examples

@@ -36,9 +36,9 @@ class Measurements:
     step_changes : DataFrame
         `metrics.change_points` of the run time of passed jobs, by pipeline and step, over the history.
     success : DataFrame
-        `metrics.success_change` of builds by pipeline.
+        `metrics.build_success_change` of builds by pipeline.
     step_failures : DataFrame
-        `metrics.failure_change` of jobs by pipeline and step.
+        `metrics.job_failure_change` of jobs by pipeline and step.
     outages : DataFrame
         `metrics.outages` of default branches that are open, or ended in the period.
     queue_time : DataFrame
@@ -132,8 +132,8 @@ def measure(
         wall_time_changes=_change_points(builds, metrics.wall_time, ["pipeline"], period),
         step_time=pd.concat(step_times, ignore_index=True),
         step_changes=_change_points(jobs, metrics.run_time, STEP, period),
-        success=_rate_change(metrics.success_change, ended, ["pipeline"], period),
-        step_failures=_rate_change(metrics.failure_change, ran, STEP, period),
+        success=_rate_change(metrics.build_success_change, ended, ["pipeline"], period),
+        step_failures=_rate_change(metrics.job_failure_change, ran, STEP, period),
         outages=_outages(builds, pipelines, period),
         queue_time=_duration_change(begun, metrics.queue_time, ["queue"], "started_at", period),
         load=_load(builds, jobs, period, compares),
