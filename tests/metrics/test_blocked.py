@@ -65,8 +65,10 @@ def test_trends_changes_and_change_points_leave_them_out(engine: str) -> None:
     (row,) = metrics.percentile_change(*halves).to_dict("records")
     assert [row[name] for name in ("n", "n_censored", "n_before", "n_censored_before")] == [12, 12, 12, 12]
     assert (row["p50_s"], row["p50_before_s"]) == (2400, 2400)
-    (point,) = metrics.change_point(made(frame)).to_dict("records")
-    assert (point["n"], point["p50_before_s"]) == (24, 2400)
+    later = frame.assign(finished_at=frame["finished_at"] + (frame.index >= 24) * 20 * MINUTE)
+    (change,) = metrics.change_points(made(later)).to_dict("records")
+    assert (change["n_before"], change["n_after"]) == (12, 12)
+    assert (change["p50_before_s"], change["p50_after_s"]) == (2400, 3600)
 
 
 def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> None:

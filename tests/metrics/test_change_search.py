@@ -1,41 +1,125 @@
-"""The search of days at which a series changed: known answers, and what it promises about chance."""
+"""The search of days at which a series changed: known answers, limits, and p-values that are as low as needed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from buildframe.metrics.change_search import Series, find_changes, score_durations, score_failures
-
-NILE = """
-1120 1160 963 1210 1160 1160 813 1230 1370 1140 995 935 1110 994 1020 960 1180 799 958 1140 1100 1210 1150 1250 1260
-1220 1030 1100 774 840 874 694 940 833 701 916 692 1020 1050 969 831 726 456 824 702 1120 1100 832 764 821 768 845 864
-862 698 845 744 796 1040 759 781 865 845 944 984 897 822 1010 771 676 649 846 812 742 801 1040 860 874 848 890 744 749
-838 1050 918 986 797 923 975 815 1020 906 901 1170 912 746 919 718 714 740
-"""
-"""Annual flow of the Nile at Aswan from 1871 on (Cobb, G. W. (1978). Biometrika 65, 243-251)."""
+from buildframe.metrics.change_levels import Segments, find_median_ranks
+from buildframe.metrics.change_search import Search, Series, find_changes, score_days, score_failures, sharpen
+from buildframe.metrics.discoveries import are_notable
 
 
-def test_the_nile_changed_in_1899() -> None:
-    flow = np.array(NILE.split(), np.float64)
-    (change,) = find_changes(score_durations(np.arange(100), flow), np.random.default_rng(0))
-    assert 1871 + change.at == 1899
-    assert change.low <= change.at <= change.high
-    assert change.p < 0.01
+def search(series: Series) -> Search:
+    found = find_changes(series)
+    assert found is not None
+    return found
 
 
-def test_a_constant_series_has_no_change() -> None:
-    assert find_changes(score_durations(np.repeat(np.arange(30), 4), np.full(120, 7.0)), np.random.default_rng(0)) == []
+def noise(days: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(days)
+
+
+def correlated(days: int, by: float, seed: int) -> np.ndarray:
+    """Days of which each repeats a part of the one before."""
+    values = noise(days, seed)
+    for i in range(1, days):
+        values[i] += by * values[i - 1]
+    return values
 
 
 @pytest.mark.parametrize("days", range(4))
-def test_too_few_days_have_no_change(days: int) -> None:
-    assert find_changes(Series(np.arange(days, dtype=float), np.ones(days)), np.random.default_rng(0)) == []
+def test_too_few_days_are_not_searched(days: int) -> None:
+    assert find_changes(Series(np.arange(days, dtype=float), np.ones(days))) is None
+
+
+def test_equal_days_are_not_searched() -> None:
+    assert find_changes(Series(np.full(30, 7.0), np.ones(30))) is None
 
 
 def test_two_changes_are_found_where_they_are() -> None:
-    random = np.random.default_rng(1)
     share = np.repeat([0.05, 0.4, 0.05], 20)
-    n = np.full(60, 40.0)
-    changes = find_changes(score_failures(n, random.binomial(40, share).astype(float)), np.random.default_rng(0))
-    assert [change.at for change in changes] == pytest.approx([20, 40], abs=1)
+    series = score_failures(np.full(60, 40.0), np.random.default_rng(1).binomial(40, share).astype(float))
+    changes = search(series).changes
+    assert [change.at for change in changes] == [20, 40]
+    assert all(change.low <= change.at <= change.high and change.p < 0.01 for change in changes)
+
+
+@pytest.mark.parametrize("at", [2, 58])
+def test_two_days_at_an_end_are_enough(at: int) -> None:
+    series = Series(0.1 * noise(60) + (np.arange(60) >= at), np.ones(60))
+    assert [change.at for change in search(series).changes] == [at]
+
+
+def test_one_day_is_an_outlier() -> None:
+    series = Series(0.1 * noise(60) + (np.arange(60) == 30), np.ones(60))
+    assert search(series).changes == []
+
+
+def test_days_with_few_rows_count_less() -> None:
+    n = np.tile([40.0, 1.0], 10)
+    scores = np.tile([0.0, 1.0], 10) + 0.1 * noise(20)
+    weight = score_days(n, n * scores, n * (scores**2 + 1)).weight
+    assert weight[0] > 2 * weight[1]
+    alike = score_days(n, n * scores, n * scores**2).weight  # rows of a day are all equal
+    assert alike == pytest.approx(np.ones(20))
+
+
+def test_the_place_of_a_weak_change_is_less_certain() -> None:
+    widths = []
+    for size in (1.0, 4.0):
+        (change,) = search(Series(noise(60, 4) + size * (np.arange(60) >= 30), np.ones(60))).changes
+        assert change.low <= 30 <= change.high
+        widths.append(change.high - change.low)
+    assert widths[0] > widths[1]
+
+
+def test_correlated_days_make_the_search_more_careful() -> None:
+    found = [search(Series(correlated(60, 0.6, seed), np.ones(60))) for seed in range(60)]
+    assert np.mean([bool(one.changes) for one in found]) < 0.5  # three of four without the correction
+    assert all(one.inflation >= 1 for one in found)
+    assert np.mean([one.inflation > 1.5 for one in found if one.changes]) > 0.5
+
+
+def test_a_long_series_is_searched_for_short_segments() -> None:
+    days = 1500
+    series = Series(noise(days) + 3 * ((np.arange(days) >= 700) & (np.arange(days) < 730)), np.ones(days))
+    assert [change.at for change in search(series).changes] == pytest.approx([700, 730], abs=1)
+
+
+def test_a_clear_change_is_clearer_with_more_shuffles() -> None:
+    series = Series(noise(60) + 2 * (np.arange(60) >= 30), np.ones(60))
+    first = search(series)
+    second = sharpen(series, first)
+    assert second is not None
+    assert first.shuffles.p == pytest.approx(1 / 2000 / 0.8)
+    assert second.shuffles.p == pytest.approx(1 / 8000 / 0.8)
+    quiet = Series(noise(60), np.ones(60))
+    assert sharpen(quiet, search(quiet)) is None
+
+
+def test_notable_groups_are_those_of_benjamini_and_hochberg() -> None:
+    from scipy.stats import false_discovery_control
+
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        p = random.random(random.integers(1, 30)) ** random.integers(1, 6)
+        np.testing.assert_array_equal(are_notable(p), false_discovery_control(p) <= 0.05)
+    assert are_notable([np.nan, 0.04, np.nan]).tolist() == [False, True, False]  # the others are no tests
+    assert are_notable([]).tolist() == []
+
+
+def test_a_short_segment_borrows_the_spread_of_days_from_the_other() -> None:
+    random = np.random.default_rng(3)
+    n = np.full(40, 20.0)
+    hits = random.binomial(20, np.clip(0.5 + 0.25 * random.standard_normal(40), 0, 1)).astype(float)
+    segments = Segments(np.repeat([0, 1], [38, 2]), n, hits, 2)
+    before, after = segments.sizes(np.array([0]), np.ones(1))
+    assert before[0] < 38 * 20 / 3
+    assert after[0] / before[0] == pytest.approx(2 / 38)
+    _, doubled = segments.sizes(np.array([0]), np.full(1, 2.0))
+    assert doubled[0] == pytest.approx(after[0] / 2)
+
+
+def test_a_median_of_few_rows_has_no_interval() -> None:
+    assert find_median_ranks(np.array([100.0, 3.0]), np.array([100.0, 3.0])).tolist() == [[39, 62], [0, 0]]

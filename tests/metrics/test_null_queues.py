@@ -41,7 +41,6 @@ def test_other_summaries_of_queue_times_have_none_either(engine: str) -> None:
     halves = made(frame.iloc[::2]), made(frame.iloc[1::2])
     for found in (
         metrics.percentile_change(*halves, metrics.queue_time, by="queue"),
-        metrics.change_points(made(frame), metrics.queue_time, by="queue"),
         metrics.queue_depth(made(frame)).drop_duplicates("queue"),
     ):
         assert found["queue"].tolist() == ["default", "linux", "macos"]

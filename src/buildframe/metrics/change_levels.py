@@ -1,4 +1,4 @@
-"""Compare the stretches of time between changes: their levels, with intervals that allow for dependence within a day.
+"""Compare the segments of time between changes: their levels, with intervals that allow for dependence within a day.
 
 Knows counts of rows per day, or per other unit, and not what they measure.
 """
@@ -17,35 +17,35 @@ CONFIDENCE = 0.95
 
 
 class Level(NamedTuple):
-    """Value of a stretch, and its 95 % interval."""
+    """Value of a segment, and its 95 % interval."""
 
     value: Floats
     low: Floats
     high: Floats
 
 
-class Stretches(NamedTuple):
-    """Counts of stretches: rows `n` and `hits` of each unit (such as a day), and the stretch to which it belongs."""
+class Segments(NamedTuple):
+    """Counts of segments: rows `n` and `hits` of each unit (such as a day), and the segment to which it belongs."""
 
-    stretch: Integers
+    segment: Integers
     n: Floats
     hits: Floats
     many: int
 
     def total(self, counts: Floats | None = None) -> Floats:
-        """Return the sums over the units of each stretch, or their number."""
-        return np.bincount(self.stretch, counts, self.many).astype(np.float64)
+        """Return the sums over the units of each segment, or their number."""
+        return np.bincount(self.segment, counts, self.many).astype(np.float64)
 
     def sizes(self, before: Integers, inflation: Floats) -> tuple[Floats, Floats]:
-        """Return as how many independent rows the two stretches of each change count; `before` is the first of them.
+        """Return as how many independent rows the two segments of each change count; `before` is the first of them.
 
-        How much units vary is pooled over both, so that a stretch of two days borrows from the other (Korn, E. L., and
+        How much units vary is pooled over both, so that a segment of two days borrows from the other (Korn, E. L., and
         Graubard, B. I. (1998). Survey Methodology 24, 193-201).
         """
         from scipy.special import ndtri, stdtrit
 
         n, units, share = self.total(self.n), self.total(), self.total(self.hits) / self.total(self.n)
-        residuals = self.hits - share[self.stretch] * self.n
+        residuals = self.hits - share[self.segment] * self.n
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = units / (units - 1) * self.total(residuals**2) / (n * share * (1 - share))
         freedom = np.where((units > 1) & (share > 0) & (share < 1), units - 1, 0.0)
@@ -59,7 +59,7 @@ class Stretches(NamedTuple):
 
 
 def find_median_ranks(n: Floats, sizes: Floats) -> Integers:
-    """Return the ranks of the rows that enclose the medians of stretches with n rows; 0 if there is none."""
+    """Return the ranks of the rows that enclose the medians of segments with n rows; 0 if there is none."""
     low, high = share_interval(0.5, sizes, CONFIDENCE)
     ranks = np.column_stack([np.floor(n * low), np.ceil(n * high) + 1])
     is_inside = (ranks[:, 0] >= 1) & (ranks[:, 1] <= n)

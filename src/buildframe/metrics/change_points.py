@@ -13,7 +13,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.change_levels import Level, Stretches, estimate_rate, find_median_ranks, subtract
+from buildframe.metrics.change_levels import Level, Segments, estimate_rate, find_median_ranks, subtract
 from buildframe.metrics.change_search import Search, Series, find_changes, score_days, score_failures, sharpen
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.commit_search import Runs, find_commit_changes
@@ -32,7 +32,7 @@ from buildframe.metrics.validation import check_states
 Unit = Literal["day", "commit"]
 
 _DAY, _HITS, _ROWS, _SUM, _SQUARES = "day number", "hits", "rows", "sum", "squares"
-_FIRST, _CUT, _LIMIT = "first stretch", "cut", "limit"
+_FIRST, _CUT, _LIMIT = "first segment", "cut", "limit"
 _RETRIES = ("retried", "retries_count")
 _RETRIED, _FAILED_AGAIN, _NUMBER_BEFORE, _NUMBER_AFTER = "was retried", "failed again", "number before", "number after"
 
@@ -105,13 +105,13 @@ def change_points(
     --------
     percentile_change : Compare two periods that you choose.
     trend : Percentiles over time.
-    failed : Tell whether single builds or jobs failed.
+    failed : Classify single builds or jobs.
 
     Notes
     -----
     *Days.* Rows of a day depend on each other, so days are compared. The score of a day is the mean of its rows' normal
     scores, which depend on ranks only, so outliers have little influence. The search takes the split in two that
-    explains most, or else the inner stretch that does (circular binary segmentation [1]_), and repeats in the parts.
+    explains most, or else the inner segment that does (circular binary segmentation [1]_), and repeats in the parts.
     Both must be clearer than in shuffles of whole days. At least two days lie on each side. Of series in which nothing
     changed, 5 % have a change; if days depend on each other, more have one: 15 % at a correlation of .3 from day to
     day, and 25 % at .6, although shuffles allow for it. A change is at least as old as its second day.
@@ -136,10 +136,17 @@ def change_points(
 
     Examples
     --------
-    >>> slower = builds.assign(wall_s=metrics.wall_time(builds).dt.total_seconds())
-    >>> slower["wall_s"] += 900 * (slower["created_at"] >= "2026-10-29")
-    >>> changes = metrics.change_points(slower, "wall_s")
-    >>> changes[["at", "p50_before_s", "p50_after_s", "days_before", "days_after"]].round(0)
+    >>> timed = builds.assign(wall_s=metrics.wall_time(builds).dt.total_seconds())
+    >>> weeks = [timed.assign(created_at=timed["created_at"] + pd.Timedelta(7 * week, "D")) for week in range(4)]
+    >>> month = pd.concat(weeks)
+    >>> month["wall_s"] += 600 * (month["created_at"] >= "2026-11-11")
+    >>> changes = metrics.change_points(month, "wall_s")
+    >>> changes[["at", "at_low", "at_high", "days_before", "days_after", "p"]]
+                             at                    at_low                   at_high  days_before  days_after       p
+    0 2026-11-11 00:00:00+00:00 2026-11-11 00:00:00+00:00 2026-11-11 00:00:00+00:00           16          12  0.0005
+    >>> changes[["p50_before_s", "p50_after_s", "p50_change_low_s", "p50_change_high_s"]].round(0)
+       p50_before_s  p50_after_s  p50_change_low_s  p50_change_high_s
+    0         959.0       1565.0             554.0              681.0
     """
     if unit not in get_args(Unit):
         raise BadInput(f"unit={unit!r} is not a unit of change. Use 'day' or 'commit'.")
@@ -148,12 +155,12 @@ def change_points(
     rows, buckets = _measure_rows(frame, of, by, at, tz, unit)
     found = _search_commits(rows) if unit == "commit" else _search_days(rows, is_rate=of is failed)
     columns = _date(found, buckets)
-    stretches = found.stretches()
+    segments = found.segments()
     if of is failed:
-        columns |= _describe_levels("rate", "", _estimate_rates(found, stretches))
+        columns |= _describe_levels("rate", "", _estimate_rates(found, segments))
     else:
-        columns |= _describe_levels("p50", "_s", _estimate_medians(rows, found, stretches))
-    columns |= found.counts(stretches, f"{unit}s")
+        columns |= _describe_levels("p50", "_s", _estimate_medians(rows, found, segments))
+    columns |= found.counts(segments, f"{unit}s")
     columns |= _suspects_of_commits(found) if unit == "commit" else _suspects_of_days(rows, found)
     return join_keys(rows.name_keys(found.groups).take(found.place).reset_index(drop=True), pd.DataFrame(columns))
 
@@ -176,7 +183,7 @@ class _Found(NamedTuple):
 
     @property
     def before(self) -> Integers:
-        """Number of the stretch before each change; the one after it is the next."""
+        """Number of the segment before each change; the one after it is the next."""
         changed, own = np.unique(self.place, return_inverse=True)
         return np.arange(len(self.place)) + own if len(changed) else np.zeros(0, np.int64)
 
@@ -184,20 +191,20 @@ class _Found(NamedTuple):
         """Return which units are those of groups with a change."""
         return np.isin(self.units[GROUP].to_numpy(), self.place)
 
-    def stretches(self) -> Stretches:
-        """Return the stretches between changes, of groups that have some."""
+    def segments(self) -> Segments:
+        """Return the segments between changes, of groups that have some."""
         codes, is_changed = self.units[GROUP].to_numpy(), self.is_changed()
         begins = np.diff(codes, prepend=-1) != 0
         begins[self.at] = True
         own = self.units[is_changed]
         hits = own[_HITS].to_numpy(np.float64) if _HITS in own else np.zeros(len(own))
-        stretch = np.cumsum(begins[is_changed]) - 1
-        return Stretches(stretch, own[_ROWS].to_numpy(np.float64), hits, int(stretch.max(initial=-1)) + 1)
+        segment = np.cumsum(begins[is_changed]) - 1
+        return Segments(segment, own[_ROWS].to_numpy(np.float64), hits, int(segment.max(initial=-1)) + 1)
 
-    def counts(self, stretches: Stretches, units: str) -> dict[str, Any]:
+    def counts(self, segments: Segments, units: str) -> dict[str, Any]:
         """Return the columns with numbers of units and rows, and how clear each change is."""
         columns: dict[str, Any] = {}
-        for name, counts in ((units, stretches.total()), ("n", stretches.total(stretches.n))):
+        for name, counts in ((units, segments.total()), ("n", segments.total(segments.n))):
             for side, place in (("before", self.before), ("after", self.before + 1)):
                 columns[f"{name}_{side}"] = pd.array(counts[place].astype(np.int64), "Int64")
         return columns | {"p": self.p, "notable": pd.array(self.notable, "boolean")}
@@ -359,23 +366,23 @@ def _describe_levels(name: str, suffix: str, levels: tuple[Level, Level]) -> dic
     }
 
 
-def _estimate_rates(found: _Found, stretches: Stretches) -> tuple[Level, Level]:
+def _estimate_rates(found: _Found, segments: Segments) -> tuple[Level, Level]:
     before = found.before
-    rate = stretches.total(stretches.hits) / stretches.total(stretches.n)
-    sizes = stretches.sizes(before, found.inflation)
+    rate = segments.total(segments.hits) / segments.total(segments.n)
+    sizes = segments.sizes(before, found.inflation)
     return estimate_rate(rate[before], sizes[0]), estimate_rate(rate[before + 1], sizes[1])
 
 
-def _estimate_medians(rows: GroupedRows, found: _Found, stretches: Stretches) -> tuple[Level, Level]:
+def _estimate_medians(rows: GroupedRows, found: _Found, segments: Segments) -> tuple[Level, Level]:
     if not len(found.place):
         nothing = np.zeros(0)
         return Level(nothing, nothing, nothing), Level(nothing, nothing, nothing)
-    before, n = found.before, stretches.total(stretches.n)
+    before, n = found.before, segments.total(segments.n)
     split = _split_rows(rows, found).select("value", _DAY)
-    of_stretches = pd.DataFrame({GROUP: range(len(n))})
-    ranked = split.engine.rank_values(split, of_stretches, n.astype(np.int64))
+    of_segments = pd.DataFrame({GROUP: range(len(n))})
+    ranked = split.engine.rank_values(split, of_segments, n.astype(np.int64))
     median = ranked.values_at(np.column_stack([(n + 1) // 2, n // 2 + 1]).astype(np.int64)).mean(axis=1)
-    sides = _count_up_to(split, of_stretches, median).sizes(before, found.inflation)
+    sides = _count_up_to(split, of_segments, median).sizes(before, found.inflation)
     ranks = np.zeros((len(n), 4), np.int64)
     ranks[before, :2] = find_median_ranks(n[before], sides[0])
     ranks[before + 1, 2:] = find_median_ranks(n[before + 1], sides[1])
@@ -384,7 +391,7 @@ def _estimate_medians(rows: GroupedRows, found: _Found, stretches: Stretches) ->
 
 
 def _split_rows(rows: GroupedRows, found: _Found) -> GroupedRows:
-    """Return the rows of groups with changes, grouped by stretch."""
+    """Return the rows of groups with changes, grouped by segment."""
     changed, own = np.unique(found.place, return_inverse=True)
     order = np.arange(len(own)) - np.searchsorted(own, own)
     day = found.units[_DAY].to_numpy(np.int64)
@@ -394,19 +401,19 @@ def _split_rows(rows: GroupedRows, found: _Found) -> GroupedRows:
     values = {_FIRST: first} | {f"{_CUT} {i}": each for i, each in enumerate(cuts)}
     groups = found.groups.iloc[changed].reset_index(drop=True)
     limited = rows.engine.with_group_values(rows, groups, values)
-    stretch = nw.col(_FIRST)
+    segment = nw.col(_FIRST)
     for i in range(len(cuts)):
-        stretch = stretch + (nw.col(_DAY) >= nw.col(f"{_CUT} {i}")).cast(nw.Int64)
+        segment = segment + (nw.col(_DAY) >= nw.col(f"{_CUT} {i}")).cast(nw.Int64)
     keys = [pd.DataFrame(index=range(len(found.place) + len(changed)))]
-    return replace(limited.with_columns(**{GROUP: stretch}), by=[GROUP], names=[], keys=keys)
+    return replace(limited.with_columns(**{GROUP: segment}), by=[GROUP], names=[], keys=keys)
 
 
-def _count_up_to(split: GroupedRows, stretches: pd.DataFrame, limit: Floats) -> Stretches:
-    """Count the rows of each day of stretches, and as hits those up to a limit."""
-    limited = split.engine.with_group_values(split, stretches, {_LIMIT: limit})
+def _count_up_to(split: GroupedRows, segments: pd.DataFrame, limit: Floats) -> Segments:
+    """Count the rows of each day of segments, and as hits those up to a limit."""
+    limited = split.engine.with_group_values(split, segments, {_LIMIT: limit})
     days = _sum_units(limited, _DAY, {_ROWS: nw.lit(1), _HITS: nw.col("value") <= nw.col(_LIMIT)})
     n, hits = (days[name].to_numpy(np.float64) for name in (_ROWS, _HITS))
-    return Stretches(days[GROUP].to_numpy(np.int64), n, hits, len(stretches))
+    return Segments(days[GROUP].to_numpy(np.int64), n, hits, len(segments))
 
 
 def _suspects_of_commits(found: _Found) -> dict[str, Any]:
@@ -429,21 +436,21 @@ def _suspects_of_days(rows: GroupedRows, found: _Found) -> dict[str, Any]:
     ordered = table.rename(columns={number: "number"}).reindex(columns=[GROUP, AT, "number", "branch", "commit"])
     ordered = ordered.sort_values([AT, "number"], kind="stable")
     columns: dict[str, Any] = {}
-    for side, stretch, is_duplicated in (
+    for side, segment, is_duplicated in (
         ("before", found.before, ordered.duplicated(GROUP, keep="last")),
         ("after", found.before + 1, ordered.duplicated(GROUP)),
     ):
-        columns |= _name_suspects(ordered[~is_duplicated].set_index(GROUP).reindex(stretch), side)
+        columns |= _name_suspects(ordered[~is_duplicated].set_index(GROUP).reindex(segment), side)
     return columns
 
 
 def _find_ends(split: GroupedRows) -> pd.DataFrame:
-    """Return the first and the last rows of each stretch."""
+    """Return the first and the last rows of each segment."""
     engine, time = split.engine, nw.col(AT)
     limits = engine.collect(split.frame.group_by(GROUP).agg(time.min().alias(_FIRST), time.max().alias(_LIMIT)))
-    stretches = limits[[GROUP]].astype(np.int64)
+    segments = limits[[GROUP]].astype(np.int64)
     values = {name: limits[name].to_numpy(np.int64) for name in (_FIRST, _LIMIT)}
-    limited = engine.with_group_values(split, stretches, values).frame
+    limited = engine.with_group_values(split, segments, values).frame
     return engine.collect(limited.filter((time == nw.col(_FIRST)) | (time == nw.col(_LIMIT))).drop(_FIRST, _LIMIT))
 
 

@@ -14,18 +14,18 @@ import numpy as np
 from buildframe.metrics.columns import Floats, Integers
 
 MIN_DAYS = 2
-"""Days that a stretch needs: one alone may be an outlier."""
+"""Days that a segment needs: one alone may be an outlier."""
 
 _LEVEL, _SHARE_OF_SPLITS = 0.05, 0.8
-"""Probability of a change in a series that has none, and the share of it for splits in two; stretches have the rest."""
+"""Probability of a change in a series that has none, and the share of it for splits in two; segments have the rest."""
 
 _MAX_SEARCHES, _MAX_CORRELATION = 4, 0.9
 _MAX_SHUFFLES, _MAX_SHARPENED = 1999, 2**19
 _MAX_CELLS = 2_000_000
 """Numbers in memory at once during shuffles."""
 
-_MAX_ENDS = 400
-"""Places at which a stretch of a longer series can begin or end; its changes are placed exactly afterwards."""
+_MAX_ENDS = 200
+"""Places at which a segment of a longer series can begin or end; its changes are placed exactly afterwards."""
 
 
 class Series(NamedTuple):
@@ -123,13 +123,13 @@ def sharpen(series: Series, search: Search) -> Search | None:
     n = 4 * (search.shuffles.n + 1) - 1
     if search.shuffles.as_clear or n > _MAX_SHARPENED:
         return None
-    ways = (_splits if search.shuffles.share == _SHARE_OF_SPLITS else _stretches)(len(series.score))
+    ways = (_splits if search.shuffles.share == _SHARE_OF_SPLITS else _segments)(len(series.score))
     n, as_clear = _shuffle(series, ways, 0, search.inflation, np.random.default_rng(n), n)
     return search._replace(shuffles=search.shuffles._replace(n=n, as_clear=as_clear))
 
 
 def _search(series: Series, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
-    """Return the cuts found by the best split, or else by the best inner stretch, and within their parts.
+    """Return the cuts found by the best split, or else by the best inner segment, and within their parts.
 
     The shuffles are those of the whole series.
     """
@@ -150,7 +150,7 @@ def _cut(series: Series, level: float, inflation: float, random: np.random.Gener
     days, clearest = len(series.score), Shuffles(0, 0, 1.0)
     if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
         return [], clearest
-    for ways, share in ((_splits(days), _SHARE_OF_SPLITS), (_stretches(days), 1 - _SHARE_OF_SPLITS)):
+    for ways, share in ((_splits(days), _SHARE_OF_SPLITS), (_segments(days), 1 - _SHARE_OF_SPLITS)):
         if ways.cuts:
             allowed = level * share * (_MAX_SHUFFLES + 1) - 1
             shuffles = Shuffles(*_shuffle(series, ways, allowed, inflation, random), share)
@@ -195,8 +195,8 @@ def _splits(days: int) -> _Ways:
 
 
 @functools.lru_cache(64)
-def _stretches(days: int) -> _Ways:
-    """Return the ways to separate an inner stretch from the days on both sides."""
+def _segments(days: int) -> _Ways:
+    """Return the ways to separate an inner segment from the days on both sides."""
     ends = np.arange(MIN_DAYS, days - MIN_DAYS + 1, -(-days // _MAX_ENDS))
     first, stop = (ends[place] for place in np.triu_indices(len(ends), 1))
     long_enough = stop - first >= MIN_DAYS

@@ -1,6 +1,6 @@
 """Search the commits at which a failure rate changed, for histories that are too short to compare days.
 
-Each stretch of commits has a rate of its own. Two rates are compared with one, over all rates that are possible
+Each segment of commits has a rate of its own. Two rates are compared with one, over all rates that are possible
 (Beta-binomial model; Barry, D., and Hartigan, J. A. (1993). J. of the American Statistical Association 88, 309-319).
 """
 
@@ -52,8 +52,8 @@ def find_commit_changes(runs: Runs) -> tuple[list[CommitChange], float]:
             cuts.append(cut)
             parts += [(start, cut), (cut, stop)]
     edges = [0, *sorted(cuts), len(runs.n)]
-    stretches = zip(edges, edges[1:], edges[2:], strict=False)
-    return [_describe(runs, *stretch) for stretch in stretches], _p_value(_weigh_splits(runs))
+    segments = zip(edges, edges[1:], edges[2:], strict=False)
+    return [_describe(runs, *segment) for segment in segments], _p_value(_weigh_splits(runs))
 
 
 def _describe(runs: Runs, start: int, at: int, stop: int) -> CommitChange:

@@ -1,4 +1,4 @@
-"""Tell whether single builds and jobs failed. Does not group or summarize."""
+"""Classify single builds and jobs as failed or passed. Does not group or summarize."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from buildframe.metrics.validation import check_states
 @checked_names
 def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     """
-    Tell whether each build or job failed.
+    Return whether each build or job failed.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     >>> jobs.assign(failed=metrics.failed).groupby("queue")["failed"].mean().round(3)
     queue
     default    0.017
-    deploy     0.022
+    deploy     0.043
     docker     0.045
     macos      0.012
     Name: failed, dtype: Float64
@@ -56,10 +56,11 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     check_states(frame, "state")
     needs, wants = outcome_columns(list(frame.columns))
     names = [*needs, *(name for name in wants if name in frame)]
-    typed = pd.DataFrame({name: typed_column(frame, name) for name in names}, index=frame.index)
+    typed = pd.DataFrame({name: typed_column(frame, name).array for name in names})
     has_failed, is_counted = expressions.outcome(names)
     outcome = nw.from_native(typed).select(failed=has_failed, counted=is_counted).to_native()
-    return outcome["failed"].astype("boolean").where(outcome["counted"].astype(bool))
+    known = outcome["failed"].astype("boolean").where(outcome["counted"].astype(bool))
+    return known.set_axis(frame.index)
 
 
 def outcome_columns(available: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
