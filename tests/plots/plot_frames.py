@@ -123,6 +123,7 @@ ALL = [
     (plots.queue_times_by_hour, lambda: jobs(40)),
     (plots.step_times, lambda: pd.concat([jobs()] * 20, ignore_index=True)),
     (plots.success_trend, builds),
+    (plots.survival, jobs),
     (plots.time_spent, jobs),
     (plots.timeline, jobs),
 ]

@@ -105,6 +105,13 @@ def test_image_distribution_logarithmic():
 
 
 @image
+def test_image_survival():
+    waits = day_of_jobs()["started_at"]
+    frame = day_of_jobs().assign(started_at=waits.mask(waits.index % 9 == 0), fetched_at=waits)
+    return wordless(plots.survival, frame, by="queue")
+
+
+@image
 def test_image_queue_times_by_hour():
     return wordless(plots.queue_times_by_hour, day_of_jobs(), tz="Europe/Berlin")
 

@@ -67,6 +67,7 @@ DRAWN = [
     lambda ax: plots.queue_times_by_hour(much_of_jobs(), ax, q=0.5),
     lambda ax: plots.distribution(much_of_builds(), ax, split="2026-03-20"),
     lambda ax: plots.duration_trend(much_of_builds(), ax),
+    lambda ax: plots.survival(much_of_jobs(), ax, by="queue"),
     lambda ax: plots.flaky_board(flaky(), ax),
     lambda ax: plots.flaky_board(flaky(0), ax),
 ]

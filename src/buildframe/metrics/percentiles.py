@@ -36,12 +36,14 @@ def percentiles(
     """
     Compute percentiles of a duration per group, with confidence intervals.
 
-    Rows are pooled before percentiles are taken.
+    Rows are pooled before percentiles are taken. Intervals hold for dependent rows, such as jobs that wait in one
+    queue. Rows that were not seen to end count for as long as they were seen; see Notes.
 
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Intervals need the start of the
+        duration, or else `created_at`. Censored rows need `fetched_at`, or `finished_at` if they were canceled.
     of : row metric or str, default queue_time
         Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
     by : str, function or list of these, optional
@@ -50,23 +52,31 @@ def percentiles(
     q : float or sequence of float, default (0.5, 0.95)
         Percentiles as fractions in (0, 1).
     method : str, default "linear"
-        Interpolation between rows, as in `numpy.quantile` [1]_.
+        Interpolation between rows, as in `numpy.quantile` [1]_. Groups with censored rows do not interpolate.
 
     Returns
     -------
     pandas.DataFrame
         One row per group, ordered by key, null keys last. An empty frame gives no rows. After the keys:
 
-        =============== ======= ==============================================================================
-        n               Int64   rows with a duration
-        n_censored      Int64   rows that began but were not seen to end: still waiting or running, or
-                                canceled before; in no percentile. Null if `of` is not a metric of this package
-        n_negative      Int64   durations below zero, from clocks that disagree; included in `n`
-        p50_s, ...      float64 percentile in seconds; NaN with fewer than 1 / (1 - p) rows (1 / p below the
-                                median), so p95 needs 20 rows and p99 needs 100
-        p50_low_s, ...  float64 lower end of the 95 % interval; NaN if no row lies far enough out
-        p50_high_s, ... float64 upper end of the 95 % interval; NaN if no row lies far enough out
-        =============== ======= ==============================================================================
+        =================== ======= ==========================================================================
+        n                   Int64   rows with a duration
+        n_censored          Int64   rows that began but were not seen to end: still waiting or running, or
+                                    canceled before. Null if `of` is not a metric of this package
+        n_negative          Int64   durations below zero, from clocks that disagree; included in `n`
+        p50_s, ...          float64 percentile in seconds; NaN with fewer than 1 / (1 - p) rows (1 / p below
+                                    the median), so p95 needs 20 rows and p99 needs 100, and if too many rows
+                                    are censored
+        p50_low_s, ...      float64 lower end of the 95 % interval; NaN if too little is known, see Notes
+        p50_high_s, ...     float64 upper end of the 95 % interval; NaN as the lower end
+        p50_at_least_s, ... float64 lower bound of the percentile in seconds if there are enough rows, but too
+                                    many are censored for an estimate; NaN otherwise
+        p50_n_effective,    float64 number of independent rows that would tell as much about the percentile;
+        ...                         NaN with rows in fewer than five spans of time
+        =================== ======= ==========================================================================
+
+        If the frame has no column of times, all intervals are NaN, and `attrs["why_no_intervals"]` says which column
+        it lacks.
 
     Raises
     ------
@@ -77,6 +87,7 @@ def percentiles(
     See Also
     --------
     trend : The same per bucket of time.
+    survival : The curve that shows all percentiles.
     percentile_change : Compare two periods.
     with_seconds : Add durations as columns for other engines.
 
@@ -84,24 +95,39 @@ def percentiles(
     -----
     For `queue_time` only script jobs are in a group: trigger, wait and block jobs wait for no agent.
 
-    Censored rows are longer than what was seen of them, so percentiles of groups with many of them are too low.
+    *Censored rows.* As soon as one row of a group is censored, the group's percentiles come from the curve of Kaplan
+    and Meier [2]_. Without censored rows p95 would be that of the rows that ended, which is too low: jobs that have
+    waited for two hours are not in it. The curve counts the censored rows by second. It assumes that they would have
+    lasted as long as others that lasted as long. Jobs that people cancel because they wait too long do not.
 
-    An interval runs between two of the rows' own durations (order statistics [2]_). It assumes no distribution, but
-    independent rows. A p95 has both ends from 72 rows.
+    *Intervals.* The time from the first to the last row of a group is split into eight equal spans. How much the share
+    of rows up to the percentile varies between spans shows how many independent rows the group is worth:
+    `n_effective`. With as many rows, corrected for the few spans by Student's t, the interval of the share is that of
+    Clopper and Pearson. The durations at its ends are the interval of the percentile [3]_, [4]_. There is none if rows
+    lie in fewer than five spans, if less than one effective row lies beyond the percentile, or if an end lies outside
+    the rows.
+
+    In simulations, nominal 95 % intervals cover the true percentile in 92 to 99 % of cases with independent rows, days
+    that differ and ties. In a queue at 83 % load, a thousand jobs are less than one busy period: intervals of p50
+    cover in about 90 %, those of p90 in about 78 %. Eight spans do not show dependence that lasts longer than the
+    frame, such as a trend or a season.
 
     References
     ----------
     .. [1] Hyndman, R. J., and Fan, Y. (1996). The American Statistician 50, 361-365.
-    .. [2] David, H. A., and Nagaraja, H. N. (2003). Order Statistics, section 7.1. Wiley.
+    .. [2] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
+    .. [3] Woodruff, R. S. (1952). Journal of the American Statistical Association 47, 635-646.
+    .. [4] Francisco, C. A., and Fuller, W. A. (1991). Annals of Statistics 19, 454-469.
 
     Examples
     --------
-    >>> metrics.percentiles(jobs, by="queue")[["queue", "n", "p50_s", "p95_s"]].round(1)
-         queue     n   p50_s   p95_s
-    0  default  2286     1.8   323.9
-    1   deploy    46     1.5     2.1
-    2   docker   156     1.5    98.8
-    3    macos   170  2314.7  8763.1
+    >>> waits = metrics.percentiles(jobs, by="queue")
+    >>> waits[["queue", "n", "n_censored", "p50_s", "p50_low_s", "p50_high_s", "p50_n_effective", "p95_s"]].round(1)
+         queue     n  n_censored   p50_s  p50_low_s  p50_high_s  p50_n_effective   p95_s
+    0  default  2286          18     1.8        1.7         1.9           2303.1   326.2
+    1   deploy    46           0     1.5        1.2         1.6             46.0     2.1
+    2   docker   156           0     1.5        1.2         1.9             87.3    98.8
+    3    macos   170           0  2314.7      915.3      4152.9             39.6  8763.1
     >>> metrics.percentiles(builds, of=metrics.wall_time, by="pipeline", q=0.9)[["pipeline", "n", "p90_s"]].round(0)
        pipeline   n    p90_s
     0       api  33   1439.0
@@ -109,7 +135,7 @@ def percentiles(
     2      data  18    971.0
     3      docs  12    117.0
     4    mobile  23  13018.0
-    5  platform  21   1060.0
+    5  platform  21   1245.0
     6   release   3      NaN
     7       web  41   1272.0
     """
@@ -158,9 +184,13 @@ def trend(
         n_censored          Int64              rows that began but were not seen to end; null if `of` is not a
                                                metric of this package
         n_negative          Int64              durations below zero
-        p50_s, ...          float64            percentile in seconds; NaN with too few rows
+        p50_s, ...          float64            percentile in seconds; NaN with too few rows, or too many that
+                                               are censored
         p50_low_s, ...      float64            lower end of its 95 % interval
         p50_high_s, ...     float64            upper end of its 95 % interval
+        p50_at_least_s, ... float64            lower bound of the percentile if too many rows are censored
+        p50_n_effective,    float64            number of independent rows that would tell as much
+        ...
         partial             boolean            the bucket was not over at the latest `fetched_at`; null if unknown
         =================== ================== ===================================================================
 
@@ -176,6 +206,9 @@ def trend(
 
     Notes
     -----
+    The intervals are those of `percentiles`, with eight spans of each bucket. They say how well a bucket's own
+    percentile is known, not whether the next bucket will be alike.
+
     A frame does not show whether its first bucket is complete. Fetch from a midnight of `tz` to be sure.
 
     Examples
@@ -184,7 +217,7 @@ def trend(
                          bucket   n   p50_s  partial
     0 2026-10-26 00:00:00+00:00  27   909.3    False
     1 2026-10-27 00:00:00+00:00  25   958.7    False
-    2 2026-10-28 00:00:00+00:00  32   953.3    False
+    2 2026-10-28 00:00:00+00:00  32   963.1    False
     3 2026-10-29 00:00:00+00:00  31   965.0    False
     4 2026-10-30 00:00:00+00:00  29  1014.4    False
     5 2026-10-31 00:00:00+00:00   8  1117.6    False

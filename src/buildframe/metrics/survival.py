@@ -41,7 +41,8 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     points : int, default 200
-        Most points of a curve. With more different seconds, the points are those after equal numbers of rows.
+        Most points of a curve. With more different seconds, the points are those after equal numbers of rows that
+        ended, and at most half of them at times at which censored rows were last seen.
 
     Returns
     -------
@@ -90,6 +91,11 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     Examples
     --------
     >>> metrics.survival(jobs, of=metrics.run_time, points=4).round(3)
+       after_s  share    low   high  n_at_risk  n_ended  n_censored
+    0     63.0  0.745  0.724  0.764       1979      679           0
+    1    111.0  0.497  0.467  0.527       1322      657           0
+    2    171.0  0.250  0.213  0.288        664      658           0
+    3   1493.0  0.000    NaN    NaN          0      664           0
     """
     if points < 2:
         raise BadInput(f"points={points!r} is too few for a curve. Use at least 2.")
@@ -128,10 +134,16 @@ def _choose_seconds(rows: RankedRows, points: int) -> Floats:
     left = rows.leaving[SECOND].to_numpy(np.float64)
     limits = np.searchsorted(rows.leaving[PLACE], np.arange(len(rows.n) + 1))
     for i, own in enumerate(ended):
-        every = np.unique(np.concatenate([own[~np.isnan(own)], left[limits[i] : limits[i + 1]]]))
-        chosen = every[np.unique(np.linspace(0, len(every) - 1, points).astype(np.int64))] if len(every) else every
+        of_ends, of_left = np.unique(own[~np.isnan(own)]), left[limits[i] : limits[i + 1]]
+        of_left = _thin(of_left, max(points - len(of_ends), points // 2))
+        chosen = np.union1d(_thin(of_ends, points - len(of_left)), of_left)
         seconds[i, : len(chosen)] = chosen
     return seconds
+
+
+def _thin(ordered: Floats, most: int) -> Floats:
+    """Return at most so many of the values, at equal distances, with the last one."""
+    return ordered if len(ordered) <= most else ordered[np.linspace(-1, len(ordered) - 1, most + 1)[1:].astype(int)]
 
 
 def _count_left(rows: RankedRows, place: Integers, second: Integers) -> Integers:
