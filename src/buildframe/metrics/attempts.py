@@ -15,8 +15,9 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, Key, join_keys
-from buildframe.metrics.rates import shares
+from buildframe.metrics.rates import rate_columns, shares
 from buildframe.metrics.steps import step
+from buildframe.metrics.time_spans import sum_by_span
 from buildframe.metrics.validation import check_states
 
 _STEP: list[Key] = ["organization", "pipeline", step]
@@ -165,22 +166,28 @@ def flips(jobs: Frame) -> pd.DataFrame:
     1  platform  test-billing              19      1       0.053  0.009
     2       api      contract              31      1       0.032  0.006
     """
-    variants = _sum_outcomes(_select_attempts(jobs, only_known=False), unknown=nw.col("unknown").sum())
+    attempts = _select_attempts(jobs, only_known=False)
+    first = nw.col("finished_at").min()
+    variants = _sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
     engine = variants.engine
     commits = engine.without_level(variants, _VARIANT)
-    worst = commits.frame.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col("unknown").sum())
+    worst = commits.frame.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col("unknown").sum(), first)
     is_known = nw.col("unknown") == 0
-    counted = engine.group_sums(
-        engine.without_level(replace(commits, frame=worst), _COMMIT),
-        commits=is_known,
-        commits_passed=is_known & (nw.col("passes") > 0),
+    counts = {
+        "commits": is_known,
+        "commits_passed": is_known & (nw.col("passes") > 0),
         **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
-        n_without_commit=nw.col("unknown"),
-    )
-    rates = shares(counted.sums["flaky"], counted.sums["commits_passed"]).rename(columns={"rate": "flake_rate"})
-    ranked = join_keys(counted.keys, pd.concat([counted.sums, rates], axis=1))
+        "n_without_commit": nw.col("unknown"),
+    }
+    steps = engine.without_level(replace(commits, frame=worst), _COMMIT)
+    counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], attempts.frame)
+    rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
+    ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
     ranked = ranked[ranked["commits"] + ranked["n_without_commit"] > 0]
-    return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
+    order = ranked.assign(low=ranked["low"].fillna(0)).sort_values(
+        ["low", "flake_rate"], ascending=False, kind="stable"
+    )
+    return ranked.loc[order.index].reset_index(drop=True)
 
 
 def _select_attempts(jobs: Frame, *, only_known: bool) -> GroupedRows:
@@ -286,14 +293,14 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     rows = engine.filter_groups(rows, expressions.IS_SCRIPT)
     execution = ~nw.col("started_at").is_null()
     retried = execution & expressions.IS_SUPERSEDED
-    counts = engine.group_sums(
-        rows, executions=execution, retried=retried, retried_passed=retried & expressions.HAS_PASSED
-    )
+    flags = {"executions": execution, "retried": retried, "retried_passed": retried & expressions.HAS_PASSED}
+    spans = sum_by_span(rows, "started_at", flags, ["executions"])
+    counts = spans.groups
     kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
     sums = pd.concat([counts.sums, counts.align(kinds)], axis=1)
     unknown = sums["retried"] - sums["automatic"] - sums["manual"]
-    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"])["rate"] for kind in _KINDS}
-    rates = [sums.assign(of_unknown_kind=unknown), shares(sums["retried"], sums["executions"])]
+    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"]) for kind in _KINDS}
+    rates = [sums.assign(of_unknown_kind=unknown), rate_columns(spans, "retried", ["executions"])]
     return join_keys(counts.keys, pd.concat(rates, axis=1).assign(**parts))
 
 

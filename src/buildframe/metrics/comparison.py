@@ -374,9 +374,7 @@ def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, co
     columns: dict[str, Any] = {}
     for end, side in (("", one), ("_before", other)):
         columns |= {f"{hits}{end}": side["hits"].fillna(0), f"n{end}": side["n"].fillna(0)}
-    rate, rate_before = (
-        shares(columns[f"{hits}{end}"], columns[f"n{end}"])["rate"].to_numpy() for end in ("", "_before")
-    )
+    rate, rate_before = (shares(columns[f"{hits}{end}"], columns[f"n{end}"]) for end in ("", "_before"))
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
     sizes, sizes_before, freedom = effective_sizes(_read_spread(one), _read_spread(other), confidence)
     _, low, high = newcombe(rate * sizes, sizes, rate_before * sizes_before, sizes_before, confidence)

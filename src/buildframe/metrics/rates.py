@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import narwhals as nw
@@ -12,12 +13,20 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
+from buildframe.metrics.confidence import design_effect, size_for_interval
 from buildframe.metrics.durations import BLOCKED
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
+from buildframe.metrics.percentiles import CONFIDENCE
+from buildframe.metrics.time_buckets import Buckets
+from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.validation import check_states
+
+_SETTLED = {
+    "passed": expressions.IS_SETTLED & expressions.HAS_PASSED,
+    "failed": expressions.IS_SETTLED & expressions.HAS_FAILED,
+}
 
 
 @checked_names
@@ -74,8 +83,9 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     7       web      26      14  40  0.650  0.495  0.779
     """
     check_states(builds, "state")
-    counts = _count_settled(engine_of(builds).group_rows(builds, ("state", "blocked"), by))
-    return join_keys(counts.keys, _with_rates(counts.sums))
+    rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at"), by)
+    sums = sum_by_span(rows, "created_at", _SETTLED, [*_SETTLED])
+    return join_keys(sums.groups.keys, _with_rates(sums))
 
 
 @checked_names
@@ -129,8 +139,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     check_states(builds, "state")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
     buckets = Buckets.of(rows, ["created_at"], freq, tz)
-    counts = fill_empty_buckets(_count_settled(buckets.group_by_bucket(rows, "created_at")), len(buckets))
-    return buckets.with_starts(_with_rates(counts.sums))
+    return buckets.with_starts(_with_rates(sum_by_bucket(rows, buckets, "created_at", _SETTLED, [*_SETTLED])))
 
 
 @checked_names
@@ -249,21 +258,38 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     return middle - half, np.where(x == size, 1.0, middle + half)  # rounding errors would give 1 + 2e-16
 
 
-def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
-    """Compute `rate`, `low` and `high` (float64): the proportion and Wilson's 95 % interval, NaN if n is 0."""
-    x, size = successes.to_numpy(np.float64), n.to_numpy(np.float64)
-    low, high = wilson(x, size)
+def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFrame:
+    """Compute `rate`, `low`, `high` and `n_effective` (float64) of groups, whose trials may depend on each other.
+
+    `hits` is the column that counts hits. The columns `trials` together count the trials.
+    """
+    counts = sums.groups.sums
+    rate = shares(counts[hits], counts[[*trials]].sum(axis=1))
+    n_effective, size = effective_sizes(sums, hits, trials)
+    low, high = wilson(rate * size, size, CONFIDENCE)
+    return pd.DataFrame({"rate": rate, "low": low, "high": high, "n_effective": n_effective}, counts.index)
+
+
+def effective_sizes(
+    sums: SpanSums, hits: str, trials: Sequence[str], confidence: float = CONFIDENCE
+) -> tuple[Floats, Floats]:
+    """Return as how many independent trials those of each group count, and as how many for an interval."""
+    n = sums.groups.sums[[*trials]].sum(axis=1)
+    in_spans = np.sum([sums.spans[name] for name in trials], axis=0)
+    rate = shares(sums.groups.sums[hits], n)
+    effect = design_effect(in_spans, sums.spans[hits].astype(np.float64), rate * (1 - rate))
+    n_effective = n.to_numpy(np.float64) / effect
+    return n_effective, size_for_interval(n_effective, in_spans, confidence)
+
+
+def shares(hits: pd.Series, n: pd.Series) -> Floats:
+    """Compute hits per trial; NaN if n is 0."""
     with np.errstate(invalid="ignore"):
-        return pd.DataFrame({"rate": x / size, "low": low, "high": high}, index=n.index)
+        return np.asarray(hits.to_numpy(np.float64) / n.to_numpy(np.float64))
 
 
-def _count_settled(rows: GroupedRows) -> GroupSums:
-    """Count builds that passed and builds that failed, without blocked ones."""
-    settled = expressions.IS_SETTLED
-    outcomes = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
-    return rows.engine.group_sums(rows, **{name: settled & outcome for name, outcome in outcomes.items()})
-
-
-def _with_rates(counts: pd.DataFrame) -> pd.DataFrame:
-    with_n = counts.assign(n=counts["passed"] + counts["failed"])
-    return pd.concat([with_n, shares(with_n["passed"], with_n["n"])], axis=1)
+def _with_rates(sums: SpanSums) -> pd.DataFrame:
+    """Return the numbers of builds that passed and that failed, and the columns of `rate_columns`."""
+    counts = sums.groups.sums
+    rates = rate_columns(sums, "passed", [*_SETTLED])
+    return pd.concat([counts.assign(n=counts["passed"] + counts["failed"]), rates], axis=1)

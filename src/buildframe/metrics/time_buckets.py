@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -37,6 +38,14 @@ class Buckets:
 
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
+
+    def divide(self, parts: int) -> Self:
+        """Return so many equal buckets for each, or fewer if they would not be of whole microseconds."""
+        edges = self._edges()
+        parts = math.gcd(parts, *np.unique(np.diff(edges)).tolist())
+        steps = np.diff(edges)[:, None] // parts * np.arange(parts)
+        divided = np.append((edges[:-1, None] + steps).ravel(), edges[-1:])
+        return replace(self, edges=pd.DatetimeIndex(divided.view("M8[us]"), tz="UTC"))
 
     def group_by_bucket(self, rows: GroupedRows, at: str) -> GroupedRows:
         """Group rows by bucket; those without this time are a further group, the last one or that of null."""

@@ -33,6 +33,7 @@ from buildframe.metrics.engines.normal_scores import SCORE
 from buildframe.metrics.engines.protocol import (
     GROUP,
     N_SPANS,
+    PLACE,
     SEEN_FOR,
     SPAN,
     Engine,
@@ -50,6 +51,9 @@ from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 DAY = pd.ArrowDtype(pa.date32())
 """Dtype of days: a date in Parquet and in every engine."""
+
+_MAX_EMPTY = 2**20
+"""Cells without rows that cost less than a search for those that have some."""
 
 
 class PandasEngine(Engine):
@@ -142,6 +146,19 @@ class PandasEngine(Engine):
         codes = native.pop(GROUP).to_numpy(np.int64)
         sums = pd.DataFrame({name: sums_by_code(codes, one, len(keys)) for name, one in native.items()}, dtype="Int64")
         return GroupSums(keys, _group_numbers(keys), sums)
+
+    def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
+        native, keys = _to_pandas(rows.frame.select(GROUP, part, **counts)), _keys(rows)
+        codes, many = native[GROUP].to_numpy(np.int64) * (size + 1) + native[part].to_numpy(np.int64), size + 1
+        if len(keys) * many > 2 * len(codes) + _MAX_EMPTY:
+            codes, cells = pd.factorize(codes)
+        else:
+            cells = np.arange(len(keys) * many)
+        sums = {name: sums_by_code(codes, native[name], len(cells)) for name in counts}
+        place, value = np.divmod(cells, many)
+        groups = {name: sums_by_code(place, pd.Series(one), len(keys)) for name, one in sums.items()}
+        parts = pd.DataFrame(sums).assign(**{PLACE: place, part: value})
+        return GroupSums(keys, _group_numbers(keys), pd.DataFrame(groups, dtype="Int64")), parts
 
     def split_sums(
         self, rows: GroupedRows, groups: pd.DataFrame, column: str, size: int, **counts: nw.Expr

@@ -326,6 +326,17 @@ class Engine(ABC):
         groups, summed = (to_typed_pandas(table.select(names)) for names in (rows.by, list(counts)))
         return GroupSums(rows.name_keys(groups), groups, summed.fillna(0))
 
+    def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
+        """Sum flags in each group, and in each part of it: for each value of a column from 0 to size - 1.
+
+        Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
+        """
+        parts = self.group_sums(replace(rows, by=[*rows.by, part], names=[]), **counts)
+        codes, groups = find_groups(parts.groups, rows.by)
+        sums = parts.sums.groupby(codes).sum()
+        values = {PLACE: codes, part: parts.groups[part].to_numpy(np.int64, na_value=size)}
+        return GroupSums(rows.name_keys(groups), groups, sums), parts.sums.assign(**values)
+
     def split_sums(
         self, rows: GroupedRows, groups: pd.DataFrame, column: str, size: int, **counts: nw.Expr
     ) -> dict[str, Integers]:
