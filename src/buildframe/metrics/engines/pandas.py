@@ -32,10 +32,8 @@ from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, count_in
 from buildframe.metrics.engines.normal_scores import SCORE
 from buildframe.metrics.engines.protocol import (
     GROUP,
-    N_SPANS,
     PLACE,
     SEEN_FOR,
-    SPAN,
     Engine,
     Frame,
     FrameCoverage,
@@ -159,30 +157,6 @@ class PandasEngine(Engine):
         groups = {name: sums_by_code(place, pd.Series(one), len(keys)) for name, one in sums.items()}
         parts = pd.DataFrame(sums).assign(**{PLACE: place, part: value})
         return GroupSums(keys, _group_numbers(keys), pd.DataFrame(groups, dtype="Int64")), parts
-
-    def split_sums(
-        self, rows: GroupedRows, groups: pd.DataFrame, column: str, size: int, **counts: nw.Expr
-    ) -> dict[str, Integers]:
-        native, n_cells = _to_pandas(rows.frame.select(GROUP, column, **counts)), len(groups) * size
-        part = native[column].to_numpy()
-        is_part = (part >= 0) & (part < size)
-        codes = native[GROUP].to_numpy(np.int64) * size + part
-        sums = {}
-        for name in counts:
-            flags = native[name].to_numpy(bool, na_value=False) & is_part
-            sums[name] = np.bincount(codes[flags], minlength=n_cells)[:n_cells].reshape(len(groups), size)
-        return sums
-
-    def with_spans(self, rows: GroupedRows, groups: pd.DataFrame, at: str) -> GroupedRows:
-        native, n_groups = _to_pandas(rows.frame), len(_keys(rows))
-        codes, time = native[GROUP].to_numpy(), microseconds(native[at])
-        known = time != NAT
-        first, last = np.full(n_groups, np.iinfo(np.int64).max), np.full(n_groups, NAT)
-        np.minimum.at(first, codes[known], time[known])
-        np.maximum.at(last, codes, time)
-        with np.errstate(over="ignore"):  # of groups without times
-            number = (time - first[codes]) * N_SPANS / (last - first + 1)[codes]
-        return replace(rows, frame=_to_rows(native.assign(**{SPAN: np.where(known, number.astype(np.int64), -1)})))
 
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]

@@ -42,8 +42,6 @@ GROUP = "in group"
 SPAN, N_SPANS = "span", 8
 """Column with the part of its group's time in which a row lies, and the number of these equal parts."""
 
-_FIRST, _LENGTH = "first of the group", "length of the group"
-
 
 @dataclass(frozen=True)
 class GroupedRows:
@@ -336,38 +334,6 @@ class Engine(ABC):
         sums = parts.sums.groupby(codes).sum()
         values = {PLACE: codes, part: parts.groups[part].to_numpy(np.int64, na_value=size)}
         return GroupSums(rows.name_keys(groups), groups, sums), parts.sums.assign(**values)
-
-    def split_sums(
-        self, rows: GroupedRows, groups: pd.DataFrame, column: str, size: int, **counts: nw.Expr
-    ) -> dict[str, Integers]:
-        """Sum flags in each group for each value of a column from 0 to size - 1; rows without one do not count.
-
-        Each result has a row per group, in the order of `groups`, and a column per value.
-        """
-        known = rows.frame.filter(~nw.col(column).is_null())
-        parted = replace(rows, frame=known, by=[*rows.by, column], names=[])
-        sums = self.group_sums(parted, **counts)
-        place = sums.groups.merge(groups.assign(place=range(len(groups))), how="left", on=rows.by)["place"]
-        cell = place.to_numpy(np.int64) * size + sums.groups[column].to_numpy(np.int64)
-        result = {name: np.zeros(len(groups) * size, np.int64) for name in counts}
-        for name, summed in result.items():
-            summed[cell] = sums.sums[name].to_numpy(np.int64)
-        return {name: summed.reshape(len(groups), size) for name, summed in result.items()}
-
-    def with_spans(self, rows: GroupedRows, groups: pd.DataFrame, at: str) -> GroupedRows:
-        """Add the number (`SPAN`) of the equal part of the time of its group in which each row lies; null without time.
-
-        The time of a group is that from its first to its last row.
-        """
-        timed = rows.with_micros([at]).with_columns(**{AT: nw.col(micros_column(at))})
-        time = nw.col(AT)
-        limits = self.collect(timed.frame.group_by(*rows.by).agg(time.min().alias("first"), time.max().alias("last")))
-        limits = groups.merge(limits, how="left", on=rows.by)
-        first = limits["first"].fillna(0).to_numpy(np.int64)
-        length = limits["last"].fillna(0).to_numpy(np.int64) - first + 1
-        spread = self.with_group_values(timed, groups, {_FIRST: first, _LENGTH: length})
-        number = (time - nw.col(_FIRST)).cast(nw.Float64) * N_SPANS / nw.col(_LENGTH).cast(nw.Float64)
-        return spread.with_columns(**{SPAN: number.floor().cast(nw.Int64)})
 
     def map_ranked(
         self,
