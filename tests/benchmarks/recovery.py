@@ -23,12 +23,14 @@ Found = Mapping[Key, pd.Timestamp | None]
 """What is reported, with the time of a change if there is one."""
 
 SEEDS = range(2, 52)
+HISTORY = pd.Timedelta("15D")
 FRESH = pd.Timedelta("5D")
 NEAR = pd.Timedelta("3D")
 STEP = ["pipeline", "step"]
 FLAKY = 0.01  # failures of attempts at steps in which nothing is planted are rarer than this
 WASTED = 0.05  # share of the machine time, above that of the median pipeline
-LONG_S = 300.0
+LONG_S = 1800.0
+TIMES_OUT = ("data", "spark")  # in 2 % of its attempts, in every world
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Detector:
     find: Callable[[Month], Found]
     planted: Callable[[Truth], Mapping[Key, pd.Timestamp | None]]
     explains: Callable[[Truth], set[Key] | None] = lambda _: set()
+    reaches: pd.Timedelta | None = None
+    """Changes before this time are not searched for."""
 
 
 def months(quick: bool) -> Iterator[Month]:
@@ -62,7 +66,7 @@ def months(quick: bool) -> Iterator[Month]:
             now = pd.Timestamp(ci.sandbox.clock.now())
         period = Period.last(now, 7)
         measurements = measure(builds, jobs, pipelines, None, period)
-        found = findings(measurements, now - pd.Timedelta("15D"))
+        found = findings(measurements, now - HISTORY)
         yield Month(truth, builds, jobs, pipelines, now, measurements, found)
 
 
@@ -152,23 +156,20 @@ def anything(truth: Truth) -> set[Key] | None:
 
 
 def failing(truth: Truth) -> set[Key] | None:
-    """Broken branches of pipelines with failing steps; of all pipelines if there was a storm."""
+    """Broken branches of pipelines that fail or repeat failures often; of all pipelines if there was a storm."""
     if truth.storms:
         return None
-    return {(one.pipeline, "main") for one in (*truth.failing_steps, *truth.flaky_steps)}
+    return {(one.pipeline, "main") for one in (*truth.failing_steps, *truth.flaky_steps, *truth.repeated_builds)}
 
 
 DETECTORS = {
-    "slower step: report": Detector(
-        findings_about("speed", "run time"),
-        steps("slower_steps", "at"),
-    ),
+    "slower step: report": Detector(findings_about("speed", "run time"), steps("slower_steps", "at"), reaches=HISTORY),
     "slower step: change points": Detector(changed_steps, steps("slower_steps", "at")),
     "changed failures: change points": Detector(changed_failures, nothing, anything),
     "slower pipeline: report": Detector(findings_about("speed", "wall time"), nothing, anything),
     "less reliable: report": Detector(findings_about("reliability", ""), nothing, anything),
     "longer waiting: report": Detector(findings_about("waiting", ""), nothing, anything),
-    "flaky step": Detector(flaky_steps, steps("flaky_steps")),
+    "flaky step": Detector(flaky_steps, steps("flaky_steps"), lambda _: {TIMES_OUT}),
     "broken branch: outages": Detector(
         broken_branches,
         lambda truth: {(one.pipeline, one.branch): pd.Timestamp(one.since) for one in truth.broken_branches},
@@ -200,6 +201,8 @@ class Score:
     def add(self, detector: Detector, month: Month) -> None:
         planted, found = detector.planted(month.truth), detector.find(month)
         for key, at in planted.items():
+            if at is not None and detector.reaches is not None and month.now - at > detector.reaches:
+                continue
             is_fresh = at is not None and month.now - at < FRESH
             self.fresh, self.planted = self.fresh + is_fresh, self.planted + (not is_fresh)
             if key in found:
