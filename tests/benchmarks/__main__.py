@@ -7,7 +7,9 @@ import sys
 
 from tests.benchmarks.reporting import ROOT
 
-NAMES = ("importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "storing", "receiving")
+NAMES = (
+    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "storing", "receiving", "recovery",
+)  # fmt: skip
 
 if __name__ == "__main__":
     runs = [

@@ -12,7 +12,7 @@ import buildframe as bf
 from buildframe import metrics
 from buildframe.report.content import Finding
 from buildframe.report.findings import findings
-from buildframe.report.measurements import Measurements, measure
+from buildframe.report.measurements import measure
 from buildframe.report.periods import Period
 from buildframe.sandbox_server import Truth
 from tests.benchmarks import reporting
@@ -35,14 +35,13 @@ TIMES_OUT = ("data", "spark")  # in 2 % of its attempts, in every world
 
 @dataclass(frozen=True)
 class Month:
-    """A world's anomalies, its frames, and a weekly report of the last day."""
+    """A world's anomalies, its frames, and the findings of a weekly report of the last day."""
 
     truth: Truth
     builds: pd.DataFrame
     jobs: pd.DataFrame
     pipelines: pd.DataFrame
     now: pd.Timestamp
-    measurements: Measurements
     findings: list[Finding]
 
 
@@ -67,7 +66,7 @@ def months(quick: bool) -> Iterator[Month]:
         period = Period.last(now, 7)
         measurements = measure(builds, jobs, pipelines, None, period)
         found = findings(measurements, now - HISTORY)
-        yield Month(truth, builds, jobs, pipelines, now, measurements, found)
+        yield Month(truth, builds, jobs, pipelines, now, found)
 
 
 # --- what is reported
