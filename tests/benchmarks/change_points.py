@@ -148,8 +148,24 @@ def describe(world: World, found: Sequence[Sequence[int]]) -> str:
     return f"{np.mean([bool(own) for own in found]):.2f}, {np.mean(near):.2f}"
 
 
+def time_groups(n: int, n_changed: int) -> None:
+    """Print how long one call takes for many groups, of which few changed."""
+    worlds = [World(0.5, (30,))] * n_changed + [World()] * (n - n_changed)
+    series = [world.create(np.random.default_rng(seed)) for seed, world in enumerate(worlds)]
+    group = np.repeat(np.arange(n), [len(day) for day, _ in series])
+    day, value = (np.concatenate(each) for each in zip(*series, strict=True))
+    frame = pd.DataFrame({"series": group, "created_at": START + pd.to_timedelta(day, unit="D"), "x_s": value})
+    watch = reporting.Stopwatch()
+    with watch.running():
+        changes = metrics.change_points(frame, "x_s", "series")
+    for name, rows in (("found", changes), ("notable", changes[changes["notable"]])):
+        own = rows["series"].unique()
+        print(f"{name}: {(own < n_changed).sum()} of {n_changed} changed, {(own >= n_changed).sum()} of the others")
+    print(f"{n:,} groups of 60 days: {watch.seconds:.1f} s, {watch.cpu:.1f} s of CPU")
+
+
 def main(n_series: int) -> None:
-    """Print a table of worlds and searches."""
+    """Print a table of worlds and searches, and the time of many groups."""
     peers = {"Pettitt, rows": search_rows_by_pettitt, "Pettitt, days": search_days_by_pettitt, **ruptures_peers()}
     print(reporting.machine())
     print(f"{n_series} series, or as many days; share with a change, and with all changes found within {NEAR} days")
@@ -169,11 +185,12 @@ def main(n_series: int) -> None:
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
     each = (f"{1000 * spent / n_series / len(WORLDS):.1f}" for spent in seconds.values())
     print("| CPU ms per series |", " | ".join(each), "|")
+    time_groups(5 * n_series, n_series // 4)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--series", type=int, default=300, help="simulated series per world")
+    parser.add_argument("--series", type=int, default=200, help="simulated series per world")
     parser.add_argument("--quick", action="store_true", help="only check that it works")
     options = parser.parse_args()
-    main(3 if options.quick else options.series)
+    main(4 if options.quick else options.series)
