@@ -78,7 +78,7 @@ def format_longest(summary: pd.DataFrame) -> str:
     top = summary.nlargest(TOP, "p95_s")
     shown = {"p50": "p50_s", "p95": "p95_s", "from": "p95_low_s", "to": "p95_high_s"}
     minutes = {name: (top[column] / 60).map("{:.1f}".format) for name, column in shown.items()}
-    hidden = [name for name in map(str, top) if name == "n_negative" or name.endswith("_s")]
+    hidden = [name for name in map(str, top) if name == "n_negative" or name.endswith(("_s", "_n_effective"))]
     table = top.drop(columns=hidden).assign(**minutes)
     return table.rename(columns={"n_censored": "censored"}).to_string(index=False)
 

@@ -214,7 +214,7 @@ def test_percentiles_of_a_published_group_with_censored_rows(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.4])
 def test_intervals_are_those_of_the_definition(engine, share):
-    """Every number computed anew by loops, from the definition in the notes of the function."""
+    """Every number computed again by loops, from the definition in the notes of the function."""
     random = np.random.default_rng(8)
     frame = busy_days(random, 12).assign(key=lambda rows: random.integers(0, 6, len(rows)))
     frame = frame.assign(started_at=frame["started_at"].mask(random.random(len(frame)) < share))

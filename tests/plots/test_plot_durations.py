@@ -125,7 +125,7 @@ def test_distribution_puts_a_row_at_the_moment_of_the_split_after_it():
     ax = plots.distribution(frame, split="2026-03-11")
     assert legend(ax) == [
         "before 2026-03-11: 19 rows, median 11 min; 1 not seen to end",
-        "from 2026-03-11: 18 rows, median 11.5 min; 2 not seen to end",
+        "from 2026-03-11: 18 rows, median 12 min; 2 not seen to end",
     ]
     assert "before 2026-03-11 00:01 UTC: 20 rows" in legend(plots.distribution(frame, split="2026-03-11T00:01Z"))[0]
     assert len(legend(plots.distribution(frame, split="2027-01-01"))) == 1
@@ -187,6 +187,6 @@ def test_hours_with_too_few_jobs_are_dots_and_those_that_never_started_are_count
     (dots,) = (line for line in ax.lines if line.get_marker() == ".")
     assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == [(1.5, 1.5), (5.5, 1.5)]
     assert title(ax) == "Queue time of 41 jobs by hour and weekday"
-    assert note(ax) == "cell: p95 in minutes, · = too few jobs; 2 never started"
+    assert note(ax) == "cell: p95 in minutes, · = unknown; 2 never started"
     few = plots.queue_times_by_hour(frame.head(3))
     assert few.texts[0].get_text() == "No hour of the week has enough jobs for a percentile of 0.95."

@@ -93,7 +93,7 @@ class Sample:
         """
         n, hits = splits.ended.copy(), splits.hits.astype(np.float64)
         n_hits, n_ended = splits.hits.sum(-1), splits.ended.sum(-1)
-        leaving = splits.leaving.merge(self._leaving_shares(), on=[PLACE, SECOND])
+        leaving = splits.leaving.sort_values([PLACE, SECOND, SPAN]).merge(self._leaving_shares(), on=[PLACE, SECOND])
         place, part, rows = (leaving[name].to_numpy(np.int64) for name in (PLACE, SPAN, ROWS))
         np.add.at(n, (place, part), rows)
         share, _ = self.curves.at_ranks(ranks)

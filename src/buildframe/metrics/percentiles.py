@@ -71,7 +71,7 @@ def percentiles(
         p50_high_s, ...     float64 upper end of the 95 % interval; NaN as the lower end
         p50_at_least_s, ... float64 lower bound of the percentile in seconds if there are enough rows, but too
                                     many are censored for an estimate; NaN otherwise
-        p50_n_effective,    float64 number of independent rows that would tell as much about the percentile;
+        p50_n_effective,    float64 number of independent rows with as much information about the percentile;
         ...                         NaN with rows in fewer than five spans of time
         =================== ======= ==========================================================================
 
@@ -189,7 +189,7 @@ def trend(
         p50_low_s, ...      float64            lower end of its 95 % interval
         p50_high_s, ...     float64            upper end of its 95 % interval
         p50_at_least_s, ... float64            lower bound of the percentile if too many rows are censored
-        p50_n_effective,    float64            number of independent rows that would tell as much
+        p50_n_effective,    float64            number of independent rows with as much information
         ...
         partial             boolean            the bucket was not over at the latest `fetched_at`; null if unknown
         =================== ================== ===================================================================
@@ -262,7 +262,7 @@ def explain_missing_intervals(result: pd.DataFrame, groups: MeasuredGroups) -> p
 
 
 def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
-    """Return the columns that can tell when a row was measured: the start of the duration, or else its creation."""
+    """Return the columns that can date a row: the start of the duration, or else its creation."""
     span = span_of(of)
     return tuple(dict.fromkeys(["created_at"] if span is None else [span.start, "created_at"]))
 

@@ -56,9 +56,9 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
 
     Notes
     -----
-    A bucket needs 2 finished builds for a median and 20 for a 95th percentile. A hollow dot marks a bucket that had not
-    ended when the builds were fetched. Unfinished and blocked builds count as censored; the title area gives their
-    number.
+    A bucket needs 2 builds for a median and 20 for a 95th percentile. A hollow dot marks a bucket that had not ended
+    when the builds were fetched. Unfinished and blocked builds count for as long as they were seen; the title area
+    gives their number. If there are too many of them, a percentile is unknown, and the note counts these buckets.
 
     Examples
     --------
@@ -82,7 +82,10 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         theme.format_dates(ax)
         ax.set(xlabel=theme.created_label(freq, tz), ylabel="wall time (minutes)")
         excluded = theme.list_counts(not_finished=buckets["n_censored"], negative=buckets["n_negative"])
-        theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", excluded, grid="y")
+        n_unknown = int(buckets["p95_at_least_s"].notna().sum())
+        unknown = f"p95 unknown in {format_count(n_unknown, 'bucket')} for that reason" if n_unknown else ""
+        note = theme.join_notes(excluded, unknown)
+        theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", note, grid="y")
     return ax
 
 

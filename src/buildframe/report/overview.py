@@ -60,7 +60,13 @@ def _describe_failures(report: Report) -> Iterator[str]:
 
 
 def _longest_waits(table: pd.DataFrame) -> Iterator[str]:
-    """Name the queue with the longest waits, if its 95th percentile is known."""
+    """Name the queue with the longest waits, and those in which too many jobs did not start to know."""
+    for row in table[table["p95_s"].isna() & ((table["n"] + table["n_censored"]) * 0.05 >= 1)].to_dict("records"):
+        yield (
+            f"In the queue {format_name(row['queue'])}, {row['n_censored']:,} of "
+            f"{format_count(row['n'] + row['n_censored'], 'job')} did not start, too many to know how long one in "
+            "twenty waits."
+        )
     for row in table.dropna(subset="p95_s").sort_values("p95_s").tail(1).to_dict("records"):
         yield (
             f"The longest waits are in the queue {format_name(row['queue'])}: of its "

@@ -167,6 +167,8 @@ def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
     n, interval = format_count(row["n"], "job"), _interval(low, high, format_duration)
     text = f"The 95th percentile of the queue time of {queue} is {format_duration(value)} ({interval}; {n})"
     few = f"{n} of the queue {queue} started, too few for a 95th percentile"
+    if (row["n"] + row["n_censored"]) * 0.05 >= 1:
+        few = f"{n} of the queue {queue} started, {row['n_censored']:,} did not, too many for a 95th percentile"
     return _verdict(queue, value, low, limit, few if math.isnan(value) else text, f"at most {format_duration(limit)}")
 
 
