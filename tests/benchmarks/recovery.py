@@ -24,12 +24,13 @@ Found = Mapping[Key, pd.Timestamp | None]
 
 SEEDS = range(2, 52)
 HISTORY = pd.Timedelta("15D")
-FRESH = pd.Timedelta("5D")
+FRESH = pd.Timedelta("8D")
 NEAR = pd.Timedelta("3D")
 STEP = ["pipeline", "step"]
 FLAKY = 0.01  # failures of attempts at steps in which nothing is planted are rarer than this
 WASTED = 0.05  # share of the machine time, above that of the median pipeline
 LONG_S = 1800.0
+TRIGGERED = "release"  # which repeats what triggers it
 TIMES_OUT = ("data", "spark")  # in 2 % of its attempts, in every world
 
 
@@ -105,16 +106,22 @@ def _by_step(changes: pd.DataFrame) -> Found:
 def flaky_steps(month: Month) -> Found:
     if hasattr(metrics, "flake_score"):
         scores = metrics.flake_score(month.jobs, threshold=FLAKY)
-        scores = scores[scores["p_above"] > 0.95]
+        scores = scores[scores["probability"] > 0.95]
     else:
         scores = metrics.flips(month.jobs)
         scores = scores[scores["low"] > FLAKY]
     return {(row["pipeline"], row["step"]): None for row in scores.to_dict("records")}
 
 
+def storms(month: Month) -> Found:
+    """One storm or none: attempts in storms are counted by step."""
+    is_found = hasattr(metrics, "flake_score") and metrics.flake_score(month.jobs)["n_storm"].sum() > 0
+    return {("storm",): None} if is_found else {}
+
+
 def broken_branches(month: Month) -> Found:
     outages = metrics.outages(month.builds, pipelines=month.pipelines)
-    long = outages[outages["failed"] >= 3]
+    long = outages[outages["failed"] >= 4]
     return {(row["pipeline"], row["branch"]): row["failed_at"] for row in long.to_dict("records")}
 
 
@@ -169,6 +176,7 @@ DETECTORS = {
     "less reliable: report": Detector(findings_about("reliability", ""), nothing, anything),
     "longer waiting: report": Detector(findings_about("waiting", ""), nothing, anything),
     "flaky step": Detector(flaky_steps, steps("flaky_steps"), lambda _: {TIMES_OUT}),
+    "storm": Detector(storms, lambda truth: {("storm",): None} if truth.storms else {}),
     "broken branch: outages": Detector(
         broken_branches,
         lambda truth: {(one.pipeline, one.branch): pd.Timestamp(one.since) for one in truth.broken_branches},
@@ -180,7 +188,9 @@ DETECTORS = {
         lambda truth: {(one.pipeline,) for one in truth.flaky_steps},
     ),
     "repeated builds: waste": Detector(
-        wasteful_pipelines("repeated_s"), lambda truth: {(one.pipeline,): None for one in truth.repeated_builds}
+        wasteful_pipelines("repeated_s"),
+        lambda truth: {(one.pipeline,): None for one in truth.repeated_builds},
+        lambda truth: {(TRIGGERED,)} if truth.repeated_builds else set(),
     ),
     "short queue: queue time": Detector(
         waiting_queues,
@@ -238,7 +248,7 @@ def main(quick: bool) -> None:
     print(" " * width, *(f"{name:>12}" for name in COLUMNS))
     for name, score in scores.items():
         print(f"{name:{width}}", *(f"{cell:>12}" for cell in score.cells()), flush=True)
-    print("found, fresh: anomalies that are reported, and those younger than 5 days; in 3 days: with a time that near")
+    print("found, fresh: anomalies that are reported, and those younger than 8 days; in 3 days: with a time that near")
     print("unexplained: reports without an anomaly; worlds, empty worlds: those with one, all and without anomalies")
 
 

@@ -18,12 +18,12 @@ from buildframe.sandbox_server.world.ground_truth import (
     BrokenBranch,
     FailingStep,
     FlakyStep,
-    FlakyTest,
     RepeatedBuilds,
     ShortQueue,
     SlowerStep,
     Storm,
     Truth,
+    UnstableTest,
 )
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "FailingStep",
     "Fault",
     "FlakyStep",
-    "FlakyTest",
     "Hook",
     "Patience",
     "Quota",
@@ -44,4 +43,5 @@ __all__ = [
     "SlowerStep",
     "Storm",
     "Truth",
+    "UnstableTest",
 ]

@@ -16,7 +16,7 @@ from buildframe.sandbox_server.error_responses import get_first_or_404, invalid
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
-from buildframe.sandbox_server.world.ground_truth import FlakyTest
+from buildframe.sandbox_server.world.ground_truth import UnstableTest
 from buildframe.sandbox_server.world.model import DAY, SECOND, Suite
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
 from buildframe.sandbox_server.world.planting import flaky_test_id
@@ -87,7 +87,7 @@ class SimulatedTest:
             at = max(recorded, resolved or 0) + MINUTE + int(random.exponential(mean, self.id, n, "next"))
             n += 1
 
-    def _planted_history(self, planted: FlakyTest) -> Iterator[Flake]:
+    def _planted_history(self, planted: UnstableTest) -> Iterator[Flake]:
         """Yield the flakes of a test that flakes often and is never resolved."""
         at, n = planted.since.us, 0
         while True:

@@ -55,7 +55,7 @@ class FlakyStep:
 
 
 @dataclass(frozen=True)
-class FlakyTest:
+class UnstableTest:
     """A test that flakes often in the list of flaky tests, and is never resolved.
 
     Attributes
@@ -201,10 +201,10 @@ class Truth:
     Attributes
     ----------
     slower_steps : tuple of SlowerStep
-        Steps that became slower, in order of time. The last may be only a few days old.
+        Steps that became slower, in order of time. The last may be only two to eight days old.
     flaky_steps : tuple of FlakyStep
         Steps that fail at random.
-    flaky_tests : tuple of FlakyTest
+    flaky_tests : tuple of UnstableTest
         Tests that flake often.
     failing_steps : tuple of FailingStep
         Steps that fail early in many builds, so that the work of other jobs is wasted.
@@ -220,7 +220,7 @@ class Truth:
 
     slower_steps: tuple[SlowerStep, ...] = ()
     flaky_steps: tuple[FlakyStep, ...] = ()
-    flaky_tests: tuple[FlakyTest, ...] = ()
+    flaky_tests: tuple[UnstableTest, ...] = ()
     failing_steps: tuple[FailingStep, ...] = ()
     repeated_builds: tuple[RepeatedBuilds, ...] = ()
     storms: tuple[Storm, ...] = ()

@@ -12,12 +12,12 @@ from buildframe.sandbox_server.world.ground_truth import (
     BrokenBranch,
     FailingStep,
     FlakyStep,
-    FlakyTest,
     RepeatedBuilds,
     ShortQueue,
     SlowerStep,
     Storm,
     Truth,
+    UnstableTest,
 )
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import DAY, MACOS, SECOND, Organization, agent_names
@@ -93,7 +93,7 @@ class _Planter:
         broken = tuple(self._broken_branches())
         return Truth(
             broken_branches=broken,
-            slower_steps=tuple(self._slower_steps()),
+            slower_steps=tuple(sorted(self._slower_steps(), key=lambda one: one.at)),
             flaky_steps=tuple(self._flaky_steps()),
             failing_steps=tuple(self._failing_steps()),
             flaky_tests=tuple(self._flaky_tests()),
@@ -142,7 +142,7 @@ class _Planter:
             busy = [one for one in slow if one.pipeline.share >= _FRESH_MIN_SHARE]
             pipeline, step = self._take(busy, "fresh change")
             days = len(self._days)
-            at = self._instant((days - 5) / days, (days - 2) / days, "fresh change", 7, 11)
+            at = self._instant((days - 6) / days, (days - 2) / days, "fresh change", 7, 11)
             factor = self._rate(1.4, 2.0, "fresh change")
             yield SlowerStep(self._organization.slug, pipeline.slug, step.key, Moment.from_us(at), factor)
 
@@ -160,14 +160,14 @@ class _Planter:
             rate = self._rate(0.08, 0.25, "failing step")
             yield FailingStep(self._organization.slug, pipeline.slug, step.key, rate)
 
-    def _flaky_tests(self) -> Iterator[FlakyTest]:
+    def _flaky_tests(self) -> Iterator[UnstableTest]:
         if self._is_long() and _is_planted(self._random, 0.5, "flaky test"):
             suite, slug = self._random.choice(self._organization.suites, "plant", "flaky test"), self._organization.slug
             number = self._random.choice(range(suite.tests), "plant", "flaky test", "number")
             since = Moment.from_us(self._instant(0.1, 0.6, "flaky test", 7, 17))
             per_day = self._rate(3.0, 12.0, "flaky test")
             id = flaky_test_id(self._random, slug, suite.slug, number)
-            yield FlakyTest(slug, suite.slug, id, since, per_day)
+            yield UnstableTest(slug, suite.slug, id, since, per_day)
 
     def _repeated_builds(self) -> Iterator[RepeatedBuilds]:
         """Choose a pipeline whose builds are not canceled or skipped because of newer ones."""
