@@ -16,10 +16,12 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import TIMESTAMP, Integers
-from buildframe.metrics.engines import engine_of
+from buildframe.metrics.durations import wall_time
+from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import compact_codes, find_groups, join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
+from buildframe.metrics.steps import step
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.metrics.validation import check_states
 from buildframe.spec import Moment, When
@@ -27,11 +29,13 @@ from buildframe.spec import Moment, When
 _NEEDS = ("pipeline", "branch", "number", "state", "blocked", "finished_at", "fetched_at")
 _WANTS = ("organization", "pipeline_id")
 
-_ID = "id of pipeline"
+_ID, _BUILD = "id of pipeline", "id of the first failed build"
 
 
 @checked_names
-def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None = None) -> pd.DataFrame:
+def outages(
+    builds: Frame, *, branch: str | None = None, pipelines: Frame | None = None, jobs: Frame | None = None
+) -> pd.DataFrame:
     """
     Find the times in which a branch was red: from a failed build until the next build that passed.
 
@@ -41,13 +45,17 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     ----------
     builds : DataFrame
         Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `pipeline`, `branch`, `number`,
-        `state`, `blocked`, `finished_at` and `fetched_at`. Uses `organization` and `pipeline_id` if the frame has them.
-        Ids must be unique.
+        `state`, `blocked`, `finished_at` and `fetched_at`. Uses `organization`, `pipeline_id` and `commit` if the frame
+        has them. Ids must be unique.
     branch : str, optional
         Branch to examine in all pipelines. Pass either this or `pipelines`.
     pipelines : DataFrame, optional
         Result of `ws.pipelines()`, to examine the default branch of each pipeline. Pipelines match by id, or by
         organization and slug if a frame has no ids.
+    jobs : DataFrame, optional
+        Jobs of these builds, to name the step that failed first. Needs `build_id`, `type`, `state`, `soft_failed`,
+        `retried`, `finished_at` and the columns of `metrics.step`; the builds then need `id`. Engines other than pandas
+        need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
 
     Returns
     -------
@@ -55,23 +63,30 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
         One row per outage, ordered by pipeline, then time. No rows without builds or failures. `organization` is the
         first column if the builds have it.
 
-        =============== =================== ==================================================================
-        pipeline        str                 slug in the newest build of the pipeline
-        branch          str                 the branch
-        failed_at       datetime64[us, UTC] end of the first failed build
-        recovered_at    datetime64[us, UTC] end of the next passed build; NaT while the outage is open
-        recovery_time_s float64             seconds between these; NaN (censored) if the outage is open or its
-                                            start is unknown
-        seen_s          float64             seconds from `failed_at` to `recovered_at`, or to the latest
-                                            timestamp of the frame if the outage is open
-        open            boolean             no build has passed since
-        start_unknown   boolean             the outage holds the first known outcome of the branch, so it may
-                                            have begun earlier
-        failed          Int64               failed builds in the outage
-        first_number    Int64               number of its first failed build
-        last_number     Int64               number of its last failed build
-        fixed_by        Int64               number of the build that passed; null while there is none
-        =============== =================== ==================================================================
+        ================= =================== ==================================================================
+        pipeline          str                 slug in the newest build of the pipeline
+        branch            str                 the branch
+        failed_at         datetime64[us, UTC] end of the first failed build
+        recovered_at      datetime64[us, UTC] end of the next passed build; NaT while the outage is open
+        recovery_time_s   float64             seconds between these; NaN (censored) if the outage is open or its
+                                              start is unknown
+        seen_s            float64             seconds from `failed_at` to `recovered_at`, or to the latest
+                                              timestamp of the frame if the outage is open
+        open              boolean             no build has passed since
+        start_unknown     boolean             the outage holds the first known outcome of the branch, so it may
+                                              have begun earlier
+        failed            Int64               failed builds in the outage
+        first_number      Int64               number of its first failed build
+        last_number       Int64               number of its last failed build
+        fixed_by          Int64               number of the build that passed; null while there is none
+        last_good_number  Int64               number of the last build before the first failed one that passed;
+                                              null if none is known
+        last_good_at      datetime64[us, UTC] its end; NaT if none is known
+        last_good_commit  str                 its commit; null if unknown
+        first_bad_commit  str                 commit of the first failed build; null if unknown
+        first_failed_step str                 only with `jobs`: the step whose failure ended first in the first
+                                              failed build; null if it has no failed job
+        ================= =================== ==================================================================
 
     Raises
     ------
@@ -90,6 +105,10 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     the higher number counts as later. A build that was created earlier can therefore end an outage: `fixed_by` is then
     below `first_number`.
 
+    The commits after `last_good_commit` up to `first_bad_commit` are the suspects. Here builds count in the order of
+    their numbers, in which commits were pushed. A hard failure counts as the first failed step only if no other attempt
+    replaced it.
+
     This is the time to restore service [1]_, with a branch in place of a service.
 
     References
@@ -104,13 +123,60 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     0      api   main        19055.338       1
     1     data   main              NaN       1
     2     docs   main        24863.461       1
+    >>> suspects = metrics.outages(builds, branch="main", jobs=jobs)
+    >>> suspects[["pipeline", "last_good_number", "first_number", "first_failed_step"]].head(3)
     """
-    return _summarize_branches(builds, branch, pipelines, _outages)
+    more = _existing_columns(engine_of(builds).column_names(builds), "commit")
+    if jobs is None:
+        return _summarize_branches(builds, branch, pipelines, _outages, *more)
+    found = _summarize_branches(builds, branch, pipelines, _outages, *more, "id")
+    return found.assign(first_failed_step=_find_first_failed_steps(jobs, found.pop(_BUILD)))
 
 
 def _outages(branches: _Branches) -> pd.DataFrame:
     red = _find_outages(branches)
-    return join_keys(branches.keys.iloc[red.pop("position")].reset_index(drop=True), red)
+    first = red.pop("first").to_numpy(np.int64)
+    outcomes = branches.outcomes
+    commits = outcomes["commit"] if "commit" in outcomes else pd.Series(None, outcomes.index, dtype="str")
+    good = _find_last_good(outcomes, first)
+    suspects = {
+        "last_good_number": outcomes["number"].array.take(good, allow_fill=True),
+        "last_good_at": outcomes["finished_at"].array.take(good, allow_fill=True),
+        "last_good_commit": commits.array.take(good, allow_fill=True),
+        "first_bad_commit": commits.array[first],
+    }
+    if "id" in outcomes:
+        suspects[_BUILD] = outcomes["id"].array[first]
+    keys = branches.keys.iloc[red.pop("position")].reset_index(drop=True)
+    return join_keys(keys, red.assign(**suspects))
+
+
+def _find_last_good(outcomes: pd.DataFrame, first: Integers) -> Integers:
+    """Return the places of the passed builds with the highest number below those at `first`; -1 if there is none."""
+    position, number = outcomes["position"].to_numpy(np.int64), _build_numbers(outcomes)
+    order = position * (number.max(initial=0) + 2) + number
+    passed = np.flatnonzero(~outcomes["failed"].to_numpy(bool) & (number >= 0))
+    passed = passed[np.argsort(order[passed], kind="stable")]
+    before = np.searchsorted(order[passed], order[first]) - 1
+    good = np.append(passed, -1)[before]
+    is_known = (good >= 0) & (number[first] >= 0)
+    return np.where(is_known & (position[good] == position[first]) if len(first) else is_known, good, -1)
+
+
+def _find_first_failed_steps(jobs: Frame, builds: pd.Series[str]) -> pd.Series[str]:
+    """Return the step of each build whose failure ended first, null if there is none."""
+    engine = engine_of(jobs)
+    needs = ("build_id", "type", "state", "soft_failed", "retried", "finished_at")
+    rows = engine.group_rows(jobs, needs, step)
+    failed = expressions.IS_SCRIPT & expressions.HAS_FAILED_HARD & ~expressions.IS_SUPERSEDED
+    if builds.dropna().empty:
+        return builds.astype("str").mask(builds.notna())
+    bad = engine.bring(rows.frame, pd.DataFrame({_BUILD: builds.dropna().unique()}))
+    in_bad = engine.join_nulls_equal(rows.frame.filter(failed), bad, {"build_id": _BUILD})
+    failures = engine.collect(in_bad.select(*rows.by, "build_id", "finished_at")).reset_index(drop=True)
+    failures = failures.assign(step=rows.name_keys(failures)["step"]).sort_values(["finished_at", "step"])
+    first = failures.drop_duplicates("build_id").set_index("build_id")["step"]
+    return builds.map(first).astype("str")
 
 
 @checked_names
@@ -141,15 +207,19 @@ def recovery_time(
         One row per pipeline, ordered by name. No builds give no rows. `organization` is the first column if the builds
         have it.
 
-        =============== ======= =========================================================================
-        pipeline        str     slug in the newest build of the pipeline
-        branch          str     the branch
-        n               Int64   outages that are over and whose start is known
-        n_censored      Int64   outages that are open or whose start is unknown; in no percentile
-        p50_s, ...      float64 percentile of the recovery time in seconds; NaN with too few outages
-        p50_low_s, ...  float64 lower end of its 95 % interval
-        p50_high_s, ... float64 upper end of its 95 % interval
-        =============== ======= =========================================================================
+        =================== ======= ==========================================================================
+        pipeline            str     slug in the newest build of the pipeline
+        branch              str     the branch
+        n                   Int64   outages that are over and whose start is known
+        n_censored          Int64   outages that are open or whose start is unknown: they lasted longer than seen
+        p50_s, ...          float64 percentile of the recovery time in seconds; NaN with too few outages, or if too
+                                    many are censored
+        p50_low_s, ...      float64 lower end of its 95 % interval; NaN if too little is known
+        p50_high_s, ...     float64 upper end of its 95 % interval; NaN if too little is known
+        p50_at_least_s, ... float64 lower bound of the percentile if too many outages are censored; NaN otherwise
+        p50_n_effective,    float64 number of independent outages that would tell as much
+        ...
+        =================== ======= ==========================================================================
 
     Raises
     ------
@@ -160,6 +230,15 @@ def recovery_time(
     --------
     outages : The outages themselves.
     percentiles : How intervals are computed.
+
+    Notes
+    -----
+    As soon as one outage of a pipeline is censored, its percentiles come from the curve of Kaplan and Meier [1]_. An
+    outage that has been open for a week moves them up, although nobody knows when it will end.
+
+    References
+    ----------
+    .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
 
     Examples
     --------
@@ -180,12 +259,19 @@ def recovery_time(
 
 def _recovery_time(q: Sequence[float], branches: _Branches) -> pd.DataFrame:
     red = _find_outages(branches)
-    positions = range(len(branches.keys))
-    is_complete = red["recovery_time_s"].notna()
-    summary = percentiles(red[is_complete], "recovery_time_s", "position", q).set_index("position").reindex(positions)
-    censored = red.loc[~is_complete, "position"].value_counts().reindex(positions, fill_value=0)
-    closed = summary.drop(columns="n_negative").assign(n=summary["n"].fillna(0), n_censored=censored.astype("Int64"))
-    return join_keys(branches.keys, closed.reset_index(drop=True))
+    is_censored = red["recovery_time_s"].isna()
+    builds = pd.DataFrame(  # an outage is measured as if it were a build, which may not have been seen to end
+        {
+            "position": red["position"],
+            "created_at": red["failed_at"],
+            "finished_at": red["recovered_at"].mask(is_censored),
+            "fetched_at": red["recovered_at"].fillna(branches.until),
+        }
+    )
+    summary = percentiles(builds, wall_time, "position", q).drop(columns="n_negative").set_index("position")
+    summary = summary.reindex(range(len(branches.keys)))
+    counts = summary[["n", "n_censored"]].fillna(0)
+    return join_keys(branches.keys, summary.assign(**counts).reset_index(drop=True))
 
 
 @checked_names
@@ -420,6 +506,7 @@ def _find_outages(branches: _Branches) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "position": position[turns],
+            "first": turns,
             "failed_at": failed_at,
             "recovered_at": recovered_at,
             "recovery_time_s": (recovered_at - failed_at).dt.total_seconds().mask(begins[turns]),

@@ -101,8 +101,9 @@ def success_trend(
     """
     Plot the success rate of builds over time, with the outages of a branch below.
 
-    The band around the rate is its 95 % Wilson interval. With `branch` or `pipelines`, each pipeline has a lane below
-    the rate in which red spans mark the times when its branch was failing.
+    The band around the rate is its 95 % interval. With `branch` or `pipelines`, each pipeline has a lane below the rate.
+    Red spans mark the times when its branch was failing. A thin orange line before one begins at the end of the last
+    build that passed: what broke the branch was pushed after it.
 
     Parameters
     ----------
@@ -137,7 +138,8 @@ def success_trend(
 
     Notes
     -----
-    The rate is passed ÷ (passed + failed) builds. A hollow dot marks a bucket that had not ended when the builds were
+    The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
+    interval. A hollow dot marks a bucket that had not ended when the builds were
     fetched. An arrow ends an outage that is still open. Up to ten pipelines have a lane: those that were failing
     longest. The note counts the others.
 
@@ -160,7 +162,7 @@ def success_trend(
         lanes = lanes[: max(int((plot_area(ax)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
         if buckets["rate"].isna().all():
             return theme.show_message(ax, "No build passed or failed.")
-        _draw_band(ax, buckets, 100 * buckets["low"], 100 * buckets["high"], "95% interval (Wilson)")
+        _draw_band(ax, buckets, 100 * buckets["low"], 100 * buckets["high"], "95% interval")
         _draw_line(ax, buckets, 100 * buckets["rate"], "success rate")
         _set_percents(ax, {}, 0)
         if outages is not None:
@@ -203,8 +205,13 @@ def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> N
     lane = max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (len(lanes) + 0.7), 1))
     begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
     ends = {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
+    ends["good"] = outages["last_good_at"].dt.tz_convert(tz).dt.tz_localize(None).clip(upper=begin)
     lane_of = {name: -lane * (k + 1) for k, name in enumerate(lanes)}
     spans = pd.DataFrame(ends).assign(y=_pipeline_names(outages).map(lane_of)).dropna(subset="y")
+    suspect = spans[spans["good"] < spans["begin"]]
+    if len(suspect):
+        ax.hlines(suspect["y"], suspect["good"], suspect["begin"], color=theme.ORANGE, linewidth=2,
+                  label="last good build to first failed one")  # fmt: skip
     if len(spans):
         ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=theme.RED,
                 edgecolor=theme.RED, linewidth=1, label="branch failing")  # fmt: skip

@@ -134,7 +134,7 @@ def measure(
         step_changes=_change_points(jobs, metrics.run_time, STEP, period),
         success=_rate_change(metrics.build_success_change, ended, ["pipeline"], period),
         step_failures=_rate_change(metrics.job_failure_change, ran, STEP, period),
-        outages=_outages(builds, pipelines, period),
+        outages=_outages(builds, jobs, pipelines, period),
         queue_time=_duration_change(begun, metrics.queue_time, ["queue"], "started_at", period),
         load=_load(builds, jobs, period, compares),
         waste=metrics.waste(ran[0], by="pipeline"),
@@ -175,9 +175,9 @@ def _rate_change(summary: Change, rows: Pair, by: list[Key], period: Period) -> 
     return summary(*rows, by, "finished_at", period.tz, _bonferroni(groups))
 
 
-def _outages(builds: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:
+def _outages(builds: pd.DataFrame, jobs: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:
     with_branch = pipelines[pipelines["default_branch"].fillna("") != ""]
-    rows = metrics.outages(builds[builds["pipeline_id"].isin(with_branch["id"])], pipelines=with_branch)
+    rows = metrics.outages(builds[builds["pipeline_id"].isin(with_branch["id"])], pipelines=with_branch, jobs=jobs)
     return rows[rows["open"] | (rows["recovered_at"] >= period.start)].reset_index(drop=True)
 
 

@@ -66,12 +66,12 @@ def _failures(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _outages(table: pd.DataFrame, builds: pd.DataFrame) -> dict[str, Any]:
-    """Return open outages first, with the pages of their first build and of the build that ended them."""
+    """Return open outages first, with the pages of the builds before them, at their start, and at their end."""
     keys = builds[["organization", "pipeline", "number"]].itertuples(index=False, name=None)
     urls = dict(zip(keys, builds["web_url"], strict=True))
     shown = _first(table.sort_values(["open", "seen_s"], ascending=False), int(table["open"].sum()) + _MAX_UNCHANGED)
     for row in shown["rows"]:
-        for number in ("first_number", "fixed_by"):
+        for number in ("last_good_number", "first_number", "fixed_by"):
             row[f"{number}_url"] = urls.get((row["organization"], row["pipeline"], row[number]))
     return shown
 
