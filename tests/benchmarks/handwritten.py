@@ -165,12 +165,9 @@ def in_days(fetched_at: int, first: int, many: int, result: dict[str, Any]) -> p
 # Rates
 
 
-def wilson(x: Any, n: Any) -> dict[str, Any]:
-    z = 1.959963984540054
+def rated(x: Any, n: Any) -> dict[str, Any]:
     with np.errstate(invalid="ignore"):
-        middle = (x + z**2 / 2) / (n + z**2)
-        half = z * np.sqrt(x * (n - x) / n + z**2 / 4) / (n + z**2)
-        return {"rate": x / n, "low": middle - half, "high": np.where((x == n) & (n > 0), 1.0, middle + half)}
+        return {"rate": x / n}
 
 
 def _settled(builds: pd.DataFrame, codes: Integers, many: int) -> dict[str, Any]:
@@ -179,7 +176,7 @@ def _settled(builds: pd.DataFrame, codes: Integers, many: int) -> dict[str, Any]
         np.bincount(codes[open_again & is_any(builds["state"], state)], minlength=many)
         for state in ("passed", "failed")
     )
-    return {"passed": passed, "failed": failed, "n": passed + failed} | wilson(passed, passed + failed)
+    return {"passed": passed, "failed": failed, "n": passed + failed} | rated(passed, passed + failed)
 
 
 def success_rate(builds: pd.DataFrame) -> pd.DataFrame:
@@ -219,7 +216,7 @@ def retry_rate(jobs: pd.DataFrame) -> pd.DataFrame:
         "retried_passed": np.bincount(codes[passed], minlength=len(pipelines)),
         **kind,
         "of_unknown_kind": of["r"] - kind["automatic"] - kind["manual"],
-        **wilson(of["r"], of["n"]),
+        **rated(of["r"], of["n"]),
         **{f"{name}_rate": count / of["n"] for name, count in kind.items()},
     }
     return pd.DataFrame({"pipeline": pipelines} | result)

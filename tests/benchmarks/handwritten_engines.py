@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from tests.benchmarks.handwritten import DAY, Ranks, in_days, wilson
+from tests.benchmarks.handwritten import DAY, Ranks, in_days, rated
 
 c = pl.col
 
@@ -22,11 +22,10 @@ _VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
 _VARIANT = ("organization", "pipeline", "step", "commit", "matrix", "parallel_group_index")
 _COMMIT = ("organization", "pipeline", "branch", "commit")
 _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
-_SHARES = ("rate", "low", "high")
 
 
 def _with_rates(counts: pd.DataFrame, x: str, n: str) -> pd.DataFrame:
-    return counts.assign(**wilson(counts[x].to_numpy(np.float64), counts[n].to_numpy(np.float64)))
+    return counts.assign(**rated(counts[x].to_numpy(np.float64), counts[n].to_numpy(np.float64)))
 
 
 def _kinds_rated(counts: pd.DataFrame) -> pd.DataFrame:
@@ -36,8 +35,7 @@ def _kinds_rated(counts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ranked(steps: pd.DataFrame) -> pd.DataFrame:
-    result = _with_rates(steps, "flaky", "commits_passed").rename(columns={"rate": "flake_rate"})
-    return result.sort_values("low", ascending=False, kind="stable", ignore_index=True)
+    return _with_rates(steps, "flaky", "commits_passed").rename(columns={"rate": "flake_rate"})
 
 
 def _each_day(fetched_at: int, days: pd.DataFrame) -> pd.DataFrame:
@@ -45,7 +43,7 @@ def _each_day(fetched_at: int, days: pd.DataFrame) -> pd.DataFrame:
     result = days.set_index("day")
     first, last = result.index[[0, -1]]
     result = result.reindex(range(first, last + 1))
-    counts = {name: result[name].fillna(0) for name in result if not name.endswith("_s") and name not in _SHARES}
+    counts = {name: result[name].fillna(0) for name in result if not name.endswith("_s") and name != "rate"}
     return in_days(fetched_at, first, len(result), dict(result.assign(**counts).reset_index(drop=True).items()))
 
 

@@ -101,9 +101,9 @@ def success_trend(
     """
     Plot the success rate of builds over time, with the outages of a branch below.
 
-    The band around the rate is its 95 % interval. With `branch` or `pipelines`, each pipeline has a lane below the rate.
-    Red spans mark the times when its branch was failing. A thin orange line before one begins at the end of the last
-    build that passed: what broke the branch was pushed after it.
+    The band around the rate is its 95 % interval. With `branch` or `pipelines`, each pipeline has a lane below the
+    rate. Red spans mark the times when its branch was failing. The orange line before a span begins at the end of the
+    last build that passed: what broke the branch was pushed after it.
 
     Parameters
     ----------
