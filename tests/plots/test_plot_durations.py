@@ -33,6 +33,21 @@ def test_trend_marks_the_bucket_that_is_not_over():
     assert note(ax) == "1 not finished"
 
 
+def test_trend_marks_changes_and_their_intervals_in_the_zone():
+    times = ["2026-03-10T23:00Z", "2026-03-09T23:00Z", "2026-03-12T23:00Z"]
+    stamps = dict(zip(["at", "at_low", "at_high"], map(pd.Timestamp, times), strict=True))
+    changes = pd.DataFrame([stamps | {"p50_change_s": 60.0}, stamps | {"p50_change_s": -1.0}])
+    ax = plots.duration_trend(builds(), tz="Europe/Berlin", changes=changes)
+    assert [one for one in legend(ax) if "since" in one] == ["longer since 11 Mar", "shorter since 11 Mar"]
+    (line,) = (one for one in ax.lines if one.get_label() == "longer since 11 Mar")
+    assert line.get_xdata()[0] == pd.Timestamp("2026-03-11")
+    (span, _) = ax.patches
+    assert span.get_width() == pytest.approx(3)
+    assert legend(plots.duration_trend(builds(), changes=changes.iloc[:0])) == legend(plots.duration_trend(builds()))
+    with pytest.raises(BadInput, match="no column 'at'"):
+        plots.duration_trend(builds(), changes=pd.DataFrame({"x": [1]}))
+
+
 def test_trend_has_no_band_where_there_are_too_few_and_a_bar_where_it_stands_alone():
     assert legend(plots.duration_trend(builds(each=19))) == ["median"]
     frame = builds()

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import column, timestamps
 from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
 
@@ -21,7 +22,13 @@ _PERCENTS = range(0, 101, 20)
 
 
 @checked_call
-def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
+def duration_trend(
+    builds: pd.DataFrame,
+    ax: Axes | None = None,
+    freq: str = "1D",
+    tz: str = "UTC",
+    changes: pd.DataFrame | None = None,
+) -> Axes:
     """
     Plot the wall time of builds over time: median and 95th percentile per bucket.
 
@@ -38,6 +45,9 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         Pandas frequency of the buckets, such as "1h", "1D" or "W-MON". Builds are assigned by creation time.
     tz : str, default "UTC"
         Time zone in which buckets start.
+    changes : pandas.DataFrame, optional
+        Result of `metrics.change_points` of these builds. A dashed line marks each change, and a shaded span its 95 %
+        interval.
 
     Returns
     -------
@@ -52,6 +62,7 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
     See Also
     --------
     buildframe.metrics.trend : The numbers of this plot.
+    buildframe.metrics.change_points : When the wall time changed.
     distribution : All durations of a period.
 
     Notes
@@ -76,6 +87,8 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         if p95.notna().any():
             _draw_band(ax, buckets, p50, p95, "median to p95 (buckets of 20 or more)")
         _draw_line(ax, buckets, p50, "median")
+        if changes is not None:
+            _draw_changes(ax, changes, tz)
         if p50.min() >= 0:
             ax.set_ylim(bottom=0)
         theme.widen_single_bucket(ax, buckets["bucket"], freq)
@@ -228,6 +241,18 @@ def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
     ticks = {float(percent): f"{percent}%" for percent in _PERCENTS} | others
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.set_ylim(bottom, 103)
+
+
+def _draw_changes(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
+    """Mark changes of a duration, with the intervals of their times."""
+    local = {
+        name: timestamps(changes, name).dt.tz_convert(tz).dt.tz_localize(None) for name in ("at", "at_low", "at_high")
+    }
+    is_longer = column(changes, "p50_change_s") > 0
+    for at, low, high, longer in zip(*local.values(), is_longer, strict=True):
+        ax.axvspan(low, high, color=theme.text_color(), alpha=0.12, linewidth=0)
+        label = f"{'longer' if longer else 'shorter'} since {at.day} {at:%b}"
+        ax.axvline(at, color=theme.text_color(), linestyle="--", linewidth=1.2, label=label)
 
 
 def _draw_band(ax: Axes, buckets: pd.DataFrame, low: Any, high: Any, label: str) -> None:

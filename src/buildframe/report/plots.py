@@ -16,6 +16,7 @@ import pandas as pd
 
 from buildframe.formatting import format_count, format_name
 from buildframe.report.content import Report
+from buildframe.report.findings import recent_changes
 from buildframe.report.measurements import ended_builds
 
 if TYPE_CHECKING:
@@ -56,13 +57,15 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
     finished = history.of(report.builds, "created_at")
+    changes = recent_changes(report.measurements.wall_time_changes, period.before.start)
+    changes = changes[changes["pipeline"] == pipeline]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
     return [
         _embed(
-            lambda ax: plots.duration_trend(passed, ax, tz=period.tz),
+            lambda ax: plots.duration_trend(passed, ax, tz=period.tz, changes=changes),
             f"Wall time of passed builds of {name} by day, {days}",
             f"Line: daily median wall time of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. "
-            "Band: up to the 95th percentile.",
+            f"Band: up to the 95th percentile.{' Dashed line: the day of a change.' if len(changes) else ''}",
         ),
         _embed(
             lambda ax: plots.step_times(ran, ax, top=8),
