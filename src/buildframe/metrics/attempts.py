@@ -123,7 +123,8 @@ def flips(jobs: Frame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per organization, pipeline and step, highest `low` first, then by key. An empty frame gives no rows.
+        One row per organization, pipeline and step, highest `low` first (0 if there is none), then highest
+        `flake_rate`, then by key. An empty frame gives no rows.
 
         ================ ======= ===============================================================
         organization     str     organization of the jobs
@@ -137,7 +138,8 @@ def flips(jobs: Frame) -> pd.DataFrame:
         infrastructure   Int64   commits with this verdict; all others passed
         n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
         flake_rate       float64 `flaky / commits_passed`; NaN if no commit passed
-        low, high        float64 Wilson's 95 % interval of `flake_rate`
+        low, high        float64 95 % interval of `flake_rate`; NaN if too little is known, see `success_rate`
+        n_effective      float64 number of independent commits that would tell as much; NaN as the interval
         ================ ======= ===============================================================
 
     Raises
@@ -158,13 +160,15 @@ def flips(jobs: Frame) -> pd.DataFrame:
     The rate is one of commits, not of attempts: failures at rate p that are retried once flip p / (1 + p) of the
     commits that passed. A step that is never tried again cannot flip.
 
+    For the interval, a commit counts when its first attempt ended.
+
     Examples
     --------
     >>> metrics.flips(jobs)[["pipeline", "step", "commits_passed", "flaky", "flake_rate", "low"]].head(3).round(3)
        pipeline          step  commits_passed  flaky  flake_rate    low
-    0       web           e2e              35      3       0.086  0.030
-    1  platform  test-billing              19      1       0.053  0.009
-    2       api      contract              31      1       0.032  0.006
+    0       web           e2e              35      3       0.086  0.024
+    1  platform  test-billing              19      1       0.053  0.005
+    2       api      contract              31      1       0.032  0.004
     """
     attempts = _select_attempts(jobs, only_known=False)
     first = nw.col("finished_at").min()
@@ -230,7 +234,7 @@ def _express_verdict() -> nw.Expr:
 @checked_names
 def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
-    Compute the share of executions that were retried, with Wilson's 95 % interval.
+    Compute the share of executions that were retried, with a 95 % interval.
 
     An execution is a script job that started. A running one counts, because it can still be retried. Jobs that were
     retried without having started, such as expired ones, do not count.
@@ -259,7 +263,9 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
         of_unknown_kind Int64   retried executions whose replacement is not in the frame, or has
                                 no such `retry_type`
         rate            float64 `retried / executions`; NaN without executions
-        low, high       float64 Wilson's 95 % interval of `rate`
+        low, high       float64 95 % interval of `rate`; NaN if too little is known, see `success_rate`
+        n_effective     float64 number of independent executions that would tell as much; NaN as
+                                the interval
         automatic_rate  float64 `automatic / executions`; NaN without executions
         manual_rate     float64 `manual / executions`; NaN without executions
         =============== ======= ==================================================================
@@ -272,6 +278,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     See Also
     --------
     flips : Steps that both failed and passed at one commit.
+    success_rate : How intervals are computed.
 
     Notes
     -----

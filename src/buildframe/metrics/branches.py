@@ -125,6 +125,10 @@ def outages(
     2     docs   main        24863.461       1
     >>> suspects = metrics.outages(builds, branch="main", jobs=jobs)
     >>> suspects[["pipeline", "last_good_number", "first_number", "first_failed_step"]].head(3)
+      pipeline  last_good_number  first_number first_failed_step
+    0      api                 2            11        migrations
+    1     data                17            18      checks-fresh
+    2     docs                 3             6             links
     """
     more = _existing_columns(engine_of(builds).column_names(builds), "commit")
     if jobs is None:
@@ -251,7 +255,7 @@ def recovery_time(
     4    mobile  1           0      NaN
     5  platform  1           0      NaN
     6   release  0           0      NaN
-    7       web  4           1  34544.0
+    7       web  4           1  52629.0
     """
     summarize = functools.partial(_recovery_time, check_percentiles(q, "linear"))
     return _summarize_branches(builds, branch, pipelines, summarize)

@@ -32,7 +32,7 @@ _SETTLED = {
 @checked_names
 def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     """
-    Compute the share of builds that passed, with Wilson's 95 % interval.
+    Compute the share of builds that passed, with a 95 % interval that holds for builds that depend on each other.
 
     The share is `passed / (passed + failed)`. Canceled, skipped, running and waiting builds count in neither. Blocked
     builds count in neither, too, because their state is only the last one they had.
@@ -40,7 +40,8 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     Parameters
     ----------
     builds : DataFrame
-        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state` and `blocked`.
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`, `blocked` and
+        `created_at`.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
 
@@ -49,38 +50,59 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     pandas.DataFrame
         One row per group, ordered by key. An empty frame gives no rows. After the keys:
 
-        ========= ======= ==========================================
-        passed    Int64   builds that passed
-        failed    Int64   builds that failed
-        n         Int64   `passed + failed`
-        rate      float64 `passed / n`; NaN if `n` is 0
-        low, high float64 Wilson's 95 % interval; NaN if `n` is 0
-        ========= ======= ==========================================
+        =========== ======= ===============================================================
+        passed      Int64   builds that passed
+        failed      Int64   builds that failed
+        n           Int64   `passed + failed`
+        rate        float64 `passed / n`; NaN if `n` is 0
+        low, high   float64 95 % interval; NaN with builds in fewer than five of the eight
+                            spans of time, see Notes
+        n_effective float64 number of independent builds that would tell as much; NaN as
+                            the interval
+        =========== ======= ===============================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, or `state` holds states in an unknown spelling such as "Passed" or "success", which
-        would count in neither. A new state of the service beside known ones is accepted.
+        If a column is missing, `created_at` has no time zone, or `state` holds states in an unknown spelling such as
+        "Passed" or "success", which would count in neither. A new state of the service beside known ones is accepted.
 
     See Also
     --------
     success_trend : The same per bucket of time.
     build_success_change : Compare two periods.
-    wilson : Compute the interval from counts.
+    wilson : Compute an interval of independent trials from counts.
+
+    Notes
+    -----
+    Builds of one day break together, so a hundred builds may tell no more than twenty independent ones. The time from
+    the first to the last build of a group is split into eight almost equal spans. How much the rate varies between them
+    shows the design effect, as in the method of batch means [1]_: `n_effective` is `n` divided by it, and at most `n`.
+    With this number, corrected for the few spans by Student's t [2]_, the interval is Wilson's [3]_.
+
+    In simulations of 7 to 28 days with 15 builds a day, nominal 95 % intervals contain the true rate in 94 to 99 % of
+    cases, for rates of .5 to .99 and with a correlation of up to .15 within days. Intervals that take builds for
+    independent do so in 71 to 77 % of cases with that correlation. Dependence that lasts longer than the frame, such as
+    a trend, does not show.
+
+    References
+    ----------
+    .. [1] Schmeiser, B. (1982). Operations Research 30, 556-568.
+    .. [2] Korn, E. L., and Graubard, B. I. (1998). Survey Methodology 24, 193-201.
+    .. [3] Wilson, E. B. (1927). Journal of the American Statistical Association 22, 209-212.
 
     Examples
     --------
     >>> metrics.success_rate(builds, by="pipeline").round(3)
-       pipeline  passed  failed   n   rate    low   high
-    0       api      26       7  33  0.788  0.622  0.893
-    1   billing      10       0  10  1.000  0.722  1.000
-    2      data      16       2  18  0.889  0.672  0.969
-    3      docs      11       1  12  0.917  0.646  0.985
-    4    mobile      22       1  23  0.957  0.790  0.992
-    5  platform      14       5  19  0.737  0.512  0.882
-    6   release       3       0   3  1.000  0.439  1.000
-    7       web      26      14  40  0.650  0.495  0.779
+       pipeline  passed  failed   n   rate    low   high  n_effective
+    0       api      26       7  33  0.788  0.551  0.918       24.662
+    1   billing      10       0  10  1.000  0.602  1.000       10.000
+    2      data      16       2  18  0.889  0.592  0.978       15.324
+    3      docs      11       1  12  0.917  0.516  0.991       12.000
+    4    mobile      22       1  23  0.957  0.704  0.995       19.560
+    5  platform      14       5  19  0.737  0.420  0.916       14.498
+    6   release       3       0   3  1.000    NaN    NaN          NaN
+    7       web      26      14  40  0.650  0.395  0.841       20.602
     """
     check_states(builds, "state")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at"), by)
@@ -121,7 +143,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
 
     See Also
     --------
-    success_rate : The same per group.
+    success_rate : The same per group, with details on the intervals.
     trend : Percentiles of a duration per bucket.
 
     Examples
@@ -227,10 +249,12 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     See Also
     --------
     newcombe : Interval of the difference of two proportions.
+    success_rate : A rate of builds, with an interval that holds for dependent ones.
 
     Notes
     -----
-    The limits have no continuity correction [1]_. The interval assumes independent trials.
+    The limits have no continuity correction [1]_. The interval assumes independent trials, which builds and jobs are
+    not.
 
     References
     ----------
