@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 
 from buildframe.report import page as page_module
 from buildframe.report.content import Finding, Report
+from buildframe.report.findings import findings
 from buildframe.report.page import render, summary
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -109,7 +110,8 @@ def test_the_head_names_organization_periods_and_completeness(pages: dict[str, s
 def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Report]) -> None:
     answers = dict(conclusions(render(reports["month"])))
     assert re.match(
-        r"Yes The median wall time of passed builds of api is .*The median run time of step integration .* since ",
+        r"api has been slower since \d+ Oct The median wall time of passed builds of api is .* since about .*"
+        r"The median run time of step integration .* since ",
         answers["Are we slower?"],
     )
     assert "The longest waits are in the queue macos: of its " in answers["Do we wait for agents?"]
@@ -125,6 +127,34 @@ def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Repor
     better = Finding("speed", "web", "Builds of web take less.", bad=False)
     good = dict(conclusions(render(replace(reports["month"], findings=(better,)))))
     assert good["Are we slower?"].startswith("No, faster Builds of web take less. Compared: ")
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_headline_findings_and_tables_name_one_day(whole: Report) -> None:
+    page = render(whole)
+    (first, *_) = [finding for finding in whole.findings if finding.question == "speed"]
+    assert first.since is not None
+    day = f"since {first.since.day} {first.since:%b}"
+    headline = dict(conclusions(page))["Are we slower?"]
+    assert headline.startswith(f"{first.subject} has been slower {day} ")
+    cells = {words(row[0]): words(row[1]) for row in tables(page)["wall_time"][1:]}
+    assert cells.pop(first.subject) == f"▲ longer {day}"
+    assert not [cell for cell in cells.values() if "since" in cell]  # no other pipeline has a finding
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_change_that_the_periods_do_not_show_is_in_the_table_too(whole: Report) -> None:
+    same = whole.measurements.wall_time.assign(p50_change_low_s=-60.0, p50_change_high_s=60.0)
+    steps = whole.measurements.step_time.assign(p50_change_low_s=-60.0, p50_change_high_s=60.0)
+    measurements = replace(whole.measurements, wall_time=same, step_time=steps)
+    report = replace(
+        whole, measurements=measurements, findings=tuple(findings(measurements, whole.period.before.start))
+    )
+    page = render(report)
+    assert dict(conclusions(page))["Are we slower?"].startswith("api has been slower since ")
+    first, *others = tables(page)["wall_time"][1:]
+    assert (words(first[0]), words(first[1])[:14]) == ("api", "▲ longer since")
+    assert {words(row[1]) for row in others} == {"no"}
 
 
 @pytest.mark.parametrize("name", ["one build", "no builds"])
@@ -167,7 +197,7 @@ def test_the_tables_contain_the_measurements(whole: Report, pages: dict[str, str
     assert api[2] == f"{expected['passed']:.0f} of {expected['n']:.0f}"
     assert api[3] == f"{100 * expected['rate']:.1f} %"
     assert words(found["step_time"][1][1]) == "integration"
-    assert found["step_time"][1][3] == "▲ longer"
+    assert found["step_time"][1][3].startswith("▲ longer since ")
     assert [row[:2] for row in found["queue_time"][1:3]] == [
         [found["queue_time"][1][0], name] for name in ("median", "p95")
     ]
@@ -214,7 +244,7 @@ def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report
         assert ("**Complete.**" in text) == report.complete
         assert all(f"- Because: {reason}"[:40] in text for reason in report.why)
     text = summary(reports["month"])
-    assert "- **Are we slower?** Yes." in text
+    assert "- **Are we slower?** api has been slower since " in text
     assert "  - Worse: The median run time of step integration of api is " in text
     assert "- **Exceeded:** The p95 of queue time of macos is 48 min" in text
     assert re.search(r"^\| api \| \d+ \| [\d.]+ % \| ", text, re.MULTILINE)
