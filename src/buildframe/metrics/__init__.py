@@ -20,6 +20,7 @@ from buildframe.metrics.build_times import (
 from buildframe.metrics.change_points import change_points
 from buildframe.metrics.comparison import build_success_change, job_failure_change, newcombe, percentile_change
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
+from buildframe.metrics.flake_score import detection_power, flake_score
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.outcomes import failed
@@ -33,11 +34,12 @@ from buildframe.metrics.waste import waste
 
 __all__ = [
     "active_time", "blocked_time", "build_success_change", "change_points", "concurrency", "dependency_wait",
-    "failed", "flaky_board", "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest",
-    "machine_time", "newcombe", "outages", "outcomes_by_commit", "parallelism", "percentile_change", "percentiles",
-    "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time", "retry_rate", "run_time", "step",
-    "success_rate", "success_trend", "survival", "throughput", "time_to_first_failure", "time_to_pass", "trend",
-    "turnaround", "utilization", "wall_time", "waste", "wilson", "with_seconds",
+    "detection_power", "failed", "flake_score", "flaky_board", "flaky_lifecycle", "flips", "idle_time",
+    "job_failure_change", "latest", "machine_time", "newcombe", "outages", "outcomes_by_commit", "parallelism",
+    "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time",
+    "retry_rate", "run_time", "step", "success_rate", "success_trend", "survival", "throughput",
+    "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization", "wall_time", "waste", "wilson",
+    "with_seconds",
 ]  # fmt: skip
 
 

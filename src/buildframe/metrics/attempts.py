@@ -20,16 +20,16 @@ from buildframe.metrics.steps import step
 from buildframe.metrics.time_spans import sum_by_span
 from buildframe.metrics.validation import check_states
 
-_STEP: list[Key] = ["organization", "pipeline", step]
-_COMMIT: list[Key] = ["commit"]
-_VARIANT: list[Key] = ["matrix", "parallel_group_index"]
+STEP: list[Key] = ["organization", "pipeline", step]
+COMMIT: list[Key] = ["commit"]
+VARIANT: list[Key] = ["matrix", "parallel_group_index"]
 _NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at")
 _COUNTS = ["passes", "failures", "lost"]
 
 _KINDS = ("automatic", "manual")
 """Kinds of retries."""
 
-_VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
+VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
 
 
@@ -104,10 +104,10 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     deterministic        5
     Name: count, dtype: int64
     """
-    attempts = _select_attempts(jobs, only_known=True)
+    attempts = select_attempts(jobs, only_known=True)
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = _sum_outcomes(attempts, **ends)
-    return outcomes.engine.deliver(outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": _VERDICTS})
+    outcomes = sum_outcomes(attempts, **ends)
+    return outcomes.engine.deliver(outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": VERDICTS})
 
 
 @checked_names
@@ -170,20 +170,20 @@ def flips(jobs: Frame) -> pd.DataFrame:
     1  platform  test-billing              19      1       0.053  0.005
     2       api      contract              31      1       0.032  0.004
     """
-    attempts = _select_attempts(jobs, only_known=False)
+    attempts = select_attempts(jobs)
     first = nw.col("finished_at").min()
-    variants = _sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
+    variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
     engine = variants.engine
-    commits = engine.without_level(variants, _VARIANT)
+    commits = engine.without_level(variants, VARIANT)
     worst = commits.frame.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col("unknown").sum(), first)
     is_known = nw.col("unknown") == 0
     counts = {
         "commits": is_known,
         "commits_passed": is_known & (nw.col("passes") > 0),
-        **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(_VERDICTS)][1:])},
+        **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(VERDICTS)][1:])},
         "n_without_commit": nw.col("unknown"),
     }
-    steps = engine.without_level(replace(commits, frame=worst), _COMMIT)
+    steps = engine.without_level(replace(commits, frame=worst), COMMIT)
     counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], attempts.frame)
     rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
@@ -194,13 +194,13 @@ def flips(jobs: Frame) -> pd.DataFrame:
     return ranked.loc[order.index].reset_index(drop=True)
 
 
-def _select_attempts(jobs: Frame, *, only_known: bool) -> GroupedRows:
+def select_attempts(jobs: Frame, *needs: str, only_known: bool = False) -> GroupedRows:
     """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), or those at a commit.
 
-    Computes flags first, because texts are slow to filter.
+    `needs` are further columns of the result. Computes flags first, because texts are slow to filter.
     """
     check_states(jobs, "state")
-    groups = engine_of(jobs).nested_groups(jobs, _NEEDS, [_STEP, _COMMIT, _VARIANT])
+    groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
     hard, lost, unknown = nw.col("hard"), nw.col("lost"), nw.col("unknown")
     flags = {
         "script": expressions.IS_SCRIPT,
@@ -209,7 +209,7 @@ def _select_attempts(jobs: Frame, *, only_known: bool) -> GroupedRows:
         "lost": expressions.WAS_LOST,
     }
     flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
-    rows = groups.frame.select(*groups.by, "finished_at", **flags)
+    rows = groups.frame.select(*groups.by, "finished_at", *needs, **flags)
     counted = nw.col("script") & (nw.col("passes") | hard)
     rows = rows.filter(counted & ~unknown if only_known else counted)
     outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": unknown}
@@ -217,7 +217,7 @@ def _select_attempts(jobs: Frame, *, only_known: bool) -> GroupedRows:
     return replace(groups, frame=rows)
 
 
-def _sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
+def sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
     """Sum the outcomes of each group, and add its verdict."""
     sums = attempts.frame.group_by(*attempts.by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
     whole = sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))  # decimals in DuckDB
@@ -225,7 +225,7 @@ def _sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
 
 
 def _express_verdict() -> nw.Expr:
-    """Return the index of the verdict in _VERDICTS."""
+    """Return the index of the verdict in VERDICTS."""
     passes, failures, lost = (nw.col(name) for name in _COUNTS)
     unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))
     return nw.when(failures > 0).then(unlike).otherwise((lost > 0).cast(nw.Int64))

@@ -26,7 +26,7 @@ from buildframe.metrics.columns import (
     typed_column,
 )
 from buildframe.metrics.durations import RowMetric, Span, is_blocked, is_script
-from buildframe.metrics.engines import attribution
+from buildframe.metrics.engines import attribution, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column
 from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, count_intervals
 from buildframe.metrics.engines.normal_scores import SCORE
@@ -252,6 +252,16 @@ class PandasEngine(Engine):
         scores = np.empty(len(order))
         scores[order] = ndtri(rank / (np.bincount(codes)[codes[order]] + 1))
         return replace(rows, frame=_to_rows(native.assign(**{SCORE: scores})))
+
+    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows:
+        native = _to_pandas(attempts.frame)
+        hour = microseconds(native["finished_at"]) // storms.HOUR_EDGES[1]
+        step = native[GROUP].to_numpy(np.int64) // int(np.prod([max(len(keys), 1) for keys in attempts.keys[1:]]))
+        has_passed = native["passes"].to_numpy(bool)
+        marks = [storms.find_storms(native[place], hour, step, has_passed) for place in storms.PLACES]
+        return replace(
+            attempts, frame=_to_rows(native.assign(**{storms.STORM: np.any(marks, axis=0).astype(np.int64)}))
+        )
 
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         table = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
 from buildframe.metrics.durations import SEEN, RowMetric, Span, span_of
-from buildframe.metrics.engines import attribution, expressions
+from buildframe.metrics.engines import attribution, expressions, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
 from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
 from buildframe.metrics.engines.normal_scores import with_normal_scores
@@ -486,6 +486,30 @@ class Engine(ABC):
     def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
         """Add the normal score (`SCORE`) of `value`, which is not null, in its group; ties score equally."""
         return replace(rows, frame=with_normal_scores(rows.frame, rows.by))
+
+    # Attempts
+
+    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows:
+        """Add whether each attempt is in a storm (`STORM`, 1 or 0): an hour in which a queue or an agent fails.
+
+        Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
+        identify a step, and are a level of their own.
+        """
+        step, at = attempts.by[:n_keys], storms.HOUR_EDGES
+        rows = self.with_bucket_numbers(attempts.frame, "finished_at", at, storms.HOUR)
+        marks = [nw.lit(0)]
+        for place in storms.PLACES:
+            suspicious = self.collect(storms.suspicious_hours(rows, place))
+            if suspicious.empty:
+                continue
+            own = rows.join(self.bring(rows, suspicious), on=[place, storms.HOUR], how="inner")
+            stormy = self.collect(storms.stormy_hours(own, place, step))
+            mark = f"{storms.STORM} of {place}"
+            small = self.bring(rows, stormy.assign(**{mark: 1}).astype({mark: "Int64"}))
+            if len(stormy):
+                rows = rows.join(small, on=[place, storms.HOUR], how="left")
+                marks.append(nw.col(mark).fill_null(0))
+        return replace(attempts, frame=rows.with_columns(**{storms.STORM: nw.max_horizontal(*marks)}))
 
     # Builds of jobs
 
