@@ -7,7 +7,7 @@ counts, not jobs.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +64,9 @@ class Posterior:
         """Return the probability of a rate above the threshold."""
         place = np.interp(threshold, _EDGES, np.arange(len(_EDGES)))
         cell = min(int(place), len(_EDGES) - 2)
-        above: Floats = 1 - self._below[:, cell] - (place - cell) * self._cells[:, cell]
-        return np.clip(above, 0, 1)
+        above = 1 - self._below[:, cell] - (place - cell) * self._cells[:, cell]
+        clipped: Floats = np.clip(above, 0, 1)
+        return clipped
 
     def interval(self, confidence: float) -> tuple[Floats, Floats]:
         """Return the shortest interval that has this probability; it begins at 0 for a step without failures."""
@@ -94,17 +95,18 @@ def estimate_rates(steps: Attempts) -> Posterior:
 
 
 def _middles() -> Floats:
-    return (_EDGES[1:] + _EDGES[:-1]) / 2
+    middles: Floats = (_EDGES[1:] + _EDGES[:-1]) / 2
+    return middles
 
 
 @functools.cache
-def _priors() -> Floats:
+def _priors() -> Any:
     """Return the probability of each cell of rates (rows) in each Beta distribution of the grid (columns)."""
     from scipy.special import betainc
 
     mean, shape = (grid.ravel() for grid in np.meshgrid(_MEANS, _SHAPES))
     below = betainc(shape, shape * (1 / mean - 1), _EDGES[:, None])
-    prior: Floats = np.diff(below, axis=0)
+    prior = np.diff(below, axis=0)
     return (1 - _UNLIKE) * prior + _UNLIKE / len(prior)
 
 

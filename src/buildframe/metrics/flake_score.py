@@ -81,7 +81,7 @@ def flake_score(
         rate             float64 mean of the posterior: chance that an attempt fails at random; NaN
                                  if nothing can be known
         low, high        float64 shortest interval with 90 % of the posterior
-        probability      float64 probability that the rate exceeds `threshold`
+        p_above          float64 probability that the rate exceeds `threshold`
         commits          Int64   commits with an outcome: rows of `outcomes_by_commit`
         flaky            Int64   commits with this verdict
         deterministic    Int64   commits with this verdict
@@ -124,8 +124,8 @@ def flake_score(
     commits, and are NaN. A step that is never tried again, among others that are, has the rate that these make likely,
     and wide intervals: see `power_retried` and `suspected`.
 
-    A storm is an hour in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of these only
-    failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed.
+    A storm is half an hour in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of these
+    only failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed.
 
     A suspected flake failed once at a commit of the default branch, was not tried again, and passed at the commits
     before and after, in the order of their builds.
@@ -140,7 +140,7 @@ def flake_score(
     Examples
     --------
     >>> scores = metrics.flake_score(jobs, branch="main")
-    >>> scores[["pipeline", "step", "rate", "low", "high", "probability", "suspected"]].head(3).round(3)
+    >>> scores[["pipeline", "step", "rate", "low", "high", "p_above", "suspected"]].head(3).round(3)
     """
     _check_arguments(threshold, retries, branch, pipelines)
     needs = [] if branch is None and pipelines is None else ["branch", "build_created_at", "build_number"]
@@ -162,7 +162,7 @@ def flake_score(
 
 
 _COLUMNS = [
-    "rate", "low", "high", "probability", "commits", *_VERDICTS, "suspected", "power_planned", "power_retried",
+    "rate", "low", "high", "p_above", "commits", *_VERDICTS, "suspected", "power_planned", "power_retried",
     "red_builds", "machine_s", "waiting_s", "n_storm", "n_without_commit",
 ]  # fmt: skip
 
@@ -323,7 +323,7 @@ def _rates(sums: pd.DataFrame, threshold: float) -> pd.DataFrame:
     parts = {name: sums[f"parts {name}"].to_numpy(np.float64) / _PARTS for name in ("failures", "passes")}
     posterior = estimate_rates(Attempts(**parts, passed=sums["passed"].to_numpy(np.int64), failed=failed))
     low, high = posterior.interval(_CONFIDENCE)
-    rates = {"rate": posterior.mean(), "low": low, "high": high, "probability": posterior.above(threshold)}
+    rates = {"rate": posterior.mean(), "low": low, "high": high, "p_above": posterior.above(threshold)}
     was_tried_again = sums[[f"tried {k}" for k in _up_to(_MAX_ATTEMPTS)[1:]]].to_numpy(np.int64).any()
     is_known = (sums["commits"] > 0).to_numpy(bool) & was_tried_again
     return pd.DataFrame({name: np.where(is_known, own, np.nan) for name, own in rates.items()}, sums.index)

@@ -255,10 +255,10 @@ class PandasEngine(Engine):
 
     def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows:
         native = _to_pandas(attempts.frame)
-        hour = microseconds(native["finished_at"]) // storms.HOUR_EDGES[1]
+        period = microseconds(native["finished_at"]) // storms.PERIOD_EDGES[1]
         step = native[GROUP].to_numpy(np.int64) // int(np.prod([max(len(keys), 1) for keys in attempts.keys[1:]]))
         has_passed = native["passes"].to_numpy(bool)
-        marks = [storms.find_storms(native[place], hour, step, has_passed) for place in storms.PLACES]
+        marks = [storms.find_storms(native[place], period, step, has_passed) for place in storms.PLACES]
         return replace(
             attempts, frame=_to_rows(native.assign(**{storms.STORM: np.any(marks, axis=0).astype(np.int64)}))
         )

@@ -490,24 +490,24 @@ class Engine(ABC):
     # Attempts
 
     def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows:
-        """Add whether each attempt is in a storm (`STORM`, 1 or 0): an hour in which a queue or an agent fails.
+        """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
 
         Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
         identify a step, and are a level of their own.
         """
-        step, at = attempts.by[:n_keys], storms.HOUR_EDGES
-        rows = self.with_bucket_numbers(attempts.frame, "finished_at", at, storms.HOUR)
+        step, at = attempts.by[:n_keys], storms.PERIOD_EDGES
+        rows = self.with_bucket_numbers(attempts.frame, "finished_at", at, storms.PERIOD)
         marks = [nw.lit(0)]
         for place in storms.PLACES:
-            suspicious = self.collect(storms.suspicious_hours(rows, place))
+            suspicious = self.collect(storms.suspicious_periods(rows, place))
             if suspicious.empty:
                 continue
-            own = rows.join(self.bring(rows, suspicious), on=[place, storms.HOUR], how="inner")
-            stormy = self.collect(storms.stormy_hours(own, place, step))
+            own = rows.join(self.bring(rows, suspicious), on=[place, storms.PERIOD], how="inner")
+            stormy = self.collect(storms.stormy_periods(own, place, step))
             mark = f"{storms.STORM} of {place}"
             small = self.bring(rows, stormy.assign(**{mark: 1}).astype({mark: "Int64"}))
             if len(stormy):
-                rows = rows.join(small, on=[place, storms.HOUR], how="left")
+                rows = rows.join(small, on=[place, storms.PERIOD], how="left")
                 marks.append(nw.col(mark).fill_null(0))
         return replace(attempts, frame=rows.with_columns(**{storms.STORM: nw.max_horizontal(*marks)}))
 

@@ -1,4 +1,4 @@
-"""Find storms: hours in which nearly all steps of a queue or an agent fail, because infrastructure does."""
+"""Find storms: half hours in which nearly all steps of a queue or an agent fail, because infrastructure does."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pandas as pd
 
 from buildframe.metrics.columns import Flags, Integers
 
-HOUR, STORM = "hour", "storm"
+PERIOD, STORM = "period", "storm"
 PLACES = ("queue", "agent_id")
-HOUR_EDGES = np.array([0, 3_600_000_000])
+PERIOD_EDGES = np.array([0, 1_800_000_000])
+"""Half an hour in microseconds: an outage of an hour fills at least one."""
 
 MIN_STEPS = 5
-"""With fewer steps in an hour, one broken commit looks like a storm."""
+"""With fewer steps in a period, one broken commit looks like a storm."""
 
 MIN_SHARE = 0.8
 """A storm is when a larger share of the steps fails."""
@@ -25,33 +26,33 @@ _MIN_FAILED = 0.25
 """Smallest share of failed attempts in a storm, below which steps are not even compared."""
 
 
-def suspicious_hours(attempts: nw.LazyFrame[Any], place: str) -> nw.LazyFrame[Any]:
-    """Return the hours of a place with so many failures that they may be a storm."""
-    hours = attempts.group_by(place, HOUR).agg(nw.col("passes", "failures", "lost").sum())
+def suspicious_periods(attempts: nw.LazyFrame[Any], place: str) -> nw.LazyFrame[Any]:
+    """Return the periods of a place with so many failures that they may be a storm."""
+    periods = attempts.group_by(place, PERIOD).agg(nw.col("passes", "failures", "lost").sum())
     failed = nw.col("failures") + nw.col("lost")
     is_suspicious = (failed >= MIN_STEPS) & (failed >= _MIN_FAILED * (failed + nw.col("passes")))
-    return hours.filter(is_suspicious & ~nw.col(place).is_null() & ~nw.col(HOUR).is_null()).select(place, HOUR)
+    return periods.filter(is_suspicious & ~nw.col(place).is_null() & ~nw.col(PERIOD).is_null()).select(place, PERIOD)
 
 
-def stormy_hours(attempts: nw.LazyFrame[Any], place: str, step: list[str]) -> nw.LazyFrame[Any]:
-    """Return the hours of a place in which nearly all steps failed and never passed."""
-    steps = attempts.group_by(place, HOUR, *step).agg(nw.col("passes").sum())
+def stormy_periods(attempts: nw.LazyFrame[Any], place: str, step: list[str]) -> nw.LazyFrame[Any]:
+    """Return the periods of a place in which nearly all steps failed and never passed."""
+    steps = attempts.group_by(place, PERIOD, *step).agg(nw.col("passes").sum())
     steps = steps.with_columns(failed=(nw.col("passes") == 0).cast(nw.Int64), steps=nw.lit(1))
-    hours = steps.group_by(place, HOUR).agg(nw.col("failed", "steps").sum())
+    periods = steps.group_by(place, PERIOD).agg(nw.col("failed", "steps").sum())
     is_storm = (nw.col("steps") >= MIN_STEPS) & (nw.col("failed") > MIN_SHARE * nw.col("steps"))
-    return hours.filter(is_storm).select(place, HOUR)
+    return periods.filter(is_storm).select(place, PERIOD)
 
 
-def find_storms(places: pd.Series[Any], hour: Integers, step: Integers, has_passed: Flags) -> Flags:
+def find_storms(places: pd.Series[Any], period: Integers, step: Integers, has_passed: Flags) -> Flags:
     """Return which attempts are in a storm of their place; without a place or time they are in none."""
-    stormy = np.zeros(len(hour), bool)
+    stormy = np.zeros(len(period), bool)
     failing = np.flatnonzero(~has_passed)
     own, _ = pd.factorize(places.take(failing))
     if np.bincount(own[own >= 0]).max(initial=0) < MIN_STEPS:  # as with an agent for each job
         return stormy
     codes, _ = pd.factorize(places)
-    is_known = (codes >= 0) & (hour >= 0)
-    cells = codes * (hour.max(initial=0) + 1) + hour
+    is_known = (codes >= 0) & (period >= 0)
+    cells = codes * (period.max(initial=0) + 1) + period
     candidates = _suspicious_cells(cells, has_passed, is_known)
     rows = np.flatnonzero(is_known & np.isin(cells, candidates))
     if not len(rows):
@@ -66,7 +67,7 @@ def find_storms(places: pd.Series[Any], hour: Integers, step: Integers, has_pass
 
 
 def _suspicious_cells(cells: Integers, has_passed: Flags, is_known: Flags) -> npt.NDArray[Any]:
-    """Return the cells (hours of a place) of `suspicious_hours`, in order."""
+    """Return the cells (periods of a place) of `suspicious_periods`, in order."""
     candidates, failed = np.unique(cells[~has_passed & is_known], return_counts=True)
     candidates, failed = candidates[failed >= MIN_STEPS], failed[failed >= MIN_STEPS]
     passing = cells[has_passed & is_known]
