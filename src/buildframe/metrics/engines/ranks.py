@@ -32,7 +32,7 @@ from buildframe.metrics.engines.protocol import (
 from buildframe.metrics.engines.sorted_rows import SortedRows, span_scale
 from buildframe.metrics.grouping import find_groups
 
-_ENDED, _ZONE, _FIRST, _LAST, _SCALE = "ended", "zone", "first", "last", "scale"
+_ZONE, _FIRST, _LAST, _SCALE = "zone", "first", "last", "scale"
 
 _MAX_COUNTED = 10_000
 """Of more groups, seconds are no fewer than rows, and a sort takes less."""
@@ -51,7 +51,13 @@ class CountingEngine(Engine):
     def rank_rows(
         self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
     ) -> RankedRows:
-        return _CountedRows(replace(rows, frame=self.ranking_columns(rows, span, at)), groups, n)
+        ended = replace(rows, frame=rows.frame.filter(~nw.col("value").is_null()))
+        ended = replace(rows, frame=self.ranking_columns(ended, None, at))
+        if span is None or "censored" not in rows.frame.collect_schema():
+            return _CountedRows(ended, None, groups, n, is_timed=at is not None)
+        left = replace(rows, frame=rows.frame.filter(nw.col("censored") & nw.col("value").is_null()))
+        left = replace(rows, frame=self.ranking_columns(left, span, at))
+        return _CountedRows(ended, left, groups, n, is_timed=at is not None)
 
     def map_ranked(
         self,
@@ -79,48 +85,61 @@ class CountingEngine(Engine):
 class _CountedRows(RankedRows):
     """Few groups: rows are counted by second, and then by value within the seconds that hold ranks, which are few."""
 
-    def __init__(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers) -> None:
-        self.n, self._rows, self._groups = n, rows, groups
-        self._names = rows.frame.collect_schema().names()
-        self._seconds, left = self._count_seconds()
+    def __init__(
+        self, ended: GroupedRows, left: GroupedRows | None, groups: pd.DataFrame, n: Integers, *, is_timed: bool
+    ) -> None:
+        self.n, self._ended, self._left, self._groups, self._is_timed = n, ended, left, groups, is_timed
+        ended_by_second, left_by_second = self._count_seconds(self._place_rows({})), self._count_left()
+        self._seconds = ended_by_second[[PLACE, SECOND, ROWS]].astype(np.int64)
         check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(n)), n)
         self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
-        self.leaving = left
+        types = {PLACE: "int64", SECOND: "int64", ROWS: "int64", SEEN_FOR: "float64"}
+        self.leaving = left_by_second[list(types)].astype(types)
+        self._limits = self._find_limits(ended_by_second, left_by_second) if is_timed else {}
 
-    def _count_seconds(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Count rows by second, those that ended and those that did not, and find the limits of each group's time."""
-        sums = {ROWS: nw.len().cast(nw.Int64)}
-        if AT in self._names:
-            sums |= {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()}
-        if SEEN_FOR in self._names:
-            sums[SEEN_FOR] = nw.col(SEEN_FOR).max()
-        counted = self._place_rows({}).group_by(PLACE, _ENDED, SECOND).agg(**sums)
-        counts = self._rows.engine.collect(counted).sort_values([PLACE, SECOND], ignore_index=True)
-        self._limits = self._find_limits(counts)
-        ended = counts[_ENDED].to_numpy(bool)
-        by_second = counts[[PLACE, SECOND, ROWS]].astype(np.int64)
-        seen = counts[SEEN_FOR].astype("float64") if SEEN_FOR in counts else np.nan
-        left = by_second.assign(**{SEEN_FOR: seen})[~ended]
-        return by_second[ended].reset_index(drop=True), left.reset_index(drop=True)
+    def _count_left(self) -> pd.DataFrame:
+        if self._left is None:
+            return pd.DataFrame(columns=[PLACE, SECOND, ROWS, SEEN_FOR, _FIRST, _LAST])
+        return self._count_seconds(self._place_left({}), **{SEEN_FOR: nw.col(SEEN_FOR).max()})
 
-    def _find_limits(self, counts: pd.DataFrame) -> dict[str, Integers | Floats]:
+    def _count_seconds(self, rows: Rows, **more: nw.Expr) -> pd.DataFrame:
+        """Count rows by second, and find the limits of their time."""
+        limits = {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()} if self._is_timed else {}
+        counted = rows.group_by(PLACE, SECOND).agg(nw.len().cast(nw.Int64).alias(ROWS), **limits, **more)
+        counts = self._collect(counted)
+        return counts.take(np.lexsort((counts[SECOND], counts[PLACE]))).reset_index(drop=True)
+
+    def _collect(self, rows: Rows) -> pd.DataFrame:
+        """Return counts as plain numbers, which take less time than those of pandas that can be null."""
+        table = self._ended.engine.to_arrow(rows)
+        return pd.DataFrame({name: table[name].to_numpy() for name in table.column_names})
+
+    def _find_limits(self, *counts: pd.DataFrame) -> dict[str, Integers | Floats]:
         """Return the first time of each group, and the factor that makes spans."""
-        if AT not in self._names:
-            return {}
-        limits = counts.groupby(PLACE).agg({_FIRST: "min", _LAST: "max"}).reindex(range(len(self.n))).fillna(0)
-        first, last = (limits[name].to_numpy(np.int64) for name in (_FIRST, _LAST))
+        first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
+        for one in counts:
+            known = one.dropna(subset=_FIRST)
+            place = known[PLACE].to_numpy(np.int64)
+            np.minimum.at(first, place, known[_FIRST].to_numpy(np.int64))
+            np.maximum.at(last, place, known[_LAST].to_numpy(np.int64))
+        first, last = np.where(last < first, 0, first), np.where(last < first, 0, last)
         return {_FIRST: first, _SCALE: span_scale(last - first + 1)}
 
     def _place_rows(self, values: Mapping[str, Integers | Floats]) -> Rows:
-        """Return the rows that ended or were censored, with the place, values and second of each."""
-        engine, value = self._rows.engine, nw.col("value")
-        placed = engine.with_group_values(self._rows, self._groups, {PLACE: np.arange(len(self.n)), **values}).frame
-        ended, second = ~value.is_null(), value.floor()
-        if SEEN_FOR not in self._names:
-            return placed.filter(ended).with_columns(**{_ENDED: nw.lit(True), SECOND: second.cast(nw.Int64)})
-        left = nw.col(SEEN_FOR).floor() + 1
-        second = nw.when(ended).then(second).otherwise(left).cast(nw.Int64)
-        return placed.filter(ended | ~nw.col(SEEN_FOR).is_null()).with_columns(**{_ENDED: ended, SECOND: second})
+        """Return the rows that ended, with the place, values and second of each."""
+        second = nw.col("value").floor().cast(nw.Int64)
+        return self._place(self._ended, values).with_columns(**{SECOND: second})
+
+    def _place_left(self, values: Mapping[str, Integers | Floats]) -> Rows:
+        """Return the censored rows, with the place, values and second of each."""
+        assert self._left is not None
+        seen = nw.col(SEEN_FOR)
+        placed = self._place(self._left, values).filter(~seen.is_null())
+        return placed.with_columns(**{SECOND: (seen.floor() + 1).cast(nw.Int64)})
+
+    def _place(self, rows: GroupedRows, values: Mapping[str, Integers | Floats]) -> Rows:
+        places = {PLACE: np.arange(len(self.n)), **values}
+        return self._ended.engine.with_group_values(rows, self._groups, places).frame
 
     def values_at(self, ranks: Integers) -> Floats:
         if not ranks.any():
@@ -128,48 +147,43 @@ class _CountedRows(RankedRows):
         lines, within = self._find_lines(ranks)
         seconds = self._select_seconds(lines[ranks > 0])
         rows = self._place_rows({str(i): second for i, second in enumerate(seconds.T)})
-        candidates = rows.filter(nw.col(_ENDED) & _is_one_of(seconds.shape[1]))
-        counts = self._rows.engine.collect(_count_rows(candidates, [PLACE, "value"]))
+        candidates = rows.filter(_is_one_of(seconds.shape[1]))
+        counts = self._collect(_count_rows(candidates, [PLACE, "value"]))
         return self._find_values(counts, lines, within, ranks)
 
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
         """Count by span and value in one query; other rows by how many seconds with ranks come before theirs."""
-        if AT not in self._names:
+        if not self._is_timed:
             return self.values_at(others), None
         both = np.concatenate([ranks, others], axis=1)
         lines, within = self._find_lines(both)
         seconds = self._select_seconds(lines[both > 0])
-        table = self._count_zones(seconds)
-        is_ended = table[_ENDED].to_numpy(bool)
-        ended, left = table[is_ended], table[~is_ended]
-        check_same_rows(_sum_by(ended[PLACE], ended[ROWS], len(self.n)), self.n)
-        values = self._find_values(ended[ended["value"].notna()], lines, within, both)
+        zones = self._count_zones(seconds)
+        check_same_rows(_sum_by(zones[PLACE], zones[ROWS], len(self.n)), self.n)
+        values = self._find_values(zones[zones["value"].notna()], lines, within, both)
         limits, values = np.split(values, [ranks.shape[1]], axis=1)
-        splits = self._split(ended[ended[SPAN].notna()], limits, seconds)
-        names = {_ZONE: SECOND}
-        leaving = left[left[SPAN].notna()].rename(columns=names)[[PLACE, SPAN, SECOND, ROWS]].astype(np.int64)
-        return values, Splits(*splits, leaving)
+        return values, Splits(*self._split(zones[zones[SPAN].notna()], limits, seconds), self._split_left())
 
     def _count_zones(self, seconds: Integers) -> pd.DataFrame:
         numbered = {str(i): second for i, second in enumerate(seconds.T)}
         rows = self._place_rows({**numbered, **self._limits})
-        micros = (nw.col(AT) - nw.col(_FIRST)).cast(nw.Float64)
         zone = sum(((nw.col(name) < nw.col(SECOND)).cast(nw.Int64) for name in numbered), nw.lit(0))
-        zones = rows.select(
-            PLACE,
-            _ENDED,
-            value=nw.when(_is_one_of(len(numbered))).then(nw.col("value")),
-            **{
-                SPAN: (micros * nw.col(_SCALE)).floor().cast(nw.Int64),
-                _ZONE: nw.when(nw.col(_ENDED)).then(zone).otherwise(nw.col(SECOND)),
-            },
-        )
-        return self._rows.engine.collect(_count_rows(zones, [PLACE, _ENDED, SPAN, _ZONE, "value"]))
+        value = nw.when(_is_one_of(len(numbered))).then(nw.col("value"))
+        zones = rows.select(PLACE, value=value, **{SPAN: _span(), _ZONE: zone})
+        return self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value"]))
 
-    def _split(self, ended: pd.DataFrame, limits: Floats, seconds: Integers) -> tuple[Integers, Integers]:
+    def _split_left(self) -> pd.DataFrame:
+        names = [PLACE, SPAN, SECOND]
+        if self._left is None:
+            return self.leaving.assign(**{SPAN: 0})[[*names, ROWS]]
+        rows = self._place_left(self._limits).select(PLACE, SECOND, **{SPAN: _span()})
+        counts = self._collect(_count_rows(rows, names))
+        return counts.dropna(subset=SPAN).astype(np.int64)
+
+    def _split(self, zones: pd.DataFrame, limits: Floats, seconds: Integers) -> tuple[Integers, Integers]:
         """Count the rows in each span, and those up to each limit."""
-        place, span, zone, rows = (ended[name].to_numpy(np.int64) for name in (PLACE, SPAN, _ZONE, ROWS))
-        value, cell = ended["value"].to_numpy(np.float64, na_value=np.nan), place * N_SPANS + span
+        place, span, zone, rows = (zones[name].to_numpy(np.int64) for name in (PLACE, SPAN, _ZONE, ROWS))
+        value, cell = zones["value"].to_numpy(np.float64, na_value=np.nan), place * N_SPANS + span
         shape = len(self.n), N_SPANS
         hits = np.zeros((len(self.n), limits.shape[1], N_SPANS), np.int64)
         for i, limit in enumerate(limits.T):
@@ -249,6 +263,11 @@ def check_same_rows(n: Integers, before: Integers) -> None:
 def _is_one_of(number: int) -> nw.Expr:
     """Match rows whose second is one of the group's numbered columns."""
     return nw.any_horizontal(*(nw.col(str(i)) == nw.col(SECOND) for i in range(number)), ignore_nulls=False)
+
+
+def _span() -> nw.Expr:
+    micros = (nw.col(AT) - nw.col(_FIRST)).cast(nw.Float64)
+    return (micros * nw.col(_SCALE)).floor().cast(nw.Int64)
 
 
 def _count_rows(rows: Rows, names: list[str]) -> Rows:
