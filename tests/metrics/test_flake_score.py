@@ -40,6 +40,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_intervals_contain_nine_of_ten_rates_and_probabilities_beat_rates_and_bounds(world: str) -> None:
     results = []

@@ -6,10 +6,10 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from buildframe.metrics.columns import Flags, Integers
+from buildframe.metrics.grouping import compact_codes
 
 PERIOD, STORM = "period", "storm"
 PLACES = ("queue", "agent_id")
@@ -44,33 +44,45 @@ def stormy_periods(attempts: nw.LazyFrame[Any], place: str, step: list[str]) -> 
 
 
 def find_storms(places: pd.Series[Any], period: Integers, step: Integers, has_passed: Flags) -> Flags:
-    """Return which attempts are in a storm of their place; without a place or time they are in none."""
+    """Return which attempts are in a storm of their place; without a place or time they are in none.
+
+    Names of places are slow to compare, so only those of periods with enough failures of one place are.
+    """
     stormy = np.zeros(len(period), bool)
-    failing = np.flatnonzero(~has_passed)
-    own, _ = pd.factorize(places.take(failing))
-    if np.bincount(own[own >= 0]).max(initial=0) < MIN_STEPS:  # as with an agent for each job
+    failing = np.flatnonzero(~has_passed & (period >= 0))
+    cells, failed, n_periods = _count_cells(places.take(failing), period[failing])
+    often = np.unique(cells[failed >= MIN_STEPS] % n_periods)
+    if not len(often):  # as with an agent for each job
         return stormy
-    codes, _ = pd.factorize(places)
-    is_known = (codes >= 0) & (period >= 0)
-    cells = codes * (period.max(initial=0) + 1) + period
-    candidates = _suspicious_cells(cells, has_passed, is_known)
-    rows = np.flatnonzero(is_known & np.isin(cells, candidates))
-    if not len(rows):
-        return stormy
-    own_cells, n_steps = np.searchsorted(candidates, cells[rows]), step.max(initial=0) + 1
-    pairs, place = np.unique(own_cells * n_steps + step[rows], return_inverse=True)
-    steps = np.bincount(pairs // n_steps, minlength=len(candidates))
-    passed = np.bincount(place, has_passed[rows], len(pairs)) > 0
-    failed = np.bincount(pairs // n_steps, ~passed, len(candidates))
-    stormy[rows] = ((steps >= MIN_STEPS) & (failed > MIN_SHARE * steps))[own_cells]
+    is_often = np.zeros(n_periods + 1, bool)
+    is_often[often] = True
+    rows = np.flatnonzero(is_often[np.clip(period, -1, n_periods)])
+    codes, _ = pd.factorize(places.take(rows))
+    rows, codes = rows[codes >= 0], codes[codes >= 0]
+    cell, n_cells = compact_codes(codes * n_periods + period[rows], n_periods * (int(codes.max(initial=0)) + 1))
+    passed, steps = has_passed[rows], step[rows]
+    n, n_passed = (np.bincount(own, minlength=n_cells) for own in (cell, cell[passed]))
+    suspicious = (n - n_passed >= MIN_STEPS) & (n - n_passed >= _MIN_FAILED * n)
+    own = np.flatnonzero(suspicious[cell])
+    if len(own):
+        is_storm = _find_storms(cell[own], steps[own], passed[own], n_cells)
+        stormy[rows[own]] = is_storm[cell[own]]
     return stormy
 
 
-def _suspicious_cells(cells: Integers, has_passed: Flags, is_known: Flags) -> npt.NDArray[Any]:
-    """Return the cells (periods of a place) of `suspicious_periods`, in order."""
-    candidates, failed = np.unique(cells[~has_passed & is_known], return_counts=True)
-    candidates, failed = candidates[failed >= MIN_STEPS], failed[failed >= MIN_STEPS]
-    passing = cells[has_passed & is_known]
-    passing = passing[np.isin(passing, candidates)]
-    passed = np.bincount(np.searchsorted(candidates, passing), minlength=len(candidates))
-    return candidates[failed >= _MIN_FAILED * (failed + passed)]
+def _count_cells(places: pd.Series[Any], period: Integers) -> tuple[Integers, Integers, int]:
+    """Return the periods of places that occur, as numbers, how often they do, and the number of periods."""
+    codes, _ = pd.factorize(places)
+    n_periods = int(period.max(initial=0)) + 1
+    cells, counts = np.unique(codes[codes >= 0] * n_periods + period[codes >= 0], return_counts=True)
+    return cells, counts, n_periods
+
+
+def _find_storms(cell: Integers, step: Integers, passed: Flags, n_cells: int) -> Flags:
+    """Return for each period of a place whether nearly all steps failed and never passed."""
+    n_steps = int(step.max()) + 1
+    pairs, place = np.unique(cell * n_steps + step, return_inverse=True)
+    failed = np.bincount(place, passed, len(pairs)) == 0
+    steps, failing = (np.bincount(own // n_steps, minlength=n_cells) for own in (pairs, pairs[failed]))
+    is_storm: Flags = (steps >= MIN_STEPS) & (failing > MIN_SHARE * steps)
+    return is_storm
