@@ -104,19 +104,13 @@ def _by_step(changes: pd.DataFrame) -> Found:
 
 
 def flaky_steps(month: Month) -> Found:
-    if hasattr(metrics, "flake_score"):
-        scores = metrics.flake_score(month.jobs, threshold=FLAKY)
-        scores = scores[scores["probability"] > 0.95]
-    else:
-        scores = metrics.flips(month.jobs)
-        scores = scores[scores["low"] > FLAKY]
-    return {(row["pipeline"], row["step"]): None for row in scores.to_dict("records")}
+    scores = metrics.flake_score(month.jobs, threshold=FLAKY)
+    return {(row["pipeline"], row["step"]): None for row in scores[scores["p_above"] > 0.95].to_dict("records")}
 
 
 def storms(month: Month) -> Found:
     """One storm or none: attempts in storms are counted by step."""
-    is_found = hasattr(metrics, "flake_score") and metrics.flake_score(month.jobs)["n_storm"].sum() > 0
-    return {("storm",): None} if is_found else {}
+    return {("storm",): None} if metrics.flake_score(month.jobs)["n_storm"].sum() > 0 else {}
 
 
 def broken_branches(month: Month) -> Found:
