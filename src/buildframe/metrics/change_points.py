@@ -86,9 +86,9 @@ def change_points(
         n_before, n_after                 Int64              rows; with `unit="commit"` runs
         p                                 float64            probability of a change as clear if nothing changed
         notable                           boolean            the group remains significant among all groups
-        number_before, branch_before,     Int64, str, str    last build before `at`; null if unknown
+        number_before, branch_before,     Int64, str, str    last build before `at_low`; null if unknown
         commit_before
-        number_after, branch_after,       Int64, str, str    first build from `at` on; null if unknown
+        number_after, branch_after,       Int64, str, str    first build from `at_high` on; null if unknown
         commit_after
         ================================= ================== =======================================================
 
@@ -126,7 +126,8 @@ def change_points(
     (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that was retried counts as one run that failed,
     and its last attempt counts as a retry. `p` is an upper bound. Rows without a commit are left out.
 
-    The culprit may lie before `commit_before` if `at_low` is earlier than `at`, and during the day before.
+    *Suspects.* The builds and commits from those before to those after contain the cause with 95 % probability. A cause
+    in the middle of a day may lie in the day before.
 
     References
     ----------
@@ -392,20 +393,42 @@ def _estimate_medians(rows: GroupedRows, found: _Found, segments: Segments) -> t
 
 def _split_rows(rows: GroupedRows, found: _Found) -> GroupedRows:
     """Return the rows of groups with changes, grouped by segment."""
-    changed, own = np.unique(found.place, return_inverse=True)
-    order = np.arange(len(own)) - np.searchsorted(own, own)
-    day = found.units[_DAY].to_numpy(np.int64)
-    cuts = np.full((order.max(initial=0) + 1, len(changed)), np.iinfo(np.int64).max)
-    cuts[order, own] = day[found.at]
-    first = np.searchsorted(own, np.arange(len(changed))) + np.arange(len(changed))
-    values = {_FIRST: first} | {f"{_CUT} {i}": each for i, each in enumerate(cuts)}
-    groups = found.groups.iloc[changed].reset_index(drop=True)
-    limited = rows.engine.with_group_values(rows, groups, values)
+    limited, n_days, n_groups = _with_days_of_groups(rows, found, found.at, 1)
     segment = nw.col(_FIRST)
-    for i in range(len(cuts)):
+    for i in range(n_days):
         segment = segment + (nw.col(_DAY) >= nw.col(f"{_CUT} {i}")).cast(nw.Int64)
-    keys = [pd.DataFrame(index=range(len(found.place) + len(changed)))]
-    return replace(limited.with_columns(**{GROUP: segment}), by=[GROUP], names=[], keys=keys)
+    return _group_by_number(limited.with_columns(**{GROUP: segment}), len(found.at) + n_groups)
+
+
+def _select_days(rows: GroupedRows, found: _Found, units: Integers) -> GroupedRows:
+    """Return the rows of these days of groups, grouped by their place in `units`, which are in order."""
+    limited, n_days, _ = _with_days_of_groups(rows, found, units, 0)
+    order = nw.col(_FIRST) * 0
+    for i in range(n_days):
+        order = order + (nw.col(_DAY) == nw.col(f"{_CUT} {i}")).cast(nw.Int64) * (i + 1)
+    ordered = limited.with_columns(order=order)
+    selected = replace(ordered, frame=ordered.frame.filter(nw.col("order") > 0))
+    return _group_by_number(selected.with_columns(**{GROUP: nw.col(_FIRST) + nw.col("order") - 1}), len(units))
+
+
+def _with_days_of_groups(rows: GroupedRows, found: _Found, units: Integers, gap: int) -> tuple[GroupedRows, int, int]:
+    """Add columns with these days of each row's group, and how many the groups before have, each with a gap after it.
+
+    Returns also the number of such columns, and that of groups. Rows of other groups are dropped.
+    """
+    place, day = (found.units[name].to_numpy(np.int64)[units] for name in (GROUP, _DAY))
+    groups, own = np.unique(place, return_inverse=True)
+    order = np.arange(len(own)) - np.searchsorted(own, own)
+    days = np.full((order.max(initial=0) + 1, len(groups)), np.iinfo(np.int64).max)
+    days[order, own] = day
+    first = np.searchsorted(own, np.arange(len(groups))) + gap * np.arange(len(groups))
+    values = {_FIRST: first} | {f"{_CUT} {i}": each for i, each in enumerate(days)}
+    known = found.groups.iloc[groups].reset_index(drop=True)
+    return rows.engine.with_group_values(rows, known, values), len(days), len(groups)
+
+
+def _group_by_number(rows: GroupedRows, n: int) -> GroupedRows:
+    return replace(rows, by=[GROUP], names=[], keys=[pd.DataFrame(index=range(n))])
 
 
 def _count_up_to(split: GroupedRows, segments: pd.DataFrame, limit: Floats) -> Segments:
@@ -417,40 +440,42 @@ def _count_up_to(split: GroupedRows, segments: pd.DataFrame, limit: Floats) -> S
 
 
 def _suspects_of_commits(found: _Found) -> dict[str, Any]:
-    """Return the columns with the last build and commit before each change, and the first after it."""
+    """Return the columns with the last build and commit before the interval of each change, and the first after it."""
     units = found.units.reindex(columns=[_NUMBER_BEFORE, _NUMBER_AFTER, "branch", "commit"])
     columns: dict[str, Any] = {}
-    for side, place, number in (("before", found.at - 1, _NUMBER_BEFORE), ("after", found.at, _NUMBER_AFTER)):
+    for side, place, number in (("before", found.low - 1, _NUMBER_BEFORE), ("after", found.high, _NUMBER_AFTER)):
         columns |= _name_suspects(units.take(place).rename(columns={number: "number"}), side)
     return columns
 
 
 def _suspects_of_days(rows: GroupedRows, found: _Found) -> dict[str, Any]:
-    """Return the columns with the last build and commit before each change, and the first after it."""
+    """Return the columns with the last build and commit before the interval of each change, and the first after it."""
     names = rows.frame.collect_schema().names()
     number = _number_of(names)
     names = [name for name in (number, "branch", "commit") if name in names]
     table = pd.DataFrame(columns=[GROUP, AT, *names], dtype="float64")
-    if len(found.place):
-        table = _find_ends(_split_rows(rows, found).select(AT, *names))
+    days = np.unique(np.concatenate([found.low - 1, found.high]))
+    if len(days):
+        table = _find_ends(_select_days(rows, found, days).select(AT, *names))
     ordered = table.rename(columns={number: "number"}).reindex(columns=[GROUP, AT, "number", "branch", "commit"])
     ordered = ordered.sort_values([AT, "number"], kind="stable")
     columns: dict[str, Any] = {}
-    for side, segment, is_duplicated in (
-        ("before", found.before, ordered.duplicated(GROUP, keep="last")),
-        ("after", found.before + 1, ordered.duplicated(GROUP)),
+    for side, day, is_duplicated in (
+        ("before", found.low - 1, ordered.duplicated(GROUP, keep="last")),
+        ("after", found.high, ordered.duplicated(GROUP)),
     ):
-        columns |= _name_suspects(ordered[~is_duplicated].set_index(GROUP).reindex(segment), side)
+        own = ordered[~is_duplicated].set_index(GROUP).reindex(np.searchsorted(days, day))
+        columns |= _name_suspects(own, side)
     return columns
 
 
 def _find_ends(split: GroupedRows) -> pd.DataFrame:
-    """Return the first and the last rows of each segment."""
+    """Return the first and the last rows of each group."""
     engine, time = split.engine, nw.col(AT)
     limits = engine.collect(split.frame.group_by(GROUP).agg(time.min().alias(_FIRST), time.max().alias(_LIMIT)))
-    segments = limits[[GROUP]].astype(np.int64)
+    numbers = limits[[GROUP]].astype(np.int64)
     values = {name: limits[name].to_numpy(np.int64) for name in (_FIRST, _LIMIT)}
-    limited = engine.with_group_values(split, segments, values).frame
+    limited = engine.with_group_values(split, numbers, values).frame
     return engine.collect(limited.filter((time == nw.col(_FIRST)) | (time == nw.col(_LIMIT))).drop(_FIRST, _LIMIT))
 
 
