@@ -296,12 +296,12 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
     check_states(jobs, "state")
     engine = engine_of(jobs)
-    rows = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
-    rows = engine.filter_groups(rows, expressions.IS_SCRIPT)
+    every = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
+    rows = engine.filter_groups(every, expressions.IS_SCRIPT)
     execution = ~nw.col("started_at").is_null()
     retried = execution & expressions.IS_SUPERSEDED
     flags = {"executions": execution, "retried": retried, "retried_passed": retried & expressions.HAS_PASSED}
-    spans = sum_by_span(rows, "started_at", flags, ["executions"])
+    spans = sum_by_span(rows, "started_at", flags, ["executions"], every.frame)
     counts = spans.groups
     kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
     sums = pd.concat([counts.sums, counts.align(kinds)], axis=1)

@@ -41,7 +41,7 @@ def sum_by_span(
     """Sum flags in each group, and in each span of its time `at`.
 
     This time reaches from the first to the last row that one of the flags `counted` counts, and only such rows are in
-    spans. `source` has the same range of times, if the rows would take long to compute.
+    spans. `source` has at least the same times, if the rows take longer to compute.
     """
     (ends,) = rows.engine.time_ranges(rows.frame if source is None else source, [at])
     first, last = microseconds(pd.Series(ends, dtype=TIMESTAMP))[:, None]
