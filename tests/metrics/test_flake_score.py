@@ -1,4 +1,4 @@
-"""Rates of random failures: calibrated over simulated steps, and counts by hand, on every engine."""
+"""Rates of random failures: calibrated over simulated steps, and counts computed manually, on every engine."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_fifty_commits_that_run_once_show_nothing() -> None:
     assert row["undecided"] == 5
 
 
-# --- counts by hand
+# --- counts computed manually
 
 
 @every_way

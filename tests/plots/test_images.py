@@ -142,6 +142,11 @@ def test_image_success_trend():
 
 
 @image
+def test_image_flake_scores():
+    return wordless(plots.flake_scores, flipping(8, 70), top=6)
+
+
+@image
 def test_image_flips():
     return wordless(plots.flips, flipping(8, 70))
 

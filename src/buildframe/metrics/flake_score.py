@@ -119,10 +119,12 @@ def flake_score(
     parameters are integrated over a grid: plugging in the best ones would make intervals too short [1]_. Attempts of a
     matrix value or a shard are compared with its own only. More than 5 attempts at one commit count as 5.
 
-    In simulations of steps whose failures are tried again, the intervals contain 87 to 96 % of the rates. They assume
-    that random failures are independent. If no commit was tried more than once, the rates cannot be told from broken
-    commits, and are NaN. A step that is never tried again, among others that are, has the rate that these make likely,
-    and wide intervals: see `power_retried` and `suspected`.
+    In simulations of steps with automatic or random retries, or planned runs, the intervals contain 87 to 96 % of the
+    rates. Limits: random failures are taken to be independent, and failures to be tried again whatever their cause. If
+    people try again only what they believe to be random, rates are too high where many commits are `undecided`, in
+    simulations up to three times. If no commit was tried more than once, nothing separates random failures from broken commits, and rates
+    are NaN. A step that is never tried again, among others that are, gets the rate that these make likely: see
+    `power_retried` and `suspected`.
 
     A storm is half an hour in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of these
     only failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed.
@@ -141,6 +143,10 @@ def flake_score(
     --------
     >>> scores = metrics.flake_score(jobs, branch="main")
     >>> scores[["pipeline", "step", "rate", "low", "high", "p_above", "suspected"]].head(3).round(3)
+       pipeline          step   rate    low   high  p_above  suspected
+    0       web           e2e  0.064  0.002  0.128    0.913          0
+    1       web       install  0.011  0.000  0.029    0.256          1
+    2  platform  test-billing  0.010  0.000  0.024    0.210          0
     """
     _check_arguments(threshold, retries, branch, pipelines)
     needs = [] if branch is None and pipelines is None else ["branch", "build_created_at", "build_number"]

@@ -1,4 +1,4 @@
-"""Plot which steps passed and failed on which commits, how often steps fail at random, and the flaky tests of a suite."""
+"""Plot outcomes of steps by commit, how often steps fail at random, and the flaky tests of a suite."""
 
 from __future__ import annotations
 
@@ -361,7 +361,9 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
     for own, color, label in ((is_sure, theme.ORANGE, "surely above"), (~is_sure, theme.BLUE, "not surely")):
         if own.any():
             rate, low, high = percent[own].T
-            ax.errorbar(rate, rows[own], xerr=[rate - low, high - rate], fmt="o", color=color, markersize=5, label=label)
+            ax.errorbar(
+                rate, rows[own], xerr=[rate - low, high - rate], fmt="o", color=color, markersize=5, label=label
+            )
     ax.axvline(100 * threshold, color=theme.GRAY, linestyle="--", linewidth=1, label="threshold")
     most = percent[:, 2].max()
     for row, (high, p) in enumerate(zip(percent[:, 2], shown["p_above"], strict=True)):
