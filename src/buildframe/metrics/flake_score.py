@@ -122,9 +122,9 @@ def flake_score(
     In simulations of steps with automatic or random retries, or planned runs, the intervals contain 87 to 96 % of the
     rates. Limits: random failures are taken to be independent, and failures to be tried again whatever their cause. If
     people try again only what they believe to be random, rates are too high where many commits are `undecided`, in
-    simulations up to three times. If no commit was tried more than once, nothing separates random failures from broken commits, and rates
-    are NaN. A step that is never tried again, among others that are, gets the rate that these make likely: see
-    `power_retried` and `suspected`.
+    simulations up to three times. If no commit was tried more than once, nothing separates random failures from broken
+    commits, and rates are NaN. A step that is never tried again, among others that are, gets the rate that these make
+    likely: see `power_retried` and `suspected`.
 
     A storm is half an hour in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of these
     only failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed.
