@@ -8,7 +8,8 @@ import sys
 from tests.benchmarks.reporting import ROOT
 
 NAMES = (
-    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "storing", "receiving", "recovery",
+    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "flakes", "storing", "receiving",
+    "recovery",
 )  # fmt: skip
 
 if __name__ == "__main__":
