@@ -122,7 +122,7 @@ def _draw_curves(points: int, rows: RankedRows, _: Integers) -> Floats:
     low, high = _find_intervals(sample, share, greenwood)
     at_risk = sample.total[:, None] - ended - left
     counts = (at_risk, np.diff(ended, axis=1, prepend=0), np.diff(left, axis=1, prepend=0))
-    curves = np.stack([seconds, share, low, high, *counts], axis=-1)
+    curves: Floats = np.stack([seconds, share, low, high, *(one.astype(np.float64) for one in counts)], axis=-1)
     curves[np.isnan(seconds)] = np.nan
     return curves.reshape(n_groups, points * len(_COLUMNS))
 

@@ -13,7 +13,6 @@ from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typ
 from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
 
-
 _LISTS = {"int64": "BIGINT[]", "float64": "DOUBLE[]", "str": "VARCHAR[]"}
 _SEPARATOR = "\x1f"
 

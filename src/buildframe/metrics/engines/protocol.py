@@ -358,12 +358,13 @@ class Engine(ABC):
         """Return the columns that ranking needs: those of groups, `value`, and if known `AT` and `SEEN_FOR`."""
         names = rows.frame.collect_schema().names()
         seen = [name for name in SEEN if span is not None and "censored" in names and name in names]
-        stamps = dict.fromkeys([*([at] if at else []), *([span.start, *seen] if span and seen else [])])
+        stamps = [at] if at else []
+        stamps += [name for name in ([span.start, *seen] if span and seen else []) if name not in stamps]
         columns = {AT: nw.col(micros_column(at))} if at else {}
         if span and seen:
             unseen = nw.col("censored") & nw.col("value").is_null()
             columns[SEEN_FOR] = nw.when(unseen).then(expressions.seen_seconds(span, names))
-        return self.with_micros(rows.frame, list(stamps)).select(*rows.by, "value", **columns)
+        return self.with_micros(rows.frame, stamps).select(*rows.by, "value", **columns)
 
     def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
