@@ -92,5 +92,4 @@ def _log_likelihood(hits: Integers, trials: Integers, prior: tuple[float, float]
     """Return the logarithm of the probability of these outcomes, over all rates as the prior distributes them."""
     from scipy.special import betaln
 
-    likelihood: Floats = betaln(prior[0] + hits, prior[1] + trials - hits) - betaln(*prior)
-    return likelihood
+    return np.asarray(betaln(prior[0] + hits, prior[1] + trials - hits) - betaln(*prior), np.float64)
