@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
 
 # --- verdicts
 
-QUEUE = {"queue": "macos", "n": 300, "p95_s": 700.0, "p95_low_s": 650.0, "p95_high_s": 900.0}
+QUEUE = {"queue": "macos", "n": 300, "n_censored": 0, "p95_s": 700.0, "p95_low_s": 650.0, "p95_high_s": 900.0}
 SUCCESS = {"pipeline": "web", "passed": 60, "n": 100, "rate": 0.6, "rate_low": 0.5, "rate_high": 0.69}
 WALL = {
     "pipeline": "web", "n": 90, "n_before": 80, "p50_s": 1300.0, "p50_before_s": 1000.0,
@@ -134,6 +134,7 @@ _ROWS = {"queue_time": QUEUE, "success": SUCCESS, "wall_time": WALL}
         ({"p95_low_s": NAN, "p95_high_s": NAN}, 800, "within", "too few days"),
         ({"p95_s": NAN, "n": 3}, 600, "unknown", "3 jobs of the queue macos started, too few for a 95th"),
         ({"p95_s": NAN, "n": 0}, 600, "unknown", "0 jobs of the queue macos started"),
+        ({"p95_s": NAN, "n": 30, "n_censored": 9}, 600, "unknown", "30 jobs of the queue macos started, 9 did not"),
     ],
 )
 def test_a_queue_exceeds_its_limit_if_its_whole_interval_does(
