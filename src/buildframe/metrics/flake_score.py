@@ -267,6 +267,8 @@ def _check_arguments(threshold: float, retries: int, branch: str | None, pipelin
 def _without_storms(attempts: GroupedRows) -> GroupedRows:
     """Return the attempts without outcomes in storms, and with the flag `STORM`."""
     marked = attempts.engine.mark_storms(attempts, len(STEP))
+    if marked is None:
+        return attempts.with_columns(**{STORM: nw.lit(0)})
     counts = {name: nw.col(name) * (1 - nw.col(STORM)) for name in ("passes", "failures", "lost")}
     return marked.with_columns(**counts)
 

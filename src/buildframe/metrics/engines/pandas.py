@@ -254,7 +254,7 @@ class PandasEngine(Engine):
         scores[order] = ndtri(rank / (np.bincount(codes)[codes[order]] + 1))
         return replace(rows, frame=_to_rows(native.assign(**{SCORE: scores})))
 
-    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows:
+    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
         native = _to_pandas(attempts.frame)
         times = microseconds(native["finished_at"])
         first = times[times != NAT].min(initial=np.iinfo(np.int64).max)
@@ -262,9 +262,10 @@ class PandasEngine(Engine):
         step = native[GROUP].to_numpy(np.int64) // int(np.prod([max(len(keys), 1) for keys in attempts.keys[1:]]))
         has_passed = native["passes"].to_numpy(bool)
         marks = [storms.find_storms(native[place], period, step, has_passed) for place in storms.PLACES]
-        return replace(
-            attempts, frame=_to_rows(native.assign(**{storms.STORM: np.any(marks, axis=0).astype(np.int64)}))
-        )
+        is_stormy = np.any(marks, axis=0)
+        if not is_stormy.any():
+            return None
+        return replace(attempts, frame=_to_rows(native.assign(**{storms.STORM: is_stormy.astype(np.int64)})))
 
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         table = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",))

@@ -490,15 +490,15 @@ class Engine(ABC):
 
     # Attempts
 
-    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows:
+    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
         """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
 
         Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
-        identify a step, and are a level of their own.
+        identify a step, and are a level of their own. Returns None if there is no storm.
         """
         step, at = attempts.by[:n_keys], storms.PERIOD_EDGES
         rows = self.with_bucket_numbers(attempts.frame, "finished_at", at, storms.PERIOD)
-        marks = [nw.lit(0)]
+        marks: list[nw.Expr] = []
         for place in storms.PLACES:
             suspicious = self.collect(storms.suspicious_periods(rows, place))
             if suspicious.empty:
@@ -510,7 +510,9 @@ class Engine(ABC):
             if len(stormy):
                 rows = rows.join(small, on=[place, storms.PERIOD], how="left")
                 marks.append(nw.col(mark).fill_null(0))
-        return replace(attempts, frame=rows.with_columns(**{storms.STORM: nw.max_horizontal(*marks)}))
+        if not marks:
+            return None
+        return replace(attempts, frame=rows.with_columns(**{storms.STORM: nw.max_horizontal(nw.lit(0), *marks)}))
 
     # Builds of jobs
 
