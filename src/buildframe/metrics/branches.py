@@ -274,7 +274,7 @@ def _recovery_time(q: Sequence[float], branches: _Branches) -> pd.DataFrame:
     )
     summary = percentiles(builds, wall_time, "position", q).drop(columns="n_negative").set_index("position")
     summary = summary.reindex(range(len(branches.keys)))
-    counts = summary[["n", "n_censored"]].fillna(0)
+    counts = {name: summary[name].fillna(0) for name in ("n", "n_censored")}
     return join_keys(branches.keys, summary.assign(**counts).reset_index(drop=True))
 
 
