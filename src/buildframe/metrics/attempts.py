@@ -139,7 +139,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
         n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
         flake_rate       float64 `flaky / commits_passed`; NaN if no commit passed
         low, high        float64 95 % interval of `flake_rate`; NaN if too little is known, see `success_rate`
-        n_effective      float64 number of independent commits that would tell as much; NaN as the interval
+        n_effective      float64 number of independent commits with the same information; NaN as the interval
         ================ ======= ===============================================================
 
     Raises
@@ -264,7 +264,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
                                 no such `retry_type`
         rate            float64 `retried / executions`; NaN without executions
         low, high       float64 95 % interval of `rate`; NaN if too little is known, see `success_rate`
-        n_effective     float64 number of independent executions that would tell as much; NaN as
+        n_effective     float64 number of independent executions with the same information; NaN as
                                 the interval
         automatic_rate  float64 `automatic / executions`; NaN without executions
         manual_rate     float64 `manual / executions`; NaN without executions

@@ -221,7 +221,7 @@ def recovery_time(
         p50_low_s, ...      float64 lower end of its 95 % interval; NaN if too little is known
         p50_high_s, ...     float64 upper end of its 95 % interval; NaN if too little is known
         p50_at_least_s, ... float64 lower bound of the percentile if too many outages are censored; NaN otherwise
-        p50_n_effective,    float64 number of independent outages that would tell as much
+        p50_n_effective,    float64 number of independent outages with the same information
         ...
         =================== ======= ==========================================================================
 

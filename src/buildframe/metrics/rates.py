@@ -57,7 +57,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
         rate        float64 `passed / n`; NaN if `n` is 0
         low, high   float64 95 % interval; NaN with builds in fewer than five of the eight
                             spans of time, see Notes
-        n_effective float64 number of independent builds that would tell as much; NaN as
+        n_effective float64 number of independent builds with the same information; NaN as
                             the interval
         =========== ======= ===============================================================
 
@@ -75,7 +75,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
 
     Notes
     -----
-    Builds of one day break together, so a hundred builds may tell no more than twenty independent ones. The time from
+    Builds of one day break together, so a hundred builds may say as much as twenty independent ones. The time from
     the first to the last build of a group is split into eight almost equal spans. How much the rate varies between them
     shows the design effect, as in the method of batch means [1]_: `n_effective` is `n` divided by it, and at most `n`.
     With this number, corrected for the few spans by Student's t [2]_, the interval is Wilson's [3]_.
