@@ -60,6 +60,9 @@ OF_JOBS: dict[str, Summary] = {
     "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
     "utilization": metrics.utilization,
     "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
+    "percentile_change of waits": lambda jobs: metrics.percentile_change(
+        *halves(jobs), metrics.queue_time, "queue", (0.5, 0.95)
+    ),
     "job_failure_change": lambda jobs: metrics.job_failure_change(*halves(jobs), "queue", tz="Europe/Berlin"),
     "change_points": lambda jobs: metrics.change_points(jobs, metrics.run_time, by="queue", tz="Europe/Berlin"),
     "change_points of failures": lambda jobs: metrics.change_points(jobs, metrics.failed, ["pipeline", "queue"]),

@@ -116,7 +116,7 @@ def test_effective_sizes_never_exceed_the_rows(days, confidence):
 def test_days_are_those_of_a_zone():
     frame = pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)})
     found = engine_of(frame).group_rows(frame, ["t"])
-    days = {tz: with_days(found, "t", tz).frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
+    days = {tz: with_days(found, "t", tz)[0].frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
     assert days == {"UTC": [0, 0, 1, 2], "Europe/Berlin": [0, 1, 1, 2]}  # in Berlin the second and third are one day
 
 
@@ -205,7 +205,9 @@ def test_too_few_rows_for_a_percentile_have_no_interval(made):
     result = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
     assert result.filter(like="p95").drop("p95_notable").isna().all()
     assert not result["p95_notable"]
-    assert result.filter(like="p50").notna().all()
+    bounds = [f"p50{end}_at_least_s" for end in ("", "_before")]
+    assert result.filter(like="p50").drop(bounds).notna().all()
+    assert result[bounds].isna().all()
 
 
 def test_groups_of_one_period_only():
@@ -326,6 +328,80 @@ def test_a_fall_that_a_week_does_not_show_is_seen_in_four():
     last = [frame[frame["created_at"] >= START + pd.Timedelta(21, "D")] for frame in weeks]
     found = [(metrics.build_success_change(*pair[::-1], by="g")["p"] < 0.05).mean() for pair in (last, weeks)]
     assert found[0] < 0.9 < found[1]
+
+
+def as_jobs(rows: pd.DataFrame, limits: np.ndarray) -> pd.DataFrame:
+    """Jobs that become runnable at `created_at` and wait for `x_s`, seen to wait no longer than these limits."""
+    ended = rows["x_s"].where(rows["x_s"] <= limits)
+    stamps = {"started_at": ended, "fetched_at": ended.fillna(pd.Series(limits, rows.index))}
+    times = {name: rows["created_at"] + pd.to_timedelta(own, unit="s").dt.floor("us") for name, own in stamps.items()}
+    frame = rows.drop(columns="x_s").assign(type="script", runnable_at=rows["created_at"], **times)
+    return frame.astype(dict.fromkeys(("runnable_at", *times), UTC))
+
+
+def censored(rows: pd.DataFrame, share: float, random: np.random.Generator) -> pd.DataFrame:
+    """Jobs of which this share is not seen to start, in each group."""
+    return as_jobs(rows, random.exponential(rows["x_s"].mean() / share, len(rows)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_intervals_of_censored_rows_hold_no_change_as_often_as_they_promise(spread):
+    """Of 400 pairs of weeks with a tenth of the jobs censored; 3.5 standard deviations would be a lie."""
+    random = np.random.default_rng(12)
+    now, before = (censored(of_busy_days("lognormal", spread, random, 400), 0.1, random) for _ in range(2))
+    assert now["started_at"].isna().mean() == pytest.approx(0.09, abs=0.02)
+    result = metrics.percentile_change(now, before, metrics.queue_time, by="g", q=(0.5, 0.9))
+    for p in ("p50", "p90"):
+        low, high, p_value = (result[f"{p}_change_{end}"] for end in ("low_s", "high_s", "p"))
+        is_known = low.notna() & high.notna()
+        assert is_known.mean() > 0.9
+        assert ((low <= 0) & (high >= 0))[is_known].mean() >= 0.92
+        for level in (0.01, 0.05):
+            assert (p_value < level).mean() < level + 3.5 * np.sqrt(level * (1 - level) / 400)
+
+
+def test_censored_rows_neither_hide_nor_make_a_change():
+    """Waits double; of the later ones, as many are cut short that the median of those that started is too low."""
+    random = np.random.default_rng(13)
+    rows = of_busy_days("lognormal", 0.1, random, 100)
+    before, same = censored(rows, 0.05, random), censored(of_busy_days("lognormal", 0.1, random, 100), 0.5, random)
+    slower = censored(rows.assign(x_s=2 * rows["x_s"]), 0.5, random)
+    result = [metrics.percentile_change(now, before, metrics.queue_time, by="g") for now in (same, slower)]
+    assert [each["p50_notable"].mean() for each in result] == [pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.02)]
+    truth = np.exp(3)
+    assert result[1]["p50_s"].median() == pytest.approx(2 * truth, rel=0.06)
+    started = slower[slower["started_at"].notna()].drop(columns="fetched_at")
+    assert metrics.percentiles(started, by="g", q=0.5)["p50_s"].median() < 1.8 * truth
+
+
+OPEN = as_jobs(seconds(*[60] * 100, *[1e6] * 30), np.array([1e6] * 100 + [7200] * 30))
+"""100 jobs that waited a minute, and 30 that have waited for two hours."""
+
+
+@pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
+def test_of_a_percentile_that_is_censored_a_lower_bound_is_known(made):
+    started = as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))
+    now, before = made(OPEN), made(started)
+    for one, other, end in ((now, before, ""), (before, now, "_before")):
+        result = metrics.percentile_change(one, other, metrics.queue_time, q=(0.5, 0.95)).iloc[0]
+        assert result[[f"n{end}", f"n_censored{end}", f"p50{end}_s"]].tolist() == [100, 30, 60]
+        assert result[f"p95{end}_at_least_s"] == 7200
+        unknown = [f"p95{end}_s", "p95_change_s", "p95_change_low_s", "p95_change_high_s", "p95_change_p"]
+        assert result[unknown].isna().all()
+        assert not result["p95_notable"]
+        others = {"", "_before"} - {end}
+        assert result[[f"p50{end}_at_least_s", *(f"p95{other}_at_least_s" for other in others)]].isna().all()
+
+
+def test_rows_that_are_not_censored_count_as_before():
+    """With an end of every row, Kaplan and Meier's curve is the share of rows."""
+    random = np.random.default_rng(14)
+    rows = [of_busy_days("lognormal", 0.3, random, 20) for _ in range(2)]
+    jobs = [as_jobs(each.assign(x_s=each["x_s"].round(6)), np.full(len(each), 1e6)) for each in rows]
+    q = (0.1, 0.5, 0.9)
+    result = metrics.percentile_change(*jobs, metrics.queue_time, by="g", q=q)
+    plain = metrics.percentile_change(*(each.assign(x_s=each["x_s"].round(6)) for each in rows), "x_s", by="g", q=q)
+    pd.testing.assert_frame_equal(result, plain.assign(n_censored=0, n_censored_before=0), check_dtype=False, atol=2e-6)
 
 
 def test_times_of_builds():

@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from tests import spark_session
-from tests.metrics.engine_frames import assert_same, in_duckdb, in_spark
+from tests.metrics.engine_frames import assert_same, halves, in_duckdb, in_spark
 from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
@@ -25,6 +25,18 @@ def test_many_groups_are_ranked_some_at_a_time(kind: str, by: Any, made: Any, mo
     jobs = metrics.with_seconds(jobs_of(kind))
     result = metrics.percentiles(made(jobs), of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95))
     assert_same(result, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
+
+
+@pytest.mark.parametrize("made", [in_duckdb, in_spark])
+@pytest.mark.parametrize("by", [None, "queue", "build_id"])
+def test_many_groups_are_compared_some_at_a_time(by: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_MAX_COUNTED", 0)
+    jobs = metrics.with_seconds(jobs_of("many"))
+    result, expected = (
+        metrics.percentile_change(*halves(frame), metrics.queue_time, by, q=(0.5, 0.9)) for frame in (made(jobs), jobs)
+    )
+    assert expected["n_censored"].sum() > 0
+    assert_same(result, expected)
 
 
 def numbers(many: int = 20_000) -> pd.DataFrame:

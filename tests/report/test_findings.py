@@ -88,8 +88,8 @@ def test_numbers_are_those_of_the_metrics(month, monday):
     pd.testing.assert_frame_equal(
         measurements.success[["pipeline", "passed", "n", "rate"]], rates[["pipeline", "passed", "n", "rate"]]
     )
-    started = (jobs["started_at"] >= MONDAY - pd.Timedelta("7D")) & (jobs["started_at"] < MONDAY)
-    waits = metrics.percentiles(jobs[started], by="queue")
+    runnable = (jobs["runnable_at"] >= MONDAY - pd.Timedelta("7D")) & (jobs["runnable_at"] < MONDAY)
+    waits = metrics.percentiles(jobs[runnable], by="queue")
     pd.testing.assert_frame_equal(measurements.queue_time[["queue", "n", "p95_s"]], waits[["queue", "n", "p95_s"]])
     hours = measurements.load.set_index("what").loc["machine hours", "now"]
     assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())

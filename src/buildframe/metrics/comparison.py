@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.clustering import Spread, effective_sizes, measure_spread, sum_by_day, with_days
+from buildframe.metrics.clustering import (
+    Spread,
+    effective_sizes,
+    measure_ratio,
+    measure_spread,
+    sum_by_day,
+    with_days,
+)
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import GROUP, Frame, RankedRows
+from buildframe.metrics.estimates import Sample
 from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (
     CONFIDENCE,
@@ -25,13 +34,16 @@ from buildframe.metrics.percentiles import (
     MeasuredGroups,
     check_percentiles,
     count_rows,
-    percentile_columns,
+    map_ranked,
     percentile_label,
 )
 from buildframe.metrics.rates import shares, wilson
 from buildframe.metrics.validation import check_states
 
 _SPREAD = ["rows", "days", "ratio"]
+_AT_LEAST = " at least"
+_LOCATED = ("", _AT_LEAST, *(f" {name}" for name in _SPREAD))
+"""What is known of each percentile of a period: its value, a lower bound, and the spread of the rows up to it."""
 
 
 @checked_names
@@ -78,8 +90,11 @@ def percentile_change(
                                                            `before`
         n_before, n_censored_before,               Int64   the same for `before`
         n_negative_before
-        p50_s, p50_before_s                        float64 percentiles in seconds; NaN with too few rows
+        p50_s, p50_before_s                        float64 percentiles in seconds; NaN with too few rows, or too
+                                                           many that are censored
         p50_low_s, p50_high_s                      float64 95 % interval of `p50_s`
+        p50_at_least_s, p50_before_at_least_s      float64 lower bounds of the percentiles in seconds if there are
+                                                           enough rows, but too many are censored; NaN otherwise
         p50_change_s                               float64 `p50_s - p50_before_s`: above 0 if it became slower
         p50_change_low_s, p50_change_high_s        float64 interval of the change; NaN with too few days or rows
         p50_change_p                               float64 two-sided p-value of the change, without regard to other
@@ -103,6 +118,10 @@ def percentile_change(
     In each period the share of rows up to the percentile has a Wilson interval with an effective number of rows from
     the variance between days [1]_. The durations at its ends enclose the percentile [2]_. The interval of the
     difference adds the distances to the ends of both as squares [3]_.
+
+    As soon as one row of a group is censored, its percentiles and their intervals come from the curve of Kaplan and
+    Meier, as in `percentiles`. A censored row of an earlier time than the percentile counts as the share that would
+    have ended by then. If too many rows are censored for one of the percentiles, the change has no value and no p.
 
     A period may be a single day: the other period and the other groups then show how much days vary. That needs six
     days or so, and assumes that the day varies as they do.
@@ -355,7 +374,8 @@ def _count_shares(
     engine = engine_of(frame)
     rows = engine.group_rows(frame, needs, by)
     rows = rows if only is None else engine.filter_groups(rows, only)
-    days, keys = sum_by_day(with_days(rows.with_columns(**counted), at, tz), *counted)
+    by_day, _ = with_days(rows.with_columns(**counted), at, tz)
+    days, keys = sum_by_day(by_day, *counted)
     days = days[days["counted"] > 0]
     sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
     summary = pd.DataFrame({"hits": sums["hits"], "n": sums["counted"]}).join(_measure_spreads(days, "hits"))
@@ -393,68 +413,81 @@ def _read_spread(side: pd.DataFrame, name: str = "") -> Spread:
 
 @dataclass(frozen=True)
 class _Side:
-    """One period: a `table` of its groups, with their `place` in `counts`."""
+    """One period: its groups, and a `table` of them with their `place`."""
 
-    rows: GroupedRows
-    counts: GroupSums
+    groups: MeasuredGroups
     table: pd.DataFrame
 
     @classmethod
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
-        rows = engine_of(frame).measure(frame, of, by, needs=(at,))
-        counts = count_rows(rows)
-        values = percentile_columns(MeasuredGroups(rows, counts, of, None), q)[[percentile_label(p) for p in q]]
-        spreads = _measure_spreads_up_to(with_days(rows.select("value", at), at, tz), counts, values)
-        table = pd.concat([counts.sums, values, spreads], axis=1).assign(place=range(len(spreads)))
-        return cls(rows, counts, join_keys(counts.keys, table))
+        rows, days = with_days(engine_of(frame).measure(frame, of, by, needs=(at,)), at, tz)
+        groups = MeasuredGroups(rows, count_rows(rows), of, days)
+        columns = [f"{percentile_label(p)}{name}" for name in _LOCATED for p in q]
+        located = map_ranked(groups, functools.partial(_locate, q))
+        measured = pd.DataFrame(located, columns=columns, index=groups.counts.sums.index)
+        table = pd.concat([groups.counts.sums, measured], axis=1).assign(place=range(len(measured)))
+        return cls(groups, join_keys(groups.counts.keys, table))
 
-    def values_at_ranks(self, place: pd.Series[Any], ranks: Integers) -> Floats:
-        """Return the durations at these ranks of the groups at these places; NaN if either is missing."""
+    def values_around(self, place: pd.Series[Any], shares: Floats) -> Floats:
+        """Return the durations that enclose percentiles of the groups at these places; NaN if a group is missing.
+
+        `shares` has those between which each percentile lies (2 x groups x any), and so has the result.
+        """
         is_present = place.notna().to_numpy()
         own = place[is_present].to_numpy(np.int64)
-        requested = np.zeros((len(self.counts.groups), ranks.shape[1]), np.int64)
-        requested[own] = ranks[is_present]
-        n = self.counts.sums["n"].to_numpy(np.int64)
-        values = np.full(ranks.shape, np.nan)
-        of_groups = self.rows.engine.rank_values(self.rows, self.counts.groups, n).values_at(requested)
-        values[is_present] = of_groups[own]
+        requested = np.full((2, len(self.table), shares.shape[2]), np.nan)
+        requested[:, own] = shares[:, is_present]
+        of_groups = map_ranked(self.groups._replace(at=None), functools.partial(_values_around, requested))
+        values = np.full(shares.shape, np.nan)
+        values[:, is_present] = np.stack(np.split(of_groups[own], 2, axis=1))
         return values
 
 
-def _measure_spreads_up_to(rows: GroupedRows, counts: GroupSums, values: pd.DataFrame) -> pd.DataFrame:
-    """Measure for each group how the rows up to each percentile spread over days, in the order of `counts`."""
-    names = list(map(str, values))
-    thresholds = {name: values[name].to_numpy(np.float64) for name in names}
-    limited = rows.engine.with_group_values(rows, counts.groups, thresholds)
-    is_up_to = {f"up to {name}": nw.col("value") <= nw.col(name) for name in names}
-    days, _ = sum_by_day(limited.with_columns(counted=~nw.col("value").is_null(), **is_up_to), "counted", *is_up_to)
-    days = days[days["counted"] > 0]
-    each = [_measure_spreads(days, f"up to {name}").reindex(values.index).where(values[name].notna()) for name in names]
-    spreads = [one.add_prefix(f"{name} ") for name, one in zip(names, each, strict=True)]
-    return pd.concat([values[[]], *spreads], axis=1)
+def _locate(q: Sequence[float], rows: RankedRows, _: Integers) -> Floats:
+    """Return the columns `_LOCATED` of each percentile.
+
+    The spread is that of the rows up to the percentile. Its rows are as many as would say as much about the percentile
+    if none was censored.
+    """
+    sample = Sample(rows)
+    value, at_least, ranks, splits = sample.locate(q, "linear", q)
+    assert splits is not None
+    n, hits, variance = sample.split_hits(ranks, splits)
+    share, greenwood = sample.curves.at_ranks(ranks)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rows_without_censoring = (1 - share) / (share * greenwood)
+    days = np.broadcast_to((n > 0).sum(axis=1)[:, None], value.shape)
+    spread = (rows_without_censoring, days, measure_ratio(n[:, None], hits, variance))
+    return np.concatenate([value, at_least, *(np.where(np.isnan(value), np.nan, one) for one in spread)], axis=1)
+
+
+def _values_around(shares: Floats, rows: RankedRows, places: Integers) -> Floats:
+    ends: Floats = np.concatenate(Sample(rows).values_around(*shares[:, places]), axis=1)
+    return ends
 
 
 def _compute_changes(
     sides: Sequence[_Side], tables: Sequence[pd.DataFrame], q: Sequence[float], confidence: float
 ) -> dict[str, Any]:
     """Compute the columns of each percentile."""
-    ranks: tuple[list[Integers], ...] = ([], [])
+    shares: tuple[list[Any], ...] = ([], [])
     freedoms: list[Floats] = []
     for p in q:
         spreads = [_read_spread(table, f"{percentile_label(p)} ") for table in tables]
         *sizes, freedom = effective_sizes(spreads[0], spreads[1], confidence)
         own, _, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
         freedoms.append(freedom)
-        for side, table, size in zip(ranks, tables, sizes, strict=True):
-            side.append(_find_enclosing_ranks(table, p, size, confidence))
-        ranks[0].append(_find_enclosing_ranks(tables[0], p, own, CONFIDENCE))
+        for side, size in zip(shares, sizes, strict=True):
+            side.append(wilson(p * size, size, confidence))
+        shares[0].append(wilson(p * own, own, CONFIDENCE))
     now, before = (
-        side.values_at_ranks(table["place"], np.concatenate(own, axis=1))
-        for side, table, own in zip(sides, tables, ranks, strict=True)
+        side.values_around(table["place"], np.stack(own, axis=2))
+        for side, table, own in zip(sides, tables, shares, strict=True)
     )
     columns: dict[str, Any] = {}
     for i, p in enumerate(q):
-        compared = _compare_percentile(tables, p, now[:, 4 * i : 4 * i + 4].T, before[:, 2 * i : 2 * i + 2].T)
+        ends = now[:, :, 2 * i], now[:, :, 2 * i + 1], before[:, :, i]
+        compared = _compare_percentile(tables, percentile_label(p), *ends)
         name = percentile_label(p).removesuffix("_s")
         change, low, high = (compared[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
         p_value = _compute_p(change, low, high, freedoms[i], confidence)
@@ -462,16 +495,20 @@ def _compute_changes(
     return columns
 
 
-def _compare_percentile(tables: Sequence[pd.DataFrame], p: float, now: Floats, before: Floats) -> dict[str, Any]:
-    """Compute the columns of one percentile; `now` has the ends for both confidence levels, `before` for the first."""
-    name, (one, other) = percentile_label(p).removesuffix("_s"), (table[percentile_label(p)] for table in tables)
-    low, high = _square_and_add((one.to_numpy(np.float64), *now[:2]), (other.to_numpy(np.float64), *before))
+def _compare_percentile(
+    tables: Sequence[pd.DataFrame], label: str, ends: Floats, own_ends: Floats, ends_before: Floats
+) -> dict[str, Any]:
+    """Compute the columns of one percentile; the `own_ends` are for its own interval, the others for that of change."""
+    name, (one, other) = label.removesuffix("_s"), (table[label].to_numpy(np.float64) for table in tables)
+    low, high = _square_and_add((one, *ends), (other, *ends_before))
     return {
         f"{name}_s": one,
-        percentile_label(p, "low"): now[2],
-        percentile_label(p, "high"): now[3],
+        f"{name}_low_s": own_ends[0],
+        f"{name}_high_s": own_ends[1],
+        f"{name}_at_least_s": tables[0][f"{label}{_AT_LEAST}"],
         f"{name}_before_s": other,
-        f"{name}_change_s": one.to_numpy(np.float64) - other.to_numpy(np.float64),
+        f"{name}_before_at_least_s": tables[1][f"{label}{_AT_LEAST}"],
+        f"{name}_change_s": one - other,
         f"{name}_change_low_s": low,
         f"{name}_change_high_s": high,
     }
@@ -490,14 +527,6 @@ def _compute_p(change: Floats, low: Floats, high: Floats, freedom: Floats, confi
 
 def _as_boolean(flags: Flags) -> pd.api.extensions.ExtensionArray:
     return pd.array(flags, "boolean")
-
-
-def _find_enclosing_ranks(table: pd.DataFrame, p: float, sizes: Floats, confidence: float) -> Integers:
-    """Return the ranks that enclose a percentile with this effective size; 0 if there is none."""
-    low, high = wilson(p * sizes, sizes, confidence)
-    n = table["n"].to_numpy(np.float64, na_value=0)
-    ranks = np.column_stack([np.floor(low * n), np.ceil(high * n) + 1])
-    return np.where((ranks >= 1) & (ranks <= n[:, None]), np.nan_to_num(ranks), 0).astype(np.int64)
 
 
 def _align_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

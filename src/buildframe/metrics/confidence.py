@@ -21,11 +21,16 @@ def design_effect(n: Integers, sums: Floats, variance: Floats) -> Floats:
 
     `n` and `sums` are the rows and their sum in each span (last axis), and `variance` is that of a row.
     """
+    effect = variance_ratio(n, sums, variance)
+    return np.where(_used_spans(n) < _MIN_SPANS, np.nan, np.where(variance > 0, np.maximum(effect, 1.0), 1.0))
+
+
+def variance_ratio(n: Integers, sums: Floats, variance: Floats) -> Any:
+    """Return the variance of a mean between spans or days, divided by that of independent rows; as `design_effect`."""
     total, used = n.sum(-1), _used_spans(n)
     with np.errstate(invalid="ignore", divide="ignore"):
         residuals = sums - (sums.sum(-1) / total)[..., None] * n
-        effect = used / (used - 1) * (residuals**2).sum(-1) / (total * variance)
-    return np.where(used < _MIN_SPANS, np.nan, np.where(variance > 0, np.maximum(effect, 1.0), 1.0))
+        return used / (used - 1) * (residuals**2).sum(-1) / (total * variance)
 
 
 def size_for_interval(n_effective: Floats, n: Integers, confidence: float) -> Floats:

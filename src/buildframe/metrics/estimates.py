@@ -35,6 +35,23 @@ class Estimates(NamedTuple):
     n_effective: Floats
 
 
+class Located(NamedTuple):
+    """Percentiles of groups (groups x percentiles): values, lower bounds, the ranks of some shares, their splits."""
+
+    value: Floats
+    at_least: Floats
+    ranks: Integers
+    splits: Splits | None
+
+
+class SplitHits(NamedTuple):
+    """Rows `n` by span or day (groups x spans), those up to ranks (groups x ranks x spans), and the variance of one."""
+
+    n: Integers
+    hits: Floats
+    variance: Floats
+
+
 class Sample:
     """Ranked rows of groups, with the curves of how long they last."""
 
@@ -48,10 +65,21 @@ class Sample:
         self.is_censored, self.total = n_censored > 0, self.n + n_censored
 
     def estimate(self, q: Sequence[float], method: Method, confidence: float) -> Estimates:
-        """Estimate percentiles."""
+        """Estimate percentiles with intervals."""
         shares = list(dict.fromkeys([*q, 0.5]))  # the median's effective size decides on intervals
+        value, at_least, ranks, splits = self.locate(q, method, shares)
+        if splits is None:
+            unknown = np.full(value.shape, np.nan)
+            return Estimates(value, unknown, unknown, at_least, unknown)
+        n_effective, sizes = self._effective_sizes(ranks, splits, shares, confidence)
+        is_known = ~np.isnan(value)
+        ends = self._find_ends(q, sizes[:, : len(q)], sizes[:, shares.index(0.5)], is_known, confidence)
+        return Estimates(value, *ends, at_least, np.where(is_known, n_effective[:, : len(q)], np.nan))
+
+    def locate(self, q: Sequence[float], method: Method, shares: Sequence[float]) -> Located:
+        """Find percentiles, and split the rows up to these shares, of which the first are `q`."""
         ranks = self.curves.first_ranks(np.tile(1 - np.array(shares), (len(self.n), 1)))
-        own, places = ranks[:, : len(q)], slice(len(q))
+        own = ranks[:, : len(q)]
         below, above, between = self._find_neighbors(own, q, method)
         enough = has_enough_rows(self.total, q)
         is_known = enough & (own > 0)
@@ -61,12 +89,7 @@ class Sample:
         value = np.where(is_known, low + (high - low) * between, np.nan)
         seen = self.rows.leaving.groupby(PLACE)[SEEN_FOR].max().reindex(range(len(self.n))).to_numpy(np.float64)
         at_least = np.where(enough & ~is_known, np.fmax(last, seen[:, None]), np.nan)
-        if splits is None:
-            unknown = np.full(value.shape, np.nan)
-            return Estimates(value, unknown, unknown, at_least, unknown)
-        n_effective, sizes = self._effective_sizes(ranks, splits, shares, confidence)
-        ends = self._find_ends(q, sizes[:, places], sizes[:, shares.index(0.5)], is_known, confidence)
-        return Estimates(value, *ends, at_least, np.where(is_known, n_effective[:, places], np.nan))
+        return Located(value, at_least, ranks, splits)
 
     def _find_neighbors(self, ranks: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Integers, Floats]:
         """Return the ranks between which percentiles lie, and the share of the way; one rank in censored groups."""
@@ -87,10 +110,12 @@ class Sample:
         return n_effective, size_for_interval(n_effective, n[:, None], confidence)
 
     def design_effects(self, ranks: Integers, splits: Splits) -> tuple[Floats, Integers]:
-        """Return how many times the variance of the share up to each rank is that of independent rows, and the rows.
+        """Return how many times the variance of the share up to each rank is that of independent rows, and the rows."""
+        n, hits, variance = self.split_hits(ranks, splits)
+        return design_effect(n[:, None], hits, variance), n
 
-        A censored row that left before a percentile counts as the share that ends between.
-        """
+    def split_hits(self, ranks: Integers, splits: Splits) -> SplitHits:
+        """Count the rows up to each rank, with a censored row that left before as the share that ends between."""
         n, hits = splits.ended.copy(), splits.hits.astype(np.float64)
         n_hits, n_ended = splits.hits.sum(-1), splits.ended.sum(-1)
         leaving = splits.leaving.sort_values([PLACE, SECOND, SPAN]).merge(self._leaving_shares(), on=[PLACE, SECOND])
@@ -104,7 +129,7 @@ class Sample:
             mean = hits.sum(-1) / n.sum(-1)[:, None]
             squares = n_hits * (1 - mean) ** 2 + (n_ended[:, None] - n_hits) * mean**2
             np.add.at(squares, place, rows[:, None] * (ends - mean[place]) ** 2)
-            return design_effect(n[:, None], hits, squares / n.sum(-1)[:, None]), n
+            return SplitHits(n, hits, squares / n.sum(-1)[:, None])
 
     def _leaving_shares(self) -> pd.DataFrame:
         """Return for each time at which rows leave the events before, and the share that lasts."""
@@ -115,18 +140,27 @@ class Sample:
         self, q: Sequence[float], sizes: Floats, middle: Floats, is_known: Flags, confidence: float
     ) -> tuple[Floats, Floats]:
         """Return the ends of the interval of each percentile, which are values of rows; NaN if one is unknown."""
-        low, high = np.zeros((2, len(self.n), len(q)), np.int64)
+        levels = np.full((2, len(self.n), len(q)), np.nan)
         middle = np.where(np.isnan(middle), np.inf, middle)  # not even the median is known
         for i, p in enumerate(q):
-            below, above = share_interval(p, sizes[:, i], confidence)
             has_ends = is_known[:, i] & (np.minimum(sizes[:, i], middle) * min(p, 1 - p) >= 1)
-            levels = np.nan_to_num(np.column_stack([1 - below, 1 - above]))
-            low[:, i], high[:, i] = np.where(has_ends[:, None], self.curves.first_ranks(levels), 0).T
-            share, _ = self.curves.at_ranks(low[:, [i]])
-            low[:, i] -= (low[:, i] > 0) & (share[:, 0] < levels[:, 0] - _ROUNDING)
-        is_inside = (low > 0) & (high > 0) & (high < self.n[:, None])
-        ends = self.rows.values_at(np.where(np.tile(is_inside, 2), np.concatenate([low, high + 1], axis=1), 0))
-        return ends[:, : len(q)], ends[:, len(q) :]
+            levels[:, :, i] = np.where(has_ends, share_interval(p, sizes[:, i], confidence), np.nan)
+        ends = self.values_around(*levels)
+        is_inside = ~np.isnan(ends).any(axis=0)
+        low, high = np.where(is_inside, ends, np.nan)
+        return low, high
+
+    def values_around(self, below: Floats, above: Floats) -> Floats:
+        """Return the values of rows that enclose percentiles between these shares; NaN outside the rows."""
+        low, high = (np.where(np.isnan(share), 0, self._first_ranks_of(share)) for share in (below, above))
+        share, _ = self.curves.at_ranks(low)
+        low -= (low > 0) & (share < 1 - below - _ROUNDING)
+        high = np.where((high > 0) & (high < self.n[:, None]), high + 1, 0)
+        return np.stack(np.split(self.rows.values_at(np.concatenate([low, high], axis=1)), 2, axis=1))
+
+    def _first_ranks_of(self, share: Floats) -> Integers:
+        """Return the first rank by which this share has ended; 0 if it never has."""
+        return self.curves.first_ranks(1 - np.nan_to_num(share))
 
 
 def find_neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:

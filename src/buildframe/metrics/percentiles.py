@@ -16,7 +16,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.durations import RowMetric, queue_time, span_of, wall_time
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, RankedRows
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, RankedRows, SplitBy
 from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
@@ -236,12 +236,12 @@ def trend(
 
 
 class MeasuredGroups(NamedTuple):
-    """Measured rows of groups, their counts, what was measured, and if there is one the column of their times."""
+    """Measured rows of groups, their counts, what was measured, and by what they are split: times, if they have any."""
 
     rows: GroupedRows
     counts: GroupSums
     of: RowMetric | str
-    at: str | None
+    at: SplitBy
 
 
 def measure_groups(frame: Frame, of: RowMetric | str, by: By) -> MeasuredGroups:

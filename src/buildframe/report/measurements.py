@@ -95,7 +95,8 @@ def measure(
     """
     Compute the tables of a report.
 
-    Builds and jobs belong to the day on which they finished, queue times to the day on which they ended.
+    Builds and jobs belong to the day on which they finished, queue times to the day on which they began. So jobs that
+    never started are censored rows of their day.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def measure(
         before = period.before.of(frame, at)
         return period.of(frame, at), before if compares else before.iloc[:0]
 
-    ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "started_at")
+    ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "runnable_at")
     step_times = [
         _duration_change(_passed(ran), of, STEP, "finished_at", period, (0.5,)).assign(part=part)
         for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
@@ -135,7 +136,7 @@ def measure(
         success=_rate_change(metrics.build_success_change, ended, ["pipeline"], period),
         step_failures=_rate_change(metrics.job_failure_change, ran, STEP, period),
         outages=_outages(builds, jobs, pipelines, period),
-        queue_time=_duration_change(begun, metrics.queue_time, ["queue"], "started_at", period),
+        queue_time=_duration_change(begun, metrics.queue_time, ["queue"], "runnable_at", period),
         load=_load(builds, jobs, period, compares),
         waste=metrics.waste(ran[0], by="pipeline"),
         flips=metrics.flips(period.history.of(jobs, "finished_at")),

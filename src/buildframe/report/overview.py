@@ -60,18 +60,18 @@ def _describe_failures(report: Report) -> Iterator[str]:
 
 
 def _longest_waits(table: pd.DataFrame) -> Iterator[str]:
-    """Name the queue with the longest waits, and those in which too many jobs did not start to know."""
-    for row in table[table["p95_s"].isna() & ((table["n"] + table["n_censored"]) * 0.05 >= 1)].to_dict("records"):
+    """Name the queue with the longest waits, and those of which only a lower bound is known."""
+    for row in table.dropna(subset="p95_at_least_s").to_dict("records"):
         yield (
             f"In the queue {format_name(row['queue'])}, {row['n_censored']:,} of "
-            f"{format_count(row['n'] + row['n_censored'], 'job')} did not start, too many to know how long one in "
-            "twenty waits."
+            f"{format_count(row['n'] + row['n_censored'], 'job')} did not start: one in twenty waits at least "
+            f"{format_duration(row['p95_at_least_s'])}."
         )
     for row in table.dropna(subset="p95_s").sort_values("p95_s").tail(1).to_dict("records"):
         yield (
             f"The longest waits are in the queue {format_name(row['queue'])}: of its "
-            f"{format_count(row['n'], 'job')}, half waited {format_duration(row['p50_s'])} or longer, "
-            f"one in twenty {format_duration(row['p95_s'])} or longer."
+            f"{format_count(row['n'] + row['n_censored'], 'job')}, half waited {format_duration(row['p50_s'])} or "
+            f"longer, one in twenty {format_duration(row['p95_s'])} or longer."
         )
 
 

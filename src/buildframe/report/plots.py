@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name
@@ -106,6 +107,7 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         NO_NAME,
         decorate,
         format_dates,
+        join_notes,
         show_message,
         themed_axes,
         unique_labels,
@@ -116,25 +118,33 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         str(queue): metrics.trend(own, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
         for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))
     }
-    waits = {queue: days.set_index(days["bucket"].dt.tz_localize(None))["p95_s"] for queue, days in by_queue.items()}
-    known = {queue: days for queue, days in waits.items() if days.notna().any()}
-    shown = sorted(known, key=lambda queue: -known[queue].max())[: len(_MARKERS)]
+    waits = {
+        queue: days.set_index(days["bucket"].dt.tz_localize(None))[["p95_s", "p95_at_least_s"]]
+        for queue, days in by_queue.items()
+    }
+    known = {queue: days for queue, days in waits.items() if days.notna().to_numpy().any()}
+    shown = sorted(known, key=lambda queue: -np.nanmax(known[queue]))[: len(_MARKERS)]
     names = unique_labels(shown, 24)
     with themed_axes(ax, 9, 4.2):
         if not shown:
             show_message(ax, "No queue has 20 jobs on one day, which a 95th percentile needs.")
             return
         for queue, (color, mark) in zip(sorted(shown), _MARKERS.items(), strict=False):
-            days = known[queue] / 60  # matplotlib hides labels that begin with "_"
-            ax.plot(days.index, days, mark, linestyle="-", color=color, markersize=4, label=f" {names[queue]}")
+            days = known[queue] / 60
+            label = f" {names[queue]}"  # matplotlib hides labels that begin with "_"
+            ax.plot(days.index, days["p95_s"], mark, linestyle="-", color=color, markersize=4, label=label)
+            ax.plot(days.index, days["p95_at_least_s"], mark, color=color, markersize=8, markerfacecolor="none")
         widen_single_bucket(ax, pd.concat([known[queue] for queue in shown]).index.to_series().drop_duplicates(), "1D")
         format_dates(ax)
-        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(known[queue].min() for queue in shown) < 0 else 0)
+        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(np.nanmin(known[queue]) for queue in shown) < 0 else 0)
         ax.set_xlabel(f"Day runnable ({tz})")
         ax.set_ylabel("Queue time, p95 (min)")
         n_hidden = len(by_queue) - len(shown)
         note = f"{format_count(n_hidden, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day"
-        decorate(ax, f"Queue time of {format_count(len(jobs), 'job')}", note if n_hidden else "", grid="y")
+        n_bounds = sum(int(known[queue]["p95_at_least_s"].notna().sum()) for queue in shown)
+        bounds = "large and hollow: at least so long, because too many jobs did not start" if n_bounds else ""
+        note = join_notes(note if n_hidden else "", bounds)
+        decorate(ax, f"Queue time of {format_count(len(jobs), 'job')}", note, grid="y")
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:

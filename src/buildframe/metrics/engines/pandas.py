@@ -42,6 +42,7 @@ from buildframe.metrics.engines.protocol import (
     IntervalKind,
     RankedRows,
     Rows,
+    SplitBy,
 )
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compact_codes, find_groups
@@ -169,14 +170,16 @@ class PandasEngine(Engine):
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
+        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
         native = _to_pandas(rows.frame)
         codes, values = native[GROUP].to_numpy(np.int64), native["value"].to_numpy(np.float64)
-        times = None if at is None else microseconds(native[at])
-        return SortedRows(codes, values, n, times, self._find_censored(rows, span, at))
+        times = (
+            microseconds(native[at]) if isinstance(at, str) else native[at.column].to_numpy(np.int64) if at else None
+        )
+        return SortedRows(codes, values, n, times, self._find_censored(rows, span, at), at)
 
-    def _find_censored(self, rows: GroupedRows, span: Span | None, at: str | None) -> CensoredRows | None:
+    def _find_censored(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> CensoredRows | None:
         """Return the censored rows, which are few."""
         native = _to_pandas(rows.frame)
         if span is None or "censored" not in native:

@@ -12,7 +12,7 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.protocol import PLACE, SEEN_FOR, Engine, GroupedRows, RankedRows, Rows
+from buildframe.metrics.engines.protocol import PLACE, SEEN_FOR, Engine, GroupedRows, RankedRows, Rows, SplitBy
 from buildframe.metrics.engines.ranks import check_same_rows
 from buildframe.metrics.engines.sorted_rows import SortedRows
 
@@ -29,7 +29,7 @@ class PolarsEngine(Engine):
         return self.read(rows.implementation.to_native_namespace().from_pandas(small))
 
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
+        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
         """Number the groups in Polars, and rank them in memory."""
         columns = replace(rows, frame=self.ranking_columns(rows, span, at))
@@ -39,4 +39,4 @@ class PolarsEngine(Engine):
         check_same_rows(np.bincount(places[~np.isnan(values)], minlength=len(n)), n)
         times = table[AT].fill_null(NAT).to_numpy() if at else None
         seen = table[SEEN_FOR].fill_null(np.nan).to_numpy() if SEEN_FOR in table.columns else None
-        return SortedRows.of(places, values, n, times, seen)
+        return SortedRows.of(places, values, n, times, seen, at)

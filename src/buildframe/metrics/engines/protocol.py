@@ -123,8 +123,19 @@ PLACE, SECOND, SEEN_FOR, ROWS = "place", "second", "seen for", "rows"
 """Columns that count censored rows: the place of their group, when they leave it, how long they were seen, how many."""
 
 
+class Days(NamedTuple):
+    """A column with the number of each row's day, and the number of days."""
+
+    column: str
+    n: int
+
+
+SplitBy = str | Days | None
+"""By what rows are split: times, of which those of a group are divided into `N_SPANS` equal spans, days, or nothing."""
+
+
 class Splits(NamedTuple):
-    """How the rows of groups lie in the `N_SPANS` equal parts of the time from the first to the last of a group.
+    """How the rows of groups lie in the spans or days by which they are split.
 
     `ended` counts the rows with a value (groups x spans), and `hits` those up to some ranks (groups x ranks x spans).
     `leaving` is that of `RankedRows`, divided by the column `SPAN`.
@@ -184,11 +195,11 @@ class Engine(ABC):
 
     @abstractmethod
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
+        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
         """Rank the entries of `value` in each group; `groups` and `n` are those of `group_sums`, without nulls.
 
-        With a `span`, censored rows are counted, too. `at` is the column of the times by which rows can be split.
+        With a `span`, censored rows are counted, too. `at` is by what rows can be split.
         """
 
     def read(self, frame: Frame) -> Rows:
@@ -342,7 +353,7 @@ class Engine(ABC):
         n: Integers,
         of: Callable[[RankedRows, Integers], Floats],
         span: Span | None = None,
-        at: str | None = None,
+        at: SplitBy = None,
     ) -> Floats:
         """Apply `of`, which returns a row per group, to ranked rows: all, or if there are many groups some at a time.
 
@@ -354,13 +365,13 @@ class Engine(ABC):
         """Rank the entries of `value` in each group, for several calls."""
         return self.rank_rows(rows, groups, n)
 
-    def ranking_columns(self, rows: GroupedRows, span: Span | None, at: str | None) -> Rows:
+    def ranking_columns(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
         """Return the columns that ranking needs: those of groups, `value`, and if known `AT` and `SEEN_FOR`."""
         names = rows.frame.collect_schema().names()
         seen = [name for name in SEEN if span is not None and "censored" in names and name in names]
-        stamps = [at] if at else []
+        stamps = [at] if isinstance(at, str) else []
         stamps += [name for name in ([span.start, *seen] if span and seen else []) if name not in stamps]
-        columns = {AT: nw.col(micros_column(at))} if at else {}
+        columns = {} if at is None else {AT: nw.col(at.column if isinstance(at, Days) else micros_column(at))}
         if span and seen:
             unseen = nw.col("censored") & nw.col("value").is_null()
             columns[SEEN_FOR] = nw.when(unseen).then(expressions.seen_seconds(span, names))

@@ -22,11 +22,13 @@ from buildframe.metrics.engines.protocol import (
     SECOND,
     SEEN_FOR,
     SPAN,
+    Days,
     Engine,
     GroupedRows,
     RankedRows,
     RankedValues,
     Rows,
+    SplitBy,
     Splits,
 )
 from buildframe.metrics.engines.sorted_rows import SortedRows, span_scale
@@ -49,15 +51,15 @@ class CountingEngine(Engine):
         return self.rank_rows(rows, groups, n)
 
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: str | None = None
+        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
         ended = replace(rows, frame=rows.frame.filter(~nw.col("value").is_null()))
         ended = replace(rows, frame=self.ranking_columns(ended, None, at))
         if span is None or "censored" not in rows.frame.collect_schema():
-            return _CountedRows(ended, None, groups, n, is_timed=at is not None)
+            return _CountedRows(ended, None, groups, n, at)
         left = replace(rows, frame=rows.frame.filter(nw.col("censored") & nw.col("value").is_null()))
         left = replace(rows, frame=self.ranking_columns(left, span, at))
-        return _CountedRows(ended, left, groups, n, is_timed=at is not None)
+        return _CountedRows(ended, left, groups, n, at)
 
     def map_ranked(
         self,
@@ -66,13 +68,13 @@ class CountingEngine(Engine):
         n: Integers,
         of: Callable[[RankedRows, Integers], Floats],
         span: Span | None = None,
-        at: str | None = None,
+        at: SplitBy = None,
     ) -> Floats:
         if len(groups) <= _MAX_COUNTED:
             return super().map_ranked(rows, groups, n, of, span, at)
         placed = groups.assign(**{PLACE: range(len(groups))})
         columns = self.ranking_columns(rows, span, at)
-        result = self.map_whole_groups(columns, rows.by, functools.partial(_map_sorted, rows.by, placed, of))
+        result = self.map_whole_groups(columns, rows.by, functools.partial(_map_sorted, rows.by, placed, of, at))
         place = result.pop(PLACE).to_numpy(np.int64)
         counted = np.zeros(len(groups), np.int64)
         counted[place] = result.pop(ROWS)
@@ -86,16 +88,17 @@ class _CountedRows(RankedRows):
     """Few groups: rows are counted by second, and then by value within the seconds that hold ranks, which are few."""
 
     def __init__(
-        self, ended: GroupedRows, left: GroupedRows | None, groups: pd.DataFrame, n: Integers, *, is_timed: bool
+        self, ended: GroupedRows, left: GroupedRows | None, groups: pd.DataFrame, n: Integers, at: SplitBy
     ) -> None:
-        self.n, self._ended, self._left, self._groups, self._is_timed = n, ended, left, groups, is_timed
+        self.n, self._ended, self._left, self._groups, self._at = n, ended, left, groups, at
+        self._n_spans = at.n if isinstance(at, Days) else N_SPANS
         ended_by_second, left_by_second = self._count_seconds(self._place_rows({})), self._count_left()
         self._seconds = ended_by_second[[PLACE, SECOND, ROWS]].astype(np.int64)
         check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(n)), n)
         self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
         types = {PLACE: "int64", SECOND: "int64", ROWS: "int64", SEEN_FOR: "float64"}
         self.leaving = left_by_second[list(types)].astype(types)
-        self._limits = self._find_limits(ended_by_second, left_by_second) if is_timed else {}
+        self._limits = self._find_limits(ended_by_second, left_by_second) if isinstance(at, str) else {}
 
     def _count_left(self) -> pd.DataFrame:
         if self._left is None:
@@ -104,7 +107,7 @@ class _CountedRows(RankedRows):
 
     def _count_seconds(self, rows: Rows, **more: nw.Expr) -> pd.DataFrame:
         """Count rows by second, and find the limits of their time."""
-        limits = {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()} if self._is_timed else {}
+        limits = {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()} if isinstance(self._at, str) else {}
         counted = rows.group_by(PLACE, SECOND).agg(nw.len().cast(nw.Int64).alias(ROWS), **limits, **more)
         counts = self._collect(counted)
         return counts.take(np.lexsort((counts[SECOND], counts[PLACE]))).reset_index(drop=True)
@@ -153,7 +156,7 @@ class _CountedRows(RankedRows):
 
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
         """Count by span and value in one query; other rows by how many seconds with ranks come before theirs."""
-        if not self._is_timed:
+        if self._at is None:
             return self.values_at(others), None
         both = np.concatenate([ranks, others], axis=1)
         lines, within = self._find_lines(both)
@@ -169,29 +172,35 @@ class _CountedRows(RankedRows):
         rows = self._place_rows({**numbered, **self._limits})
         zone = sum(((nw.col(name) < nw.col(SECOND)).cast(nw.Int64) for name in numbered), nw.lit(0))
         value = nw.when(_is_one_of(len(numbered))).then(nw.col("value"))
-        zones = rows.select(PLACE, value=value, **{SPAN: _span(), _ZONE: zone})
+        zones = rows.select(PLACE, value=value, **{SPAN: self._span(), _ZONE: zone})
         return self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value"]))
+
+    def _span(self) -> nw.Expr:
+        if isinstance(self._at, Days):
+            return nw.col(AT).cast(nw.Int64)
+        micros = (nw.col(AT) - nw.col(_FIRST)).cast(nw.Float64)
+        return (micros * nw.col(_SCALE)).floor().cast(nw.Int64)
 
     def _split_left(self) -> pd.DataFrame:
         names = [PLACE, SPAN, SECOND]
         if self._left is None:
             return self.leaving.assign(**{SPAN: 0})[[*names, ROWS]]
-        rows = self._place_left(self._limits).select(PLACE, SECOND, **{SPAN: _span()})
+        rows = self._place_left(self._limits).select(PLACE, SECOND, **{SPAN: self._span()})
         counts = self._collect(_count_rows(rows, names))
         return counts.dropna(subset=SPAN).astype(np.int64)
 
     def _split(self, zones: pd.DataFrame, limits: Floats, seconds: Integers) -> tuple[Integers, Integers]:
         """Count the rows in each span, and those up to each limit."""
         place, span, zone, rows = (zones[name].to_numpy(np.int64) for name in (PLACE, SPAN, _ZONE, ROWS))
-        value, cell = zones["value"].to_numpy(np.float64, na_value=np.nan), place * N_SPANS + span
-        shape = len(self.n), N_SPANS
-        hits = np.zeros((len(self.n), limits.shape[1], N_SPANS), np.int64)
+        value, cell = zones["value"].to_numpy(np.float64, na_value=np.nan), place * self._n_spans + span
+        shape = len(self.n), self._n_spans
+        hits = np.zeros((len(self.n), limits.shape[1], shape[1]), np.int64)
         for i, limit in enumerate(limits.T):
             zone_of_limit = (seconds < np.floor(limit)[:, None]).sum(axis=1)
             is_up_to = np.where(np.isnan(value), zone <= zone_of_limit[place], value <= limit[place])
             is_up_to &= ~np.isnan(limit)[place]
-            hits[:, i] = _sum_by(cell[is_up_to], rows[is_up_to], shape[0] * N_SPANS).reshape(shape)
-        return _sum_by(cell, rows, shape[0] * N_SPANS).reshape(shape), hits
+            hits[:, i] = _sum_by(cell[is_up_to], rows[is_up_to], shape[0] * shape[1]).reshape(shape)
+        return _sum_by(cell, rows, shape[0] * shape[1]).reshape(shape), hits
 
     def count_before(self, group: Integers, second: Integers) -> Integers:
         lines = self._find_line(group, second)
@@ -265,11 +274,6 @@ def _is_one_of(number: int) -> nw.Expr:
     return nw.any_horizontal(*(nw.col(str(i)) == nw.col(SECOND) for i in range(number)), ignore_nulls=False)
 
 
-def _span() -> nw.Expr:
-    micros = (nw.col(AT) - nw.col(_FIRST)).cast(nw.Float64)
-    return (micros * nw.col(_SCALE)).floor().cast(nw.Int64)
-
-
 def _count_rows(rows: Rows, names: list[str]) -> Rows:
     return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(ROWS))
 
@@ -286,7 +290,11 @@ def _find_ranks(cumulative: Integers, first: Integers, ranks: Integers) -> tuple
 
 
 def _map_sorted(
-    by: Sequence[str], groups: pd.DataFrame, of: Callable[[RankedRows, Integers], Floats], rows: pd.DataFrame
+    by: Sequence[str],
+    groups: pd.DataFrame,
+    of: Callable[[RankedRows, Integers], Floats],
+    at: SplitBy,
+    rows: pd.DataFrame,
 ) -> pd.DataFrame:
     """Apply `of` to whole groups; those that are not in `groups` are left out."""
     codes, keys = find_groups(rows, list(by))
@@ -297,5 +305,5 @@ def _map_sorted(
     n = np.bincount(codes[~np.isnan(values)], minlength=is_group.sum())[: is_group.sum()]
     times = rows[AT].to_numpy(np.int64, na_value=NAT) if AT in rows else None
     seen = rows[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in rows else None
-    result = pd.DataFrame(of(SortedRows.of(codes, values, n, times, seen), place[is_group])).rename(columns=str)
+    result = pd.DataFrame(of(SortedRows.of(codes, values, n, times, seen, at), place[is_group])).rename(columns=str)
     return result.assign(**{PLACE: place[is_group], ROWS: n})

@@ -8,7 +8,18 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Floats, Integers
-from buildframe.metrics.engines.protocol import N_SPANS, PLACE, ROWS, SECOND, SEEN_FOR, SPAN, RankedRows, Splits
+from buildframe.metrics.engines.protocol import (
+    N_SPANS,
+    PLACE,
+    ROWS,
+    SECOND,
+    SEEN_FOR,
+    SPAN,
+    Days,
+    RankedRows,
+    SplitBy,
+    Splits,
+)
 
 
 class CensoredRows(NamedTuple):
@@ -22,7 +33,7 @@ class CensoredRows(NamedTuple):
 class SortedRows(RankedRows):
     """Rows in memory, of groups that are numbered by their place; rows with larger numbers are left out.
 
-    Values may be NaN. `times` are microseconds, `NAT` if missing.
+    Values may be NaN. `times` are microseconds, `NAT` if missing, or numbers of `Days`.
     """
 
     def __init__(
@@ -32,7 +43,9 @@ class SortedRows(RankedRows):
         n: Integers,
         times: Integers | None = None,
         censored: CensoredRows | None = None,
+        at: SplitBy = None,
     ) -> None:
+        self._n_days = at.n if isinstance(at, Days) else None
         self.n, self._starts = n, np.cumsum(n) - n
         is_missing = np.isnan(values)
         codes = np.where(is_missing, len(n), codes) if is_missing.any() else codes
@@ -46,14 +59,21 @@ class SortedRows(RankedRows):
         self.leaving = _count_leaving(self._censored, {})
 
     @classmethod
-    def of(cls, codes: Integers, values: Floats, n: Integers, times: Integers | None, seen: Floats | None) -> Self:
+    def of(
+        cls,
+        codes: Integers,
+        values: Floats,
+        n: Integers,
+        times: Integers | None,
+        seen: Floats | None,
+        at: SplitBy = None,
+    ) -> Self:
         """Sort rows of which some were censored: for these, `seen` has seconds."""
         if seen is None:
-            return cls(codes, values, n, times)
+            return cls(codes, values, n, times, at=at)
         left = ~np.isnan(seen)
-        return cls(
-            codes, values, n, times, CensoredRows(codes[left], seen[left], None if times is None else times[left])
-        )
+        censored = CensoredRows(codes[left], seen[left], None if times is None else times[left])
+        return cls(codes, values, n, times, censored, at)
 
     def values_at(self, ranks: Integers) -> Floats:
         is_there = (ranks > 0) & (self.n > 0)[:, None]
@@ -78,17 +98,25 @@ class SortedRows(RankedRows):
         values = self.values_at(others)
         if self._times is None or self._censored.times is None:
             return values, None
-        first, scale = self._find_limits(self._times, self._censored.times)
-        spans = _number_spans(self._times, np.repeat(first, self.n), np.repeat(scale, self.n))
-        codes, times = self._censored.codes, self._censored.times
-        leaving = _count_leaving(self._censored, {SPAN: _number_spans(times, first[codes], scale[codes])})
-        leaving = leaving[leaving[SPAN] < N_SPANS]
-        return values, Splits(*self._count_hits(spans, self.values_at(ranks)), leaving)
+        spans, of_censored = self._number_spans(self._times, self._censored.times)
+        n_spans = self._n_days or N_SPANS
+        leaving = _count_leaving(self._censored, {SPAN: of_censored})
+        leaving = leaving[leaving[SPAN] < n_spans]
+        return values, Splits(*self._count_hits(spans, n_spans, self.values_at(ranks)), leaving)
 
-    def _count_hits(self, spans: Integers, limits: Floats) -> tuple[Integers, Integers]:
+    def _number_spans(self, times: Integers, of_censored: Integers) -> tuple[Integers, Integers]:
+        """Return the span or day of each row, and of each censored one."""
+        if self._n_days is not None:
+            return times.copy(), of_censored
+        first, scale = self._find_limits(times, of_censored)
+        codes = self._censored.codes
+        spans = _number_spans(times, np.repeat(first, self.n), np.repeat(scale, self.n))
+        return spans, _number_spans(of_censored, first[codes], scale[codes])
+
+    def _count_hits(self, spans: Integers, n_spans: int, limits: Floats) -> tuple[Integers, Integers]:
         """Count the values in each span, and those up to each limit, from the number of limits that each exceeds."""
         n_groups, n_limits = limits.shape
-        n_parts, n_zones = N_SPANS + 1, n_limits + 1
+        n_parts, n_zones = n_spans + 1, n_limits + 1
         order = np.argsort(limits, axis=1)  # NaN last
         cells = spans
         cells += np.repeat(np.arange(n_groups) * n_parts, self.n)
@@ -96,8 +124,8 @@ class SortedRows(RankedRows):
         for limit in np.take_along_axis(limits, order, axis=1).T:
             cells += self._values > np.repeat(limit, self.n)
         counts = np.bincount(cells, minlength=n_groups * n_parts * n_zones).reshape(n_groups, n_parts, n_zones)
-        up_to = counts[:, :N_SPANS].cumsum(axis=2)
-        hits = np.empty((n_groups, n_limits, N_SPANS), np.int64)
+        up_to = counts[:, :n_spans].cumsum(axis=2)
+        hits = np.empty((n_groups, n_limits, n_spans), np.int64)
         np.put_along_axis(hits, order[:, :, None], up_to[..., :n_limits].transpose(0, 2, 1), axis=1)
         hits[np.isnan(limits)] = 0
         return up_to[..., -1], hits
